@@ -99,7 +99,7 @@ class OutboxClient(QueueManagerClient):
         return _commit_answer(answer)
 
     def result(self, application: str, batch: str) -> CommitAnswer | None:
-        """``GET``: what the last commit of a batch answered; ``None`` if nothing of it was committed.
+        """Return what the last commit of a batch answered (``GET``); ``None`` if nothing of it was committed.
 
         Raises :class:`ApiError` and :class:`ApiUnreachableError`; a queue manager of version 0.1 answers 405.
         """

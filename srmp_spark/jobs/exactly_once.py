@@ -144,7 +144,7 @@ class ExactlyOnce:
         return self._writer
 
     def _queue_managers_of(self, batch: DataFrame, batch_id: int) -> frozenset[str]:
-        """The queue managers whose rows a batch may have; if the checkpoint does not tell, those that it has.
+        """Return the queue managers whose rows a batch may have; if the checkpoint does not tell, those that it has.
 
         A queue manager that the query read once, and no longer reads, stays in the offsets and does not move.
         """

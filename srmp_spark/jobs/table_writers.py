@@ -28,7 +28,7 @@ class Writer(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The transaction identifier."""
+        """Return the transaction identifier."""
         queue_managers = [_QUEUE_MANAGER + each for each in sorted(self.queue_managers)]
         return WRITER_PREFIX + ",".join([*sorted(self.queues), *queue_managers])
 

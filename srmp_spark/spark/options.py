@@ -129,7 +129,7 @@ class Starting(NamedTuple):
 
     @property
     def by_queue(self) -> ByQueue | None:
-        """What is said per queue, if anything is."""
+        """Return what is said per queue, if anything is."""
         return self.sequences if not isinstance(self.timestamp_us, Mapping) else self.timestamp_us
 
 
@@ -147,7 +147,7 @@ class Ending(NamedTuple):
 
     @property
     def by_queue(self) -> ByQueue | None:
-        """What is said per queue, if anything is."""
+        """Return what is said per queue, if anything is."""
         return self.sequences if not isinstance(self.timestamp_us, Mapping) else self.timestamp_us
 
 

@@ -51,7 +51,7 @@ class QueryProgress(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Rows that wait in all queues."""
+        """Return how many rows wait in all queues."""
         return sum(self.waiting.values())
 
 
@@ -72,7 +72,7 @@ class SrmpListener(StreamingQueryListener):
         self._lock = threading.Lock()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
-        """Nothing is known yet."""
+        """Do nothing: nothing is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
         """Note what a micro-batch has left."""
@@ -94,7 +94,7 @@ class SrmpListener(StreamingQueryListener):
             self._write()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
-        """Nothing new came: what was noted is as it was."""
+        """Do nothing: what was noted is as it was."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
         """Forget the query."""

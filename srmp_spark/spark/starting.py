@@ -96,7 +96,7 @@ def check_starting(starting: Starting, logs: Logs, keys: Iterable[LogKey]) -> No
 
 
 def check_ending(ending: Ending, logs: Logs, keys: Iterable[LogKey]) -> None:
-    """The same of ``endingOffsets`` and ``endingTimestamp``."""
+    """Check ``endingOffsets`` and ``endingTimestamp`` in the same way."""
     reads = [_read(key, logs.client(key)) for key in keys]
     check_named("endingOffsets", ending.sequences, reads, f" ({LATEST} = latest)")
     check_named("endingTimestamp", ending.by_queue if ending.sequences is None else None, reads, "")

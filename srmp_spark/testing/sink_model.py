@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
     @property
     def content(self) -> tuple[bytes, str]:
-        """What is compared."""
+        """Return what is compared."""
         return self.body, self.label
 
 

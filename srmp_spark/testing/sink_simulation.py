@@ -172,7 +172,7 @@ class Schedule:
         ]  # fmt: skip
 
     def run(self) -> None:
-        """All of it."""
+        """Run the whole schedule."""
         random = self.random
         sequence = 0
         for number in range(random.randint(1, BATCHES_MAX)):

@@ -6,7 +6,6 @@ A failing seed is repeated and told by ``python -m srmp_spark.testing.queries --
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -28,16 +27,6 @@ HAPPENS = (
     "a queue was deleted", "a queue manager was restarted", "a queue manager was restored",
     "a query ended with ConfigurationError", "a query ended with DataLossError", "a query ended with ApiUnreachableError",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def stores() -> Iterator[Stores]:
-    made = Stores()
-    try:
-        with made.inside():
-            yield made
-    finally:
-        made.close()
 
 
 def test_no_row_is_lost_and_none_counts_as_received_that_nobody_read(stores: Stores) -> None:

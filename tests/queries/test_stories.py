@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from srmp_spark.testing.queries.planted import PLANTS, planted
@@ -61,16 +59,6 @@ STORIES: dict[str, tuple[str, list[Step]]] = {
     ]),
 }  # fmt: skip
 """What happens → the bug that it met, and the steps."""
-
-
-@pytest.fixture(scope="module")
-def stores() -> Iterator[Stores]:
-    made = Stores()
-    try:
-        with made.inside():
-            yield made
-    finally:
-        made.close()
 
 
 @pytest.mark.parametrize("story", STORIES)

@@ -118,7 +118,7 @@ class OutboxApi:
         return Response.json(answer)
 
     async def result(self, request: Request) -> Response:
-        """``GET``: what became of the rows at the last commit of this batch."""
+        """Answer ``GET``: what became of the rows at the last commit of this batch."""
         application, batch = _names(request)
         command = {"op": "result", "application": application, "batch": batch}
         return Response.json(await self._manager.outgoing.ask(command))

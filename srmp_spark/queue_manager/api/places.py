@@ -47,11 +47,11 @@ class Standings(Protocol):
 
     @property
     def standing(self) -> Standing:
-        """What it does."""
+        """Return what it does."""
 
     @property
     def silent_since(self) -> float:
-        """When its last request began, or the connection, on the loop's clock."""
+        """Return when its last request began, or the connection, on the loop's clock."""
 
 
 C = TypeVar("C", bound=Standings)

@@ -164,7 +164,7 @@ class ApiProtocol(LendingProtocol):
 
     @property
     def standing(self) -> Standing:
-        """What it does: whether it makes way in a full port."""
+        """Return what the connection does, which says whether it makes way in a full port."""
         if not self._has_called:
             return Standing.SILENT
         if self._waiting:

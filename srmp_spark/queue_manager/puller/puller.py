@@ -163,7 +163,7 @@ class Puller:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is on hold."""
+        """Return whether the subscription is on hold."""
         return self._held is not None
 
     @property

@@ -371,7 +371,7 @@ def _forget_row(transaction: Transaction, name: str) -> None:
 
 
 def _remove_row(transaction: Transaction, name: str) -> None:
-    """An operator wants to know what became of the messages that are pending: it is on hold no more."""
+    """Release a subscription: an operator wants to know what became of the messages that are pending."""
     remove_added(transaction.connection, name)
     held_subscriptions.release(transaction.connection, name)
 

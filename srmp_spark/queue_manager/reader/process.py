@@ -143,7 +143,7 @@ class Reader:
         answer.head({"count": sum(last - first + 1 for first, last in holes)})
 
     def _first_since(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """The first row that arrived at or after a time, or how far there is none."""
+        """Tell the first row that arrived at or after a time, or how far there is none."""
         what = (command[name] for name in ("queue", "epoch", "after", "since"))
         with self._log() as stored:
             answer.head(arrivals.first_since(stored, *what)._asdict())

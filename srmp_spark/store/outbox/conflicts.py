@@ -58,7 +58,7 @@ class Identified(Protocol):
 
     @property
     def same(self) -> np.ndarray:
-        """Whether a row has the identity of the row before."""
+        """Return whether a row has the identity of the row before."""
 
 
 class Conflicting(NamedTuple):

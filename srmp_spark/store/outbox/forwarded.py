@@ -237,13 +237,13 @@ class ForwardedBatch:
 
     @property
     def identifiers(self) -> int:
-        """How many message identifiers it needs."""
+        """Return how many message identifiers it needs."""
         assert self.result is not None, "all steps are done"
         return self.result.new
 
     @property
     def letters(self) -> int:
-        """How many conflicts become dead letters: what is forwarded has none."""
+        """Return how many conflicts become dead letters: what is forwarded has none."""
         return 0
 
     @property

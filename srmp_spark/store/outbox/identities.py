@@ -225,7 +225,7 @@ class Identities:
         self._fresh = []
 
     def store_contents(self, scan: Scan) -> Iterator[None]:
-        """After the rows have their marks: write down what is at positions that are new."""
+        """Write down what is at positions that are new, after the rows have their marks."""
         for turn, (scope, source, block, places, rows) in enumerate(self._unmarked, 1):
             added, marks = positions.encode_at(places), positions.encode_contents(scan.marks[rows])
             self._writes.add(_CONTENTS, scope, source, block, self._batch_no, added, marks, size=len(added) + len(marks) + 40)

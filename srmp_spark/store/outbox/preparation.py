@@ -91,11 +91,11 @@ class Prepared(Protocol):
 
     @property
     def identifiers(self) -> int:
-        """How many message identifiers it needs."""
+        """Return how many message identifiers it needs."""
 
     @property
     def letters(self) -> int:
-        """How many dead letters it makes."""
+        """Return how many dead letters it makes."""
 
     @property
     def unwritten_bytes(self) -> int:
@@ -519,12 +519,12 @@ class Preparation:
 
     @property
     def letters(self) -> int:
-        """How many rows become dead letters."""
+        """Return how many rows become dead letters."""
         return sum(part.rows for part, _ in self._letters)
 
     @property
     def identifiers(self) -> int:
-        """How many message identifiers it needs: one for each new message, and for each dead letter."""
+        """Return how many message identifiers it needs: one for each new message, and for each dead letter."""
         assert self.result is not None, "all steps are done"
         return self.result.new + self.letters
 

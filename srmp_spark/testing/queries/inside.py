@@ -89,7 +89,7 @@ class _Response:
         return json.loads(self.content)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class _Session:

@@ -166,12 +166,12 @@ class Query:
 
     @property
     def holds(self) -> str | None:
-        """The consumer whose leases it holds, if it lives and receives."""
+        """Return the consumer whose leases it holds, if it lives and receives."""
         return self.life.asked.consumer if self.life is not None and self.life.asked.read_mode == "receive" else None
 
     @property
     def begins_anew(self) -> bool:
-        """Whether Spark asks for the initial offset: no batch is committed, and none but the first was planned."""
+        """Return whether Spark asks for the initial offset: no batch is committed, and none but the first was planned."""
         return not self.commits and len(self.offsets) <= 1
 
     # --- a life -------------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Query:
         return True
 
     def _may_leave_out_what_was_received(self, seen: dict[Log, Seen]) -> None:
-        """The first batch runs again: what its consumer has received meanwhile need not be in it, and may be."""
+        """Let the first batch that runs again leave out, or have, what its consumer has received meanwhile."""
         met = self._world.truth.checkpoint(self.name).met
         for log, each in seen.items():
             if log in met:

@@ -47,7 +47,7 @@ class ServedQueueManager:
 
     @property
     def is_away(self) -> bool:
-        """Whether its process has ended."""
+        """Return whether its process has ended."""
         return self._is_away
 
     @is_away.setter

@@ -63,10 +63,10 @@ class _Collected(AnswerWriter):
         self.data += file.read(size)
 
     def end(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is held back."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def refuse(self, status: int, code: str, message: str, hint: str = "") -> None:
         self.refusal = ApiError(status, code, message, hint)

@@ -117,27 +117,27 @@ class Truth:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def arrived(self, rows: Rows) -> None:
-        """Messages are stored."""
+        """Note that messages are stored."""
         _expect(not rows & (self.rows | self.gone), "sequences are never used again", rows & (self.rows | self.gone))
         self.rows |= rows
 
     def went(self, rows: Rows) -> None:
-        """Rows are no more: nobody can read them."""
+        """Note that rows are no more: nobody can read them."""
         self.rows -= rows
         self.gone |= rows
 
     def took(self, consumer: str, rows: Rows, marks: Rows) -> None:
-        """A consumer took rows by command, when it had received ``marks``."""
+        """Note that a consumer took rows by command, when it had received ``marks``."""
         _expect(not rows & marks, f"`receive` gave consumer {consumer} rows that it had received before", rows & marks)
         self._taken.setdefault(consumer, set()).update(rows)
         self._must.setdefault(consumer, set()).update(rows)
 
     def forgot(self, consumer: str, rows: Rows) -> None:
-        """The marks of these rows are lost with a disk."""
+        """Note that the marks of these rows are lost with a disk."""
         self._must.get(consumer, set()).difference_update(rows)
 
     def read(self, name: str, batch: int, rows: list[Row]) -> None:
-        """A batch of a checkpoint was read, perhaps once more after a crash."""
+        """Note that a batch of a checkpoint was read, perhaps once more after a crash."""
         checkpoint, found = self.checkpoint(name), frozenset(rows)
         _expect(len(rows) == len(found), f"batch {batch} of {name} has a row twice", found)
         others = set().union(*(each for number, each in checkpoint.batches.items() if number != batch))
@@ -151,14 +151,14 @@ class Truth:
         checkpoint.batches[batch] = checkpoint.batches.get(batch, NO_ROWS) | found
 
     def committed(self, name: str, batch: int, consumer: str | None) -> None:
-        """The sink has a batch for good; its query ran as ``consumer``, or only peeked."""
+        """Note that the sink has a batch for good; its query ran as ``consumer``, or only peeked."""
         checkpoint = self.checkpoint(name)
         checkpoint.committed.add(batch)
         if consumer is not None:
             checkpoint.committed_as[batch] = consumer
 
     def planned(self, name: str, consumer: str, logs: set[Log]) -> None:
-        """A query planned its next batch, and could speak to the queue managers of ``logs``, which its options name."""
+        """Note that a query planned its next batch, and could reach the queue managers of ``logs``, which its options name."""
         checkpoint = self.checkpoint(name)
         batches = (checkpoint.batches.get(each, NO_ROWS) for each, by in checkpoint.committed_as.items() if by == consumer)
         processed = {row for rows in batches for row in rows if row.log in logs}

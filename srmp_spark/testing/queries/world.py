@@ -74,7 +74,7 @@ class Managers(Protocol):
 
     @property
     def managers(self) -> Mapping[str, RunningManager]:
-        """The queue managers by name."""
+        """Return the queue managers by name."""
 
     def next_schedule(self) -> int:
         """Return a number for the names of a schedule's queues."""
@@ -214,7 +214,7 @@ class World:
             self._queues.add(log)
 
     def arrive(self, log: Log, priorities: tuple[int, ...]) -> None:
-        """Messages arrive in one commit."""
+        """Let messages arrive in one commit."""
         if log not in self._queues or self.is_away(log.queue_manager):
             return
         client, name = self.client(log.queue_manager), self.full_name(log.queue)
@@ -342,7 +342,7 @@ class World:
         self.truth.check_whole(query.name, {log for log in self._queues if last.names(log)})
 
     def _read_what_waits(self, consumer: str) -> None:
-        """A new query of a consumer reads what the consumer has not received, and nothing else."""
+        """Check that a new query of a consumer reads what the consumer has not received, and nothing else."""
         waiting = {row for log in self._queues for row in self.truth.of(log) - self.marks(log, consumer)}
         query = self.query(f"new-{consumer}")
         self.note(f"at the end a new query of {consumer} reads what waits")
