@@ -46,6 +46,7 @@ from srmp_spark.store import (
     decisions,
     epochs,
     held_subscriptions,
+    holes,
     losses,
     marks,
     moves,
@@ -210,6 +211,7 @@ class DataDirectory:
             writer.execute(statement)
         marks.take_over(writer)
         moved_aside = unreadable_rows.move_unreadable_rows(writer, now)
+        holes.join_all(writer)
         if starts == 0:
             writer.execute("INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)", (queue_manager, now))
             epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")

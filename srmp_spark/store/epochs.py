@@ -10,6 +10,7 @@ import sqlite3
 from typing import NamedTuple
 
 from srmp_spark.sequences.ranges import SEQUENCE_BITS, SEQUENCE_MAX
+from srmp_spark.store import holes, marks
 
 
 class Epoch(NamedTuple):
@@ -26,11 +27,19 @@ def current(connection: sqlite3.Connection) -> Epoch:
 
 
 def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> Epoch:
-    """Start a new epoch, in the caller's transaction: every queue notes the first sequence that belongs to it."""
+    """Start a new epoch, in the caller's transaction: every queue notes the first sequence that belongs to it.
+
+    It lies beyond every mark of a consumer as well as beyond every row: a row below a mark counts as received by whoever set the
+    mark, and nobody would ever read it. What lies between the last row and the mark is a hole, ``lost``.
+    """
     cursor = connection.execute("INSERT INTO epochs(epoch, started_at, reason) VALUES (?, ?, ?)", (epoch, now, reason))
     assert cursor.lastrowid is not None
     for (queue_id,) in connection.execute("SELECT id FROM queues").fetchall():
-        first = end_of(connection, queue_id) + 1
+        end = end_of(connection, queue_id)
+        marked = marks.highest(connection, queue_id)
+        if marked > end:
+            holes.make(connection, queue_id, [(end + 1, marked)], "lost")
+        first = max(end, marked) + 1
         connection.execute("INSERT INTO queue_epochs VALUES (?, ?, ?)", (queue_id, cursor.lastrowid, first))
     return Epoch(cursor.lastrowid, epoch)
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from srmp_spark.sequences.as_json import runs_from_json
-from srmp_spark.sequences.ranges import SEQUENCE_BITS, Range
+from srmp_spark.sequences.ranges import SEQUENCE_BITS, SEQUENCE_MAX, Range
 from srmp_spark.sequences.sequence_set import BLOCK_SEQUENCES, Piece, SequenceSet
 from srmp_spark.store.set_aside import REASON_MAX, SetAside, readable, typed
 
@@ -35,6 +35,8 @@ again. ``bits`` is null for full blocks (:class:`.Piece`)."""
 
 PASSED_DELETED_MAX = 500
 """Rows behind the mark that one commit deletes, a millisecond; the next commit of this consumer deletes more."""
+RECEIVED_MAX = SEQUENCE_MAX >> 1
+"""A mark beyond half of all sequences is damage and no mark: an epoch that began behind it would have no room."""
 _BLOCKS_MAX = (1 << SEQUENCE_BITS) // BLOCK_SEQUENCES
 
 
@@ -85,6 +87,17 @@ def load(
         found.add_piece(piece)
     found.discard_through(received)
     found.take_changes()
+    return found
+
+
+def highest(db: sqlite3.Connection, queue_id: int) -> int:
+    """Return the highest sequence that any consumer of the queue has received; 0 if none has. Rows that cannot be read are none."""
+    found = 0
+    for name, received in db.execute("SELECT name, received FROM consumers WHERE queue_id = ?", (queue_id,)).fetchall():
+        if type(name) is not str or type(received) is not int:
+            continue
+        ahead = load(db, queue_id, name, received)
+        found = max([found, *(each for each in (received, ahead.last if ahead else 0) if each <= RECEIVED_MAX)])
     return found
 
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from srmp_spark.errors import StoreError
 from srmp_spark.interface import DEFAULT_CONSUMER
-from srmp_spark.sequences.ranges import Range, subtract
+from srmp_spark.sequences.ranges import Range
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store import marks, moves, state, sweeper
+from srmp_spark.store import holes, marks, moves, state, sweeper
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.schema import QUEUE_ID_MAX
 from srmp_spark.store.transaction import Transaction
@@ -106,9 +106,9 @@ def take_away(
     With ``holes_max`` at most so many separate holes: the caller goes on behind :attr:`TakenAway.to` in another transaction.
     """
     queue_id = queue_id_of(transaction, name)
-    holes = list(islice(kept.gaps(first, last), holes_max))
-    to = holes[-1][1] if holes and len(holes) == holes_max else last
-    return TakenAway(_make_holes(transaction, queue_id, holes, "purged", segments), holes, to)
+    ranges = list(islice(kept.gaps(first, last), holes_max))
+    to = ranges[-1][1] if ranges and len(ranges) == holes_max else last
+    return TakenAway(_make_holes(transaction, queue_id, ranges, "purged", segments), ranges, to)
 
 
 def purge(transaction: Transaction, name: str, segments: Path) -> int:
@@ -154,13 +154,6 @@ def queue_id_of(transaction: Transaction, name: str) -> int:
 
 def _make_holes(transaction: Transaction, queue_id: int, ranges: Sequence[Range], reason: str, segments: Path) -> int:
     """Make holes of these ranges, ascending and disjoint, where there are none; returns the number of rows."""
-    if not ranges:
-        return 0
-    db, first, last = transaction.connection, ranges[0][0], ranges[-1][1]
-    before = "SELECT coalesce(max(first), 0) FROM holes WHERE queue_id = ? AND first < ?"
-    (begin,) = db.execute(before, (queue_id, first)).fetchone()  # one that begins before them may reach into them
-    sql = "SELECT first, last FROM holes WHERE queue_id = ? AND first BETWEEN ? AND ? ORDER BY first"
-    holes = list(subtract(ranges, db.execute(sql, (queue_id, begin, last)).fetchall()))
-    db.executemany("INSERT INTO holes VALUES (?, ?, ?, ?)", [(queue_id, low, high, reason) for low, high in holes])
-    sweeper.drop_each(transaction, queue_id, holes, segments)
-    return sum(high - low + 1 for low, high in holes)
+    made, empty = holes.make(transaction.connection, queue_id, ranges, reason)
+    sweeper.drop_each(transaction, queue_id, empty, segments)
+    return made

@@ -18,14 +18,16 @@ import sqlite3
 import struct
 import zlib
 from base64 import b64decode, b64encode
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from srmp_spark.errors import StoreError
 from srmp_spark.rows.group import Record
 from srmp_spark.sequences.ranges import SEQUENCE_MAX
-from srmp_spark.store import sweeper
+from srmp_spark.store import holes, sweeper
 from srmp_spark.store.durable import make_directory, sync_directory, write_durably
 from srmp_spark.store.log import GroupChunk, Log
 from srmp_spark.store.schema import row_key
@@ -42,6 +44,10 @@ SEAL_ROWS_MAX = 8192
 SEAL_BYTES_MAX = 8 * 1024 * 1024
 """Posts of one segment (and at most one group more): 3,600 rows of 1 KB. The reader process needs 50 MB while it writes that;
 115 MB for 8,192 such rows."""
+SEAL_SPAN_MAX = 65_536
+"""Sequences from the first to the last row of one segment, which notes four bytes for each: a purged hole between two rows may be
+as long as the queue was."""
+_FIRST = itemgetter(0)
 
 
 class StaleSealError(StoreError):
@@ -100,22 +106,31 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
             return None
         queue_id, trimmed_to = row
         sealed = _last_sealed(db, queue_id)
-        # The groups of a purged hole are garbage; one that lies half in it is kept, and sealed without those rows.
-        holes = db.execute("SELECT first, last FROM holes WHERE queue_id = ?", (queue_id,)).fetchall()
+        # A group that lies wholly in holes is garbage, whatever became of its rows piece by piece: purged, given up. One that
+        # lies half in them is kept, and sealed without those rows.
+        begin = max(sealed, trimmed_to) + 1
+        known = db.execute(
+            "SELECT first, last FROM holes WHERE queue_id = ? AND last >= ? ORDER BY first", (queue_id, begin)
+        )
+        empty = list(holes.covered(known))
         found = db.execute(
             "SELECT first, last, position, bytes, arrived_first, arrived_last, epoch_id FROM groups "
             "WHERE id BETWEEN ? AND ? ORDER BY id",
-            (row_key(queue_id, max(sealed, trimmed_to) + 1), row_key(queue_id, SEQUENCE_MAX)),
+            (row_key(queue_id, begin), row_key(queue_id, SEQUENCE_MAX)),
         )
         chosen: list[tuple[int, ...]] = []
         rows = size = 0
         full = False
         for each in found:
             first, last, _, length, _, _, epoch_id = each
-            if any(start <= first and last <= stop for start, stop in holes):
+            at = bisect_right(empty, first, key=_FIRST) - 1
+            if at >= 0 and last <= empty[at][1]:
                 continue
             rows, size = rows + last - first + 1, size + length
-            if chosen and (epoch_id != chosen[0][6] or rows > SEAL_ROWS_MAX or size > SEAL_BYTES_MAX):
+            if chosen and (
+                epoch_id != chosen[0][6] or rows > SEAL_ROWS_MAX or size > SEAL_BYTES_MAX
+                or last - chosen[0][0] >= SEAL_SPAN_MAX
+            ):  # fmt: skip
                 full = True
                 break
             chosen.append(each)

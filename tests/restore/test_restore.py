@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import pytest
 from deltalake import DeltaTable
 from outbox_kit import A, Desk
 from restore_kit import LATER, PEER, QUEUE, Manager, srmp_record, stream_record, stream_row
+from store_kit import Store
 
 from srmp_spark.errors import ConfigurationError, StoreDamagedError, StoreError, StoreInUseError
 from srmp_spark.rows.group import Record
+from srmp_spark.sequences.ranges import SEQUENCE_MAX
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.history import HistoryRun
 from srmp_spark.srmp.outgoing_effects import QueueKey
@@ -126,6 +129,80 @@ def test_marks_as_scattered_as_they_are_come_back(manager: Manager) -> None:
     manager.restore()
     (found,) = manager.state().consumers
     assert (found.received, found.ahead) == (5, ahead)
+
+
+def loses_the_table(manager: Manager, name: str) -> None:
+    shutil.rmtree(manager.folder / name)
+
+
+@pytest.mark.parametrize("inbox", ["gone", "far behind"])
+@pytest.mark.parametrize("ahead", ["nothing", "a run", "packed"])
+def test_the_new_epoch_begins_beyond_every_mark(manager: Manager, inbox: str, ahead: str) -> None:
+    """Else `received 2000000, last 1048579`: three messages wait that count as received, and nobody ever gets them."""
+    beyond = {
+        "nothing": SequenceSet(), "a run": SequenceSet([(2_500_000, 2_500_010)]),
+        "packed": SequenceSet((n, n) for n in range(2_100_000, 2_104_000, 2)),  # text of another form in the Delta state
+    }[ahead]  # fmt: skip
+    marked = beyond.last if beyond else 2_000_000
+    manager.store.put(3, make=srmp_record)
+    audit = state.StoredConsumer(QUEUE, "audit", 1, beyond, None, None, None)
+    for consumer in (state.StoredConsumer(QUEUE, "default", 2_000_000, SequenceSet(), None, None, None), audit):
+        manager.store.call(lambda transaction, each=consumer: state.save_consumer(transaction.connection, 1, each))
+    manager.publish()
+    manager.lose()
+    if inbox == "gone":
+        loses_the_table(manager, "inbox")
+    report = manager.restore()
+    store = Store(manager.new)
+    store.put(3, make=srmp_record)
+    (queue,) = [each for each in state.load(store.directory.writer).queues if each.name == QUEUE]
+    store.close()
+    begins = marked + SEQUENCES_SKIPPED + 1
+    assert (queue.received, queue.end, queue.epochs[-1][1]) == (2_000_000, begins + 2, begins)
+    assert queue.waiting.last == begins + 2, "they wait, and are received by who receives next"
+    assert [row["sequence"] for row in manager.rows(queue.epochs[-1][0], after=begins - 1)] == [begins, begins + 1, begins + 2]
+    here = 0 if inbox == "gone" else 3
+    lost = [(line["first"], line["last"]) for line in of(report, "lost", "rows") if line["name"] == QUEUE]
+    assert lost == [(here + 1, marked)], "that these were given out is known by the mark alone"
+    if here:
+        assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3]
+
+
+def test_a_mark_that_no_queue_can_have_is_told(manager: Manager) -> None:
+    far = state.StoredConsumer(QUEUE, "default", SEQUENCE_MAX, SequenceSet(), None, None, None)
+    manager.store.call(lambda transaction: state.save_consumer(transaction.connection, 1, far))
+    manager.publish()
+    manager.lose()
+    with pytest.raises(StoreDamagedError, match=r"table queues has a row for .* cannot be read"):
+        manager.restore()
+
+
+def test_a_queue_that_was_deleted_goes_on_beyond_all_that_it_gave_out_when_it_is_made_anew(manager: Manager) -> None:
+    store = manager.store
+    store.put(4, make=srmp_record)
+    far = state.StoredConsumer(QUEUE, "default", 4, SequenceSet(), None, None, None)
+    store.call(lambda transaction: state.save_consumer(transaction.connection, 1, far))
+    store.call(lambda transaction: queues.delete(transaction, QUEUE, store.directory.segments, 5))
+    manager.publish()
+    manager.lose()
+    loses_the_table(manager, "inbox")
+    manager.restore()
+    with DataDirectory.open(manager.new, now=1) as directory:
+        (trimmed_to,) = directory.writer.execute("SELECT trimmed_to FROM queues WHERE name = ?", (QUEUE,)).fetchone()
+    assert trimmed_to == 4 + SEQUENCES_SKIPPED
+
+
+def test_holes_of_one_kind_are_one_after_any_number_of_restores(manager: Manager, tmp_path: Path) -> None:
+    manager.store.put(3, make=srmp_record)
+    manager.publish()
+    manager.store.close()
+    for number in range(3):
+        manager.new = tmp_path / f"new{number}"
+        manager.restore()
+        Publisher(manager.new, str(manager.folder), manager.guid, 5.0).publish_once()
+    with DataDirectory.open(manager.new, now=1) as directory:
+        holes = directory.writer.execute("SELECT first, last, reason FROM holes").fetchall()
+    assert holes == [(4, 3 + 3 * SEQUENCES_SKIPPED, "lost")]
 
 
 def test_a_data_file_of_inbox_that_is_gone_is_told_by_range_and_stops_no_reader(manager: Manager) -> None:
@@ -252,6 +329,18 @@ def test_a_plain_message_keeps_its_delivery_and_priority(manager: Manager) -> No
     desk = restored_desk(manager)
     assert desk.read(A, "plain") == before
     assert [(stored.message.durable, stored.message.priority) for stored in before] == [(False, 6), (True, 3)]
+    desk.close()
+
+
+def test_serials_go_on_above_those_of_messages_that_were_acknowledged_long_ago(manager: Manager) -> None:
+    """Nothing of them is in any table; who asks for the state of one of them must not be told of another message."""
+    manager.store.directory.writer.execute("INSERT INTO ids VALUES ('message_id', 5000000)")
+    manager.sends()
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    desk = restored_desk(manager)
+    assert desk.outbox.serials_after >= 5_000_000 + SERIALS_SKIPPED
     desk.close()
 
 

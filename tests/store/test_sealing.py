@@ -224,6 +224,84 @@ def test_a_damaged_row_is_not_sealed_away(store: Store) -> None:
     assert [n for n, _ in rows(store.directory.path, 0, 6)] == [1, 2, 5, 6]
 
 
+@pytest.mark.parametrize("pieces", [[(1, 1), (2, 3)], [(2, 3), (1, 1)], [(2, 2), (1, 1), (3, 3)]])
+def test_a_damaged_group_that_is_given_up_in_pieces_does_not_end_sealing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, pieces: list[tuple[int, int]]
+) -> None:
+    monkeypatch.setattr(sealing, "SEAL_ROWS_MAX", 3)
+    store.put(9, together=3, make=srmp_record)
+    store.directory.writer.execute("UPDATE groups SET data = substr(data, 1, 100) WHERE first = 1")
+    for first, last in pieces:
+        store.call(lambda t, first=first, last=last: queues.give_up(t, QUEUE, first, last, store.directory.segments))
+    assert [(seal(store).plan[4:6]) for _ in range(2)] == [(4, 6), (7, 9)]
+    assert holes_of(store) == [(1, 3, "damaged")]
+    assert [n for n, _ in rows(store.directory.path, 0, 9)] == [4, 5, 6, 7, 8, 9]
+    sweep(store)
+    assert groups(store) == 0, "the damaged group is gone too"
+
+
+@pytest.mark.parametrize("given_up_first", [True, False])
+def test_holes_of_two_kinds_that_cover_a_group_together_do_not_end_sealing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, *, given_up_first: bool
+) -> None:
+    """Row 1 of the group is given up and the others are purged, or the other way round."""
+    monkeypatch.setattr(sealing, "SEAL_ROWS_MAX", 3)
+    store.put(3, together=3, make=srmp_record)
+    segments = store.directory.segments
+    if given_up_first:
+        store.call(lambda t: queues.give_up(t, QUEUE, 1, 1, segments))
+    else:
+        store.call(lambda t: queues.take_away(t, QUEUE, 1, 3, SequenceSet([(1, 1)]), segments))
+        store.call(lambda t: queues.give_up(t, QUEUE, 1, 1, segments))
+    store.call(lambda t: queues.purge(t, QUEUE, segments))
+    store.put(3, together=3, make=srmp_record)
+    assert seal(store).plan[4:6] == (4, 6)
+    assert holes_of(store) == [(1, 1, "damaged"), (2, 3, "purged")]
+    sweep(store)
+    assert groups(store) == 0
+
+
+def test_a_segment_does_not_span_a_hole_as_long_as_a_queue(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It notes a size for each sequence from its first to its last row."""
+    monkeypatch.setattr(sealing, "SEAL_SPAN_MAX", 8)
+    store.put(2, make=srmp_record)
+    mark(store, 2)
+    store.put(20, together=5, make=srmp_record)
+    store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments))
+    store.put(2, make=srmp_record)
+    assert [len(seal(store).sizes) for _ in range(2)] == [8, 8]
+    assert [n for n, _ in rows(store.directory.path, 0, 24)] == [1, 2, 23, 24]
+
+
+def holes_of(store: Store) -> list[tuple[int, int, str]]:
+    found = store.directory.writer.execute("SELECT first, last, reason FROM holes WHERE queue_id = ? ORDER BY first", (store.queue_id,))
+    return found.fetchall()
+
+
+def test_purges_of_a_queue_that_nobody_receives_from_are_one_row(store: Store) -> None:
+    for _ in range(30):
+        store.put(2, make=srmp_record)
+        assert store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments)) == 2
+    sweep(store)
+    assert holes_of(store) == [(1, 60, "purged")]
+    assert groups(store) == 0
+    store.put(1, make=srmp_record)
+    assert [n for n, _ in rows(store.directory.path, 0, 61)] == [61]
+
+
+def test_what_an_earlier_version_left_side_by_side_is_joined_at_the_next_start(store: Store) -> None:
+    store.put(12, make=srmp_record)
+    writer = store.directory.writer
+    left = [(1, 2, "purged"), (3, 4, "purged"), (5, 5, "damaged"), (6, 7, "purged"), (9, 9, "purged"), (10, 10, "purged")]
+    writer.executemany("INSERT INTO holes VALUES (?, ?, ?, ?)", [(store.queue_id, *hole) for hole in left])
+    store.close()
+    again = Store(store.directory.path)
+    assert holes_of(again) == [(1, 4, "purged"), (5, 5, "damaged"), (6, 7, "purged"), (9, 10, "purged")]
+    assert [n for n, _ in rows(again.directory.path, 0, 12)] == [8, 11, 12]
+    assert again.directory.changed is None
+    again.close()
+
+
 def test_purged_rows_are_not_sealed(store: Store) -> None:
     store.put(10, together=4, make=srmp_record)
     mark(store, 6)
@@ -340,3 +418,19 @@ def test_deleting_is_done_in_slices(store: Store, monkeypatch: pytest.MonkeyPatc
     store.call(lambda t: retention.trim(t, QUEUE, 12, store.directory.segments))
     assert store.call(sweeper.sweep)
     assert groups(store) == 1
+
+
+def test_an_epoch_that_begins_because_a_hole_is_unreadable_begins_beyond_the_marks(store: Store) -> None:
+    """The hole was the last of its queue: what comes next must not count as received by who received nothing of it."""
+    store.put(15, make=srmp_record)
+    store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments))
+    mark(store, 15, ahead=[(17, 18)])
+    sweep(store)
+    store.directory.writer.execute("UPDATE holes SET reason = x'00'")
+    store.close()
+    again = Store(store.directory.path)
+    again.put(3, make=srmp_record)
+    (queue,) = [each for each in state.load(again.directory.writer).queues if each.name == QUEUE]
+    assert (queue.end, queue.epochs[-1][1], queue.received) == (21, 19, 15)
+    assert [n for n, _ in rows(again.directory.path, 18, 21)] == [19, 20, 21]
+    again.close()

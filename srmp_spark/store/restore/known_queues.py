@@ -42,9 +42,18 @@ class KnownQueue:
 
     @property
     def end(self) -> int:
-        """The last sequence that the tables know of."""
-        holes = [last for _, last, _ in self.holes]
-        return max([self.trimmed_to, *self.ends.values(), *holes, *(first - 1 for first in self.epochs.values())])
+        """The last sequence that the tables know of, by rows or by marks.
+
+        What a consumer has received was given out, also where ``inbox`` is gone or far behind: a row that is given out below a
+        mark counts as received, and nobody ever reads it.
+        """
+        known = [last for _, last, _ in self.holes] + [first - 1 for first in self.epochs.values()]
+        return max([self.trimmed_to, self.received, *self.ends.values(), *known])
+
+    @property
+    def received(self) -> int:
+        """The highest sequence that any consumer has received; 0 if none has."""
+        return max([0, *(mark for _, mark, _ in self.consumers), *(ahead.last for _, _, ahead in self.consumers if ahead)])
 
     def saw(self, epoch: str, first: int, last: int) -> None:
         """Rows of an epoch: the queue may not be listed with it yet."""
@@ -70,6 +79,8 @@ def read_queues(rows: Iterable[Mapping[str, Any]]) -> dict[str, KnownQueue]:
                 [(str(name), int(to), set_from_json(ahead)) for name, to, ahead in json.loads(row["consumers"])],
                 listed=True,
             )  # fmt: skip
+            if queue.end > marks.RECEIVED_MAX:
+                raise ValueError(f"sequence {queue.end}: no queue gives out more than {marks.RECEIVED_MAX}")
         except (ValueError, TypeError) as error:
             raise StoreDamagedError(f"the table queues has a row for {row['queue']} that cannot be read: {error!r}") from error
         found[queue.name] = queue

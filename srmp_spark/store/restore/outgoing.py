@@ -71,6 +71,8 @@ class OutgoingMessages:
         self.destinations: dict[QueueKey, Destination] = {}
         self.last_ordinal = 0
         self.last_identifier = 0
+        self.last_position = 0
+        """The highest position in any stream."""
         self.position = 0
         self.rows = 0
         self._directory = directory
@@ -98,6 +100,7 @@ class OutgoingMessages:
             self.position = max(self.position, row["position"])
             if row["stream_id"] is not None:
                 self.last_ordinal = max(self.last_ordinal, ordinal_of(row["stream_id"]))
+                self.last_position = max(self.last_position, row["sequence_number"] or 0)
 
     def take_ended(self, row: Mapping[str, Any]) -> None:
         """A row of ``dead_letter_queue`` or ``journal_queue``: its numbers are in use."""
@@ -128,10 +131,13 @@ class OutgoingMessages:
         )
         self.rows += 1
 
-    def write(self, *, queue_manager: str, epoch: str, read_to: Mapping[str, str], at: int) -> None:
+    def write(
+        self, *, queue_manager: str, epoch: str, read_to: Mapping[str, str], at: int, identifiers_to: int = 0
+    ) -> None:  # fmt: skip
         """``outbox.db``, closed when this returns.
 
         ``epoch`` is one of before: the sender process then finds a copy. ``read_to``: how far logs were read, by their key.
+        ``identifiers_to``: message identifiers up to this one may have been given out.
         """
         connection = connect_writer(self._directory / DATABASE_FILE, OUTBOX)
         try:
@@ -139,9 +145,12 @@ class OutgoingMessages:
             add_columns(connection)
             connection.execute("UPDATE head SET position = ?", (self.position + POSITIONS_SKIPPED if self.position else 0,))
             serials = [serial for found in self.destinations.values() for serial in found.serials]
+            # What was acknowledged stands in no table. A queue gave out no more serials than there are identifiers, but for
+            # forwarded messages, which keep their own; those of a stream have positions.
+            numbers = [*serials, identifiers_to, self.last_identifier, self.last_position]
             facts = {
                 "queue_manager": queue_manager, "epoch": epoch, "last_stream_ordinal": str(self.last_ordinal),
-                "serials_after": str(max(serials, default=0) + SERIALS_SKIPPED), **read_to,
+                "serials_after": str(max(numbers) + SERIALS_SKIPPED), **read_to,
             }  # fmt: skip
             connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
             writer = _Writer(connection, at)

@@ -29,12 +29,13 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.store import epochs, losses, state
+from srmp_spark.store import epochs, holes, losses, state
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, restores_id
 from srmp_spark.store.delta.data_files import storage_of
 from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
+from srmp_spark.store.holes import Hole
 from srmp_spark.store.outbox.forward_place import READ_TO as FORWARD_READ_TO
 from srmp_spark.store.restore.known_queues import KnownQueue, epochs_in_order, read_queues, write_queues
 from srmp_spark.store.restore.log_rows import LogRows, missing, pieces_of
@@ -139,6 +140,8 @@ class _Restore:
         self._files, self._damaged = tables["inbox"].files(guid)
         self._last_identifier = 0
         self._position = 0
+        self._ceilings: dict[str, int] = {}
+        """Numbers that may have been given out, by name."""
         self._newest: dict[str, int] = {}
         """Table → the commit of its newest row."""
 
@@ -148,6 +151,7 @@ class _Restore:
         queues = read_queues(listed)
         received = Received(self._rows("incoming_streams"), self._rows("message_id_history"))
         sessions = Sessions(self._rows("wsrm_sequences"))
+        self._ceilings = {row["name"]: int(row["ceiling"]) for row in self._rows("counters")}
         self._read_tail(queues, received, sessions)
         order = epochs_in_order(queues.values())
         for queue in queues.values():
@@ -244,11 +248,12 @@ class _Restore:
                     "lost", "rows", queue.name, "these sequences were given out and are not in Delta",
                     first=first, last=last, epoch=queue.epoch_of(first),
                 )  # fmt: skip
-            holes = [(first, last, reason) for first, last, reason in queue.holes if last > queue.trimmed_to]
-            holes += [(first, last, "lost") for first, last in lost]
-            holes.append((end + 1, end + SEQUENCES_SKIPPED, "lost"))
+            known = [Hole(first, last, reason) for first, last, reason in queue.holes if last > queue.trimmed_to]
+            known += [Hole(first, last, "lost") for first, last in lost]
+            known.append(Hole(end + 1, end + SEQUENCES_SKIPPED, "lost"))
             connection.executemany(
-                "INSERT OR REPLACE INTO holes VALUES (?, ?, ?, ?)", [(ids[queue.name], *hole) for hole in holes]
+                "INSERT OR REPLACE INTO holes VALUES (?, ?, ?, ?)",
+                [(ids[queue.name], *hole) for hole in holes.joined(sorted(known))],
             )
 
     # --- what goes out ----------------------------------------------------------------------------------------------------
@@ -273,7 +278,10 @@ class _Restore:
             read_to = {RECEIPTS_READ_TO: str(ends.get(ORDER_QUEUE, 0))}
             if FORWARD_QUEUE in ends:  # what came back of it has no POST that could be sent on
                 read_to[FORWARD_READ_TO] = json.dumps([epoch, ends[FORWARD_QUEUE]])
-            found.write(queue_manager=self._guid, epoch=epoch, read_to=read_to, at=self._at)
+            found.write(
+                queue_manager=self._guid, epoch=epoch, read_to=read_to, at=self._at,
+                identifiers_to=self._ceilings.get(state.MESSAGE_IDENTIFIERS, 0),
+            )  # fmt: skip
         finally:
             found.close()
         return found
@@ -282,8 +290,8 @@ class _Restore:
 
     def _begin(self, connection: sqlite3.Connection, outgoing: OutgoingMessages) -> str:
         """The new epoch, behind everything; and numbers that nobody can have."""
-        for row in self._rows("counters"):
-            state.raise_ceiling(connection, row["name"], row["ceiling"])
+        for name, ceiling in self._ceilings.items():
+            state.raise_ceiling(connection, name, ceiling)
         last = max(self._last_identifier, outgoing.last_identifier)
         state.raise_ceiling(connection, state.MESSAGE_IDENTIFIERS, last)
         state.skip_used_identifiers(connection)
