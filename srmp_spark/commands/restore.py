@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,9 @@ def add_commands(commands: Commands[Any]) -> None:
     parser.add_argument("--data-dir", required=True, metavar="DIR", help="an empty folder")
     parser.add_argument("--queue-manager", metavar="GUID", help="which one, if the state has several")
     parser.add_argument(
-        "--force", action="store_true", help="although the state was written a moment ago: its disk is lost for certain"
+        "--force", action="store_true",
+        help="do not ask whether the queue manager lives: its disk is lost for certain. One that lives ends within 5 s, and "
+        "what it accepts until then is lost",
     )
     parser.add_argument("--table", action="store_true", help="a table for people instead of JSON lines")
     parser.set_defaults(run=_restore)
@@ -46,8 +49,14 @@ def _restore(args: argparse.Namespace) -> int:
         else:
             emit([line.as_dict()], table=False)
 
+    def on_wait(seconds: float) -> None:
+        note = f"asking the queue manager whether it lives, for {seconds:.0f} s; --force does not ask"
+        print(f"srmp-spark: {note}", file=sys.stderr, flush=True)
+
     try:
-        restore(args.state, Path(args.data_dir), tell, queue_manager=args.queue_manager, force=args.force)
+        restore(
+            args.state, Path(args.data_dir), tell, queue_manager=args.queue_manager, force=args.force, on_wait=on_wait
+        )  # fmt: skip
     finally:
         if kept:
             emit(kept, table=True, columns=_COLUMNS, whole=True)

@@ -29,8 +29,8 @@ def current(connection: sqlite3.Connection) -> Epoch:
 def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> Epoch:
     """Start a new epoch, in the caller's transaction: every queue notes the first sequence that belongs to it.
 
-    It lies beyond every mark of a consumer as well as beyond every row: a row below a mark counts as received by whoever set the
-    mark, and nobody would ever read it. What lies between the last row and the mark is a hole, ``lost``.
+    It lies beyond every mark of a consumer as well as beyond every row: a row below a mark counts as received by whoever set
+    the mark, and nobody would ever read it. What lies between the last row and the mark is a hole, ``lost``.
     """
     cursor = connection.execute("INSERT INTO epochs(epoch, started_at, reason) VALUES (?, ?, ?)", (epoch, now, reason))
     assert cursor.lastrowid is not None

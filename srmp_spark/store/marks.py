@@ -91,7 +91,10 @@ def load(
 
 
 def highest(db: sqlite3.Connection, queue_id: int) -> int:
-    """Return the highest sequence that any consumer of the queue has received; 0 if none has. Rows that cannot be read are none."""
+    """Return the highest sequence that any consumer of the queue has received; 0 if none has.
+
+    A mark that cannot be read, or that no queue can have, does not count.
+    """
     found = 0
     for name, received in db.execute("SELECT name, received FROM consumers WHERE queue_id = ?", (queue_id,)).fetchall():
         if type(name) is not str or type(received) is not int:

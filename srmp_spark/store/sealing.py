@@ -45,8 +45,8 @@ SEAL_BYTES_MAX = 8 * 1024 * 1024
 """Posts of one segment (and at most one group more): 3,600 rows of 1 KB. The reader process needs 50 MB while it writes that;
 115 MB for 8,192 such rows."""
 SEAL_SPAN_MAX = 65_536
-"""Sequences from the first to the last row of one segment, which notes four bytes for each: a purged hole between two rows may be
-as long as the queue was."""
+"""Sequences from the first to the last row of one segment, which notes four bytes for each: a purged hole between two rows may
+be as long as the queue was."""
 _FIRST = itemgetter(0)
 
 

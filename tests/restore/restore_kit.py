@@ -66,6 +66,7 @@ class Manager:
     def restore(self, **options: Any) -> list[dict[str, Any]]:
         """Into ``new``; the report."""
         found: list[dict[str, Any]] = []
+        options.setdefault("answer_seconds", 0.0)
         options.setdefault("now", lambda: datetime.now(timezone.utc) + LATER)
         restore(str(self.folder), self.new, lambda line: found.append(line.as_dict()), **options)
         return found

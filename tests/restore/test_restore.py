@@ -33,9 +33,10 @@ from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import RESTORING_FILE, DataDirectory
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.outbox.sessions import NumberRun, SessionRow
+from srmp_spark.store.restore.alive import LIVING_SECONDS
 from srmp_spark.store.restore.outgoing import SERIALS_SKIPPED
 from srmp_spark.store.restore.report import Line
-from srmp_spark.store.restore.restore import LIVING_SECONDS, SEQUENCES_SKIPPED, restore
+from srmp_spark.store.restore.restore import SEQUENCES_SKIPPED, restore
 
 
 @pytest.fixture
@@ -518,13 +519,13 @@ def test_the_number_of_a_restore_is_given_once(manager: Manager, tmp_path: Path)
         StateTable(storage_of(str(manager.folder), "inbox", {}), table_specs.inbox(), manager.guid, tmp_path / name)
         for name in ("one", "two")
     )
-    first.note_restore(1)
+    first.note_restore(1, first.appends)
     with pytest.raises(PublishConflictError):  # its handle is older
-        second.note_restore(1)
+        second.note_restore(1, second.appends)
     second.refresh()
     with pytest.raises(PublishConflictError):
-        second.note_restore(1)
-    second.note_restore(2)
+        second.note_restore(1, second.appends)
+    second.note_restore(2, second.appends)
     assert second.restores == 2
 
 

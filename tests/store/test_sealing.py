@@ -274,8 +274,8 @@ def test_a_segment_does_not_span_a_hole_as_long_as_a_queue(store: Store, monkeyp
 
 
 def holes_of(store: Store) -> list[tuple[int, int, str]]:
-    found = store.directory.writer.execute("SELECT first, last, reason FROM holes WHERE queue_id = ? ORDER BY first", (store.queue_id,))
-    return found.fetchall()
+    sql = "SELECT first, last, reason FROM holes WHERE queue_id = ? ORDER BY first"
+    return store.directory.writer.execute(sql, (store.queue_id,)).fetchall()
 
 
 def test_purges_of_a_queue_that_nobody_receives_from_are_one_row(store: Store) -> None:

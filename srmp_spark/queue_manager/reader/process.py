@@ -225,11 +225,14 @@ class Reader:
         # deltalake is loaded only where it is used
         from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
         from srmp_spark.store.delta.publisher import Publisher
+        from srmp_spark.store.delta.restore_watch import RestoreWatch
 
         assert self._state is not None
         where = self._data_dir, self._state, self._queue_manager, self._state_interval
         outgoing = OutgoingPublisher(*where)  # a thread of its own: no dead letter waits behind a backlog of the inbox
         self._start_publisher("publish-outgoing", partial(outgoing.run, self._stop, self._events.tell))
+        watch = RestoreWatch(*where)  # a thread of its own: it answers whatever the publishers do
+        self._start_publisher("watch-restores", partial(watch.run, self._stop, self._events.tell))
         Publisher(*where, others_as_of=outgoing.as_of).run(self._stop, self._events.tell)
 
 

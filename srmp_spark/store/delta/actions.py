@@ -34,6 +34,26 @@ def restores_id(queue_manager: str) -> str:
     return f"{queue_manager}:restores"
 
 
+def asked_id(queue_manager: str) -> str:
+    """The Delta application (of ``inbox``) whose version is how often a restore has asked whether the queue manager lives."""
+    return f"{queue_manager}:asked"
+
+
+def answered_id(queue_manager: str) -> str:
+    """The Delta application (of ``inbox``) whose version is the last question that the queue manager has answered."""
+    return f"{queue_manager}:answered"
+
+
+def answers_id(queue_manager: str) -> str:
+    """The Delta application (of ``inbox``) whose version is 1 once a version that answers questions has started."""
+    return f"{queue_manager}:answers"
+
+
+def appends_id(queue_manager: str) -> str:
+    """The Delta application (of ``inbox``) that every append and every restore moves: of two at once one is refused."""
+    return f"{queue_manager}:appends"
+
+
 def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
     """Whether both files may hold equal values of a column; yes if the log does not say."""
     first, last, other_first, other_last = one.least[column], one.greatest[column], other.least[column], other.greatest[column]

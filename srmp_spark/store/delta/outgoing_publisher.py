@@ -33,6 +33,7 @@ from srmp_spark.store.delta.data_files import DataFile, storage_of
 from srmp_spark.store.delta.outgoing_layout import NOTE, HeldFile, HeldGroup, Size, Step
 from srmp_spark.store.delta.outgoing_look import OutboxLook, OutboxSource
 from srmp_spark.store.delta.outgoing_rows import Standing, finish, moved_rows, stamp, standing_of, stream_rows, waiting_rows
+from srmp_spark.store.delta.restore_watch import RestoreNotes, given_up_error, restores_of
 from srmp_spark.store.delta.state_table import StateTable
 
 MOVED_ROWS = 16_384
@@ -60,6 +61,8 @@ class OutgoingPublisher:
         self._interval_s = interval_s
         self._options = dict(storage_options or {})
         self._source: OutboxSource | None = None
+        self._notes = RestoreNotes(state_uri, queue_manager, storage_options)
+        self._restores: int | None = None
         self._tables: dict[str, StateTable] = {}
         self._held: list[HeldFile] | None = None
         self._digest: str | None = None
@@ -95,6 +98,7 @@ class OutgoingPublisher:
             self._as_of = as_of
             return []
         try:
+            self._check_not_restored()
             look = self._source.look()
             self._open(look)
             self._check_not_ahead(look)
@@ -114,6 +118,16 @@ class OutgoingPublisher:
         if not damaged:
             self._as_of = as_of
         return damaged
+
+    def _check_not_restored(self) -> None:
+        """Raise :class:`OlderCopyError` if the tables show the outbox of a restored queue manager by now, and not this one.
+
+        This thread may look before the publisher of the inbox does: at the start, and once more at the end.
+        """
+        if self._restores is None:
+            self._restores = restores_of(self._data_dir)
+        if self._notes.refresh() and self._notes.restores > self._restores:
+            raise given_up_error(self._uri)
 
     def _open(self, look: OutboxLook) -> None:
         if not self._tables:

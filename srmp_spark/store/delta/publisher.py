@@ -38,12 +38,15 @@ from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
 from srmp_spark.store.delta.data_files import DataFile, storage_of
 from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
 from srmp_spark.store.delta.losses import LossTable
+from srmp_spark.store.delta.restore_watch import given_up_error
 from srmp_spark.store.delta.state_table import StateTable
 
 CHUNK_ROWS_MAX = 50_000
 """Rows of one commit to ``inbox``."""
 CHUNK_BYTES_MAX = 64 << 20
 """Bytes of one commit to ``inbox`` before compression; with it the publisher's memory is bounded whatever the backlog."""
+UNPUBLISHED_TOLD_MAX = 20
+"""Queues that the last message of a data directory that was given up names with their rows; the others are counted."""
 IDENTIFIERS_CHEAP_S = 1.0
 """What takes no longer to compare and write is done in every cycle …"""
 IDENTIFIERS_REST = 20
@@ -238,7 +241,7 @@ class Publisher:
             try:
                 for table in self._pieces(source, span, after, snapshot.position):
                     if not chunk.has_room(table):
-                        inbox.append(iter(chunk.tables), chunk.positions)
+                        inbox.append_unless_restored(iter(chunk.tables), chunk.positions, snapshot.restores)
                         chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
                     chunk.add(table, key)
             except StoreDamagedError as error:  # stops its own queue and no other
@@ -246,7 +249,7 @@ class Publisher:
                 continue
             if key in chunk.positions:
                 chunk.positions[key] = span.end  # what follows the last row is purged
-        inbox.append(iter(chunk.tables), chunk.positions)
+        inbox.append_unless_restored(iter(chunk.tables), chunk.positions, snapshot.restores)
         return damaged
 
     def _pieces(self, source: LogSource, span: LogRange, after: int, position: int) -> Iterator[pa.Table]:
@@ -339,10 +342,18 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
 
 def _check_not_restored(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
     if inbox.restores > snapshot.restores:
-        raise OlderCopyError(
-            f"the queue manager was restored from {uri} into another data directory: this one was given up then, and what it "
-            "accepts now nobody would read. Use the restored one; do not start this one again"
-        )
+        raise given_up_error(uri, _unpublished(inbox, snapshot))
+
+
+def _unpublished(inbox: StateTable, snapshot: Snapshot) -> str:
+    """Which rows the table does not have, for people: what was accepted and is on this disk alone."""
+    found = []
+    for span in snapshot.ranges:
+        first = max(inbox.published(span.epoch, span.queue) + 1, span.first)
+        if first <= span.end:
+            found.append(f"{span.queue} {first} to {span.end} of epoch {span.epoch}")
+    more = f" and {len(found) - UNPUBLISHED_TOLD_MAX} more" if len(found) > UNPUBLISHED_TOLD_MAX else ""
+    return ", ".join(found[:UNPUBLISHED_TOLD_MAX]) + more
 
 
 def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:

@@ -21,7 +21,18 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from srmp_spark.errors import StoreDamagedError, StoreError
-from srmp_spark.store.delta.actions import LiveFile, add_action, application_id, overlap, remove_action, restores_id
+from srmp_spark.store.delta.actions import (
+    LiveFile,
+    add_action,
+    answered_id,
+    answers_id,
+    appends_id,
+    application_id,
+    asked_id,
+    overlap,
+    remove_action,
+    restores_id,
+)
 from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, read_notes, write_file
 from srmp_spark.store.delta.live_files import check_format, live_files
 from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow
@@ -48,7 +59,7 @@ HISTORY_LOOKBACK = 50
 """Commits that are searched for the digest of what this queue manager wrote last; not found: written once more."""
 
 RESTORE_KEY = "srmp.restore"
-"""In a commit of :meth:`StateTable.note_restore`: it says nothing about whether the queue manager is alive."""
+"""In a commit of a restore: it says nothing about whether the queue manager is alive."""
 _QUEUE_MANAGER_KEY = "srmp.queue_manager"
 _DIGEST_KEY = "srmp.digest"
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -65,8 +76,12 @@ class StateTable:
     Raises :class:`StoreDamagedError` when the table is of a newer format, is not a state table, or cannot be read.
     """
 
-    def __init__(self, storage: Storage, spec: TableSpec, queue_manager: str, shadow_folder: Path) -> None:
+    def __init__(
+        self, storage: Storage, spec: TableSpec, queue_manager: str, shadow_folder: Path, *, by_restore: bool = False
+    ) -> None:  # fmt: skip
+        """``by_restore``: it is a restore that writes, and no sign that the queue manager lives."""
         self._storage = storage
+        self._own = {_QUEUE_MANAGER_KEY: queue_manager} | ({RESTORE_KEY: "1"} if by_restore else {})
         self._spec = spec
         self._queue_manager = queue_manager
         self._shadow = Shadow(shadow_folder, storage.local / "_delta_log") if storage.local else None
@@ -103,29 +118,72 @@ class StateTable:
         """How often this queue manager was restored from the tables; only ``inbox`` tells (:meth:`note_restore`)."""
         return self._table.transaction_version(restores_id(self._queue_manager)) or 0
 
-    def note_restore(self, number: int) -> None:
+    @property
+    def appends(self) -> int:
+        """How often rows were appended by :meth:`append_unless_restored`, or their reading ended by :meth:`note_restore`."""
+        return self._table.transaction_version(appends_id(self._queue_manager)) or 0
+
+    def ask(self) -> int:
+        """Ask whether the queue manager lives; the number of the question (:mod:`.restore_watch`)."""
+        name = asked_id(self._queue_manager)
+        number = (self._table.transaction_version(name) or 0) + 1
+        self._commit([], {name: number}, {RESTORE_KEY: f"asked {number}"})
+        return number
+
+    @property
+    def answered(self) -> int:
+        """The last question that the queue manager has answered; 0 if none."""
+        return self._table.transaction_version(answered_id(self._queue_manager)) or 0
+
+    @property
+    def answers(self) -> bool:
+        """Whether the queue manager is of a version that answers."""
+        return bool(self._table.transaction_version(answers_id(self._queue_manager)))
+
+    def note_restore(self, number: int, appends: int) -> None:
         """Give up every data directory of before restore ``number``: its publisher ends as soon as it sees this commit.
 
-        Raises :class:`PublishConflictError` if there was a restore of that number: two directories with one number would both
-        go on, under one GUID.
+        ``appends``: :attr:`appends` as it was when the rows were read. The log of the table decides between this commit and an
+        append at the same moment: whichever comes second is refused, so no row is in the table and not in what was restored.
+        Raises :class:`PublishConflictError` if rows were appended since, or if there was a restore of that number: two
+        directories with one number would both go on, under one GUID.
         """
         if self.restores >= number:
             raise PublishConflictError(f"{self._storage.uri}: restore {number} of queue manager {self._queue_manager} is taken")
-        self._commit([], {restores_id(self._queue_manager): number}, {RESTORE_KEY: str(number)})
+        if self.appends != appends:
+            raise PublishConflictError(f"{self._storage.uri}: queue manager {self._queue_manager} appended rows meanwhile")
+        transactions = {restores_id(self._queue_manager): number, appends_id(self._queue_manager): appends + 1}
+        self._commit([], transactions, {RESTORE_KEY: str(number)})
 
     def refresh(self) -> None:
         """See what others committed."""
         self._table.update_incremental()
+
+    def append_unless_restored(
+        self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int], restores: int
+    ) -> int:  # fmt: skip
+        """:meth:`append`, for a queue manager that was restored ``restores`` times when its data directory was made.
+
+        Raises :class:`PublishConflictError` if it was restored again, also if that happens at the same moment.
+        """
+        if self.restores > restores:
+            raise PublishConflictError(f"{self._storage.uri}: queue manager {self._queue_manager} was restored meanwhile")
+        return self._append(tables, positions, {appends_id(self._queue_manager): self.appends + 1})
 
     def append(self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int]) -> int:
         """Add rows and move the positions {(epoch, queue): last sequence} in one durable commit; the number of rows.
 
         Raises :class:`PublishConflictError` when another process moved one of the positions.
         """
+        return self._append(tables, positions, {})
+
+    def _append(
+        self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int], more: Mapping[str, int]
+    ) -> int:  # fmt: skip
         file = write_file(self._storage, self._spec, self._queue_manager, tables)
         if file is None:
             return 0
-        transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()}
+        transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()} | dict(more)
         self._commit([add_action(file, self._queue_manager)], transactions, {})
         self._appends += 1
         return file.rows
@@ -298,7 +356,7 @@ class StateTable:
     def _properties(
         self, transactions: Mapping[str, int], metadata: Mapping[str, str], actions: int | None
     ) -> CommitProperties:
-        own = {_QUEUE_MANAGER_KEY: self._queue_manager, **metadata}
+        own = {**self._own, **metadata}
         if actions is not None:
             own[ACTIONS_KEY] = str(actions)
         return CommitProperties(
@@ -335,7 +393,7 @@ class StateTable:
             configuration=self._spec.configuration,
             storage_options=self._storage.options or None,
             raise_if_key_not_exists=False,  # srmp.format is ours, Delta does not know it
-            commit_properties=CommitProperties(custom_metadata={_QUEUE_MANAGER_KEY: self._queue_manager}),
+            commit_properties=CommitProperties(custom_metadata=self._own),
             post_commithook_properties=_NO_HOOKS,
         )
 

@@ -79,12 +79,16 @@ def read_queues(rows: Iterable[Mapping[str, Any]]) -> dict[str, KnownQueue]:
                 [(str(name), int(to), set_from_json(ahead)) for name, to, ahead in json.loads(row["consumers"])],
                 listed=True,
             )  # fmt: skip
-            if queue.end > marks.RECEIVED_MAX:
-                raise ValueError(f"sequence {queue.end}: no queue gives out more than {marks.RECEIVED_MAX}")
         except (ValueError, TypeError) as error:
-            raise StoreDamagedError(f"the table queues has a row for {row['queue']} that cannot be read: {error!r}") from error
+            raise _unreadable(row["queue"], repr(error)) from error
+        if queue.end > marks.RECEIVED_MAX:
+            raise _unreadable(queue.name, f"no queue gives out sequence {queue.end}")
         found[queue.name] = queue
     return found
+
+
+def _unreadable(queue: str, why: str) -> StoreDamagedError:
+    return StoreDamagedError(f"the table queues has a row for {queue} that cannot be read: {why}")
 
 
 def epochs_in_order(queues: Iterable[KnownQueue]) -> list[str]:

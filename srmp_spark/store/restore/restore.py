@@ -11,7 +11,8 @@ What comes back, and as what:
 - **Identifiers** of the messages that were received: a late copy still makes no second row.
 - **What was to be sent**, all of it in doubt and held (:mod:`.outgoing`).
 
-The old data directory is given up by a commit to ``inbox``: should its disk come back, its publisher finds it and ends.
+A queue manager that lives is asked first, and refuses by its answer (:mod:`.alive`). The old data directory is given up by a
+commit to ``inbox``: should its disk come back, its queue manager finds the commit and ends.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,13 @@ from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
 from srmp_spark.store import epochs, holes, losses, state
 from srmp_spark.store.delta import table_specs
-from srmp_spark.store.delta.actions import LiveFile, restores_id
+from srmp_spark.store.delta.actions import LiveFile, answers_id, appends_id, restores_id
 from srmp_spark.store.delta.data_files import storage_of
 from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
 from srmp_spark.store.holes import Hole
 from srmp_spark.store.outbox.forward_place import READ_TO as FORWARD_READ_TO
+from srmp_spark.store.restore.alive import ANSWER_SECONDS, OnWait, refuse_if_alive, refuse_if_written_lately
 from srmp_spark.store.restore.known_queues import KnownQueue, epochs_in_order, read_queues, write_queues
 from srmp_spark.store.restore.log_rows import LogRows, missing, pieces_of
 from srmp_spark.store.restore.outgoing import FINAL, POSITIONS_SKIPPED, OutgoingMessages, forwarded_identifier, newest, runs_of
@@ -51,9 +53,6 @@ from srmp_spark.store.set_aside import TOLD_MAX
 SEQUENCES_SKIPPED = 1 << 20
 """Sequences of a queue that may have been given out after the state was written: 200 s at 5,000 messages a second. If a
 reader has come further all the same, it stops (``failOnDataLoss``) and misses nothing."""
-LIVING_SECONDS = 60.0
-"""A queue manager that wrote to the state so short a time ago may be alive: it publishes every few seconds while there is
-work."""
 
 _TABLES = {
     spec.name: spec
@@ -75,36 +74,55 @@ RECEIPTS_READ_TO = "order_queue_read_to"
 def restore(
     state_uri: str, data_dir: Path, tell: Callable[[Line], object], *, queue_manager: str | None = None, force: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc), options: Mapping[str, str] | None = None,
+    answer_seconds: float = ANSWER_SECONDS, on_wait: OnWait = lambda _: None,
 ) -> None:  # fmt: skip
     """Make ``data_dir``; ``tell`` gets each line of the report.
 
-    ``queue_manager``: its GUID, if the state has several. ``force``: although the state was written a moment ago.
-    Raises :class:`ConfigurationError` (exit code 2), :class:`StoreInUseError` (5), :class:`StoreDamagedError` (6: the state is
-    damaged or of a newer format), :class:`StoreError`.
+    ``queue_manager``: its GUID, if the state has several. ``force``: without asking whether it lives, which takes up to
+    ``answer_seconds`` (``on_wait`` is called before).
+
+    Raises :class:`ConfigurationError` (exit code 2, also for one that lives), :class:`StoreInUseError` (5),
+    :class:`StoreDamagedError` (6: the state is damaged or of a newer format), :class:`StoreError`.
     """
-    tables = {name: StoredTable(state_uri, spec, options) for name, spec in _TABLES.items()}
+
+    def read() -> dict[str, StoredTable]:
+        return {name: StoredTable(state_uri, spec, options) for name, spec in _TABLES.items()}
+
+    tables = read()
     guid = _chosen(tables, state_uri, queue_manager)
-    as_of = _written_at(tables, guid)
-    age = None if as_of is None else now() - as_of
-    if not force and age is not None and age < timedelta(seconds=LIVING_SECONDS):
-        raise ConfigurationError(
-            f"queue manager {guid} wrote to {state_uri} {age.total_seconds():.0f} s ago: it may be alive, and two must not go "
-            f"on. Stop it and wait {LIVING_SECONDS:.0f} s, or, if its disk is lost for certain, add --force"
-        )
+    if not force and not tables["inbox"].transaction(answers_id(guid)):
+        refuse_if_written_lately(guid, state_uri, _written_at(tables, guid), now())
     with new_directory(data_dir) as path:
+        storage = storage_of(state_uri, "inbox", options or {})
+        inbox = StateTable(storage, table_specs.inbox(), guid, path / "delta" / "inbox", by_restore=True)
+        if not force and inbox.answers:
+            refuse_if_alive(inbox, guid, state_uri, _text_of(_written_at(tables, guid)), answer_seconds, on_wait)
+            tables = read()
+        as_of = _written_at(tables, guid)
+        appends, number = (tables["inbox"].transaction(name) for name in (appends_id(guid), restores_id(guid)))
         _Restore(tables, guid, path, Report(tell), state_uri, now(), as_of).run()
-        if _written_at({name: StoredTable(state_uri, spec, options) for name, spec in _TABLES.items()}, guid) != as_of:
-            raise StoreError(
-                f"queue manager {guid} wrote to {state_uri} while it was restored: it is alive. Stop it, then restore again"
-            )
-        inbox = StateTable(storage_of(state_uri, "inbox", options or {}), table_specs.inbox(), guid, path / "delta" / "inbox")
+        inbox.refresh()
+        wrote = _written_at(read(), guid) != as_of
         try:
-            inbox.note_restore(tables["inbox"].transaction(restores_id(guid)) + 1)
-        except PublishConflictError as error:
-            raise StoreError(
-                f"queue manager {guid} was restored from {state_uri} by another process meanwhile: use what that made. What "
-                f"was made here will not start; restore again only if the other one is given up ({error})"
-            ) from error
+            if not wrote:
+                inbox.note_restore(number + 1, appends)
+        except PublishConflictError:
+            wrote = True
+        if wrote:
+            raise _not_alone(guid, state_uri, by_another=inbox.restores > number)
+
+
+def _not_alone(guid: str, uri: str, *, by_another: bool) -> StoreError:
+    if by_another:
+        return StoreError(
+            f"queue manager {guid} was restored from {uri} by another process meanwhile: use what that made. What "
+            "was made here will not start; restore again only if the other one is given up"
+        )
+    return StoreError(f"queue manager {guid} wrote to {uri} while it was restored: it is alive. Stop it, then restore again")
+
+
+def _text_of(at: datetime | None) -> str:
+    return "an unknown time" if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _chosen(tables: Mapping[str, StoredTable], uri: str, wanted: str | None) -> str:
@@ -136,7 +154,7 @@ class _Restore:
         self._report = report
         self._uri = uri
         self._at = round(now.timestamp() * 1_000_000)
-        self._as_of = "an unknown time" if as_of is None else as_of.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._as_of = _text_of(as_of)
         self._files, self._damaged = tables["inbox"].files(guid)
         self._last_identifier = 0
         self._position = 0

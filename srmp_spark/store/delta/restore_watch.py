@@ -1,0 +1,165 @@
+"""The queue manager's side of a restore: it answers when it is asked whether it lives, and ends when it was given up.
+
+**Theory of operation.** ``srmp-spark restore`` makes a second queue manager of one GUID. If the first one lives, what it
+acknowledges from then on nobody reads. Clocks cannot decide whether it lives, and an idle queue manager writes nothing to the
+Delta state. So the two speak through application transactions of the table ``inbox``, which every restore and every queue
+manager with ``--state`` can reach, on a local disk, a network file system and an object store alike (docs/adr/0021):
+
+==================== ================ =================================================================================
+application          written by       meaning
+==================== ================ =================================================================================
+``GUID:answers``     queue manager    1: its version answers questions
+``GUID:asked``       restore          the number of the last question: do you live?
+``GUID:answered``    queue manager    the last question that it has answered
+``GUID:appends``     both             moved by every append of rows and by the end of every restore: of two at one moment the
+                                      log of the table accepts one, and the other one is refused
+``GUID:restores``    restore          how often it was restored: a data directory of before is given up
+==================== ================ =================================================================================
+
+The watch has a thread and a handle of its own. So it answers within :data:`LOOK_SECONDS` whatever the publisher does: writing
+millions of identifiers, waiting for a store that was away, or ended by a damaged table.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import TableNotFoundError
+
+from srmp_spark.store.delta.actions import answered_id, answers_id, asked_id, restores_id
+from srmp_spark.store.delta.cycles import Notify, OlderCopyError
+from srmp_spark.store.delta.data_files import storage_of
+from srmp_spark.store.delta.shadow import ACTIONS_KEY
+from srmp_spark.store.delta.table_specs import PARTITION, inbox
+from srmp_spark.store.directory import DATABASE_FILE
+from srmp_spark.store.schema import connect_reader
+
+LOOK_SECONDS = 5.0
+"""Between two looks at the table, or ``--state-interval`` if that is less. A restore waits for four of them
+(:data:`srmp_spark.store.restore.alive.ANSWER_SECONDS`)."""
+
+_QUEUE_MANAGER_KEY = "srmp.queue_manager"
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_log = logging.getLogger(__name__)
+
+
+def given_up_error(uri: str, unpublished: str = "") -> OlderCopyError:
+    """Return the error that ends a queue manager which was restored elsewhere; ``unpublished``: rows that are here alone."""
+    alone = f" Accepted here and in no table, so the restored one does not have them: {unpublished}." if unpublished else ""
+    return OlderCopyError(
+        f"the queue manager was restored from {uri} into another data directory: this one was given up then, and what it "
+        f"accepts now nobody would read. Use the restored one; do not start this one again.{alone}"
+    )
+
+
+def restores_of(data_dir: Path) -> int:
+    """Return how often the queue manager had been restored when this data directory was made."""
+    if not (data_dir / DATABASE_FILE).exists():
+        return 0
+    connection = connect_reader(data_dir / DATABASE_FILE)
+    try:
+        (found,) = connection.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = 'restores'").fetchone()
+    finally:
+        connection.close()
+    return int(found)
+
+
+class RestoreNotes:
+    """What the table ``inbox`` says of restores of one queue manager, read through a handle of its own."""
+
+    def __init__(self, state_uri: str, queue_manager: str, options: Mapping[str, str] | None = None) -> None:
+        self._storage = storage_of(state_uri, inbox().name, options or {})
+        self._queue_manager = queue_manager
+        self._table: DeltaTable | None = None
+
+    def refresh(self) -> bool:
+        """See what others committed; ``False``: nobody has made the table yet. Raises what the store raises."""
+        try:
+            if self._table is None:
+                self._table = DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
+            else:
+                self._table.update_incremental()
+        except TableNotFoundError:
+            self._table = None
+        except Exception:
+            self._table = None  # perhaps it was deleted and made anew: the next look opens it
+            raise
+        return self._table is not None
+
+    def version(self, application: str) -> int:
+        """The version of an application transaction as of :meth:`refresh`; 0 if none."""
+        return 0 if self._table is None else int(self._table.transaction_version(application) or 0)
+
+    @property
+    def restores(self) -> int:
+        """How often the queue manager was restored."""
+        return self.version(restores_id(self._queue_manager))
+
+    def write(self, transactions: Mapping[str, int]) -> None:
+        """Commit application transactions and nothing else. The publisher makes them durable with its next commit."""
+        assert self._table is not None, "refreshed"
+        properties = CommitProperties(
+            custom_metadata={_QUEUE_MANAGER_KEY: self._queue_manager, ACTIONS_KEY: str(len(transactions))},
+            app_transactions=[Transaction(application, version) for application, version in transactions.items()],
+        )
+        self._table.create_write_transaction(
+            [], "append", self._table.schema(), [PARTITION], commit_properties=properties, post_commithook_properties=_NO_HOOKS
+        )
+        self._table.update_incremental()
+
+
+class RestoreWatch:
+    """Looks at the table every few seconds for as long as the queue manager runs."""
+
+    def __init__(
+        self, data_dir: str | Path, state_uri: str, queue_manager: str, interval_s: float,
+        options: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self._data_dir = Path(data_dir)
+        self._uri = state_uri
+        self._queue_manager = queue_manager
+        self._wait_s = min(interval_s, LOOK_SECONDS)
+        self._notes = RestoreNotes(state_uri, queue_manager, options)
+        self._own: int | None = None
+        self._failure = ""
+
+    def __repr__(self) -> str:
+        return f"<RestoreWatch {self._queue_manager} at {self._uri} every {self._wait_s} s>"
+
+    def run(self, stop: threading.Event, notify: Notify) -> None:
+        """Look until ``stop`` is set, or until the data directory was given up, which is notified as an older copy."""
+        while True:
+            try:
+                self.look()
+            except OlderCopyError as error:
+                notify({"event": "failed", "error": str(error), "fatal": True, "older_copy": True})
+                return
+            except Exception as error:  # whatever a store or network raises: the next look may go better
+                if (failure := f"{type(error).__name__}: {error}") != self._failure:
+                    self._failure = failure
+                    told = 'state.not_watched reason="%s": a restore would not hear that this queue manager lives'
+                    _log.warning(told, failure)
+            else:
+                self._failure = ""
+            if stop.wait(self._wait_s):
+                return
+
+    def look(self) -> None:
+        """Look once, and answer what was asked. Raises :class:`OlderCopyError` if the data directory was given up."""
+        if self._own is None:
+            self._own = restores_of(self._data_dir)
+        if not self._notes.refresh():
+            return
+        if self._notes.restores > self._own:
+            raise given_up_error(self._uri)
+        asked = self._notes.version(asked_id(self._queue_manager))
+        if asked > self._notes.version(answered_id(self._queue_manager)):
+            self._notes.write({answered_id(self._queue_manager): asked})
+            told = "restore.answered question=%d uri=%s: a restore asked whether this queue manager lives"
+            _log.warning(told, asked, self._uri)
+        elif not self._notes.version(answers_id(self._queue_manager)):
+            self._notes.write({answers_id(self._queue_manager): 1})
