@@ -25,6 +25,10 @@ class OlderCopyError(StoreDamagedError):
     """The tables hold what the data directory has not given out: it would give the same numbers out again."""
 
 
+class GivenUpError(OlderCopyError):
+    """The queue manager was restored elsewhere: what this data directory accepts nobody reads."""
+
+
 def run_cycles(
     cycle: Callable[[], None], forget: Callable[[], None], interval_s: float, stop: threading.Event, notify: Notify
 ) -> None:
@@ -41,7 +45,10 @@ def run_cycles(
             wait = interval_s
         except OlderCopyError as error:
             notify({"event": "failed", "error": str(error), "fatal": True, "older_copy": True})
-            return
+            if last or not isinstance(error, GivenUpError):
+                return
+            stop.wait()  # once more when nothing is accepted any more: the last message names all that is here alone
+            continue
         except StoreDamagedError as error:
             _log.error("delta.damaged: %s", error)  # the message says it all, a traceback hides it
             notify({"event": "failed", "error": str(error), "fatal": True})

@@ -31,7 +31,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import TableNotFoundError
 
 from srmp_spark.store.delta.actions import answered_id, answers_id, asked_id, restores_id
-from srmp_spark.store.delta.cycles import Notify, OlderCopyError
+from srmp_spark.store.delta.cycles import GivenUpError, Notify
 from srmp_spark.store.delta.data_files import storage_of
 from srmp_spark.store.delta.shadow import ACTIONS_KEY
 from srmp_spark.store.delta.table_specs import PARTITION, inbox
@@ -47,10 +47,10 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 _log = logging.getLogger(__name__)
 
 
-def given_up_error(uri: str, unpublished: str = "") -> OlderCopyError:
+def given_up_error(uri: str, unpublished: str = "") -> GivenUpError:
     """Return the error that ends a queue manager which was restored elsewhere; ``unpublished``: rows that are here alone."""
     alone = f" Accepted here and in no table, so the restored one does not have them: {unpublished}." if unpublished else ""
-    return OlderCopyError(
+    return GivenUpError(
         f"the queue manager was restored from {uri} into another data directory: this one was given up then, and what it "
         f"accepts now nobody would read. Use the restored one; do not start this one again.{alone}"
     )
@@ -135,7 +135,7 @@ class RestoreWatch:
         while True:
             try:
                 self.look()
-            except OlderCopyError as error:
+            except GivenUpError as error:
                 notify({"event": "failed", "error": str(error), "fatal": True, "older_copy": True})
                 return
             except Exception as error:  # whatever a store or network raises: the next look may go better
@@ -149,7 +149,7 @@ class RestoreWatch:
                 return
 
     def look(self) -> None:
-        """Look once, and answer what was asked. Raises :class:`OlderCopyError` if the data directory was given up."""
+        """Look once, and answer what was asked. Raises :class:`GivenUpError` if the data directory was given up."""
         if self._own is None:
             self._own = restores_of(self._data_dir)
         if not self._notes.refresh():

@@ -2,7 +2,8 @@
 
 Foreign senders (one stream, and messages without one) and a foreign destination, which know nothing of the package, go on
 through the loss. What an operator does after it is done here too: ``restore``, ``streams accept-gap``, ``streams resend``.
-The ledgers then say what was lost, by range; the drill is good if each of it lies where ``restore`` and ``status`` had said:
+Before the loss an operator restores it once by mistake, while it lives, which must be refused. The ledgers then say what was
+lost, by range; the drill is good if each of it lies where ``restore`` and ``status`` had said:
 
 - in a stream between the position that was restored and the one at which its sender went on;
 - among other messages, and among those that were to be sent, what came after the state was written last;
@@ -148,6 +149,7 @@ class Drill:
                 sender = MessageSender(manager, ORDERS)
                 traffic = asyncio.gather(sender.run(self._orders(), rate=RATE), self._payments(stream), stream.run())
                 await asyncio.sleep(self._seconds * self._dice.uniform(0.3, 0.6))
+                await asyncio.to_thread(self._restore_beside_the_living)
                 await asyncio.to_thread(self._lose_the_disk)
                 operator = asyncio.create_task(self._operate())
                 await asyncio.sleep(self._seconds * 0.4)
@@ -186,6 +188,17 @@ class Drill:
 
     # --- the loss, and what an operator does ---------------------------------------------------------------------------------
 
+    def _restore_beside_the_living(self) -> None:
+        """By mistake: the queue manager answers, the restore is refused, and the traffic goes on as if nothing had been."""
+        done = self._restore(self._data.with_name("beside"))
+        if done.returncode != 2 or "is alive" not in done.stderr:
+            self.outcome.faults.append(f"a restore beside the living one ended with {done.returncode}: {done.stderr}")
+
+    def _restore(self, data_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
+        folders = ["--state", str(self._state), "--data-dir", str(data_dir)]
+        command = [sys.executable, "-m", "srmp_spark.cli", "restore", *folders, *more]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603  # our own interpreter
+
     def _lose_the_disk(self) -> None:
         before = self._running.guid, self._running.epoch
         self._running.kill9()
@@ -193,9 +206,7 @@ class Drill:
         shutil.rmtree(self._data)
         waiting = DeltaTable(str(self._state / "outgoing_queue")).to_pyarrow_table(columns=["body"])
         self._in_doubt = set(waiting["body"].to_pylist())
-        folders = ["--state", str(self._state), "--data-dir", str(self._data)]
-        command = [sys.executable, "-m", "srmp_spark.cli", "restore", *folders, "--force"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603  # our own interpreter
+        done = self._restore(self._data, "--force")
         if done.returncode != 0:
             raise RuntimeError(f"restore ended with {done.returncode}:\n{done.stderr}")
         self.outcome.report = [json.loads(line) for line in done.stdout.splitlines()]

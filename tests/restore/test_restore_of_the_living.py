@@ -1,0 +1,277 @@
+"""`srmp-spark restore` beside a queue manager that lives, and at the same moment as it publishes (ADR 0021)."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import outbox_kit  # found through conftest.py
+import pytest
+from deltalake import DeltaTable
+from restore_kit import QUEUE, Manager, srmp_record
+
+from srmp_spark.errors import ConfigurationError, StoreError
+from srmp_spark.store.delta import table_specs
+from srmp_spark.store.delta.actions import answered_id, asked_id
+from srmp_spark.store.delta.cycles import OlderCopyError
+from srmp_spark.store.delta.data_files import storage_of
+from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
+from srmp_spark.store.delta.publisher import Publisher
+from srmp_spark.store.delta.restore_watch import RestoreNotes, RestoreWatch
+from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
+from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.restore.alive import LIVING_SECONDS, refuse_if_written_lately
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manager:
+    made = Manager(tmp_path)
+    monkeypatch.setattr(outbox_kit, "QM", made.guid)
+    made.store.put(3, make=srmp_record)
+    made.publish()
+    watch_of(made).look()  # its first look: from now on the state says that it answers
+    return made
+
+
+def watch_of(manager: Manager, data_dir: Path | None = None) -> RestoreWatch:
+    return RestoreWatch(data_dir or manager.path, str(manager.folder), manager.guid, 0.05)
+
+
+@contextmanager
+def living(manager: Manager, data_dir: Path | None = None) -> Iterator[list[dict[str, Any]]]:
+    """Run what a queue manager runs, but for its publisher: it has nothing to say for an hour, or was ended by damage."""
+    stop, events = threading.Event(), list[dict[str, Any]]()
+    thread = threading.Thread(target=watch_of(manager, data_dir).run, args=(stop, events.append))
+    thread.start()
+    try:
+        yield events
+    finally:
+        stop.set()
+        thread.join()
+
+
+def inbox(manager: Manager, folder: Path) -> StateTable:
+    return StateTable(storage_of(str(manager.folder), "inbox", {}), table_specs.inbox(), manager.guid, folder)
+
+
+# One that lives
+
+
+def test_one_that_says_nothing_for_an_hour_answers_and_is_refused(manager: Manager) -> None:
+    waits: list[float] = []
+    with living(manager) as events, pytest.raises(ConfigurationError, match=r"is alive: it answered 0 s.*clean stop.*--force"):
+        manager.restore(now=lambda: datetime.now(timezone.utc) + HOUR, answer_seconds=30.0, on_wait=waits.append)
+    assert waits == [30.0], "who waits is told for how long"
+    assert events == [], "the one that lives goes on"
+    manager.store.put(1, make=srmp_record)
+    manager.publish()
+    assert len(DeltaTable(str(manager.folder / "inbox")).to_pyarrow_table()) == 4
+
+
+@pytest.mark.parametrize("off", [-HOUR, HOUR])
+def test_no_clock_decides(manager: Manager, off: timedelta) -> None:
+    """That of the machine of the restore is an hour off, either way."""
+
+    def now() -> datetime:
+        return datetime.now(timezone.utc) + off
+
+    with living(manager), pytest.raises(ConfigurationError, match="is alive"):
+        manager.restore(now=now, answer_seconds=30.0)
+    manager.lose()
+    manager.restore(now=now)
+    assert len(manager.rows(manager.epoch)) == 3
+
+
+def test_one_that_publishes_and_does_not_answer_lives(manager: Manager) -> None:
+    """Its watch may be slow; rows that come are an answer too."""
+
+    def publish(_: float) -> None:
+        manager.store.put(1, make=srmp_record)
+        manager.publish()
+
+    with pytest.raises(ConfigurationError, match="is alive"):
+        manager.restore(answer_seconds=30.0, on_wait=publish)
+
+
+def test_one_that_is_dead_is_waited_for_once_and_with_force_not_at_all(manager: Manager, tmp_path: Path) -> None:
+    manager.lose()
+    began = time.monotonic()
+    manager.restore(answer_seconds=0.5, now=lambda: datetime.now(timezone.utc))
+    assert time.monotonic() - began >= 0.5
+    waits: list[float] = []
+    manager.new = tmp_path / "again"
+    manager.restore(answer_seconds=600.0, force=True, on_wait=waits.append)
+    assert waits == []
+
+
+def test_a_version_that_cannot_answer_is_refused_by_the_time_of_its_last_commit() -> None:
+    at = datetime(2026, 11, 26, 12, 0, tzinfo=timezone.utc)
+    for age in (0.0, LIVING_SECONDS - 1):
+        with pytest.raises(ConfigurationError, match=f"wrote to U {age:.0f} s ago.*may be alive"):
+            refuse_if_written_lately("G", "U", at, at + timedelta(seconds=age))
+    for age in (LIVING_SECONDS, -3600.0):  # a clock that was an hour ahead keeps nobody from a restore for an hour
+        refuse_if_written_lately("G", "U", at, at + timedelta(seconds=age))
+
+
+def test_a_question_that_nobody_waits_for_any_more_is_answered_once(manager: Manager) -> None:
+    table = inbox(manager, manager.path / "delta" / "inbox")
+    assert [table.ask(), table.ask()] == [1, 2]
+    watch, version = watch_of(manager), DeltaTable(str(manager.folder / "inbox")).version
+    watch.look()
+    answered = version()
+    watch.look()
+    assert version() == answered
+    notes = RestoreNotes(str(manager.folder), manager.guid)
+    assert notes.refresh()
+    assert notes.version(answered_id(manager.guid)) == notes.version(asked_id(manager.guid)) == 2
+
+
+def test_with_force_one_that_lives_ends_at_its_next_look(manager: Manager) -> None:
+    with living(manager) as events:
+        manager.restore(force=True)
+        until(lambda: events)
+    (event,) = events
+    assert (event["fatal"], event["older_copy"]) == (True, True)
+    assert "was restored" in event["error"]
+
+
+def test_what_was_accepted_and_is_in_no_table_is_named(manager: Manager) -> None:
+    publisher = Publisher(manager.path, str(manager.folder), manager.guid, 5.0)
+    publisher.publish_once()
+    manager.store.put(2, make=srmp_record)
+    manager.restore(force=True)
+    with pytest.raises(OlderCopyError, match=rf"in no table.*private\$/orders 4 to 5 of epoch {manager.epoch}"):
+        publisher.publish_once()
+
+
+def test_the_last_message_names_also_what_was_accepted_until_the_end(manager: Manager) -> None:
+    stop, events = threading.Event(), list[dict[str, Any]]()
+    manager.restore(force=True)
+    manager.store.put(1, make=srmp_record)
+    publisher = Publisher(manager.path, str(manager.folder), manager.guid, 0.05)
+    thread = threading.Thread(target=publisher.run, args=(stop, events.append))
+    thread.start()
+    until(lambda: events)
+    manager.store.put(2, make=srmp_record)
+    stop.set()
+    thread.join(10.0)
+    assert [event["older_copy"] for event in events] == [True, True]
+    assert "4 to 4 of epoch" in events[0]["error"]
+    assert "4 to 6 of epoch" in events[1]["error"]
+
+
+def test_a_copy_that_is_started_later_is_found_whether_the_restore_is_over_or_not(manager: Manager, tmp_path: Path) -> None:
+    manager.store.settle()
+    copy = tmp_path / "copy"
+    shutil.copytree(manager.path, copy)
+    manager.lose()
+    with living(manager, copy), pytest.raises(ConfigurationError, match="is alive"):
+        manager.restore(answer_seconds=30.0)
+    manager.restore()
+    with pytest.raises(OlderCopyError, match="was restored"):
+        watch_of(manager, copy).look()
+    with pytest.raises(OlderCopyError, match="was restored"):
+        Publisher(copy, str(manager.folder), manager.guid, 5.0).publish_once()
+    watch_of(manager, manager.new).look()  # the restored one goes on
+
+
+# The same moment
+
+
+def test_rows_that_are_appended_while_it_is_restored_refuse_the_restore(manager: Manager) -> None:
+    publisher = Publisher(manager.path, str(manager.folder), manager.guid, 5.0)
+    real = StateTable.note_restore
+
+    def note(table: StateTable, number: int, appends: int) -> None:
+        """The last moment: all is read and compared, and the handle has not seen what comes now."""
+        manager.store.put(1, make=srmp_record)
+        publisher.publish_once()
+        real(table, number, appends)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateTable, "note_restore", note)
+        with pytest.raises(StoreError, match="while it was restored: it is alive"):
+            manager.restore(force=True)
+    publisher.publish_once()  # it was not given up
+    manager.lose()
+    manager.restore()
+    assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3, 4]
+
+
+def test_after_the_restore_not_one_more_row_is_appended(manager: Manager) -> None:
+    """It is noted between two appends of one cycle of the publisher that lives, before its next look."""
+    publisher = Publisher(manager.path, str(manager.folder), manager.guid, 5.0, chunk_rows=1)
+    publisher.publish_once()
+    manager.store.put(3, together=1, make=srmp_record)
+    real, appended = StateTable.append_unless_restored, list[int]()
+
+    def append(table: StateTable, *what: Any) -> int:
+        if len(appended) == 1:
+            manager.restore(force=True)
+        appended.append(real(table, *what))
+        return appended[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateTable, "append_unless_restored", append)
+        with pytest.raises(PublishConflictError):
+            publisher.publish_once()
+    table = DeltaTable(str(manager.folder / "inbox")).to_pyarrow_table()
+    assert sorted(table["sequence"].to_pylist()) == [1, 2, 3, 4]
+    assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3, 4], "all that the table has was restored"
+    with pytest.raises(OlderCopyError, match=r"private\$/orders 5 to 6"):
+        publisher.publish_once()
+
+
+def test_a_handle_that_has_not_seen_the_other_one_is_refused_either_way(manager: Manager, tmp_path: Path) -> None:
+    one, other = inbox(manager, tmp_path / "one"), inbox(manager, tmp_path / "other")
+    rows = DeltaTable(str(manager.folder / "inbox")).to_pyarrow_table().select(table_specs.inbox().file_schema.names)
+    one.append_unless_restored(iter([rows.slice(0, 1)]), {("e", QUEUE): 1}, 0)
+    with pytest.raises(PublishConflictError):
+        other.note_restore(1, other.appends)
+    other.refresh()
+    with pytest.raises(PublishConflictError, match="appended rows meanwhile"):  # since they were read
+        other.note_restore(1, other.appends - 1)
+    other.note_restore(1, other.appends)
+    with pytest.raises(PublishConflictError):
+        one.append_unless_restored(iter([rows.slice(1, 1)]), {("e", QUEUE): 2}, 0)
+    one.refresh()
+    with pytest.raises(PublishConflictError, match="was restored meanwhile"):
+        one.append_unless_restored(iter([rows.slice(1, 1)]), {("e", QUEUE): 2}, 0)
+
+
+# What waits to be sent
+
+
+def test_the_publisher_of_sending_leaves_the_tables_to_the_restored_one(manager: Manager) -> None:
+    """It has a thread of its own, which publishes at the start and once more at the end, whatever the one of the inbox finds."""
+    desk = manager.sends()
+    desk.send([{"body": b"1"}])
+    old = OutgoingPublisher(manager.path, str(manager.folder), manager.guid, 5.0)
+    old.publish_once()
+    manager.restore(force=True)
+    with DataDirectory.open(manager.new, now=1) as directory:
+        outbox_kit.Desk(manager.new, epoch=directory.epoch, first_identifier=10**9).close()
+    OutgoingPublisher(manager.new, str(manager.folder), manager.guid, 5.0).publish_once()
+    shown = DeltaTable(str(manager.folder / "outgoing_queue")).to_pyarrow_table().to_pylist()
+    desk.send([{"body": b"2"}], batch="2")
+    for publisher in (old, OutgoingPublisher(manager.path, str(manager.folder), manager.guid, 5.0)):
+        with pytest.raises(OlderCopyError, match="was restored"):
+            publisher.publish_once()
+    assert DeltaTable(str(manager.folder / "outgoing_queue")).to_pyarrow_table().to_pylist() == shown
+    desk.close()
+    manager.desk = None
+
+
+def until(done: Callable[[], object], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.01)
