@@ -275,7 +275,17 @@ def _unusable(path: Path, error: OSError) -> StoreError:
 
 
 def refuse_network_file_system(path: Path, mountinfo: Path) -> None:
-    """Raise :class:`StoreError` if ``path`` lies on NFS, CIFS or their like, by the kernel's list of mounts."""
+    """Raise :class:`StoreError` if ``path`` lies on NFS, CIFS or their like."""
+    kind, mounted_at = file_system_of(path, mountinfo)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise StoreError(
+            f"{path} lies on {kind} (mounted at {mounted_at}): locks and syncs cannot be trusted there; use a local or "
+            "block volume"
+        )
+
+
+def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
+    """Return the kind of the file system of ``path`` and where it is mounted, by the kernel's list of mounts."""
     best, kind = "", ""
     target = os.path.realpath(path)
     for line in mountinfo.read_text(errors="surrogateescape").splitlines():
@@ -284,10 +294,7 @@ def refuse_network_file_system(path: Path, mountinfo: Path) -> None:
         # Later lines lie above earlier ones: of two mounts on one point the last is what is seen.
         if (target == point or target.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
             best, kind = point, tail.split(" ")[0]
-    if kind in NETWORK_FILE_SYSTEMS:
-        raise StoreError(
-            f"{path} lies on {kind} (mounted at {best}): locks and syncs cannot be trusted there; use a local or block volume"
-        )
+    return kind, best
 
 
 def _inodes(path: Path) -> tuple[int, int, int]:

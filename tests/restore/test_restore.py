@@ -193,6 +193,22 @@ def test_a_queue_that_was_deleted_goes_on_beyond_all_that_it_gave_out_when_it_is
     assert trimmed_to == 4 + SEQUENCES_SKIPPED
 
 
+def test_a_queue_that_was_made_anew_after_the_table_was_written_has_its_rows(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = manager.store
+    store.put(4, make=srmp_record)
+    store.call(lambda transaction: queues.delete(transaction, QUEUE, store.directory.segments, 5))
+    manager.publish()
+    store.call(lambda transaction: queues.create(transaction, QUEUE, transactional=False))
+    store.put(2, make=srmp_record)
+    monkeypatch.setattr(Publisher, "_replace", lambda *_: None)  # killed between the rows and the table queues
+    manager.publish()
+    manager.lose()
+    manager.restore()
+    assert [row["sequence"] for row in manager.rows(manager.epoch, after=4)] == [5, 6]
+
+
 def test_holes_of_one_kind_are_one_after_any_number_of_restores(manager: Manager, tmp_path: Path) -> None:
     manager.store.put(3, make=srmp_record)
     manager.publish()

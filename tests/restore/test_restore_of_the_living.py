@@ -26,7 +26,14 @@ from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.restore_watch import RestoreNotes, RestoreWatch
 from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.restore.alive import LIVING_SECONDS, refuse_if_written_lately
+from srmp_spark.store.restore import alive
+from srmp_spark.store.restore.alive import (
+    ANSWER_SECONDS,
+    LIVING_SECONDS,
+    NETWORK_ANSWER_SECONDS,
+    answer_seconds_of,
+    refuse_if_written_lately,
+)
 
 HOUR = timedelta(hours=1)
 
@@ -183,6 +190,34 @@ def test_a_copy_that_is_started_later_is_found_whether_the_restore_is_over_or_no
     watch_of(manager, manager.new).look()  # the restored one goes on
 
 
+def test_one_that_answers_late_refuses_the_restore_at_its_end(manager: Manager) -> None:
+    """It was paused while it was waited for, or started meanwhile."""
+    real = StateTable.note_restore
+
+    def note(table: StateTable, number: int, appends: int) -> None:
+        watch_of(manager).look()
+        real(table, number, appends)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateTable, "note_restore", note)
+        with pytest.raises(StoreError, match="while it was restored: it is alive"):
+            manager.restore()
+    watch_of(manager).look()  # it was not given up
+    manager.restore()
+    with pytest.raises(OlderCopyError, match="was restored"):
+        watch_of(manager).look()
+    version = DeltaTable(str(manager.folder / "inbox")).version()
+    watch_of(manager, manager.new).look()
+    assert DeltaTable(str(manager.folder / "inbox")).version() == version, "its question is closed"
+
+
+def test_on_a_network_file_system_an_answer_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [answer_seconds_of(state) for state in ("/tmp", "s3://bucket/state")] == [ANSWER_SECONDS, ANSWER_SECONDS]
+    monkeypatch.setattr(alive, "file_system_of", lambda _: ("nfs4", "/mnt"))
+    assert answer_seconds_of("/mnt/state") == NETWORK_ANSWER_SECONDS
+    assert answer_seconds_of("file:///mnt/state") == NETWORK_ANSWER_SECONDS
+
+
 # The same moment
 
 
@@ -251,7 +286,7 @@ def test_a_handle_that_has_not_seen_the_other_one_is_refused_either_way(manager:
 
 
 def test_the_publisher_of_sending_leaves_the_tables_to_the_restored_one(manager: Manager) -> None:
-    """It has a thread of its own, which publishes at the start and once more at the end, whatever the one of the inbox finds."""
+    """It has a thread of its own, which publishes at the start and at the end, whatever the publisher of the inbox finds."""
     desk = manager.sends()
     desk.send([{"body": b"1"}])
     old = OutgoingPublisher(manager.path, str(manager.folder), manager.guid, 5.0)

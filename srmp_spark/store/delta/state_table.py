@@ -152,7 +152,10 @@ class StateTable:
             raise PublishConflictError(f"{self._storage.uri}: restore {number} of queue manager {self._queue_manager} is taken")
         if self.appends != appends:
             raise PublishConflictError(f"{self._storage.uri}: queue manager {self._queue_manager} appended rows meanwhile")
-        transactions = {restores_id(self._queue_manager): number, appends_id(self._queue_manager): appends + 1}
+        asked = self._table.transaction_version(asked_id(self._queue_manager)) or 0
+        # The question is closed by the same commit: of it and an answer at the same moment one is refused.
+        answer = {answered_id(self._queue_manager): asked} if asked > self.answered else {}
+        transactions = {restores_id(self._queue_manager): number, appends_id(self._queue_manager): appends + 1, **answer}
         self._commit([], transactions, {RESTORE_KEY: str(number)})
 
     def refresh(self) -> None:

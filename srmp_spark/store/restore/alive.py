@@ -8,10 +8,15 @@ from datetime import datetime, timedelta
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.store.delta.restore_watch import LOOK_SECONDS
+from srmp_spark.store.delta.state_folder import state_folder
 from srmp_spark.store.delta.state_table import StateTable
+from srmp_spark.store.directory import NETWORK_FILE_SYSTEMS, file_system_of
 
 ANSWER_SECONDS = 4 * LOOK_SECONDS
 """What a queue manager gets for its answer: four looks at the state. A slow store or a busy machine may miss three of them."""
+NETWORK_ANSWER_SECONDS = 150.0
+"""The same where the state lies on a network file system: by default NFS shows a file that another machine has made up to 60 s
+later, and here there are two, the question and the answer."""
 LIVING_SECONDS = 60.0
 """A queue manager of a version that does not answer and wrote to the state so short a time ago may be alive."""
 _POLL_SECONDS = 0.25
@@ -20,10 +25,17 @@ OnWait = Callable[[float], object]
 """Is called with the seconds that a wait takes at most, before it begins."""
 
 
+def answer_seconds_of(state_uri: str) -> float:
+    """Return how long to wait for an answer."""
+    folder = state_folder(state_uri)
+    on_network = folder is not None and file_system_of(folder)[0] in NETWORK_FILE_SYSTEMS
+    return NETWORK_ANSWER_SECONDS if on_network else ANSWER_SECONDS
+
+
 def refuse_if_alive(
     inbox: StateTable, guid: str, uri: str, last_heard: str, answer_seconds: float, on_wait: OnWait
 ) -> None:  # fmt: skip
-    """Ask the queue manager whether it lives, and wait for the answer.
+    """Ask the queue manager whether it lives, and wait for the answer. The question stays open until the restore ends.
 
     Raises :class:`ConfigurationError` when it answers, or publishes rows meanwhile. No clock of another machine counts.
     """

@@ -56,7 +56,9 @@ class KnownQueue:
         return max([0, *(mark for _, mark, _ in self.consumers), *(ahead.last for _, _, ahead in self.consumers if ahead)])
 
     def saw(self, epoch: str, first: int, last: int) -> None:
-        """Rows of an epoch: the queue may not be listed with it yet."""
+        """Rows of an epoch: the queue may not be listed with it yet, nor with having been made again after it was deleted."""
+        if last > self.trimmed_to:  # a deletion takes all that there is: it goes on behind what it had given out
+            self.deleted_at = None
         if epoch not in self.epochs:
             self.epochs[epoch] = first
         self.ends[epoch] = max(last, self.ends.get(epoch, 0))

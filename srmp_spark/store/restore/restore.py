@@ -38,7 +38,7 @@ from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
 from srmp_spark.store.holes import Hole
 from srmp_spark.store.outbox.forward_place import READ_TO as FORWARD_READ_TO
-from srmp_spark.store.restore.alive import ANSWER_SECONDS, OnWait, refuse_if_alive, refuse_if_written_lately
+from srmp_spark.store.restore.alive import OnWait, answer_seconds_of, refuse_if_alive, refuse_if_written_lately
 from srmp_spark.store.restore.known_queues import KnownQueue, epochs_in_order, read_queues, write_queues
 from srmp_spark.store.restore.log_rows import LogRows, missing, pieces_of
 from srmp_spark.store.restore.outgoing import FINAL, POSITIONS_SKIPPED, OutgoingMessages, forwarded_identifier, newest, runs_of
@@ -74,12 +74,12 @@ RECEIPTS_READ_TO = "order_queue_read_to"
 def restore(
     state_uri: str, data_dir: Path, tell: Callable[[Line], object], *, queue_manager: str | None = None, force: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc), options: Mapping[str, str] | None = None,
-    answer_seconds: float = ANSWER_SECONDS, on_wait: OnWait = lambda _: None,
+    answer_seconds: float | None = None, on_wait: OnWait = lambda _: None,
 ) -> None:  # fmt: skip
     """Make ``data_dir``; ``tell`` gets each line of the report.
 
     ``queue_manager``: its GUID, if the state has several. ``force``: without asking whether it lives, which takes up to
-    ``answer_seconds`` (``on_wait`` is called before).
+    ``answer_seconds`` (default: :func:`.answer_seconds_of`; ``on_wait`` is called before).
 
     Raises :class:`ConfigurationError` (exit code 2, also for one that lives), :class:`StoreInUseError` (5),
     :class:`StoreDamagedError` (6: the state is damaged or of a newer format), :class:`StoreError`.
@@ -96,7 +96,8 @@ def restore(
         storage = storage_of(state_uri, "inbox", options or {})
         inbox = StateTable(storage, table_specs.inbox(), guid, path / "delta" / "inbox", by_restore=True)
         if not force and inbox.answers:
-            refuse_if_alive(inbox, guid, state_uri, _text_of(_written_at(tables, guid)), answer_seconds, on_wait)
+            seconds = answer_seconds_of(state_uri) if answer_seconds is None else answer_seconds
+            refuse_if_alive(inbox, guid, state_uri, _text_of(_written_at(tables, guid)), seconds, on_wait)
             tables = read()
         as_of = _written_at(tables, guid)
         appends, number = (tables["inbox"].transaction(name) for name in (appends_id(guid), restores_id(guid)))
