@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from restore_kit import QUEUE, Manager, srmp_record
 
 from srmp_spark.errors import ConfigurationError, StoreError
-from srmp_spark.store.delta import table_specs
+from srmp_spark.store.delta import restore_watch, table_specs
 from srmp_spark.store.delta.actions import answered_id, asked_id
 from srmp_spark.store.delta.cycles import OlderCopyError
 from srmp_spark.store.delta.data_files import storage_of
@@ -139,6 +139,22 @@ def test_a_question_that_nobody_waits_for_any_more_is_answered_once(manager: Man
     notes = RestoreNotes(str(manager.folder), manager.guid)
     assert notes.refresh()
     assert notes.version(answered_id(manager.guid)) == notes.version(asked_id(manager.guid)) == 2
+
+
+def test_an_answer_that_could_not_be_written_is_written_at_the_next_look(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = inbox(manager, manager.path / "delta" / "inbox")
+    watch = watch_of(manager)
+    watch.look()
+    table.ask()
+    with monkeypatch.context() as patch:
+        patch.setattr(restore_watch, "Transaction", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            watch.look()
+    watch.look()
+    table.refresh()
+    assert table.answered == 1
 
 
 def test_with_force_one_that_lives_ends_at_its_next_look(manager: Manager) -> None:
@@ -297,7 +313,7 @@ def test_the_publisher_of_sending_leaves_the_tables_to_the_restored_one(manager:
     OutgoingPublisher(manager.new, str(manager.folder), manager.guid, 5.0).publish_once()
     shown = DeltaTable(str(manager.folder / "outgoing_queue")).to_pyarrow_table().to_pylist()
     desk.send([{"body": b"2"}], batch="2")
-    for publisher in (old, OutgoingPublisher(manager.path, str(manager.folder), manager.guid, 5.0)):
+    for publisher in (old, old, OutgoingPublisher(manager.path, str(manager.folder), manager.guid, 5.0)):
         with pytest.raises(OlderCopyError, match="was restored"):
             publisher.publish_once()
     assert DeltaTable(str(manager.folder / "outgoing_queue")).to_pyarrow_table().to_pylist() == shown

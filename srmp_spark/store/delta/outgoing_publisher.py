@@ -126,7 +126,8 @@ class OutgoingPublisher:
         """
         if self._restores is None:
             self._restores = restores_of(self._data_dir)
-        if self._notes.refresh() and self._notes.restores > self._restores:
+        self._notes.refresh()
+        if self._notes.restores > self._restores:
             raise given_up_error(self._uri)
 
     def _open(self, look: OutboxLook) -> None:

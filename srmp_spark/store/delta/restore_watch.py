@@ -75,9 +75,12 @@ class RestoreNotes:
         self._storage = storage_of(state_uri, inbox().name, options or {})
         self._queue_manager = queue_manager
         self._table: DeltaTable | None = None
+        self._versions: dict[str, int] = {}
+        """What was asked of the commit that the handle shows: a look at an idle table costs no walk through its log."""
 
     def refresh(self) -> bool:
-        """See what others committed; ``False``: nobody has made the table yet. Raises what the store raises."""
+        """See what others committed; ``False``: there is nothing new, or no table yet. Raises what the store raises."""
+        seen = None if self._table is None else self._table.version()
         try:
             if self._table is None:
                 self._table = DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
@@ -88,11 +91,18 @@ class RestoreNotes:
         except Exception:
             self._table = None  # perhaps it was deleted and made anew: the next look opens it
             raise
-        return self._table is not None
+        is_new = self._table is not None and self._table.version() != seen
+        if is_new or self._table is None:
+            self._versions.clear()
+        return is_new
 
     def version(self, application: str) -> int:
         """The version of an application transaction as of :meth:`refresh`; 0 if none."""
-        return 0 if self._table is None else int(self._table.transaction_version(application) or 0)
+        if self._table is None:
+            return 0
+        if application not in self._versions:
+            self._versions[application] = int(self._table.transaction_version(application) or 0)
+        return self._versions[application]
 
     @property
     def restores(self) -> int:
@@ -102,14 +112,14 @@ class RestoreNotes:
     def write(self, transactions: Mapping[str, int]) -> None:
         """Commit application transactions and nothing else. The publisher makes them durable with its next commit."""
         assert self._table is not None, "refreshed"
+        table, self._table = self._table, None  # the next look opens it, whatever becomes of this commit
         properties = CommitProperties(
             custom_metadata={_QUEUE_MANAGER_KEY: self._queue_manager, ACTIONS_KEY: str(len(transactions))},
             app_transactions=[Transaction(application, version) for application, version in transactions.items()],
         )
-        self._table.create_write_transaction(
-            [], "append", self._table.schema(), [PARTITION], commit_properties=properties, post_commithook_properties=_NO_HOOKS
+        table.create_write_transaction(
+            [], "append", table.schema(), [PARTITION], commit_properties=properties, post_commithook_properties=_NO_HOOKS
         )
-        self._table.update_incremental()
 
 
 class RestoreWatch:
@@ -153,7 +163,7 @@ class RestoreWatch:
         if self._own is None:
             self._own = restores_of(self._data_dir)
         if not self._notes.refresh():
-            return
+            return  # nobody has asked since
         if self._notes.restores > self._own:
             raise given_up_error(self._uri)
         asked = self._notes.version(asked_id(self._queue_manager))
