@@ -221,6 +221,14 @@ class DataDirectory:
             held_subscriptions.hold_all(writer, because)
         elif "holes" in moved_aside:  # it may have been the last sequence of its queue: none is given out twice in an epoch
             epochs.begin(writer, secrets.token_hex(8), now, "a row of the table holes cannot be read")
+        elif beyond := epochs.marked_beyond(writer):
+            for name, (mark, end) in beyond.items():
+                told = (
+                    "epoch.below_a_mark queue=%s received=%d last=%d: what came since the last restore may count as received "
+                    "by who never got it (srmp-spark peek shows it); a new epoch begins beyond the mark"
+                )
+                _log.warning(told, name, mark, end)
+            epochs.begin(writer, secrets.token_hex(8), now, "a consumer's mark lies beyond the last row")
         if "undivided_until" not in facts:  # a new directory, or one that an older version made
             state.divide_history(writer)
         receipts_key: str = facts.get("receipts_key") or secrets.token_hex(RECEIPTS_KEY_BYTES)

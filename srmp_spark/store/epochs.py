@@ -44,6 +44,23 @@ def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> 
     return Epoch(cursor.lastrowid, epoch)
 
 
+def marked_beyond(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
+    """Return the queues in which a consumer has received more than was ever given out: the mark, and the last sequence.
+
+    No queue manager marks what it has not given out. An epoch that a version before 0.2 began after a restore may lie there.
+    """
+    found = {}
+    rows = connection.execute(
+        "SELECT queues.id, queues.name, max(received) FROM consumers JOIN queues ON queues.id = queue_id "
+        "WHERE deleted_at IS NULL AND typeof(received) = 'integer' AND received <= ? GROUP BY queues.id",
+        (marks.RECEIVED_MAX,),
+    ).fetchall()
+    for queue_id, name, received in rows:
+        if received > (end := end_of(connection, queue_id)):
+            found[name] = received, end
+    return found
+
+
 def end_of(connection: sqlite3.Connection, queue_id: int) -> int:
     """The last sequence that the queue gave out, whatever became of the row; 0 if none."""
     low, high = queue_id << SEQUENCE_BITS, queue_id << SEQUENCE_BITS | SEQUENCE_MAX

@@ -31,6 +31,9 @@ ORDER_QUEUE_BYTES_MAX = 256 * 1_048_576
 ORDER_QUEUE_UNPUBLISHED_MAX = 1024 * 1_048_576
 """And of those that no Delta state has yet: while its store is away strangers must not fill the disk. What they said of our
 streams is in the outbox; only their rows of ``inbox`` are left out, which is counted and told."""
+FORWARD_HOLES_MAX = 1_000
+"""Holes below the retained rows that the queue of messages for other hosts keeps, a row for each purge between two messages.
+Older ones are forgotten; an outbox that is put back from before them reports their rows as lost."""
 GROUPS_PER_LOOK_MAX = 10_000
 """Groups looked at in one go; the rest waits for the next look."""
 
@@ -88,8 +91,8 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
 def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     """Delete the rows up to ``to``, the end of a segment or group; returns the new ``first``.
 
-    Holes go with them, but those of what is forwarded, one for each purge, stay: the sender process may still have to learn
-    that an operator gave those rows up, and that they are not lost. A function for :meth:`Journal.transact`.
+    Holes go with them, but the newest of what is forwarded stay: the sender process may still have to learn that an operator
+    gave those rows up, and that they are not lost. A function for :meth:`Journal.transact`.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
@@ -99,6 +102,10 @@ def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
         sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)
         db.execute("UPDATE queues SET trimmed_to = ? WHERE id = ?", (to, queue_id))
         moves.forget(transaction, queue_id, to)
-        if queue != FORWARD_QUEUE:
-            db.execute("DELETE FROM holes WHERE queue_id = ? AND last <= ?", (queue_id, to))
+        kept = FORWARD_HOLES_MAX if queue == FORWARD_QUEUE else 0
+        db.execute(
+            "DELETE FROM holes WHERE queue_id = ? AND last <= ? AND first <= coalesce((SELECT first FROM holes "
+            "WHERE queue_id = ? AND last <= ? ORDER BY first DESC LIMIT 1 OFFSET ?), 0)",
+            (queue_id, to, queue_id, to, kept),
+        )
     return max(to, trimmed_to) + 1

@@ -234,6 +234,19 @@ def test_nor_when_retention_deletes_its_group_before_the_cursor_came_by(
     store.close()
 
 
+def test_the_oldest_of_many_purges_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "FORWARD_HOLES_MAX", 3)
+    store = Store(tmp_path / "d")
+    for number in range(6):
+        store.put(1, make=srmp_record)
+        receive(store, 2 * number + 1)
+        store.put(1, make=srmp_record)
+        store.call(lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments))
+    store.call(lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 11, store.directory.segments))
+    assert store.directory.writer.execute("SELECT first FROM holes ORDER BY first").fetchall() == [(6,), (8,), (10,), (12,)]
+    store.close()
+
+
 def test_holes_of_other_queues_go_with_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody asks for them any more: a queue that is purged each minute keeps none for ever."""
     monkeypatch.setattr(store_kit, "QUEUE", "private$/orders")

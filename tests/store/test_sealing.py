@@ -434,3 +434,21 @@ def test_an_epoch_that_begins_because_a_hole_is_unreadable_begins_beyond_the_mar
     assert (queue.end, queue.epochs[-1][1], queue.received) == (21, 19, 15)
     assert [n for n, _ in rows(again.directory.path, 18, 21)] == [19, 20, 21]
     again.close()
+
+
+def test_a_directory_whose_epoch_began_below_a_mark_is_repaired_at_the_next_start(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an earlier version has restored it: `received 2000000, last 1048579`."""
+    store.put(3, make=srmp_record)
+    mark(store, 2_000_000)
+    store.close()
+    for epochs_known in (2, 2):  # once
+        again = Store(store.directory.path)
+        (queue,) = [each for each in state.load(again.directory.writer).queues if each.name == QUEUE]
+        assert (len(queue.epochs), queue.epochs[-1][1], queue.end) == (epochs_known, 2_000_001, again.sequence)
+        again.put(1, make=srmp_record)
+        assert state.load(again.directory.writer).queues[0].waiting.last == again.sequence > 2_000_000
+        again.close()
+    assert caplog.text.count("epoch.below_a_mark") == 1
+    assert "received=2000000 last=3" in caplog.text
