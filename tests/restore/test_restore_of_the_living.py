@@ -166,13 +166,16 @@ def test_with_force_one_that_lives_ends_at_its_next_look(manager: Manager) -> No
     assert "was restored" in event["error"]
 
 
-def test_what_was_accepted_and_is_in_no_table_is_named(manager: Manager) -> None:
+def test_what_was_accepted_and_is_in_no_table_is_named(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
     publisher = Publisher(manager.path, str(manager.folder), manager.guid, 5.0)
     publisher.publish_once()
     manager.store.put(2, make=srmp_record)
     manager.restore(force=True)
-    with pytest.raises(OlderCopyError, match=rf"in no table.*private\$/orders 4 to 5 of epoch {manager.epoch}"):
-        publisher.publish_once()
+    for _ in range(2):
+        with pytest.raises(OlderCopyError, match=rf"in no table.*private\$/orders 4 to 5 of epoch {manager.epoch}"):
+            publisher.publish_once()
+    named = f"state.unpublished queue={QUEUE} epoch={manager.epoch} first=4 last=5"
+    assert caplog.text.count("state.unpublished") == caplog.text.count(named) == 1
 
 
 def test_the_last_message_names_also_what_was_accepted_until_the_end(manager: Manager) -> None:

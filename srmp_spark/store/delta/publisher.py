@@ -46,7 +46,7 @@ CHUNK_ROWS_MAX = 50_000
 CHUNK_BYTES_MAX = 64 << 20
 """Bytes of one commit to ``inbox`` before compression; with it the publisher's memory is bounded whatever the backlog."""
 UNPUBLISHED_TOLD_MAX = 20
-"""Queues that the last message of a data directory that was given up names with their rows; the others are counted."""
+"""Queues that the error of a data directory that was given up names with their rows, 8 KB; the log names all of them."""
 IDENTIFIERS_CHEAP_S = 1.0
 """What takes no longer to compare and write is done in every cycle …"""
 IDENTIFIERS_REST = 20
@@ -98,6 +98,8 @@ class Publisher:
         """The commit of which ``message_id_history`` is at least."""
         self._identifiers_due = 0.0
         """When it is written next, on the monotonic clock."""
+        self._told_alone: set[LogRange] = set()
+        """What was named of the rows that a data directory that was given up has alone."""
         self._source: LogSource | None = source
         self._began_at = time.time()
         self._complete: tuple[int, float] | None = None
@@ -134,7 +136,7 @@ class Publisher:
         as_of = time.time()
         inbox = self._tables["inbox"]
         inbox.refresh()
-        _check_not_restored(inbox, snapshot, self._uri)
+        self._check_not_restored(inbox, snapshot)
         if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
             _check_not_ahead(inbox, source.snapshot(), self._uri)
         damaged = self._append(inbox, source, snapshot)
@@ -174,7 +176,7 @@ class Publisher:
             )  # fmt: skip
             tables = {spec.name: self._open_table(spec) for spec in specs}
             snapshot = self._source.snapshot()
-            _check_not_restored(tables["inbox"], snapshot, self._uri)
+            self._check_not_restored(tables["inbox"], snapshot)
             _check_not_ahead(tables["inbox"], snapshot, self._uri)
             for lost in tables["inbox"].lost_files():
                 self._restore(tables["inbox"], lost, self._source, snapshot)
@@ -182,6 +184,21 @@ class Publisher:
             self._identifiers_at, self._identifiers_due = None, 0.0
             self._tables = tables
         return self._source
+
+    def _check_not_restored(self, inbox: StateTable, snapshot: Snapshot) -> None:
+        """Raise :class:`GivenUpError` if the queue manager was restored elsewhere. What this log alone has is named."""
+        if inbox.restores <= snapshot.restores:
+            return
+        alone = list(_unpublished(inbox, snapshot))
+        for span in set(alone) - self._told_alone:
+            _log.error(
+                "state.unpublished queue=%s epoch=%s first=%d last=%d: this data directory, which was given up, has accepted "
+                "these rows, and no table has them", span.queue, span.epoch, span.first, span.end,
+            )  # fmt: skip
+        self._told_alone = set(alone)
+        told = [f"{span.queue} {span.first} to {span.end} of epoch {span.epoch}" for span in alone[:UNPUBLISHED_TOLD_MAX]]
+        more = f" and {len(alone) - len(told)} more queues (state.unpublished in the log)" if len(alone) > len(told) else ""
+        raise given_up_error(self._uri, ", ".join(told) + more)
 
     def _open_table(self, spec: table_specs.TableSpec) -> StateTable:
         storage = storage_of(self._uri, spec.name, self._options)
@@ -340,20 +357,12 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
         )
 
 
-def _check_not_restored(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
-    if inbox.restores > snapshot.restores:
-        raise given_up_error(uri, _unpublished(inbox, snapshot))
-
-
-def _unpublished(inbox: StateTable, snapshot: Snapshot) -> str:
-    """Which rows the table does not have, for people: what was accepted and is on this disk alone."""
-    found = []
+def _unpublished(inbox: StateTable, snapshot: Snapshot) -> Iterator[LogRange]:
+    """What the log holds and the table does not: accepted, and on this disk alone."""
     for span in snapshot.ranges:
         first = max(inbox.published(span.epoch, span.queue) + 1, span.first)
         if first <= span.end:
-            found.append(f"{span.queue} {first} to {span.end} of epoch {span.epoch}")
-    more = f" and {len(found) - UNPUBLISHED_TOLD_MAX} more" if len(found) > UNPUBLISHED_TOLD_MAX else ""
-    return ", ".join(found[:UNPUBLISHED_TOLD_MAX]) + more
+            yield span._replace(first=first)
 
 
 def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
