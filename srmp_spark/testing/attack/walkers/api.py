@@ -65,7 +65,8 @@ class ApiWalker:
         }  # fmt: skip
         if kind == "many":
             heavy = {"shape": rng.choice(("large", "long", "keys")), "target": "/v1/queues/{queue}/consumers/{name}/register"}
-            return Step("many", {**given, **heavy, "method": "POST", "queue": OWN, "count": rng.choice((4, 12))})
+            served = {"token": "reader", "origin": "", "host": HOSTS[0], "type": "json"}  # else nobody reads its body
+            return Step("many", {**given, **heavy, **served, "method": "POST", "queue": OWN, "count": rng.choice((4, 12))})
         if rng.random() < 0.15:
             given["mutated"] = rng.randrange(1 << 30)
         return Step("call", given)

@@ -19,6 +19,8 @@ AT_ONCE = 4
 QUEUES = (SHARED,) * 8 + ("private$/ordered", SECRET, "private$/nobody")
 NAMES = ("s1", "s2", "s3")
 """Sequences of a walk; steps name one, whether or not it has begun."""
+FLOOD_MAX = 4_500
+"""Requests of the largest flood: more than a queue has room for sequences (4,096)."""
 GAP_MAX = 80
 """Messages behind a gap: more than the queue has room for (:data:`srmp_spark.testing.attack.target.WSRM_BUFFER`)."""
 GAP_SECONDS = OPTIONAL_MAX + 2.0
@@ -61,7 +63,7 @@ class WsrmWalker:
         return steps + [self._step(rng, usual) for _ in range(rng.choice((3, 8, 25)))]
 
     def _step(self, rng: Random, usual: Usual) -> Step:
-        kind = rng.choices(("say", "flood", "idle", "heavy", "gap"), (100, 2, 1, 2, 2))[0]
+        kind = rng.choices(("say", "flood", "idle", "heavy", "gap"), (100, 4, 1, 2, 2))[0]
         if kind == "idle":
             return idle(rng)
         if kind == "gap":
@@ -71,7 +73,11 @@ class WsrmWalker:
             })  # fmt: skip
         step = self._say(rng, usual, rng.choice(OPERATIONS))
         if kind == "flood":
-            given = {**step.given, "op": rng.choice(("CreateSequence", "Sequence")), "count": rng.choice((20, 300, 4_500))}
+            given = {**step.given, "op": rng.choice(("CreateSequence", "CreateSequence", "Sequence")),
+                     "count": rng.choice((20, 300, FLOOD_MAX, FLOOD_MAX))}  # fmt: skip
+            if given["count"] == FLOOD_MAX:  # a flood that fills a table must be one that is served
+                given["acks"] = "anonymous"
+                given.pop("prefixes", None)
             return Step("flood", given)
         if kind == "heavy":
             given = {**step.given, "op": rng.choice(("Sequence", "nothing")), "prefixes": [rng.choice((60, 124)),
