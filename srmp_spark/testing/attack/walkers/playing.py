@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -173,14 +173,13 @@ class HttpPlayer:
 
     async def pipeline(self, raws: Sequence[bytes], given: Mapping[str, Any], *, reads: bool = True) -> None:
         """Send requests one behind the other on a connection of its own, and read the answers meanwhile, or never."""
-        self.scene.requests[self.port] += len(raws)
         connection = await self._try_open(given["who"], reads=reads)
         if connection is None:
             return
         reading = asyncio.ensure_future(self._read_all(connection, len(raws))) if reads else None
         try:
             with contextlib.suppress(ClosedError):
-                await asyncio.wait_for(connection.send(raws), 20.0)
+                await asyncio.wait_for(connection.send(self._counted(raws)), 20.0)
             if reading is not None:
                 await asyncio.wait_for(reading, 60.0)
             else:
@@ -191,6 +190,11 @@ class HttpPlayer:
             if reading is not None:
                 reading.cancel()
             connection.abort()
+
+    def _counted(self, raws: Sequence[bytes]) -> Iterator[bytes]:
+        for raw in raws:
+            self.scene.requests[self.port] += 1
+            yield raw
 
     async def _try_open(self, who: str, *, reads: bool = True) -> Connection | None:
         try:

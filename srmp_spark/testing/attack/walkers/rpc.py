@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -42,6 +42,8 @@ IDLE_MAX = 2_300
 """Connections that one step opens: more than the port has room for."""
 LINES = (0, 1, 8, 40)
 """Connections, each with a bind, that one step floods at once."""
+TOGETHER = 64
+"""PDUs of a flood that are written at once."""
 FLOOD_BYTES = 32_000_000
 """Bytes of one flood over one connection: 2 million cancels."""
 FLOODS_BYTES = 320_000_000
@@ -136,15 +138,14 @@ class RpcPlayer:
         elif step.kind == "hold":
             await self._hold(given)
         elif step.kind == "unread":
-            self.scene.requests[self._port] += given["count"] * given["peeks"]
             await asyncio.gather(*(asyncio.to_thread(self._unread, given["peeks"]) for _ in range(given["count"])))
         elif given.get("lines"):
             await asyncio.gather(*(self._flood(given) for _ in range(given["lines"])))
         else:
             count = given.get("count", 1)
-            self.scene.requests[self._port] += count
-            raw = b"".join(self._raw(given) for _ in range(min(count, 64)))
-            await self._say(given, _flood_of(raw, count, FLOOD_BYTES))
+            together = min(count, TOGETHER)
+            raw = b"".join(self._raw(given) for _ in range(together))
+            await self._say(given, _flood_of(raw, count, FLOOD_BYTES), together)
 
     async def _idle(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
         opened: list[Connection] = []
@@ -182,29 +183,39 @@ class RpcPlayer:
     async def _flood(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
         """Send one PDU again and again over a connection of its own that has its bind."""
         count = given["count"]
-        self.scene.requests[self._port] += count
-        piece = self._raw(given) * min(count, 64)
+        together = min(count, TOGETHER)
+        piece = self._raw(given) * together
         most = min(FLOOD_BYTES, FLOODS_BYTES // given["lines"])
         with contextlib.suppress(ClosedError, asyncio.TimeoutError):
             connection = await Connection.open(self.scene.ports[self._port], given["who"])
             try:
                 await connection.send([bind_pdu(0, 10)])
-                await asyncio.wait_for(connection.send(_flood_of(piece, count, most)), FLOOD_SECONDS)
+                pieces = self._counted(_flood_of(piece, count, most), together)
+                await asyncio.wait_for(connection.send(pieces), FLOOD_SECONDS)
             finally:
                 connection.abort()
 
-    async def _say(self, given: Any, pieces: list[bytes]) -> None:  # noqa: ANN401  # a mapping of JSON values
+    def _counted(self, pieces: Iterable[bytes], together: int) -> Iterator[bytes]:
+        """Count the PDUs that are written, ``together`` in each piece: most connections of a flood end before it."""
+        for piece in pieces:
+            self.scene.requests[self._port] += together
+            yield piece
+
+    async def _say(self, given: Any, pieces: list[bytes], together: int) -> None:  # noqa: ANN401  # a mapping of JSON values
         name = f"{given['conn']} {given['who']}"
         if "mutated" in given:
             pieces = [MUTATOR.mutate(pieces[0], Random(given["mutated"]))]
+        said: Iterator[bytes] = self._counted(pieces, together)
         if "cut" in given:
-            parts = [part for piece in pieces[:CUT_PIECES] for part in cut(piece, Random(given["cut"]))]
-            pieces = parts + pieces[CUT_PIECES:]
+            said = (
+                part for number, piece in enumerate(said)
+                for part in (cut(piece, Random(given["cut"])) if number < CUT_PIECES else (piece,))
+            )  # fmt: skip
         try:
             connection = self._connections.get(name)
             if connection is None:
                 connection = self._connections[name] = await Connection.open(self.scene.ports[self._port], given["who"])
-            await asyncio.wait_for(connection.send(pieces), 10.0)
+            await asyncio.wait_for(connection.send(said), 10.0)
             if given["read"] and await connection.is_closed(0.05):
                 self._connections.pop(name).abort()
         except (ClosedError, asyncio.TimeoutError):
@@ -241,6 +252,7 @@ class RpcPlayer:
         with contextlib.suppress(SrmpSparkError), RemoteMachine.connect(*self.scene.ports["rpc"]) as machine:
             queue = machine.open(queue_format_for("127.0.0.1", OWN), ACCESS_PEEK, SHARE_DENY_NONE)
             for number in range(1, peeks + 1):
+                self.scene.requests["rpc"] += 1
                 machine.begin(
                     7,
                     StartReceiveRequest(
@@ -253,8 +265,8 @@ class RpcPlayer:
 
 
 def _flood_of(raw: bytes, count: int, most: int) -> list[bytes]:
-    """Return ``count`` PDUs, of which ``raw`` holds up to 64, or as many as ``most`` bytes hold."""
-    return [raw] * max(1, min(count // 64, most // max(1, len(raw))))
+    """Return ``count`` PDUs, of which ``raw`` holds up to TOGETHER, or as many as ``most`` bytes hold."""
+    return [raw] * max(1, min(count // TOGETHER, most // max(1, len(raw))))
 
 
 def bind_pdu(level: int, auth: int, kind: PduType = PduType.BIND) -> bytes:
