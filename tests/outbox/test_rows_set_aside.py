@@ -51,6 +51,7 @@ OTHERS = {
     "a note of damage": ("meta", "INSERT INTO meta VALUES ('damaged stream http://x', '[1]')"),
     "how far receipts were read": ("meta", "INSERT INTO meta VALUES ('order_queue_read_to', 'x')"),
     "how far dead letters were handed over": ("meta", "INSERT INTO meta VALUES ('dead_letters_handed_to', x'ff')"),
+    "how far those of one queue were handed over": ("letter_cursors", "INSERT INTO letter_cursors VALUES ('private$/f', 'x')"),
     "the retention clock": ("meta", "INSERT OR REPLACE INTO meta VALUES ('retention_clock', 'noon')"),
     "an incarnation": ("meta", "UPDATE meta SET value = 'x' WHERE key GLOB 'incarnation:*'"),
     "the last stream": ("meta", "INSERT OR REPLACE INTO meta VALUES ('last_stream_ordinal', 'x')"),
