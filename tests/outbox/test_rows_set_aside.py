@@ -200,6 +200,7 @@ def queue_rows(draw: st.DrawFn) -> OutgoingQueueRow:
         released_to=draw(up_to), receipts_url=draw(_TEXTS), resend_interval_index=draw(st.integers(0, 40)),
         paused=draw(st.booleans()), started_at=draw(_NUMBERS), last_acknowledged_at=draw(_NUMBERS),
         begun_after=draw(st.integers(0, acknowledged_to)),
+        finals_since=draw(_NUMBERS), finals_to=draw(st.integers(0, acknowledged_to)),
         earlier=tuple(draw(st.lists(_EARLIER, unique_by=lambda each: each.ordinal))),
     )  # fmt: skip
 
