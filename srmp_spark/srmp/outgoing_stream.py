@@ -61,6 +61,8 @@ class OutgoingStream(OutgoingQueue):
         self.base = row.base
         self.receipts_url = row.receipts_url
         self.resend_interval_index = row.resend_interval_index
+        self.repeats = 0
+        """How often everything without a receipt was sent again since the last receipt, in the life of the process."""
         self.started_at = row.started_at
         self.finals = finals
         """Serials that ask for a final stream receipt and have none (AwaitingFinalStreamReceipt)."""
@@ -149,6 +151,7 @@ class OutgoingStream(OutgoingQueue):
         if self.ledger.receipts_url:
             self.receipts_url = self.ledger.replaces_receipts_url(self.key.destination, self.ledger.receipts_url)
         self.base = self.sent_to = self.pass_to = self.last_live = self.before_last = base
+        self.repeats = 0
         self.receipts = self.last_receipt_at = 0
         self.acknowledged_to = max(self.acknowledged_to, base)
         self.cursor = base
@@ -340,6 +343,7 @@ class OutgoingStream(OutgoingQueue):
         self.held_to = max(self.held_to, serial)
         self.left_to = max(self.left_to, serial)
         self._forget_doubts()
+        self.repeats = 0
         self.resend_interval_index = 0
         self.cursor = max(self.cursor, serial)
         self.loaded_to = max(self.loaded_to, serial)
@@ -396,6 +400,7 @@ class OutgoingStream(OutgoingQueue):
         is_over = self.needs_receipt or (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to
         if is_over and not self._first_is_under_way:  # else its connection says when that takes too long
             self.resend_interval_index = min(self.resend_interval_index + 1, len(self.settings.resend_table) - 1)
+            self.repeats += 1
             self.window_max = max(1, self.window_max // 2)  # perhaps something on the way does not keep the order
             self.resend()
         self.receipt_wait_at = now + self.resend_interval  # the pass before may still be under way: let it end

@@ -32,6 +32,7 @@ from srmp_spark.queue_manager.sender.multicasts import Multicasts
 from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
 from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
 from srmp_spark.queue_manager.sender.roads import Roads
+from srmp_spark.queue_manager.sender.same_queues import SameQueues
 from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.tls import ClientTls
@@ -128,6 +129,7 @@ class Dispatcher:
         self._late_at = LateAt(clock)
         self._receipts_url = receipts_url
         self.loop = self._loop = asyncio.get_running_loop()
+        self.same_queues = SameQueues(sender, endpoint_of)
         connections = Connections(
             self._loop,
             on_answer=self._answered,
@@ -138,6 +140,7 @@ class Dispatcher:
             on_doubt=sender.doubted,
             on_reached=self._read,
             on_not_reached=self._not_reached,
+            on_addresses=self.same_queues.learnt,
             endpoint_of=endpoint_of,
             tls=tls,
         )

@@ -149,7 +149,9 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     dispatcher.on_dead = commands.dead_soon
     dispatcher.on_receipts_noted = commands.receipts_noted
     tasks = [
-        loop.create_task(each) for each in (_sweep(outbox, store, clock), forwarder.run(), commands.forward_report.run())
+        loop.create_task(each) for each in (
+            _sweep(outbox, store, clock), forwarder.run(), commands.forward_report.run(), dispatcher.same_queues.run(),
+        )
     ]
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)
