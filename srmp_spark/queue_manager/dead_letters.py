@@ -14,7 +14,6 @@ import asyncio
 import base64
 import contextlib
 import logging
-import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -92,7 +91,7 @@ class DeadLetters:
     async def _wait(self) -> None:
         """Wait for letters, or for the time at which a queue is tried again."""
         at = min((held.until for held in self._held.values()), default=None)
-        seconds = None if at is None else max(0.0, at - time.monotonic())
+        seconds = None if at is None else max(0.0, at - asyncio.get_running_loop().time())
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._came.wait(), seconds)
 
@@ -115,7 +114,7 @@ class DeadLetters:
                 if self._gate_is_shut():
                     return took
                 held = self._held.get(name)
-                if held is None or held.until <= time.monotonic():
+                if held is None or held.until <= asyncio.get_running_loop().time():
                     took = await self._take_group(name) or took
             seen.update(names)
             after = names[-1]
@@ -193,5 +192,5 @@ class DeadLetters:
         held = self._held.get(name)
         if held is None or held.why != why:  # once, and not every few seconds
             log.warning('dead_letters.not_stored queue=%s reason="%s": tried again', name, why)
-        self._held[name] = _Held(time.monotonic() + RETRY_SECONDS, why)
+        self._held[name] = _Held(asyncio.get_running_loop().time() + RETRY_SECONDS, why)
         return False

@@ -10,8 +10,9 @@ we leave the text, and why:
 
 - ResendIntervalIndex grows with each time-out and falls to zero with progress. As printed (3.1.5.1.8.2) it grows with each
   receipt and never otherwise: the better the peer answers, the longer we would wait.
-- The timer also restarts with progress, and it does not interrupt a pass that is still under way, nor a message that has no
-  answer yet.
+- The timer also restarts with progress, and with the 200 to the first message that awaits a receipt, because no receipt comes
+  before it: a large message on a slow line takes longer than the timer. The timer does not interrupt a pass that is still under
+  way, nor a message that has no answer yet.
 - ``<previous>`` names the nearest message before this one that is still in the queue, else the last that was acknowledged:
   what the peer has, or will have been sent before. 3.1.7.2.3 names the number before, also when that one was taken out
   unsent; a peer would wait for it for ever. It changes only when a message between was taken out, and goes out only when
@@ -257,6 +258,8 @@ class OutgoingStream(OutgoingQueue):
         if send.pass_number == self.pass_number:
             self.held_to = max(self.held_to, send.serial)
             self._forget_doubts()
+            if self.receipt_wait_at is not None and self._is_first(send):
+                self.receipt_wait_at = now + self.resend_interval  # a large one may have been under way for all of it
 
     def refused(self, send: Send, at: int) -> None:
         """400: it is taken out, and what followed it goes again with a ``<previous>`` that bridges it."""
@@ -409,10 +412,11 @@ class OutgoingStream(OutgoingQueue):
     def _first_is_under_way(self) -> bool:
         """The first message without a receipt has no answer yet: no receipt can be missing. A large one on a slow line may take
         longer than the timer, and would be sent twice."""
-        return any(
-            send.previous <= self.acknowledged_to < send.serial and send.pass_number == self.pass_number
-            for send in self.in_flight.values()
-        )
+        return any(self._is_first(send) for send in self.in_flight.values() if send.pass_number == self.pass_number)
+
+    def _is_first(self, send: Send) -> bool:
+        """Return whether everything before it is acknowledged, and it is not."""
+        return send.previous <= self.acknowledged_to < send.serial
 
     def _finals_missing(self, now: float, at: int) -> None:
         for first, last in self.finals.inside(1, self._finals_mark):
