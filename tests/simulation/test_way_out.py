@@ -22,7 +22,7 @@ SEEDS_MAX = 400
 MARKS = {
     f"{trouble}-{kind}" for trouble in ("good", "two", "line", "refused", "never", "silent", "503", "late")
     for kind in ("stream", "plain")
-} | {"dead-refused", "dead-no-room", "more-than-records"}  # fmt: skip
+} | {"dead-refused", "dead-no-room", "dead-dropped", "drop", "more-than-records"}  # fmt: skip
 LETTER_MARKS = {"stored", "held", "queue-shut", "main-killed", "sender-killed"}
 FOUND_BY = {
     "withdrawn_is_trouble": "s to a good destination",
@@ -30,6 +30,7 @@ FOUND_BY = {
     "time_counts_from_posting": "-large was committed and is nowhere",
     "nothing_is_forgotten": "was refused: messages wait for",
     "no_room_fails_the_batch": "was refused: there is no room",
+    "drop_forgets_new_messages": "has messages",
     "a_held_queue_holds_all": "was late",
     "one_cursor_for_all": "lost",
     "handed_before_stored": "lost",

@@ -4,7 +4,7 @@ Everything is drawn from the seed. Batches name a few destinations each, and so 
 forgotten. Then the trouble ends. What must be true:
 
 - no batch is refused, and each of its rows is taken by its destination once, or is a dead letter because it was refused
-  (400), or in a *crowd* because there was no room for one more destination;
+  (400), because an operator dropped what waits, or in a *crowd* because there was no room for one more destination;
 - the rows of one queue of a good destination arrive in their order, and none is sent twice as a whole; the order of a stream
   holds at every destination;
 - a row for a good destination arrives within :data:`LATE_S`, unless its line is slow: another row's 400, another destination's
@@ -16,16 +16,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from random import Random
 
+from srmp_spark.errors import ApiError
 from srmp_spark.message import Message
+from srmp_spark.queue_manager.sender.operations import operate
 from srmp_spark.queue_manager.sender.process import IN_FLIGHT
 from srmp_spark.srmp.outgoing_effects import Kind, QueueKey
 from srmp_spark.srmp.outgoing_states import SenderSettings
 from srmp_spark.testing.wayout.peers import Manner, Net, Peer
-from srmp_spark.testing.wayout.rig import Limits, Rig, simulated
+from srmp_spark.testing.wayout.rig import WRITE_S, Limits, Rig, simulated
 from srmp_spark.testing.wayout.virtual_loop import VirtualLoop, run_virtual
 
 LATE_S = 5.0
@@ -34,6 +36,8 @@ BATCHES_MAX = 25
 TROUBLE_S_MAX = 300.0
 END_S = 7_200.0
 """Within this time after the trouble all must be sent: some retransmission time-outs."""
+DROP_SHARE = 0.15
+"""Of the batches, with a drop beside them."""
 LARGE_BYTES_MAX = 4_000_000
 POISON_SHARE = 0.25
 ROOM = {
@@ -92,6 +96,7 @@ class _Living:
         self._destinations = self._drawn()
         self._rows: list[_Row] = []
         self._without_room: set[str] = set()
+        self._dropped: set[QueueKey] = set()
         self._rig: Rig
         self._number = 0
 
@@ -129,6 +134,12 @@ class _Living:
         return self._life
 
     async def _main(self, loop: VirtualLoop) -> None:
+        try:
+            await asyncio.wait_for(self._live(loop), TROUBLE_S_MAX + 2 * END_S)
+        except asyncio.TimeoutError:
+            self._life.problems.append("a commit or a decision is never answered")
+
+    async def _live(self, loop: VirtualLoop) -> None:
         random = self._random
         settings = SenderSettings(in_flight_max=IN_FLIGHT, resend_table=(30.0, 30.0, 300.0))
         rig = self._rig = Rig(loop, self._net, settings=settings)
@@ -137,7 +148,11 @@ class _Living:
         begun = loop.time()
         for number, at in enumerate(times):
             await asyncio.sleep(max(0.0, begun + at - loop.time()))
-            await self._commit(number)
+            if random.random() < DROP_SHARE and self._rows:
+                row = random.choice(self._rows)
+                await asyncio.gather(self._drop(row.key), self._commit(number, row))
+            else:
+                await self._commit(number)
         await asyncio.sleep(max(0.0, begun + trouble_s - loop.time()))
         for destination in self._destinations:
             if destination.trouble in TROUBLES:
@@ -149,13 +164,27 @@ class _Living:
         self._judge()
         await rig.dispatcher.connections.stop()
 
-    async def _commit(self, number: int) -> None:
+    async def _drop(self, key: QueueKey) -> None:
+        """An operator gives up what waits for a destination, beside a commit that may be for the same one."""
+        self._dropped.add(key)
+        self._dropped.add(QueueKey(key.destination, "plain" if key.kind == "stream" else "stream"))
+        self._life.marks["drop"] += 1
+        await asyncio.sleep(self._random.uniform(0.0, 4 * WRITE_S))
+        command = {"op": "operate", "action": "drop", "destination": key.destination}
+        with suppress(ApiError):  # nothing is there
+            await operate(self._rig.dispatcher, self._rig.loop, command)
+
+    async def _commit(self, number: int, beside: _Row | None = None) -> None:
+        """Commit a batch for some destinations, and perhaps for the one that is dropped meanwhile."""
         random = self._random
         rows: dict[QueueKey, list[str]] = {}
+        if beside is not None and random.random() < 0.8:
+            rows[beside.key] = [self._row(beside.key, beside.destination)]
         for destination in random.sample(self._destinations, min(len(self._destinations), random.randint(1, 4))):
             kind: Kind = random.choice(("stream", "plain"))
             key = QueueKey(f"http://{destination.host}/msmq/private$/q", kind)
-            rows[key] = [self._row(key, destination) for _ in range(random.choice((1, 1, 2, 5, 12)))]
+            if key not in rows:
+                rows[key] = [self._row(key, destination) for _ in range(random.choice((1, 1, 2, 5, 12)))]
         outcome = await self._rig.commit(rows)
         if isinstance(outcome, Exception):
             self._life.problems.append(f"batch {number} was refused: {outcome}")
@@ -204,8 +233,14 @@ class _Living:
         letter = self._rig.outbox.dead.get(name)
         if letter is not None:
             life.marks[f"dead-{letter.reason}"] += 1
-            expected = name in self._without_room if letter.reason == "no-room" else name in destination.peer.refused
-            return [] if expected else [f"{name} is a dead letter: {letter.reason}"]
+            expected = {
+                "no-room": name in self._without_room, "refused": name in destination.peer.refused,
+                "dropped": row.key in self._dropped,
+            }  # fmt: skip
+            if not expected.get(letter.reason):
+                return [f"{name} is a dead letter: {letter.reason}"]
+            is_taken = any(taken == name for taken, _ in destination.peer.taken)
+            return [f"{name} was taken, and is a dead letter without doubt"] if is_taken and not letter.in_doubt else []
         times = [at for taken, at in destination.peer.taken if taken == name]
         seen = destination.peer.seen.get(name, 0)
         if not times:

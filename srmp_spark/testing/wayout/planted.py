@@ -16,7 +16,8 @@ from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.sender import connections
 from srmp_spark.queue_manager.sender.connections import ANSWER_SECONDS, Wire
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
-from srmp_spark.srmp.outgoing_effects import QueueKey, Send
+from srmp_spark.srmp.outgoing_effects import Kind, QueueKey, Send
+from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.letter_cursors import LetterCursors
 from srmp_spark.store.outbox.preparation import Prepared
@@ -86,6 +87,22 @@ def no_room_fails_the_batch() -> Iterator[None]:
 
 
 @contextmanager
+def drop_forgets_new_messages() -> Iterator[None]:
+    """``streams drop`` beside a commit to the same destination ends the sender process, with the outbox called damaged."""
+    forget = Sender.forget
+
+    def forgets(self: Sender, destination: str, kind: Kind) -> bool:
+        queue = self.get(destination, kind)
+        if queue is None:
+            return forget(self, destination, kind)
+        with mock.patch.object(type(queue), "idle", True), mock.patch.object(OutgoingStream, "ended", True):
+            return forget(self, destination, kind)
+
+    with mock.patch.object(Sender, "forget", forgets):
+        yield
+
+
+@contextmanager
 def a_held_queue_holds_all() -> Iterator[None]:
     """One paused or full deadLetterQueue holds up the dead letters of all applications, until retention deletes them."""
     take = DeadLetters._take_group  # noqa: SLF001  # what is planted is inside
@@ -130,7 +147,8 @@ def handed_before_stored() -> Iterator[None]:
 PLANTED_IN_LIFE: Mapping[str, Callable[[], Any]] = {
     bug.__name__: bug
     for bug in (
-        withdrawn_is_trouble, first_address_alone, time_counts_from_posting, nothing_is_forgotten, no_room_fails_the_batch
+        withdrawn_is_trouble, first_address_alone, time_counts_from_posting, nothing_is_forgotten, no_room_fails_the_batch,
+        drop_forgets_new_messages,
     )
 }  # fmt: skip
 PLANTED_IN_LETTERS: Mapping[str, Callable[[], Any]] = {

@@ -102,7 +102,9 @@ class SimOutboxTables:
     def write(
         self, changes: OutgoingChanges, at: int, *, batches: Sequence[Numbered], sent: object, sessions: object
     ) -> Committed:
-        """Store messages and their ends."""
+        """Store messages and their ends, in the order of :meth:`srmp_spark.store.outbox.outbox.Outbox.write`."""
+        anew = {QueueKey(row.destination, row.kind) for row in changes.queues}
+        self._forget(key for key in changes.forgotten if key in anew)
         for batch in batches:
             for enqueued, rows in zip(batch.enqueued, cast("Batch", batch.preparation).rows.values(), strict=True):
                 queue = self.messages.setdefault(enqueued.key, {})
@@ -114,8 +116,13 @@ class SimOutboxTables:
         for letter in changes.dead_letters:
             for stored in self._take(*letter.run):
                 self.dead[stored.message.body.decode()] = letter
+        self._forget(key for key in changes.forgotten if key not in anew)
         self._position += 1
         return Committed(self._position)
+
+    def _forget(self, keys: Iterable[QueueKey]) -> None:
+        for key in keys:
+            assert not self.messages.get(key), f"{key} was to be forgotten and has messages"
 
     def _message(self, key: QueueKey, row: str) -> Message:
         return Message(
