@@ -23,6 +23,7 @@ from srmp_spark.srmp.outgoing_states import SenderSettings
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.packing import Part
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered
+from srmp_spark.testing.sim_disk import Synced
 from srmp_spark.testing.wayout.peers import Net, Peer
 from srmp_spark.testing.wayout.virtual_loop import VirtualLoop
 
@@ -69,16 +70,16 @@ class Batch:
         return Numbered(cast("Any", self), ids_first, tuple(enqueued))
 
 
-class SimOutboxTables:
+class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
     """What the dispatcher asks of the outbox."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.messages: dict[QueueKey, dict[int, StoredMessage]] = {}
         """Ascending serials."""
         self.dead: dict[str, DeadLetter] = {}
         self.database = self
         self.damage = self
-        self._position = 0
         self._identifiers = 0
 
     def text(self, _key: QueueKey) -> None:
@@ -102,7 +103,13 @@ class SimOutboxTables:
     def write(
         self, changes: OutgoingChanges, at: int, *, batches: Sequence[Numbered], sent: object, sessions: object
     ) -> Committed:
-        """Store messages and their ends, in the order of :meth:`srmp_spark.store.outbox.outbox.Outbox.write`."""
+        """Store messages and their ends."""
+        self.begin((changes, batches))
+        return self.finish()
+
+    def apply(self, transaction: tuple[OutgoingChanges, Sequence[Numbered]]) -> None:
+        """As :meth:`srmp_spark.store.outbox.outbox.Outbox.write`, in the order in which that writes."""
+        changes, batches = transaction
         anew = {QueueKey(row.destination, row.kind) for row in changes.queues}
         self._forget(key for key in changes.forgotten if key in anew)
         for batch in batches:
@@ -117,8 +124,6 @@ class SimOutboxTables:
             for stored in self._take(*letter.run):
                 self.dead[stored.message.body.decode()] = letter
         self._forget(key for key in changes.forgotten if key not in anew)
-        self._position += 1
-        return Committed(self._position)
 
     def _forget(self, keys: Iterable[QueueKey]) -> None:
         for key in keys:
