@@ -22,6 +22,7 @@ CONNECTIONS ?= 5000
 DRILL_SECONDS ?= 40
 ROUNDS ?= 3
 KILLS ?= 200
+HOURS ?= 24
 CASES ?= 200
 PYTHONS ?=
 PYTEST ?=
@@ -50,7 +51,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-sink sim-wsrm model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +107,10 @@ scale: setup java ## ten million identifiers, a million waiting rows, a day with
 
 sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
 	@$(PYTHON) -m srmp_spark.testing.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
+	@$(PYTHON) -m srmp_spark.testing.wayout --seeds $$(($(SEEDS) / 100 + 1)) --jobs $(SIM_JOBS)
+
+day: setup ## a simulated day of messages to 1,000 destinations, a tenth of them in trouble: the others' latency: make day HOURS=24
+	@$(PYTHON) -m srmp_spark.testing.wayout --day --hours $(HOURS)
 
 sim-pgm: setup ## simulated multicast (PGM): loss, bursts, late join, storms, wrap; one seed a run: make sim-pgm SEEDS=100000
 	@$(PYTHON) -m srmp_spark.testing.pgm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)

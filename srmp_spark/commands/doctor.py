@@ -161,6 +161,8 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
         if outgoing.get("damaged"):
             text, _, hint = outgoing["damaged"].rpartition("; ")
             yield Check("outgoing", False, text, hint)
+        if same := outgoing.get("same_queue"):
+            yield Check("same-queue", not same["receipts_missing"], same["text"], same["hint"])
     for stream in status["incoming_streams"]:
         if stream["gap_at"] is not None:
             yield Check(

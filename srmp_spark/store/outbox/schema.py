@@ -118,8 +118,12 @@ ADDED = (
     "CREATE INDEX IF NOT EXISTS position_contents_by_batch ON position_contents(batch_no)",
     # How many rows of a committed batch were refused, because another content has their identity; without a row: none.
     "CREATE TABLE IF NOT EXISTS batch_conflicts(batch_no INTEGER PRIMARY KEY, conflicts INTEGER NOT NULL)",
+    # How far the dead letters of each queue of an application were handed over (letter_cursors.py).
+    "CREATE TABLE IF NOT EXISTS letter_cursors(queue TEXT PRIMARY KEY, handed_to INTEGER NOT NULL) WITHOUT ROWID",
+    """CREATE INDEX IF NOT EXISTS moved_for_applications ON moved(target, id)
+        WHERE fate = 'dead' AND target NOT IN ('deadletter$', 'deadxact$')""",
 )
-"""Tables that version 0.1 has not, and that it goes on to work beside: made when the database is opened."""
+"""Tables and indexes that version 0.1 has not, and that it goes on to work beside: made when the database is opened."""
 
 OUTBOX = Database(
     format=FORMAT,
