@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -241,7 +240,7 @@ def test_others_write_between_the_steps_and_readers_see_nothing_before_the_last(
 def test_the_disk_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(tmp_path / "data")
     stage = desk.stage(batch(0))
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000))
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=1_000, f_frsize=1, f_blocks=1 << 40))
     with pytest.raises(BatchError, match="free") as caught:
         desk.commit([stage])
     assert caught.value.status == 503

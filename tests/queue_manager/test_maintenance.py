@@ -18,7 +18,7 @@ from srmp_spark.queue_manager import maintenance
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
-from srmp_spark.store import retention
+from srmp_spark.store import disk_room, retention
 from srmp_spark.store.directory import DataDirectory
 
 
@@ -62,12 +62,12 @@ def disk(monkeypatch: pytest.MonkeyPatch, free: int, total: int) -> None:
 
 def test_the_gate_closes_before_the_disk_is_full_and_opens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
-        least = maintenance.DISK_FREE_MIN
+        least = disk_room.DISK_FREE_MIN
         disk(monkeypatch, least, 100 * least)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate is None
         disk(monkeypatch, least - 1, 100 * least)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate.reason == "disk-full"
         refused: list[tuple[int, str, int | None]] = []
         connection = SimpleNamespace(
@@ -76,7 +76,7 @@ def test_the_gate_closes_before_the_disk_is_full_and_opens_again(tmp_path: Path,
         manager.acceptor.accept(connection, SimpleNamespace(headers={}), b"", 0)
         assert refused == [(503, "disk-full", 30)]
         disk(monkeypatch, least, 100 * least)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate is None
 
     rig(tmp_path / "d", test)
@@ -85,10 +85,10 @@ def test_the_gate_closes_before_the_disk_is_full_and_opens_again(tmp_path: Path,
 def test_on_a_small_volume_a_share_of_it_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         disk(monkeypatch, 10 << 20, 64 << 20)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate is None
         disk(monkeypatch, 3 << 20, 64 << 20)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate is not None
 
     rig(tmp_path / "d", test)
@@ -98,16 +98,16 @@ def test_what_was_taken_counts_before_the_disk_shows_it(tmp_path: Path, monkeypa
     """A fast sender fills a small volume between two looks of the clock."""
 
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
-        floor, acceptor = maintenance.DISK_FREE_FLOOR, manager.acceptor
+        floor, acceptor = disk_room.DISK_FREE_FLOOR, manager.acceptor
         disk(monkeypatch, floor + 10_000, 64 << 20)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert acceptor.gate is None
         assert acceptor.room == 5_000, "the next look comes after these bytes, whatever the clock says"
         acceptor.unwritten_bytes = 10_001
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert acceptor.gate is not None
         acceptor.unwritten_bytes = 0
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert acceptor.gate is None
 
     rig(tmp_path / "d", test)
@@ -168,7 +168,7 @@ def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(tmp_path: 
         assert stopped == [True]
         assert manager.acceptor.gate.reason == "older-copy"
         disk(monkeypatch, 1 << 40, 1 << 41)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate.reason == "older-copy", "a free disk opens only its own gate"
         manager.config = dataclasses.replace(manager.config, state="s")
         with pytest.raises(StoreDamagedError, match="older copy"):
@@ -220,7 +220,7 @@ def test_of_our_order_queue_what_was_read_is_what_may_go(tmp_path: Path, state: 
         capped = {"synced_to": synced_to, "bytes_max": retention.ORDER_QUEUE_BYTES_MAX, "read_to": 5}
         capped |= {"unsynced_max": retention.ORDER_QUEUE_UNPUBLISHED_MAX}
         assert maintenance_._limits_of(ours) == capped
-        maintenance_._tight = True
+        maintenance_.disk.is_tight = True
         assert maintenance_._limits_of(orders)["bytes_max"] == 0
         assert maintenance_._limits_of(ours) == capped | {"bytes_max": 0}
 

@@ -93,6 +93,9 @@ DEAD_LETTER_DAYS = 30
 DISK_RESERVE_BYTES = 256 * 1024 * 1024
 """What a commit leaves free on the disk: the engine's own writes must go on, and a full disk ends the process."""
 
+DISK_RESERVE_SHARE = 4
+"""On a volume smaller than four times that, a commit leaves this part of it: a quarter. The log has its length within that."""
+
 LOCK_WAIT_S = 15.0
 """A new sender process waits so long for the end of the one before it, which may be in its last sync."""
 
