@@ -33,4 +33,4 @@ def give_back(connection: sqlite3.Connection, keep_bytes: int, slice_bytes: int 
         return 0
     for _ in range(pages):  # Python's sqlite3 takes one step of a statement without columns, and each step is one page
         connection.execute("PRAGMA incremental_vacuum(1)")
-    return max(0, (free - pages) * page - keep_bytes)
+    return int(max(0, (free - pages) * page - keep_bytes))

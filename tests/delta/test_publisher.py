@@ -360,7 +360,7 @@ def test_the_object_store_road_writes_the_same_table(state: State, log: MemoryLo
 
     state.folder.mkdir()
     monkeypatch.setattr(
-        publisher_module, "storage_of", lambda uri, table, options: ObjectStorage(f"file://{uri}/{table}", options)
+        publisher_module, "storage_of", lambda uri, table, options, room=None: ObjectStorage(f"file://{uri}/{table}", options)
     )
     for name in ("inbox", "message_id_history", "incoming_streams"):
         (state.folder / name).mkdir()

@@ -33,6 +33,8 @@ from srmp_spark.store.delta.data_files import DataFile, storage_of
 from srmp_spark.store.delta.outgoing_layout import NOTE, HeldFile, HeldGroup, Size, Step
 from srmp_spark.store.delta.outgoing_look import OutboxLook, OutboxSource
 from srmp_spark.store.delta.outgoing_rows import Standing, finish, moved_rows, stamp, standing_of, stream_rows, waiting_rows
+from srmp_spark.store.delta.state_folder import state_folder
+from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, StateRoom
 from srmp_spark.store.delta.state_table import StateTable
 
 MOVED_ROWS = 16_384
@@ -59,6 +61,7 @@ class OutgoingPublisher:
         self._queue_manager = queue_manager
         self._interval_s = interval_s
         self._options = dict(storage_options or {})
+        self._room = StateRoom(self._data_dir, state_folder(state_uri))
         self._source: OutboxSource | None = None
         self._tables: dict[str, StateTable] = {}
         self._held: list[HeldFile] | None = None
@@ -94,6 +97,7 @@ class OutgoingPublisher:
         if self._source is None:  # nothing was ever sent
             self._as_of = as_of
             return []
+        self._room.check(CYCLE_BYTES_MIN)
         try:
             look = self._source.look()
             self._open(look)
@@ -124,7 +128,8 @@ class OutgoingPublisher:
             shadows = self._data_dir / "delta"
             self._tables = {
                 spec.name: StateTable(
-                    storage_of(self._uri, spec.name, self._options), spec, self._queue_manager, shadows / spec.name
+                    storage_of(self._uri, spec.name, self._options, self._room), spec, self._queue_manager,
+                    shadows / spec.name,
                 )
                 for spec in specs
             }
@@ -243,11 +248,33 @@ class OutgoingPublisher:
         self, step: Step, look: OutboxLook, standings: Mapping[Any, Standing], wanted: Mapping[int, str],
         sizes: Mapping[int, Size],
     ) -> list[str]:  # fmt: skip
-        assert self._source is not None, "there is a look"
         assert self._held is not None, "opened"
+        table = self._tables["outgoing_queue"]
+        written: list[tuple[DataFile, tuple[HeldGroup, ...]]] = []
+        try:
+            damaged = self._write_files(step, look, standings, wanted, sizes, written)
+        except BaseException:
+            table.discard(file for file, _ in written)
+            raise
+        if written or step.removed:
+            positions = {
+                (look.name, _COMMITS): table.published(look.name, _COMMITS) + 1,
+                (look.name, _POSITION): look.position,
+            }
+            table.swap([each.file for each in step.removed], [file for file, _ in written], positions)
+            gone = {each.file.path for each in step.removed}
+            self._held = [each for each in self._held if each.file.path not in gone]
+            self._held += [HeldFile(LiveFile(file.path, file.size, file.rows, {}, {}), groups) for file, groups in written]
+        return damaged
+
+    def _write_files(
+        self, step: Step, look: OutboxLook, standings: Mapping[Any, Standing], wanted: Mapping[int, str],
+        sizes: Mapping[int, Size], written: list[tuple[DataFile, tuple[HeldGroup, ...]]],
+    ) -> list[str]:  # fmt: skip
+        """Write the files of a step, adding each to ``written``. Return what is damaged."""
+        assert self._source is not None, "there is a look"
         spec, table = table_specs.outgoing_queue(), self._tables["outgoing_queue"]
         damaged: list[str] = []
-        written: list[tuple[DataFile, tuple[HeldGroup, ...]]] = []
         ended = False
         for numbers in outgoing_layout.files_of(step.groups, sizes):
             tables, groups = [], []
@@ -270,15 +297,6 @@ class OutgoingPublisher:
                 written.append((file, tuple(groups)))
         if ended:
             damaged += self._publish_moved(look)
-        if written or step.removed:
-            positions = {
-                (look.name, _COMMITS): table.published(look.name, _COMMITS) + 1,
-                (look.name, _POSITION): look.position,
-            }
-            table.swap([each.file for each in step.removed], [file for file, _ in written], positions)
-            gone = {each.file.path for each in step.removed}
-            self._held = [each for each in self._held if each.file.path not in gone]
-            self._held += [HeldFile(LiveFile(file.path, file.size, file.rows, {}, {}), groups) for file, groups in written]
         return damaged
 
     # Streams

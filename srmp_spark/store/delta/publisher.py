@@ -38,6 +38,8 @@ from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
 from srmp_spark.store.delta.data_files import DataFile, storage_of
 from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
 from srmp_spark.store.delta.losses import LossTable
+from srmp_spark.store.delta.state_folder import state_folder
+from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, StateRoom
 from srmp_spark.store.delta.state_table import StateTable
 
 CHUNK_ROWS_MAX = 50_000
@@ -88,6 +90,7 @@ class Publisher:
         self._chunk_rows = chunk_rows
         self._chunk_bytes = chunk_bytes
         self._others_as_of = others_as_of
+        self._room = StateRoom(self._data_dir, state_folder(state_uri))
         self._tables: dict[str, StateTable] = {}
         self._losses = LossTable(self._open_table)
         self._digests: dict[str, str | None] = {}
@@ -123,6 +126,7 @@ class Publisher:
 
     def publish_once(self) -> dict[str, Any]:
         """One cycle; the report. Raises what the store raises, and then nothing of this cycle may be believed."""
+        self._room.check(CYCLE_BYTES_MIN)
         source = self._open()
         snapshot = source.snapshot()
         identifiers = self._write_identifiers(source, snapshot.position)
@@ -130,13 +134,14 @@ class Publisher:
             snapshot = source.snapshot()
         as_of = time.time()
         inbox = self._tables["inbox"]
-        inbox.refresh()
-        _check_not_restored(inbox, snapshot, self._uri)
-        if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
-            _check_not_ahead(inbox, source.snapshot(), self._uri)
-        damaged = self._append(inbox, source, snapshot)
-        if identifiers is not None:
-            self._commit_identifiers(identifiers)
+        with self._tables[_IDENTIFIERS].discarding(identifiers and identifiers.file):
+            inbox.refresh()
+            _check_not_restored(inbox, snapshot, self._uri)
+            if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
+                _check_not_ahead(inbox, source.snapshot(), self._uri)
+            damaged = self._append(inbox, source, snapshot)
+            if identifiers is not None:
+                self._commit_identifiers(identifiers)
         for name, rows in _REPLACED.items():
             self._replace(name, partial(rows, snapshot), snapshot.position)
         self._losses.publish(snapshot.losses, snapshot.position)
@@ -181,7 +186,7 @@ class Publisher:
         return self._source
 
     def _open_table(self, spec: table_specs.TableSpec) -> StateTable:
-        storage = storage_of(self._uri, spec.name, self._options)
+        storage = storage_of(self._uri, spec.name, self._options, self._room)
         return StateTable(storage, spec, self._queue_manager, self._data_dir / "delta" / spec.name)
 
     def _close(self) -> None:
@@ -225,7 +230,7 @@ class Publisher:
 
     def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> dict[str, str]:
         """All new rows, in chunks; one chunk may hold the ends of many queues. Returns the damaged queues and what they say."""
-        chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
+        chunk = self._new_chunk()
         damaged: dict[str, str] = {}
         for span in snapshot.ranges:
             key = span.epoch, span.queue
@@ -239,7 +244,7 @@ class Publisher:
                 for table in self._pieces(source, span, after, snapshot.position):
                     if not chunk.has_room(table):
                         inbox.append(iter(chunk.tables), chunk.positions)
-                        chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
+                        chunk = self._new_chunk()
                     chunk.add(table, key)
             except StoreDamagedError as error:  # stops its own queue and no other
                 damaged[span.queue] = str(error)
@@ -249,13 +254,20 @@ class Publisher:
         inbox.append(iter(chunk.tables), chunk.positions)
         return damaged
 
+    def _new_chunk(self) -> _Chunk:
+        """A chunk for which there is room: compressed it takes less. Raises :class:`NoRoomError`."""
+        return _Chunk(self._chunk_rows, self._chunk_bytes_now())
+
+    def _chunk_bytes_now(self) -> int:
+        return min(self._chunk_bytes, self._room.check(CYCLE_BYTES_MIN))
+
     def _pieces(self, source: LogSource, span: LogRange, after: int, position: int) -> Iterator[pa.Table]:
         """Rows of one queue in pieces of at most a chunk."""
         for batch in source.batches(span.epoch, span.queue, after, span.end):
             if not batch.num_rows:
                 continue
             bytes_per_row = max(1, batch.nbytes // batch.num_rows)
-            step = max(1, min(self._chunk_rows, self._chunk_bytes // bytes_per_row))
+            step = max(1, min(self._chunk_rows, self._chunk_bytes_now() // bytes_per_row))
             for start in range(0, batch.num_rows, step):
                 yield _stamp(batch.slice(start, step), position)
 
@@ -272,7 +284,8 @@ class Publisher:
         if digest != self._digests[_IDENTIFIERS]:
             found = _Identifiers(self._tables[_IDENTIFIERS].write(rows()), position, digest)
         took = time.monotonic() - began
-        self._identifiers_at = position
+        if found is None:
+            self._identifiers_at = position
         self._identifiers_due = 0.0 if took <= IDENTIFIERS_CHEAP_S else began + took * IDENTIFIERS_REST
         return found
 
@@ -281,6 +294,7 @@ class Publisher:
         table.refresh()
         table.put(*identifiers)
         self._digests[_IDENTIFIERS] = identifiers.digest
+        self._identifiers_at = identifiers.position
 
     def _replace(self, name: str, rows: Callable[[], Iterator[pa.Table]], position: int) -> None:
         digest = digest_of(rows(), ignore=("position", "written_at"))

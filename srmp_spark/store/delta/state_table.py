@@ -34,6 +34,8 @@ COMMIT_RETRY_WAIT_S = 0.01
 """Wait after the n-th attempt: n times this."""
 CHECKPOINT_COMMITS = 100
 """Commits between two checkpoints: a reader that opens the table reads at most so many commit files."""
+CHECKPOINT_ROOM_BYTES = 16 << 20
+"""A checkpoint waits for that much to spare: it names each data file, some hundred bytes each."""
 COMPACT_FILES_MIN = 100
 """Small files that start a compaction: eight minutes of traffic at the default interval."""
 COMPACT_FILES_MAX = 1_000
@@ -126,7 +128,8 @@ class StateTable:
         if file is None:
             return 0
         transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()}
-        self._commit([add_action(file, self._queue_manager)], transactions, {})
+        with self.discarding(file):
+            self._commit([add_action(file, self._queue_manager)], transactions, {})
         self._appends += 1
         return file.rows
 
@@ -142,7 +145,8 @@ class StateTable:
         if file:
             actions.append(add_action(file, self._queue_manager))
         if actions:
-            self._commit(actions, {f"{self._queue_manager}:position": position}, {_DIGEST_KEY: digest})
+            with self.discarding(file):
+                self._commit(actions, {f"{self._queue_manager}:position": position}, {_DIGEST_KEY: digest})
         return file.rows if file else 0
 
     def write(self, tables: Iterator[pa.Table], notes: Mapping[str, str] | None = None) -> DataFile | None:
@@ -162,7 +166,8 @@ class StateTable:
             remove_action(file, self._queue_manager, data_change=True) for file in removed
         ]
         actions += [add_action(file, self._queue_manager) for file in added]
-        self._commit(actions, {application_id(self._queue_manager, *key): last for key, last in positions.items()}, {})
+        with self.discarding(*added):
+            self._commit(actions, {application_id(self._queue_manager, *key): last for key, last in positions.items()}, {})
 
     def written_digest(self) -> str | None:
         """The digest of what :meth:`replace` wrote last, if it is still the table's content."""
@@ -201,7 +206,8 @@ class StateTable:
         actions: list[AddAction | RemoveAction] = [remove_action(lost, self._queue_manager)]
         if file:
             actions.append(add_action(file, self._queue_manager, data_change=False))
-        self._commit(actions, {}, {})
+        with self.discarding(file):
+            self._commit(actions, {}, {})
         return file.rows if file else 0
 
     # Housekeeping
@@ -210,7 +216,7 @@ class StateTable:
         """Compaction, checkpoint, log clean-up and vacuum, each when its limit is reached. ``now`` is monotonic seconds."""
         if self._spec.append_only and self._appends >= COMPACT_FILES_MIN:
             self._compact()
-        if self._table.version() >= self._checkpointed + CHECKPOINT_COMMITS:
+        if self._table.version() >= self._checkpointed + CHECKPOINT_COMMITS and self._storage.spare() >= CHECKPOINT_ROOM_BYTES:
             self._checkpoint()
         if self._vacuumed_at is None:
             self._vacuumed_at = now  # not at the start: what matters then is to publish
@@ -234,13 +240,16 @@ class StateTable:
             chosen.append(file)
             size += file.size
         self._appends = 0
-        if len(chosen) < 2:
+        if len(chosen) < 2 or size > self._storage.spare():  # it needs the room twice, until the vacuum
             return
         joined = write_file(self._storage, self._spec, self._queue_manager, self._row_groups(chosen))
         if joined is None or joined.rows != sum(file.rows for file in chosen):
+            if joined is not None:
+                self.discard([joined])
             raise StoreDamagedError(f"{self._storage.uri}: a compaction read other rows than the log counts; nothing was done")
         removes: list[AddAction | RemoveAction] = [remove_action(file, self._queue_manager) for file in chosen]
-        self._commit([*removes, add_action(joined, self._queue_manager, data_change=False)], {}, {})
+        with self.discarding(joined):
+            self._commit([*removes, add_action(joined, self._queue_manager, data_change=False)], {}, {})
         _log.info("delta.compacted table=%s files=%d bytes=%d", self._spec.name, len(chosen), size)
 
     def _row_groups(self, files: Iterable[LiveFile]) -> Iterator[pa.Table]:
@@ -289,6 +298,30 @@ class StateTable:
             raise PublishConflictError(f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit were overtaken")
         self._table.update_incremental()
         self._settle()
+
+    def discard(self, files: Iterable[DataFile]) -> None:
+        """Delete files that were written for a commit that failed, or was never tried.
+
+        After an error of a commit nobody knows whether it is there: the table is asked first, and what it names stays.
+        """
+        paths = {file.path for file in files}
+        try:
+            self._table.update_incremental()
+            paths -= {file.path for file in self.own_files()}
+        except Exception:  # whatever hides the table's log: the vacuum deletes what no commit names
+            _log.debug("delta.not_discarded table=%s", self._storage.uri, exc_info=True)
+            return
+        for path in paths:
+            self._storage.discard(path)
+
+    @contextlib.contextmanager
+    def discarding(self, *files: DataFile | None) -> Iterator[None]:
+        """Delete ``files`` if what is done with them fails."""
+        try:
+            yield
+        except BaseException:
+            self.discard(file for file in files if file is not None)
+            raise
 
     def _settle(self) -> None:
         """Make every commit that this handle has seen durable; only then may it be reported."""
