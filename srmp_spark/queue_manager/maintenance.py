@@ -20,6 +20,7 @@ from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.link import Event
 from srmp_spark.queue_manager.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.reader.link import DAMAGED, ReaderLink
+from srmp_spark.queue_manager.state_lag import StateFailure
 from srmp_spark.store import retention, sealing, sweeper
 
 if TYPE_CHECKING:
@@ -346,17 +347,29 @@ class Maintenance:
                 lag.as_of = event["as_of"]
                 if self._manager.multicast is not None:
                     self._manager.multicast.losses.published(event["position"])
+        elif kind == "recovered":
+            if lag.failures.pop(event["of"], None) is not None:
+                self._state_failure = ""
+                log.info("state.recovered of=%s", event["of"])
         elif kind == "failed":
             if (damaged := self._manager.catalogue.get(event.get("queue", ""))) is not None:
                 damaged.damage["publish"] = event["error"]
                 self._unpublished.add(damaged.name)
+            elif "queue" not in event:
+                self._note_failure(event)
             if event["error"] != self._state_failure:
-                log.error('state.failed fatal=%s reason="%s"', event["fatal"], event["error"])
+                log.error('state.failed fatal=%s reason="%s" remedy="%s"', event["fatal"], event["error"], event["remedy"])
                 self._state_failure = event["error"]
             if event["fatal"]:
                 self._compared.set()  # there will be no better answer
             if event.get("older_copy"):
                 self._refuse_older_copy(event["error"])
+
+    def _note_failure(self, event: Event) -> None:
+        """Keep for ``status`` what is in the way of a publisher."""
+        failures, of = self._manager.state_lag.failures, event["of"]
+        since = failures[of].since if of in failures else self._manager.clock.utc()
+        failures[of] = StateFailure(event["error"], event["remedy"], event["fatal"], since)
 
     def _forget_unpublished(self) -> None:
         """What the last cycle of the publisher did not name again is damaged no more."""

@@ -15,6 +15,7 @@ import pytest
 from srmp_spark.errors import ApiError, StoreDamagedError
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager import maintenance
+from srmp_spark.queue_manager.api.status import state_failed
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
@@ -162,9 +163,10 @@ def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(tmp_path: 
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         stopped: list[bool] = []
         maintenance_._on_unused = lambda: stopped.append(True)
-        maintenance_._on_event({"event": "failed", "error": "the store is away", "fatal": False})
+        of: dict[str, Any] = {"event": "failed", "of": "inbox", "remedy": "look"}
+        maintenance_._on_event(of | {"error": "the store is away", "fatal": False})
         assert manager.acceptor.gate is None
-        maintenance_._on_event({"event": "failed", "error": "it is an older copy", "fatal": True, "older_copy": True})
+        maintenance_._on_event(of | {"error": "it is an older copy", "fatal": True, "older_copy": True})
         assert stopped == [True]
         assert manager.acceptor.gate.reason == "older-copy"
         disk(monkeypatch, 1 << 40, 1 << 41)
@@ -173,6 +175,30 @@ def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(tmp_path: 
         manager.config = dataclasses.replace(manager.config, state="s")
         with pytest.raises(StoreDamagedError, match="older copy"):
             await maintenance_.compare_state()
+
+    rig(tmp_path / "d", test)
+
+
+def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(tmp_path: Path) -> None:
+    def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        def fail(of: str, error: str, **more: Any) -> None:
+            maintenance_._on_event({"event": "failed", "of": of, "error": error, "remedy": f"mend {of}", "fatal": False} | more)
+
+        assert state_failed(manager) is None
+        fail("inbox", "no room")
+        since = state_failed(manager)
+        clock.pass_by(60)
+        fail("inbox", "no room")
+        assert state_failed(manager) == since, "it has been so for a minute"
+        fail("sending", "a damaged table", fatal=True)
+        found = state_failed(manager)
+        assert found is not None
+        assert (found["of"], found["remedy"], found["ended"]) == ("sending", "mend sending", True), "what has ended comes first"
+        maintenance_._on_event({"event": "recovered", "of": "inbox"})
+        assert list(manager.state_lag.failures) == ["sending"]
+        fail("inbox", "rows 1 to 2 cannot be read", queue="q")
+        assert list(manager.state_lag.failures) == ["sending"], "a damaged queue is told as such"
+        assert manager.acceptor.gate is None
 
     rig(tmp_path / "d", test)
 

@@ -37,6 +37,9 @@ from srmp_spark.store.delta.state_folder import state_folder
 from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, StateRoom
 from srmp_spark.store.delta.state_table import StateTable
 
+SENDING = "sending"
+"""What this publisher is called in its events."""
+DAMAGED_REMEDY = "srmp-spark status shows the destination and what to do about its damaged rows; all others are published"
 MOVED_ROWS = 16_384
 MOVED_BYTES = 16 << 20
 """Rows and bytes of bodies of one commit to ``dead_letter_queue`` or ``journal_queue``."""
@@ -83,11 +86,13 @@ class OutgoingPublisher:
     def run(self, stop: threading.Event, notify: Notify) -> None:
         """Publish every ``interval_s`` seconds until ``stop`` is set, then once more. Tells only of failures."""
 
-        def cycle() -> None:
-            for error in self.publish_once():
-                notify({"event": "failed", "error": error, "fatal": False})
+        def cycle() -> bool:
+            damaged = self.publish_once()
+            for error in damaged:
+                notify({"event": "failed", "of": SENDING, "error": error, "remedy": DAMAGED_REMEDY, "fatal": False})
+            return not damaged
 
-        run_cycles(cycle, self._forget, self._interval_s, stop, notify)
+        run_cycles(SENDING, cycle, self._forget, self._interval_s, stop, notify)
 
     def publish_once(self) -> list[str]:
         """One cycle; what of the outbox is damaged and therefore not published. Raises what the store raises."""

@@ -46,6 +46,8 @@ CHUNK_ROWS_MAX = 50_000
 """Rows of one commit to ``inbox``."""
 CHUNK_BYTES_MAX = 64 << 20
 """Bytes of one commit to ``inbox`` before compression; with it the publisher's memory is bounded whatever the backlog."""
+INBOX = "inbox"
+"""What this publisher is called in its events."""
 IDENTIFIERS_CHEAP_S = 1.0
 """What takes no longer to compare and write is done in every cycle …"""
 IDENTIFIERS_REST = 20
@@ -62,9 +64,10 @@ class Publisher:
     - ``{"event": "published", "uri", "position", "as_of", "sequences": {epoch: {queue: last}}, "damaged": {queue: error}}``:
       the tables hold, durably, all that was committed up to ``position``, and each queue up to ``sequences``; ``as_of`` is
       when the log was read (seconds since 1970). Position and ``as_of`` stay where they are while a queue is damaged.
-    - ``{"event": "failed", "error", "fatal"}``: a cycle failed, or one queue of it, which ``"queue"`` names. Fatal ones
-      (:class:`StoreDamagedError`) end ``run``; with ``"older_copy": true`` the log is an older copy, and nothing more may be
-      accepted into it.
+    - ``{"event": "failed", "of", "error", "remedy", "fatal"}``: a cycle failed, or one queue of it, which ``"queue"`` names.
+      Fatal ones (:class:`StoreDamagedError`) end ``run``; with ``"older_copy": true`` the log is an older copy, and nothing
+      more may be accepted into it.
+    - ``{"event": "recovered", "of"}``: a cycle went well after one that failed.
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class Publisher:
         """Publish every ``interval_s`` seconds until ``stop`` is set; then once more, so that a clean end leaves no lag."""
         compared = False
 
-        def cycle() -> None:
+        def cycle() -> bool:
             nonlocal compared
             self._open()
             if not compared:
@@ -120,9 +123,10 @@ class Publisher:
             notify(report)
             for queue, error in report["damaged"].items():
                 told = f"queue {queue} is not published: {error}"
-                notify({"event": "failed", "error": told, "fatal": False, "queue": queue})
+                notify({"event": "failed", "of": INBOX, "error": told, "remedy": "", "fatal": False, "queue": queue})
+            return True
 
-        run_cycles(cycle, self._close, self._interval_s, stop, notify)
+        run_cycles(INBOX, cycle, self._close, self._interval_s, stop, notify)
 
     def publish_once(self) -> dict[str, Any]:
         """One cycle; the report. Raises what the store raises, and then nothing of this cycle may be believed."""

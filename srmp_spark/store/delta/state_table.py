@@ -25,7 +25,7 @@ from srmp_spark.store.delta.actions import LiveFile, add_action, application_id,
 from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, read_notes, write_file
 from srmp_spark.store.delta.live_files import check_format, live_files
 from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow
-from srmp_spark.store.delta.table_specs import FORMAT, PARTITION, TableSpec
+from srmp_spark.store.delta.table_specs import FORMAT, LAST_OF_FORMAT, PARTITION, TableSpec
 from srmp_spark.store.durable import SHARED_FOLDER_MODE, make_directory
 
 COMMIT_RETRIES = 20
@@ -374,23 +374,33 @@ class StateTable:
 
     def _check_format(self) -> None:
         check_format(self._table, self._storage.uri)
-        names = [field.name for field in self._table.schema().fields]
-        if names != self._spec.schema.names[: len(names)]:
-            raise StoreDamagedError(f"{self._storage.uri} has other columns than format {FORMAT}: {names}")
+        missing = self._missing_columns()
+        of_format = self._spec.schema.names[: self._spec.schema.names.index(LAST_OF_FORMAT) + 1]
+        lost = [name for name in of_format if name in missing]
+        if lost:
+            raise StoreDamagedError(
+                f"{self._storage.uri} lacks columns of format {FORMAT}: {', '.join(lost)}; put them back (RESTORE the table to "
+                "the version before they went), or move the folder away: the queue manager then writes what its log still holds"
+            )
+
+    def _missing_columns(self) -> list[str]:
+        """Our columns that the table does not have. Those that others added are theirs, wherever they stand."""
+        present = {field.name for field in self._table.schema().fields}
+        return [name for name in self._spec.schema.names if name not in present]
 
     def _add_new_columns(self) -> None:
         """The columns that came after the version that made the table; its rows have none of them, which reads as null."""
-        known = len(self._table.schema().fields)
-        if known == len(self._spec.schema):
+        missing = self._missing_columns()
+        if not missing:
             return
-        fields = Schema.from_arrow(self._spec.schema).fields[known:]
+        fields = [field for field in Schema.from_arrow(self._spec.schema).fields if field.name in missing]
         try:
             properties = self._properties({}, {}, None)
             self._table.alter.add_columns(fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
         except CommitFailedError:  # another queue manager that shares the state was first
             self._table.update_incremental()
             self._check_format()
-            if len(self._table.schema().fields) != len(self._spec.schema):
+            if self._missing_columns():
                 raise
         self._table.update_incremental()
 

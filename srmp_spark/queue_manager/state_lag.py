@@ -1,0 +1,30 @@
+"""How far the Delta state is, and what is in its way: as its publishers in the reader process tell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class StateFailure:
+    """Why the Delta state does not go on."""
+
+    reason: str
+    remedy: str
+    ended: bool
+    """The publisher has given up: only another start goes on."""
+    since: int
+    """Microseconds since 1970, UTC."""
+
+
+@dataclass(slots=True)
+class StateLag:
+    """How far the Delta state is behind; told by the publisher."""
+
+    uri: str | None
+    position: int = 0
+    as_of: float = 0.0
+    """When the log was read for what is published; seconds since 1970, UTC."""
+    receipts_left_out: int = 0
+    failures: dict[str, StateFailure] = field(default_factory=dict)
+    """What is in the way of each publisher at present, by its name: ``inbox``, ``sending``."""
