@@ -185,7 +185,11 @@ def _state(status: dict[str, Any]) -> Iterator[Check]:
         what = "has ended" if failed["ended"] else "fails"
         text = f"publishing of {failed['of']} {what} since {failed['since']}: {failed['reason']}"
         yield Check("state", False, text, failed["remedy"])
-    elif state["uri"] is not None:
+    for gone in state.get("rows_gone", ()):
+        text = f"rows {gone['first']} to {gone['last']} of {gone['queue']} (epoch {gone['epoch']}) were taken out of inbox"
+        hint = "the log does not have them any more: RESTORE inbox to the version before they went, or read that version"
+        yield Check("state", False, text, hint)
+    if failed is None and state["uri"] is not None:
         yield Check("state", True, f"published to {state['uri']}, {state['lag_seconds']:.0f} s behind")
 
 

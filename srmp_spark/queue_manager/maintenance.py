@@ -20,7 +20,7 @@ from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.link import Event
 from srmp_spark.queue_manager.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.reader.link import DAMAGED, ReaderLink
-from srmp_spark.queue_manager.state_lag import StateFailure
+from srmp_spark.queue_manager.state_lag import ROWS_GONE_MAX, StateFailure
 from srmp_spark.store import retention, sealing, sweeper
 
 if TYPE_CHECKING:
@@ -347,6 +347,10 @@ class Maintenance:
                 lag.as_of = event["as_of"]
                 if self._manager.multicast is not None:
                     self._manager.multicast.losses.published(event["position"])
+        elif kind == "rows_gone":
+            found = [dict(zip(("epoch", "queue", "first", "last"), each, strict=True)) for each in event["ranges"]]
+            lag.rows_gone = [*lag.rows_gone, *found][:ROWS_GONE_MAX]
+            log.error("state.rows_gone ranges=%s further=%d", event["ranges"], event["further"])
         elif kind == "recovered":
             if lag.failures.pop(event["of"], None) is not None:
                 self._state_failure = ""

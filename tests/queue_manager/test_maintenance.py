@@ -198,6 +198,8 @@ def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(tmp
         assert list(manager.state_lag.failures) == ["sending"]
         fail("inbox", "rows 1 to 2 cannot be read", queue="q")
         assert list(manager.state_lag.failures) == ["sending"], "a damaged queue is told as such"
+        maintenance_._on_event({"event": "rows_gone", "of": "inbox", "ranges": [["e", "q", 2, 5]] * 101, "further": 9})
+        assert manager.state_lag.rows_gone == [{"epoch": "e", "queue": "q", "first": 2, "last": 5}] * 100
         assert manager.acceptor.gate is None
 
     rig(tmp_path / "d", test)

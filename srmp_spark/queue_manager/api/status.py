@@ -159,6 +159,7 @@ def status(
             "lag_seconds": state_lag_seconds(manager),
             "receipts_left_out": manager.state_lag.receipts_left_out,
             "failed": state_failed(manager),
+            "rows_gone": [each for each in manager.state_lag.rows_gone if sees(str(each["queue"]))],
         },
         "queues": [queue_status(queue, manager) for queue in manager.catalogue if queue.listed and sees(queue.name)],
         "incoming_streams": [_stream_status(stream) for stream in streams],
@@ -328,6 +329,8 @@ class HealthApi:
                     answer["multicast"][part] = [each for each in answer["multicast"][part] if sees(each["queue"])]
             answer["set_aside"] = []
             answer["blocked_urls"] = []
+            if answer["state"]["failed"] is not None:  # a reason may name queues that the token is not for
+                answer["state"]["failed"]["reason"] = None
             answer["subscriptions"] = [each for each in answer["subscriptions"] if each["to"] and sees(each["to"])]
             # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.
             answer["quota"] |= {"machine_bytes": None, "machine_bytes_waiting": None}

@@ -33,6 +33,10 @@ Notify = Callable[[dict[str, Any]], None]
 _log = logging.getLogger(__name__)
 
 
+class TableGoneError(StoreError):
+    """A table was deleted under the publisher: it is opened, and that is made, anew."""
+
+
 class OlderCopyError(StoreDamagedError):
     """The tables hold what the data directory has not given out: it would give the same numbers out again."""
 
@@ -70,6 +74,8 @@ def run_cycles(
         except StoreError as error:  # another publisher, rows trimmed meanwhile, a damaged row: look again
             _log.warning("delta.failed: %s", error)
             fail(str(error), AGAIN_REMEDY)
+            if isinstance(error, TableGoneError):
+                forget()
         except Exception as error:  # whatever a store or network raises: the rows are safe in the log, try again
             _log.exception("delta.failed: tried again in %.0f s", min(wait * 2, RETRY_WAIT_S_MAX))
             fail(f"{type(error).__name__}: {error}", AWAY_REMEDY)

@@ -45,6 +45,10 @@ MOVED_BYTES = 16 << 20
 """Rows and bytes of bodies of one commit to ``dead_letter_queue`` or ``journal_queue``."""
 NUMBER_MAX = 2**62
 """Above every number of ``moved``."""
+TABLES_LOOK_S = 60.0
+"""How often the tables are compared with what was written while nothing changes here: others may have restored them."""
+_ALL = LiveFile("", 0, 0, {}, {})
+"""In the place of a lost file: every row that the outbox has."""
 
 _FATES = {"dead": "dead_letter_queue", "journal": "journal_queue"}
 _COMMITS = "outgoing_queue"
@@ -72,6 +76,8 @@ class OutgoingPublisher:
         self._done: tuple[Any, ...] | None = None
         """The look that the tables are known to show."""
         self._moved_at = 0.0
+        self._look_at = 0.0
+        """When the tables are looked at next although nothing changed here, on the monotonic clock."""
         self._told: set[int] = set()
         self._as_of = time.time()
         """Nothing waits longer than since the start."""
@@ -106,9 +112,11 @@ class OutgoingPublisher:
         try:
             look = self._source.look()
             self._open(look)
+            known = (look.position, look.name, look.live)
+            if known != self._done or time.monotonic() >= self._look_at:
+                self._look_at_tables(look)
             self._check_not_ahead(look)
             damaged = self._publish_moved(look)
-            known = (look.position, look.name, look.live)
             if known != self._done:
                 self._done = None
                 damaged += self._publish_queue(look)
@@ -148,6 +156,37 @@ class OutgoingPublisher:
             for table in self._tables.values():
                 table.refresh()
             self._held = self._read_held()
+
+    def _look_at_tables(self, look: OutboxLook) -> None:
+        """See what others changed in the tables (RESTORE, DELETE, OPTIMIZE), and write again what they took out."""
+        assert self._held is not None, "opened"
+        self._look_at = time.monotonic() + TABLES_LOOK_S
+        for table in self._tables.values():
+            table.refresh()
+        if {each.file.path for each in self._held} != {file.path for file in self._tables["outgoing_queue"].own_files()}:
+            self._held, self._done = self._read_held(), None
+        streams = self._tables["outgoing_streams"]
+        if not streams.is_as_put():
+            self._digest = self._done = None
+        for name in _FATES.values():
+            table = self._tables[name]
+            if table.lacks_rows():
+                self._publish_again(table, look)
+
+    def _publish_again(self, table: StateTable, look: OutboxLook) -> None:
+        """Append dead letters or journal copies that others took out; the outbox has them for DEAD_LETTER_DAYS."""
+        gone, left = table.rows_gone, set[str]()
+        for each in table.own_columns(["message_id"]):
+            left.update(each["message_id"].to_pylist())
+        again = sum(table.append_again(iter([rows])) for rows in self._missing(table, _ALL, left, look) if rows.num_rows)
+        if again < gone:
+            table.accept_count()
+            text = "the rest is not in the outbox any more: RESTORE the table to the version before it went"
+            _log.error("delta.rows_gone table=%s rows=%d: %s", table.spec.name, gone - again, text)
+        _log.warning(
+            "delta.changed_by_others table=%s rows=%d: others took them out; %d are published again",
+            table.spec.name, gone, again,
+        )  # fmt: skip
 
     def _forget(self) -> None:
         """Drop all handles: the next cycle opens and repairs as a start does."""

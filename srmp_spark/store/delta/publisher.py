@@ -32,12 +32,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.store.delta import table_specs
+from srmp_spark.sequences.sequence_set import SequenceSet
+from srmp_spark.store.delta import rows_gone, table_specs
 from srmp_spark.store.delta.actions import LiveFile, digest_of
 from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
 from srmp_spark.store.delta.data_files import DataFile, storage_of
 from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
 from srmp_spark.store.delta.losses import LossTable
+from srmp_spark.store.delta.rows_gone import Gone
 from srmp_spark.store.delta.state_folder import state_folder
 from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, StateRoom
 from srmp_spark.store.delta.state_table import StateTable
@@ -48,6 +50,8 @@ CHUNK_BYTES_MAX = 64 << 20
 """Bytes of one commit to ``inbox`` before compression; with it the publisher's memory is bounded whatever the backlog."""
 INBOX = "inbox"
 """What this publisher is called in its events."""
+TABLES_LOOK_S = 60.0
+"""How often the tables of current state are compared with what was written: others may have restored or deleted them."""
 IDENTIFIERS_CHEAP_S = 1.0
 """What takes no longer to compare and write is done in every cycle …"""
 IDENTIFIERS_REST = 20
@@ -67,6 +71,8 @@ class Publisher:
     - ``{"event": "failed", "of", "error", "remedy", "fatal"}``: a cycle failed, or one queue of it, which ``"queue"`` names.
       Fatal ones (:class:`StoreDamagedError`) end ``run``; with ``"older_copy": true`` the log is an older copy, and nothing
       more may be accepted into it.
+    - ``{"event": "rows_gone", "of", "ranges", "further"}``: others took rows out of ``inbox`` that the log does not have any
+      more: ``[epoch, queue, first, last]`` each, and how many ranges are not named.
     - ``{"event": "recovered", "of"}``: a cycle went well after one that failed.
     """
 
@@ -99,6 +105,10 @@ class Publisher:
         self._digests: dict[str, str | None] = {}
         self._identifiers_at: int | None = None
         """The commit of which ``message_id_history`` is at least."""
+        self._gone: list[Gone] = []
+        """What the last look found to be gone for good."""
+        self._look_at = 0.0
+        """When the tables of current state are looked at next, on the monotonic clock."""
         self._identifiers_due = 0.0
         """When it is written next, on the monotonic clock."""
         self._source: LogSource | None = source
@@ -121,6 +131,10 @@ class Publisher:
                 notify({"event": "compared"})
             report = self.publish_once()
             notify(report)
+            if self._gone:
+                gone, self._gone = self._gone, []
+                ranges = [list(each) for each in gone[: rows_gone.RANGES_MAX]]
+                notify({"event": "rows_gone", "of": INBOX, "ranges": ranges, "further": len(gone) - len(ranges)})
             for queue, error in report["damaged"].items():
                 told = f"queue {queue} is not published: {error}"
                 notify({"event": "failed", "of": INBOX, "error": told, "remedy": "", "fatal": False, "queue": queue})
@@ -143,9 +157,11 @@ class Publisher:
             _check_not_restored(inbox, snapshot, self._uri)
             if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
                 _check_not_ahead(inbox, source.snapshot(), self._uri)
+            self._publish_again(inbox, source, snapshot)
             damaged = self._append(inbox, source, snapshot)
             if identifiers is not None:
                 self._commit_identifiers(identifiers)
+        self._look_at_tables()
         for name, rows in _REPLACED.items():
             self._replace(name, partial(rows, snapshot), snapshot.position)
         self._losses.publish(snapshot.losses, snapshot.position)
@@ -229,6 +245,52 @@ class Publisher:
                     yield _stamp(batch.filter(keep), snapshot.position)
             except StoreDamagedError as error:  # what of the log is damaged cannot be restored from it
                 _log.error("delta.not_restored queue=%s: %s", span.queue, error)  # the message says it all
+
+    # What others changed
+
+    def _publish_again(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> None:
+        """Publish again what others took out of ``inbox`` (RESTORE, DELETE), and tell what the log does not have any more."""
+        if not inbox.lacks_rows():
+            return
+        gone, told = inbox.rows_gone, list[Gone]()
+        present = rows_gone.sequences_of(inbox)
+        again = 0
+        for span in snapshot.ranges:
+            key = span.epoch, span.queue
+            here, published = present.get(key, SequenceSet()), inbox.published(*key)
+            told += rows_gone.beyond_the_log(snapshot, span, published, here)
+            chunk = self._new_chunk()
+            try:
+                for first, last in rows_gone.in_the_log(span, published, here):
+                    for table in self._pieces(source, span._replace(end=last), first - 1, snapshot.position):
+                        if not chunk.has_room(table):
+                            again += inbox.append_again(iter(chunk.tables))
+                            chunk = self._new_chunk()
+                        chunk.add(table, key)
+            except StoreDamagedError as error:
+                _log.error("delta.not_published_again queue=%s: %s", span.queue, error)  # the message says it all
+            again += inbox.append_again(iter(chunk.tables))
+        if again < gone:
+            inbox.accept_count()
+        _log.warning("delta.changed_by_others table=inbox rows=%d: others took them out; %d are published again", gone, again)
+        for each in told[: rows_gone.RANGES_MAX]:
+            _log.error("delta.rows_gone epoch=%s queue=%s first=%d last=%d: the log does not have them any more", *each)
+        self._gone = told
+
+    def _look_at_tables(self) -> None:
+        """Write a table of current state again that others changed. Once a minute: each look is a question to the store."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + TABLES_LOOK_S
+        for name in (_IDENTIFIERS, *_REPLACED):
+            table = self._tables[name]
+            table.refresh()
+            if not table.is_as_put():
+                _log.warning("delta.changed_by_others table=%s: it is written again", name)
+                self._digests[name] = None
+                if name == _IDENTIFIERS:
+                    self._identifiers_at, self._identifiers_due = None, 0.0
 
     # inbox
 

@@ -22,9 +22,11 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.store.delta.actions import LiveFile, add_action, application_id, overlap, remove_action, restores_id
+from srmp_spark.store.delta.cycles import TableGoneError
 from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, read_notes, write_file
 from srmp_spark.store.delta.live_files import check_format, live_files
-from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow
+from srmp_spark.store.delta.row_count import ROWS_KEY, RowCount
+from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow, commit_name
 from srmp_spark.store.delta.table_specs import FORMAT, LAST_OF_FORMAT, PARTITION, TableSpec
 from srmp_spark.store.durable import SHARED_FOLDER_MODE, make_directory
 
@@ -80,6 +82,9 @@ class StateTable:
         self._checkpointed = self._table.version() // CHECKPOINT_COMMITS * CHECKPOINT_COMMITS
         self._vacuumed_at: float | None = None
         self._appends = len(self.own_files())
+        self._rows = RowCount(self._table, lambda entry: entry.get(_QUEUE_MANAGER_KEY) == queue_manager, self._count_rows)
+        self._put_path: str | None = None
+        """The file that :meth:`put` wrote last; ``None``: none since the table was opened."""
         self._settle()
 
     def __repr__(self) -> str:
@@ -116,8 +121,44 @@ class StateTable:
         self._commit([], {restores_id(self._queue_manager): number}, {RESTORE_KEY: str(number)})
 
     def refresh(self) -> None:
-        """See what others committed."""
+        """See what others committed. Raises :class:`TableGoneError` if they deleted the table."""
+        log, name = self._storage.local and self._storage.local / "_delta_log", commit_name(self._table.version())
+        if log is not None and not (log / name).exists() and not (log / name).with_suffix(".checkpoint.parquet").exists():
+            raise TableGoneError(
+                f"{self._storage.uri} was deleted while the queue manager ran; it is made anew of what the log still holds"
+            )
         self._table.update_incremental()
+
+    def lacks_rows(self) -> bool:
+        """Return whether rows that our commits left are gone, as of the last :meth:`refresh`."""
+        return self._rows.lacks()
+
+    @property
+    def rows_gone(self) -> int:
+        """How many rows that is."""
+        return self._rows.expected - self._rows.found
+
+    def is_as_put(self) -> bool:
+        """Return whether the rows are those of the last :meth:`put`, as of the last :meth:`refresh`."""
+        if self._put_path is None:
+            return not self._rows.lacks()
+        return [file.path for file in self.own_files()] == [self._put_path]
+
+    def append_again(self, tables: Iterator[pa.Table]) -> int:
+        """Add rows that were there before: positions and the count that is expected stay. Return their number."""
+        file = write_file(self._storage, self._spec, self._queue_manager, tables)
+        if file is None:
+            return 0
+        with self.discarding(file):
+            self._commit([add_action(file, self._queue_manager)], {}, {})
+        self._appends += 1
+        return file.rows
+
+    def accept_count(self) -> None:
+        """Expect from now on what is there: the rest cannot be had again, and was told."""
+        name = f"{self._queue_manager}:counted"
+        number = (self._table.transaction_version(name) or 0) + 1
+        self._commit([], {name: number}, {}, rows=self._count_rows())
 
     def append(self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int]) -> int:
         """Add rows and move the positions {(epoch, queue): last sequence} in one durable commit; the number of rows.
@@ -129,7 +170,7 @@ class StateTable:
             return 0
         transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()}
         with self.discarding(file):
-            self._commit([add_action(file, self._queue_manager)], transactions, {})
+            self._commit([add_action(file, self._queue_manager)], transactions, {}, rows=self._rows.expected + file.rows)
         self._appends += 1
         return file.rows
 
@@ -146,7 +187,9 @@ class StateTable:
             actions.append(add_action(file, self._queue_manager))
         if actions:
             with self.discarding(file):
-                self._commit(actions, {f"{self._queue_manager}:position": position}, {_DIGEST_KEY: digest})
+                position_of = {f"{self._queue_manager}:position": position}
+                self._commit(actions, position_of, {_DIGEST_KEY: digest}, rows=file.rows if file else 0)
+            self._put_path = file.path if file else None
         return file.rows if file else 0
 
     def write(self, tables: Iterator[pa.Table], notes: Mapping[str, str] | None = None) -> DataFile | None:
@@ -166,8 +209,10 @@ class StateTable:
             remove_action(file, self._queue_manager, data_change=True) for file in removed
         ]
         actions += [add_action(file, self._queue_manager) for file in added]
+        rows = self._rows.expected + sum(file.rows for file in added) - sum(file.rows for file in removed)
+        transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()}
         with self.discarding(*added):
-            self._commit(actions, {application_id(self._queue_manager, *key): last for key, last in positions.items()}, {})
+            self._commit(actions, transactions, {}, rows=rows)
 
     def written_digest(self) -> str | None:
         """The digest of what :meth:`replace` wrote last, if it is still the table's content."""
@@ -195,10 +240,24 @@ class StateTable:
         for file in self.own_files():
             if file.path in gone or not overlap(file, lost, by):
                 continue
-            with contextlib.closing(self._storage.open_input(file.path)) as stream:
-                parquet = pq.ParquetFile(stream)
-                for group in range(parquet.num_row_groups):
-                    yield parquet.read_row_group(group, columns=list(columns))
+            yield from self._columns_of(file, columns)
+
+    def own_columns(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Columns of all rows, a row group at a time."""
+        for file in self.own_files():
+            yield from self._columns_of(file, columns)
+
+    def _columns_of(self, file: LiveFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        with contextlib.closing(self._storage.open_input(file.path)) as stream:
+            parquet = pq.ParquetFile(stream)
+            for group in range(parquet.num_row_groups):
+                yield parquet.read_row_group(group, columns=list(columns))
+
+    def _count_rows(self) -> int:
+        """Rows of this queue manager; a file whose writer did not count them is asked."""
+        return sum(
+            file.rows or sum(table.num_rows for table in self._columns_of(file, ["position"])) for file in self.own_files()
+        )
 
     def restore_rows(self, lost: LiveFile, tables: Iterator[pa.Table]) -> int:
         """Put ``tables`` in the place of a lost file. For streaming readers nothing changes: ``dataChange`` is false."""
@@ -207,7 +266,7 @@ class StateTable:
         if file:
             actions.append(add_action(file, self._queue_manager, data_change=False))
         with self.discarding(file):
-            self._commit(actions, {}, {})
+            self._commit(actions, {}, {}, rows=self._rows.expected - lost.rows + (file.rows if file else 0))
         return file.rows if file else 0
 
     # Housekeeping
@@ -271,10 +330,16 @@ class StateTable:
     # Commits
 
     def _commit(
-        self, actions: Sequence[AddAction | RemoveAction], transactions: Mapping[str, int], metadata: Mapping[str, str]
-    ) -> None:
-        """One commit, durable when this returns. What other queue managers commit meanwhile is no conflict of ours."""
-        properties = self._properties(transactions, metadata, len(actions) + len(transactions))
+        self, actions: Sequence[AddAction | RemoveAction], transactions: Mapping[str, int], metadata: Mapping[str, str],
+        *, rows: int | None = None,
+    ) -> None:  # fmt: skip
+        """One commit, durable when this returns. What other queue managers commit meanwhile is no conflict of ours.
+
+        ``rows``: how many of ours it leaves; ``None``: as many as before.
+        """
+        version = self._table.version()
+        noted = {ROWS_KEY: str(self._rows.expected if rows is None else rows)}
+        properties = self._properties(transactions, {**metadata, **noted}, len(actions) + len(transactions))
         before = {application: self._table.transaction_version(application) for application in transactions}
         removed = {action.path for action in actions if isinstance(action, RemoveAction)}
         for attempt in range(COMMIT_RETRIES):
@@ -297,6 +362,7 @@ class StateTable:
         else:
             raise PublishConflictError(f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit were overtaken")
         self._table.update_incremental()
+        self._rows.committed(rows, version)
         self._settle()
 
     def discard(self, files: Iterable[DataFile]) -> None:
