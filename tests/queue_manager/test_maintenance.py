@@ -17,10 +17,12 @@ from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager import maintenance
 from srmp_spark.queue_manager.api.status import state_failed
 from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.disk_gate import SEAL_ROOM_BYTES
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.store import disk_room, retention
 from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.transaction import Transaction
 
 
 class Clock:
@@ -91,6 +93,52 @@ def test_on_a_small_volume_a_share_of_it_is_enough(tmp_path: Path, monkeypatch: 
         disk(monkeypatch, 3 << 20, 64 << 20)
         maintenance_.disk.look()
         assert manager.acceptor.gate is not None
+
+    rig(tmp_path / "d", test)
+
+
+def test_room_inside_the_database_opens_it_and_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume whose queues were emptied: the file system shows nothing of it."""
+
+    def grow(transaction: Transaction) -> None:
+        transaction.connection.execute("CREATE TABLE filling AS SELECT zeroblob(24 << 20) AS body")
+        transaction.written += 24 << 20
+
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        least, gate = disk_room.DISK_FREE_MIN, maintenance_.disk
+        await manager.journal.transact(grow)
+        disk(monkeypatch, least - 1, 100 * least)
+        gate.look()
+        assert gate.is_closed
+        await manager.journal.transact(lambda transaction: transaction.connection.execute("DROP TABLE filling"))
+        assert manager.journal.free_bytes > 20 << 20
+        gate.look()
+        assert not gate.is_closed
+        assert gate.gives_back
+        await manager.journal.checkpoint()
+        before = manager.directory.database.stat().st_size
+        while await gate.give_back():
+            pass
+        assert manager.directory.database.stat().st_size < before - (18 << 20)
+        assert manager.journal.free_bytes == disk_room.FREE_PAGES_KEPT
+        assert not gate.gives_back
+
+    rig(tmp_path / "d", test)
+
+
+def test_nothing_is_sealed_while_there_is_no_room_for_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        reader = Reader(set())
+        manager.reader = cast("Any", reader)
+        manager.catalogue.find("q").end = 10_000
+        disk(monkeypatch, (8 << 20) + SEAL_ROOM_BYTES - 1, 64 << 20)
+        maintenance_.disk.look()
+        await maintenance_._seal()
+        assert reader.asked == []
+        disk(monkeypatch, (8 << 20) + SEAL_ROOM_BYTES, 64 << 20)
+        maintenance_.disk.look()
+        await maintenance_._seal()
+        assert ("seal", "q") in reader.asked
 
     rig(tmp_path / "d", test)
 
