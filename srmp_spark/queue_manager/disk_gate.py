@@ -84,9 +84,9 @@ class DiskGate:
         manager, acceptor = self._manager, self._manager.acceptor
         volume = Volume.look(manager.directory.path)
         least = self._shares * volume.least
-        room = DiskRoom(
-            volume.free - acceptor.unwritten_bytes, least, manager.journal.free_bytes, wal_bytes(manager.directory.database)
-        )
+        database, journal = manager.directory.database, manager.journal
+        promised = acceptor.unwritten_bytes + max(0, journal.used_bytes - database.stat().st_size)
+        room = DiskRoom(volume.free - promised, least, journal.free_bytes, wal_bytes(database))
         self.spare = volume.spare
         self.is_tight = volume.free < DISK_TIGHT_FACTOR * least
         # Half: the log takes a message, and its checkpoint may take it once more. The cap: others fill the disk meanwhile.

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,10 @@ QUEUE_RETRY_SECONDS = 60.0
 """A queue whose step failed (a damaged row, say) is left alone so long; its rows stay, the other queues go on."""
 RETENTION_LOOK_SECONDS = 30.0
 RETENTION_FULL_SECONDS = 2.0
-"""The same while messages are refused because the disk is full: what may be deleted is all the room there may ever be."""
+"""The same while messages are refused because the disk is full, or when something is published: what may be deleted is all the
+room there may ever be."""
+RETENTION_PAUSE_SECONDS = 0.1
+"""Between two of these looks, whatever is published."""
 SWEEP_PAUSE_SECONDS = 0.005
 """Between two slices of deleting, so that messages come first."""
 NOTE_SECONDS = 60.0
@@ -78,6 +82,8 @@ class Maintenance:
         """Queue → its end and the time when there was nothing more to seal."""
         self.disk = DiskGate(manager)
         self._retaining = asyncio.Lock()
+        self._published = asyncio.Event()
+        """Set when rows have become durable elsewhere."""
         self._synced: dict[str, int] = {}
         """Queue → last row that the Delta state holds durably."""
         self._failed: dict[tuple[str, str], tuple[float, str]] = {}
@@ -129,7 +135,7 @@ class Maintenance:
         self._every(DISK_LOOK_SECONDS, self._disk)
         self._every(SEAL_LOOK_SECONDS, self._seal)
         self._every(RETENTION_LOOK_SECONDS, self._retain)
-        self._every(RETENTION_FULL_SECONDS, self._retain_when_full)
+        self._every(RETENTION_PAUSE_SECONDS, self._retain_when_full)
         self._every(CLOCK_LOOK_SECONDS, self._clock)
         self._every(NOTE_SECONDS, self._note)
         self._every(SWEEP_PAUSE_SECONDS, self._sweep)
@@ -241,6 +247,9 @@ class Maintenance:
             manager.garbage.clear()
 
     async def _retain_when_full(self) -> None:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._published.wait(), RETENTION_FULL_SECONDS)
+        self._published.clear()
         if self.disk.is_closed:
             await self._retain()
 
@@ -340,7 +349,9 @@ class Maintenance:
         elif kind in ("synced", "published"):
             for queues in event["sequences"].values():
                 for name, last in queues.items():
-                    self._synced[name] = max(last, self._synced.get(name, 0))
+                    if last > self._synced.get(name, 0):
+                        self._synced[name] = last
+                        self._published.set()
             if kind == "published":  # the last packet of a report
                 self._forget_unpublished()
                 lag.position = event["position"]

@@ -60,7 +60,8 @@ class DiskRoom:
     """A volume with a database on it."""
 
     free: int
-    """Bytes free on the volume, without those that are promised already."""
+    """Bytes free on the volume, without those that are promised already: of messages that are not written, and of the log
+    that is not copied into the database, whose file grows then."""
     least: int
     """Bytes that stay free: of the volume and of the pages that count."""
     inside: int

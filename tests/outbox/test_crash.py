@@ -29,6 +29,7 @@ from srmp_spark.queue_manager.sender.link import check_outbox
 from srmp_spark.srmp.outgoing_effects import Send, SerialRun
 from srmp_spark.store.outbox import preparation, writes
 from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.limits import DISK_RESERVE_BYTES
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparation import CommitResult
 from srmp_spark.store.outbox.schema import DATABASE_FILE
@@ -246,6 +247,28 @@ def test_the_disk_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert caught.value.status == 503
     monkeypatch.undo()
     assert desk.commit([stage]) == CommitResult(12, 0)
+
+
+def test_pages_that_are_free_in_the_outbox_count_as_room_and_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A volume whose messages were all sent: the file keeps its length, and the file system shows no room."""
+    desk = Desk(tmp_path / "data")
+    stage = desk.stage(batch(0))
+    full = SimpleNamespace(f_bavail=DISK_RESERVE_BYTES - (8 << 20), f_frsize=1, f_blocks=1 << 40)
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    with pytest.raises(BatchError, match="and 0 in its database"):
+        desk.commit([stage])
+    database = desk.outbox.database
+    with database.transaction(unsynced_bytes=24 << 20) as connection:
+        connection.execute("CREATE TABLE filling AS SELECT zeroblob(24 << 20) AS body")
+    with database.transaction() as connection:
+        connection.execute("DROP TABLE filling")
+    assert desk.commit([stage]) == CommitResult(12, 0)
+    while desk.outbox.sweep(NOW):
+        pass
+    assert database.path.stat().st_size < 8 << 20
+    assert len(desk.read(A)) == 6
 
 
 def test_one_owner(tmp_path: Path) -> None:

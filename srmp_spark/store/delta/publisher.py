@@ -41,7 +41,7 @@ from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
 from srmp_spark.store.delta.losses import LossTable
 from srmp_spark.store.delta.rows_gone import Gone
 from srmp_spark.store.delta.state_folder import state_folder
-from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, StateRoom
+from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
 from srmp_spark.store.delta.state_table import StateTable
 
 CHUNK_ROWS_MAX = 50_000
@@ -105,6 +105,8 @@ class Publisher:
         self._digests: dict[str, str | None] = {}
         self._identifiers_at: int | None = None
         """The commit of which ``message_id_history`` is at least."""
+        self._no_room: NoRoomError | None = None
+        """Why the last cycle ended before all was published."""
         self._gone: list[Gone] = []
         """What the last look found to be gone for good."""
         self._look_at = 0.0
@@ -129,21 +131,36 @@ class Publisher:
             if not compared:
                 compared = True
                 notify({"event": "compared"})
-            report = self.publish_once()
+            report = self._publish()
             notify(report)
             if self._gone:
                 gone, self._gone = self._gone, []
                 ranges = [list(each) for each in gone[: rows_gone.RANGES_MAX]]
                 notify({"event": "rows_gone", "of": INBOX, "ranges": ranges, "further": len(gone) - len(ranges)})
+            if self._no_room is not None:  # what was published counts: it may be deleted, which makes room
+                raise self._no_room
             for queue, error in report["damaged"].items():
                 told = f"queue {queue} is not published: {error}"
                 notify({"event": "failed", "of": INBOX, "error": told, "remedy": "", "fatal": False, "queue": queue})
+            self._maintain()
             return True
 
         run_cycles(INBOX, cycle, self._close, self._interval_s, stop, notify)
 
     def publish_once(self) -> dict[str, Any]:
         """One cycle; the report. Raises what the store raises, and then nothing of this cycle may be believed."""
+        report = self._publish()
+        self._maintain()
+        return report
+
+    def _maintain(self) -> None:
+        """Compaction and the like, after the report: what is published may be deleted meanwhile."""
+        if self._no_room is None:
+            now = time.monotonic()
+            for table in filter(None, (*self._tables.values(), self._losses.table)):
+                table.maintain(now)
+
+    def _publish(self) -> dict[str, Any]:
         self._room.check(CYCLE_BYTES_MIN)
         source = self._open()
         snapshot = source.snapshot()
@@ -159,21 +176,28 @@ class Publisher:
                 _check_not_ahead(inbox, source.snapshot(), self._uri)
             self._publish_again(inbox, source, snapshot)
             damaged = self._append(inbox, source, snapshot)
-            if identifiers is not None:
+            if self._no_room is not None and identifiers is not None:
+                self._tables[_IDENTIFIERS].discard([identifiers.file] if identifiers.file else [])
+            elif identifiers is not None:
                 self._commit_identifiers(identifiers)
+        if self._no_room is not None:
+            return self._report(snapshot, damaged, whole=False)
         self._look_at_tables()
         for name, rows in _REPLACED.items():
             self._replace(name, partial(rows, snapshot), snapshot.position)
         self._losses.publish(snapshot.losses, snapshot.position)
-        now = time.monotonic()
-        for table in filter(None, (*self._tables.values(), self._losses.table)):
-            table.maintain(now)
-        sequences: dict[str, dict[str, int]] = {}
-        for span in snapshot.ranges:
-            end = min(span.end, inbox.published(span.epoch, span.queue)) if span.queue in damaged else span.end
-            sequences.setdefault(span.epoch, {})[span.queue] = end
         if not damaged:
             self._complete = snapshot.position, as_of
+        return self._report(snapshot, damaged, whole=True)
+
+    def _report(self, snapshot: Snapshot, damaged: Mapping[str, str], *, whole: bool) -> dict[str, Any]:
+        """What the tables hold by now; not ``whole``: the room ended before all queues were published."""
+        inbox = self._tables["inbox"]
+        sequences: dict[str, dict[str, int]] = {}
+        for span in snapshot.ranges:
+            short = span.queue in damaged or not whole
+            end = min(span.end, inbox.published(span.epoch, span.queue)) if short else span.end
+            sequences.setdefault(span.epoch, {})[span.queue] = end
         position, as_of = self._complete or (0, self._began_at)
         if self._others_as_of is not None:
             as_of = min(as_of, self._others_as_of())
@@ -296,8 +320,16 @@ class Publisher:
 
     def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> dict[str, str]:
         """All new rows, in chunks; one chunk may hold the ends of many queues. Returns the damaged queues and what they say."""
-        chunk = self._new_chunk()
         damaged: dict[str, str] = {}
+        self._no_room = None
+        try:
+            self._append_all(inbox, source, snapshot, damaged)
+        except NoRoomError as error:
+            self._no_room = error
+        return damaged
+
+    def _append_all(self, inbox: StateTable, source: LogSource, snapshot: Snapshot, damaged: dict[str, str]) -> None:
+        chunk = self._new_chunk()
         for span in snapshot.ranges:
             key = span.epoch, span.queue
             after = max(inbox.published(*key), span.start - 1)
@@ -318,7 +350,6 @@ class Publisher:
             if key in chunk.positions:
                 chunk.positions[key] = span.end  # what follows the last row is purged
         inbox.append(iter(chunk.tables), chunk.positions)
-        return damaged
 
     def _new_chunk(self) -> _Chunk:
         """A chunk for which there is room: compressed it takes less. Raises :class:`NoRoomError`."""
