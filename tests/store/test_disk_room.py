@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.store import disk_room, giving_back
+from srmp_spark.store import disk_room, giving_back, sweeper
 from srmp_spark.store.disk_room import DISK_FREE_FLOOR, FREE_PAGES_KEPT, WAL_EDGE, DiskRoom, Volume, on_one_volume
-from srmp_spark.store.schema import INBOX, WAL_KEPT_BYTES, connect_writer
+from srmp_spark.store.schema import INBOX, WAL_KEPT_BYTES, connect_writer, row_key
+from srmp_spark.store.transaction import Transaction
 
 MIB = 1 << 20
 
@@ -93,3 +94,28 @@ def test_a_log_that_a_reader_made_long_is_cut(tmp_path: Path) -> None:
         connection.execute("INSERT INTO bodies VALUES (100, '')")
         assert disk_room.wal_bytes(path) <= WAL_KEPT_BYTES
     assert disk_room.wal_bytes(path) == 0
+
+
+@pytest.mark.parametrize("size", [300, 2_300, 60_000])
+def test_a_sweep_says_what_it_puts_into_the_log(tmp_path: Path, size: int) -> None:
+    """Or the log of a full volume would grow until nothing can be written: nobody copies what nobody counts."""
+    path = tmp_path / "store.db"
+    with contextlib.closing(connect_writer(path)) as connection:
+        connection.execute("BEGIN")
+        for number in range(1, 4 * MIB // size):
+            connection.execute(
+                "INSERT INTO groups VALUES (?, 1, 1, ?, ?, 1, ?, 0, 0, ?)",
+                (row_key(1, number), number, number, size, os.urandom(size)),
+            )
+        connection.execute("INSERT INTO garbage(queue_id, first, last) VALUES (1, 1, ?)", (number,))
+        connection.execute("COMMIT")
+    with contextlib.closing(connect_writer(path)) as connection:
+        said, more = 0, True
+        while more:
+            connection.execute("BEGIN IMMEDIATE")
+            transaction = Transaction(connection, 1, 1)
+            more = sweeper.sweep(transaction)
+            said += transaction.written
+            connection.execute("COMMIT")
+        assert connection.execute("SELECT count(*) FROM groups").fetchone() == (0,)
+        assert disk_room.wal_bytes(path) < said
