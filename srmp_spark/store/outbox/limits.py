@@ -106,7 +106,7 @@ CHECKPOINT_REST_BYTES = 16 * 1024 * 1024
 """What is left to copy when the thread of the outbox copies it itself, so that the WAL is begun anew: two chunks, 20 ms."""
 
 WAL_BYTES_MAX = 128 * 1024 * 1024
-"""Before the WAL becomes longer, writing waits until it is copied: it is never shortened, and the disk has room for it
+"""Before the WAL becomes longer, writing waits until it is copied: the disk has room for it
 (:data:`DISK_RESERVE_BYTES`)."""
 
 SWEEP_ROWS = 4_096
