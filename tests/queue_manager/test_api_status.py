@@ -69,7 +69,7 @@ class TestStatus:
             "incoming_streams", "incoming_streams_count",
             "outgoing", "outgoing_seen_at", "blocked_urls", "subscriptions",
         }  # fmt: skip
-        assert set(status["state"]) == {"uri", "position", "lag_seconds", "receipts_left_out"}
+        assert set(status["state"]) == {"uri", "position", "lag_seconds", "receipts_left_out", "failed", "rows_gone"}
         assert set(queue(client, "private$/orders")) >= {
             "name", "transactional", "multicast", "first", "last", "received", "waiting",
             "bytes", "oldest_waiting_seconds", "paused",

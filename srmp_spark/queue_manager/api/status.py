@@ -42,6 +42,15 @@ def state_lag_seconds(manager: QueueManager) -> float:
     return max(0.0, manager.clock.utc() / 1e6 - lag.as_of)
 
 
+def state_failed(manager: QueueManager) -> dict[str, Any] | None:
+    """What is in the way of the Delta state, and what to do; ``None`` if nothing is. What has ended comes first."""
+    failures = sorted(manager.state_lag.failures.items(), key=lambda each: not each[1].ended)
+    for of, failure in failures:
+        shown = {"of": of, "reason": failure.reason, "remedy": failure.remedy, "ended": failure.ended}
+        return shown | {"since": rfc3339(failure.since)}
+    return None
+
+
 def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
     """One entry of ``queues``."""
     now, utc = manager.clock.monotonic(), manager.clock.utc()
@@ -149,6 +158,8 @@ def status(
             "position": manager.state_lag.position,
             "lag_seconds": state_lag_seconds(manager),
             "receipts_left_out": manager.state_lag.receipts_left_out,
+            "failed": state_failed(manager),
+            "rows_gone": [each for each in manager.state_lag.rows_gone if sees(str(each["queue"]))],
         },
         "queues": [queue_status(queue, manager) for queue in manager.catalogue if queue.listed and sees(queue.name)],
         "incoming_streams": [_stream_status(stream) for stream in streams],
@@ -226,6 +237,12 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             lambda: [((queue.name,), float(queue.held_bytes)) for queue in manager.catalogue.with_journals()],
         ),
         Gauge("srmp_quota_bytes", "what --queue-quota-bytes and --machine-quota-bytes say", ("of",), lambda: _quotas(manager)),
+        Gauge(
+            "srmp_state_failed",
+            "1 while a publisher of the Delta state fails or has ended",
+            (),
+            lambda: [((), float(bool(manager.state_lag.failures)))],
+        ),
         Gauge("srmp_state_lag_seconds", "how far the Delta state is behind", (), lambda: [((), state_lag_seconds(manager))]),
         Gauge(
             "srmp_state_receipts_left_out",
@@ -312,6 +329,8 @@ class HealthApi:
                     answer["multicast"][part] = [each for each in answer["multicast"][part] if sees(each["queue"])]
             answer["set_aside"] = []
             answer["blocked_urls"] = []
+            if answer["state"]["failed"] is not None:  # a reason may name queues that the token is not for
+                answer["state"]["failed"]["reason"] = None
             answer["subscriptions"] = [each for each in answer["subscriptions"] if each["to"] and sees(each["to"])]
             # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.
             answer["quota"] |= {"machine_bytes": None, "machine_bytes_waiting": None}

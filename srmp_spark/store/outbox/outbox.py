@@ -346,6 +346,8 @@ class Outbox:
         if self._preparation is not None:
             return False
         more = retention.sweep(self.database, self.stages, at, self._retention_at(at))
+        if not more and self.database.give_back():
+            return True
         if not more:
             self.database.note_position()
         return more

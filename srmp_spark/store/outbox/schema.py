@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from srmp_spark.store.outbox.limits import CHECKPOINT_BYTES, CHECKPOINT_REST_BYTES
 from srmp_spark.store.sqlite_file import Database
 
 DATABASE_FILE = "outbox.db"
@@ -131,12 +132,14 @@ OUTBOX = Database(
     ddl=DDL,
     pragmas={
         "page_size": PAGE_SIZE_BYTES,
+        "auto_vacuum": 2,  # INCREMENTAL, of a file that is made now: its free pages can be given back
         "journal_mode": "wal",
         "synchronous": 2,  # FULL: one sync of the WAL per commit
         "secure_delete": 0,
         "wal_autocheckpoint": 0,  # database.py copies the WAL itself: an error of SQLite's own way would go unseen
         "foreign_keys": 0,
         "cache_size": -CACHE_KIB,
+        "journal_size_limit": CHECKPOINT_BYTES + CHECKPOINT_REST_BYTES,  # what became longer is cut when it is begun anew
     },
     promise="a committed batch",
     restore_hint=(
