@@ -1,0 +1,97 @@
+"""Streaming queries with checkpoints, run by the code of the archive's version and, later, by the present one.
+
+    python spark_queries.py FOLDER made|again
+
+``made`` begins each query and leaves it where it is worth coming back to; ``again`` starts the same ones from their
+checkpoints. The last line of stdout is JSON: for each query the rows of its batches, as ``[queue, sequence]``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import whole_world as world
+from pyspark.sql import DataFrame, SparkSession
+
+from srmp_spark.spark.session import delta_session
+from srmp_spark.spark.source import register
+
+QUERIES: dict[str, dict[str, str]] = {
+    "earliest": {"queue": f"{world.SPARK_A},{world.SPARK_B}", "startingOffsets": "earliest", "consumer": "q-earliest",
+                 "maxOffsetsPerTrigger": "6"},
+    "unreceived": {"queue": world.SPARK_B},
+    "failed": {"queue": world.SPARK_A, "consumer": "q-failed", "maxOffsetsPerTrigger": "5"},
+    "peek": {"queue": "private$/spark-*", "readMode": "peek"},
+    "latest": {"queue": world.LATEST, "startingOffsets": "latest", "consumer": "q-latest"},
+    "unplanned": {"queue": world.UNPLANNED, "startingOffsets": "latest", "consumer": "q-unplanned"},
+}  # fmt: skip
+"""Options of each. ``failed`` fails in its second batch, which is planned and has no commit then. ``latest`` has had a batch,
+``unplanned`` has none: it began, and no row came."""
+
+
+class Batches:
+    """What foreachBatch is given."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.rows: list[list[Any]] = []
+        self._fails_at = fails_at
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        rows = [list(row) for row in frame.select("queue", "sequence").collect()]
+        if number == self._fails_at:
+            raise RuntimeError("it fails here")
+        self.rows += sorted(rows)
+
+
+def run(spark: SparkSession, folder: Path, name: str, *, is_made: bool) -> list[list[Any]]:
+    """One query."""
+    batches = Batches(1 if is_made and name == "failed" else None)
+    options = {"queueManager": f"http://{world.API}", "token": world.TOKEN, **QUERIES[name]}
+    frame = spark.readStream.format("srmp").options(**options).load()
+    writer = frame.writeStream.foreachBatch(batches).option("checkpointLocation", str(folder / name))
+    begins_at_the_end = is_made and name in ("latest", "unplanned")
+    query = (writer if begins_at_the_end else writer.trigger(availableNow=True)).start()
+    try:
+        if begins_at_the_end:
+            _live(query, name, batches)
+        else:
+            query.awaitTermination(120)
+    except Exception as error:
+        if "it fails here" not in str(error):
+            raise
+    finally:
+        query.stop()
+    return batches.rows
+
+
+def _live(query: Any, name: str, batches: Batches) -> None:
+    """A query that begins at the end of its queue, until it has registered there, or has had a batch."""
+    queue, consumer = QUERIES[name]["queue"], QUERIES[name]["consumer"]
+    here = world.client()
+
+    def is_registered() -> bool:
+        assert query.exception() is None, query.exception()
+        return any(each["name"] == consumer for each in here.queue(queue)["consumers"])
+
+    world.until(is_registered, f"{name} has registered")
+    if name == "latest":
+        here.send(queue, [{"label": "after the beginning"}, {"label": "after the beginning"}])
+        world.until(lambda: batches.rows, "a batch")
+        query.processAllAvailable()
+
+
+def main() -> None:
+    """All of them."""
+    folder, how = Path(sys.argv[1]), sys.argv[2]
+    spark = delta_session("compat", "local[2]")
+    register(spark)
+    found = {name: run(spark, folder, name, is_made=how == "made") for name in QUERIES}
+    print(json.dumps(found), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
