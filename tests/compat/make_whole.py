@@ -236,8 +236,9 @@ class Maker:
             )
         there.release(world.ORDERS, "default", holder="a receiver")
         there.register(world.ORDERS, "from-latest", holder="somebody", first=SEALED + 1)
+        there.release(world.ORDERS, "from-latest", holder="somebody")
         there.register(world.ORDERS, "audit", holder="an auditor", first=1)
-        there.received(world.ORDERS, "audit", epoch=epoch, to=40, holder="an auditor")
+        there.received(world.ORDERS, "audit", epoch=epoch, to=40, holder="an auditor")  # who has its lease to the end
         there.register(f"{world.ORDERS};journal", "default", holder="a reader", first=1)
         there.received(f"{world.ORDERS};journal", "default", epoch=epoch, to=10, holder="a reader")
         there.release(f"{world.ORDERS};journal", "default", holder="a reader")
@@ -537,7 +538,7 @@ class Maker:
     def _locked(self) -> None:
         """A remote reader locks a row and never says what became of it."""
         self._machine = self._rpc()
-        queue = self._machine.open(queue_format_for(world.HERE, world.ORDERS), ACCESS_RECEIVE)
+        queue = self._machine.open(queue_format_for(world.HERE, world.RETRY), ACCESS_RECEIVE)
         _, answer = queue.start(Action.RECEIVE)
         assert answer.status == 0, hex(answer.status)
 

@@ -46,10 +46,11 @@ def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def running(left: Left) -> Iterator[RunningQueueManager]:
-    """It goes on in its place; ``status`` of :class:`Left` is what it said before any peer was there."""
+    """It goes on in its place; ``first_status`` of :class:`Left` is what it said before any peer was there."""
     with left.serve() as queue_manager:
         left.first_status = world.client().status()
-        yield queue_manager
+        with left.foreign(), left.serve_remote():  # soon: who is away is asked again after longer and longer pauses
+            yield queue_manager
 
 
 def rows(queue: str, left: Left, after: int = 0) -> list[dict[str, Any]]:
@@ -88,8 +89,8 @@ def test_queues_marks_streams_and_what_waits_are_as_they_were(left: Left, runnin
     assert queues(is_now) == queues(was)
     assert some(is_now, "incoming_streams", IN_STREAM) == some(was, "incoming_streams", IN_STREAM)
     assert some(is_now, "outgoing", OF_OUTGOING) == some(was, "outgoing", OF_OUTGOING)
-    assert {each["destination"]: each["queued"] + each["in_doubt"] for each in is_now["outgoing"]} == {
-        each["destination"]: each["queued"] + each["in_doubt"] for each in was["outgoing"]
+    assert {each["destination"]: each["queued"] + each["awaiting_stream_receipt"] for each in is_now["outgoing"]} == {
+        each["destination"]: each["queued"] + each["awaiting_stream_receipt"] for each in was["outgoing"]
     }
     session = ("sequence", "queue", "state", "acknowledged", "last_number", "peer", "created_at")
     assert some(is_now, "incoming_sequences", session) == some(was, "incoming_sequences", session)
@@ -97,6 +98,8 @@ def test_queues_marks_streams_and_what_waits_are_as_they_were(left: Left, runnin
     assert some(is_now, "subscriptions", subscription) == some(was, "subscriptions", subscription)
     journal = world.client().queue(f"{world.ORDERS};journal")
     assert {name: journal[name] for name in TOLD} == {name: left.expected["journal"][name] for name in TOLD}
+    consumers = {c["name"]: c for each in is_now["queues"] if each["name"] == world.ORDERS for c in each["consumers"]}
+    assert consumers["audit"]["holder"] == "an auditor", "who has some time to renew its lease"
     held = {each["destination"] for each in is_now["outgoing"] if each["state"] == "OnHold"}
     assert held == {world.PEER + "held"}, "what was paused, and nothing else"
 
@@ -116,7 +119,6 @@ def test_marks_are_sets_as_they_were(left: Left) -> None:
     here.release(world.ORDERS, "default", holder="the test")
     late = here.register(world.ORDERS, "from-latest", holder="the test")
     assert (late.received, late.ahead) == (0, ())
-    assert here.register(world.ORDERS, "audit", holder="the test").received == 40
 
 
 def test_receipts_that_were_owed_are_sent_and_streams_go_on(left: Left) -> None:
@@ -276,33 +278,80 @@ def test_dead_letters_become_rows_when_their_queue_takes_them(left: Left) -> Non
 
 def test_subscriptions_go_on(left: Left) -> None:
     """A copy copies what is new, a move takes what is new, and what was in doubt is a row once."""
-    with left.serve_remote():
-        grows(world.STOCK, 5)
-        grows(world.TASKS, 5)
-        remote = world.remote_client()
-        world.until(lambda: remote.queue("private$/tasks")["waiting"] == 0, "they are removed there")
-        assert remote.queue("private$/stock")["waiting"] == 5
-        assert [each["label"] for each in rows(world.STOCK, left, 4)] == ["stock after"]
-        assert [each["label"] for each in rows(world.TASKS, left, 3)] == ["task after 0", "task after 1"]
-    with left.foreign() as server:
-        grows(world.MISSING, 5)
-        world.until(lambda: not server.look(lambda queue: queue.messages), "it is empty there")
-        assert sorted(each["body"] for each in rows(world.MISSING, left)) == [b"body %d" % n for n in range(1, 6)]
-        world.until(
-            lambda: not any(each["pending"] for each in world.client().status()["subscriptions"]), "nothing is pending"
-        )
+    for queue in (world.STOCK, world.TASKS, world.MISSING):
+        grows(queue, 5)
+    world.until(lambda: not any(each["pending"] for each in world.client().status()["subscriptions"]), "nothing is pending")
+    remote = world.remote_client()
+    world.until(lambda: remote.queue("private$/tasks")["waiting"] == 0, "they are removed there")
+    assert remote.queue("private$/stock")["waiting"] == 5
+    assert [each["label"] for each in rows(world.STOCK, left, 4)] == ["stock after"]
+    assert [each["label"] for each in rows(world.TASKS, left, 3)] == ["task after 0", "task after 1"]
+    assert sorted(each["body"] for each in rows(world.MISSING, left)) == [b"body %d" % n for n in range(1, 6)]
 
 
 def test_remote_readers_find_what_was_locked_and_what_was_moved(left: Left) -> None:
     host, _, port = world.RPC.partition(":")
     with RemoteMachine.connect(host, int(port)) as machine:
-        queue = machine.open(queue_format_for(world.HERE, world.ORDERS), ACCESS_RECEIVE)
+        queue = machine.open(queue_format_for(world.HERE, world.RETRY), ACCESS_RECEIVE)
         request, answer = queue.start(Action.RECEIVE)
-        assert shown(answer).sequence_id == 2116, "the one that was locked"
+        found = shown(answer).packet
+        assert (found.properties.label, found.trailers.subqueue.move_counter) == ("late 4", 1)
         queue.end(request)
-        moved = machine.open(queue_format_for(world.HERE, world.RETRY), ACCESS_RECEIVE).peek()
-        assert moved is not None
-        assert moved.packet.trailers.subqueue.move_counter == 1
-    taken = world.client().register(world.ORDERS, "default", holder="the test")
-    assert (2116, 2116) in taken.ahead
-    world.client().release(world.ORDERS, "default", holder="the test")
+    assert world.client().queue(world.RETRY)["waiting"] == 0
+
+
+def test_multicast_is_heard_and_sent(left: Left) -> None:
+    """A new session of the source of then; what was lost then is still told."""
+    before = last(world.PRICES)
+    world.client().send_away([{"destination": f"MULTICAST={world.GROUP}", "body_base64": "bm93"}])
+    grows(world.PRICES, before + 1)
+    assert rows(world.PRICES, left, before)[0]["body"] == b"now"
+
+
+def test_the_delta_state_goes_on(left: Left, running: RunningQueueManager) -> None:
+    """Each row once, those of then too; dead letters, journal and what waits are those of then and what became of it."""
+    here = world.client()
+    world.until(lambda: here.status()["state"]["lag_seconds"] == 0, "the Delta state has everything")
+
+    def table(name: str, *columns: str) -> list[dict[str, Any]]:
+        found = deltalake.DeltaTable(left.folder / "state" / name).to_pyarrow_table(columns=list(columns) or None)
+        return found.to_pylist()  # type: ignore[no-any-return]
+
+    def missing() -> str:
+        counts = Counter((each["queue"], each["sequence"]) for each in table("inbox", "queue", "sequence"))
+        assert set(counts.values()) == {1}
+        for queue, was in left.rows().items():
+            assert {(queue, sequence) for sequence in was["sequence"].to_pylist()} <= set(counts), queue
+        return str({(each["name"], each["last"]) for each in here.queues() if each["last"] and not each["name"].endswith("again")}
+                   - {(queue, max(s for q, s in counts if q == queue)) for queue, _ in counts})  # fmt: skip
+
+    world.until(lambda: missing() == "set()", "the last rows")
+    world.until(lambda: not table("outgoing_queue"), "nothing waits any more")
+    letters = Counter((each["body"], each["target"]) for each in table("dead_letter_queue", "body", "target"))
+    was = Counter((each["body"].encode(), each["target"]) for each in left.expected["dead_letter_queue"])
+    assert letters == was + Counter([(b"final 2", world.DEAD)])
+    journal = Counter(each["body"] for each in table("journal_queue", "body"))
+    assert journal == Counter(each["body"].encode() for each in left.expected["journal_queue"])
+    (loss,) = table("pgm_loss", "packets", "reason")
+    assert (loss["packets"], loss["reason"]) == (1, "retries")
+    assert running.stderr().count("Traceback") == 0
+
+
+def test_a_second_start_finds_the_same(left: Left, running: RunningQueueManager) -> None:
+    def told() -> dict[str, Any]:
+        status = world.client().status()
+        queues = {each["name"]: {name: each[name] for name in TOLD} for each in status["queues"]}
+        streams = sorted(([each[name] for name in IN_STREAM] for each in status["incoming_streams"]), key=str)
+        outgoing = sorted(([each[name] for name in OF_OUTGOING] for each in status["outgoing"]), key=str)
+        return {"queues": queues, "streams": streams, "outgoing": outgoing}
+
+    was = told()
+    all_rows = {queue: world.rows_of(queue, running.epoch) for queue in was["queues"]}
+    assert running.stop() == 0
+    running.restart()
+    assert running.epoch == left.expected["epoch"]
+    assert told() == was
+    for queue, found in all_rows.items():
+        again = world.rows_of(queue, running.epoch)
+        assert again == found or again.equals(found), queue
+    assert running.stderr().count("Traceback") == 0

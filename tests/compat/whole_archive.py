@@ -89,13 +89,14 @@ class Left:
         """The destination, which has taken what its record says."""
         return Destination(
             host=world.FAR, port=world.PEER_PORT, record=self.folder / "peer.jsonl", receipt_wait=0.2,
+            allow=["stream-guid"],  # what is forwarded keeps its identifier, and goes in a stream of ours
             clock=lambda: time.time() + self.off,
         )  # fmt: skip
 
     @contextlib.contextmanager
     def service(self) -> Iterator[ScriptedService]:
         """The service, with the sequence that it has begun and room again."""
-        service = ScriptedService()
+        service = ScriptedService(room=100)
         service._port = world.SERVICE_PORT
         service.delivered = [each.encode() for each in self.expected["delivered"]]
         for each in self.expected["service"]:
