@@ -1,4 +1,4 @@
-r"""Makes the whole archive of a version: everything that a queue manager of that version can leave behind, by its own code.
+r"""Make the whole archive of a version: everything that a queue manager of that version can leave behind, by its own code.
 
     git worktree add /tmp/checkout 4bbb1b7            # the version; a tag where there is one
     cd /tmp/checkout
@@ -132,7 +132,7 @@ password_file = "remote.password"
 
 
 def main() -> None:
-    """Make it."""
+    """Make the archive."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("archive", type=Path)
     parser.add_argument("--keep", type=Path, help="also leave the folder here")
@@ -172,7 +172,7 @@ class Maker:
         self.foreign.port = world.FOREIGN_PORT
 
     def make(self) -> None:
-        """Everything; then both queue managers are killed."""
+        """Make everything; then kill both queue managers."""
         self._write_files()
         at = ["env", "-C", str(self.folder)]
         remote = RunningQueueManager(
@@ -217,7 +217,7 @@ class Maker:
     # --- what came ---------------------------------------------------------------------------------------------------------
 
     def _orders(self) -> None:
-        """A sealed segment, groups, a journal, consumers with every kind of mark, a moved row, regular messages by HTTP."""
+        """Leave a sealed segment, groups, a journal, consumers with every kind of mark, a moved row, regular messages."""
         there = world.client()
         for first in range(0, SEALED, 700):
             there.send(world.ORDERS, [{"label": f"order {n}"} for n in range(first, first + 700)])
@@ -261,7 +261,7 @@ class Maker:
         return RemoteMachine.connect(host, int(port))
 
     def _streams(self) -> None:
-        """EOIO streams: finished, begun anew, with a gap, with an accepted gap, with <previous>, with an expired position."""
+        """Leave streams: finished, begun anew, with a gap, an accepted gap, <previous>, an expired position, receipts owed."""
 
         def sent(source: int, *currents: int, **values: Any) -> None:
             for current in currents:
@@ -291,7 +291,7 @@ class Maker:
         sent(8, 1, 2, queue=world.LEDGER)
 
     def _asks(self) -> None:
-        """Messages whose senders ask to be told of their end: received, rejected, purged, and undecided; a queue that goes."""
+        """Leave messages whose senders ask to be told of their end: received, rejected, undecided; a queue that goes."""
         there = world.client()
         for current in range(1, 7):
             asked = world.in_stream(9, current, queue=world.ASKS, dead_letter=True, **world.ASKED)
@@ -309,7 +309,7 @@ class Maker:
         there.put_queue("private$/again")
 
     def _holes(self) -> None:
-        """A purge, a part given up, one more purge of a queue that asks."""
+        """Purge a queue, give a part up, and leave a message that asks."""
         there = world.client()
         there.send(world.REPORTS, [{"label": f"report {n}"} for n in range(10)])
         there.purge(world.REPORTS)
@@ -319,7 +319,7 @@ class Maker:
         assert world.send(world.message(world.REPORTS, 24, 1, **world.ASKED)).status == 200
 
     def _own_queues(self) -> None:
-        """Queues that are paused."""
+        """Pause queues."""
         there = world.client()
         there.pause(world.DEAD_LATER)
         there.put_queue("private$/paused")
@@ -327,7 +327,7 @@ class Maker:
         there.pause("private$/paused")
 
     def _sessions(self) -> None:
-        """WS-ReliableMessaging in: open, with a gap, of an address with reference parameters, with an offer, terminated."""
+        """Leave sequences: open, with a gap, of an address with reference parameters, with an offer, terminated."""
         found = {}
         at = SimpleNamespace(endpoint=(world.HERE, int(world.LISTEN.partition(":")[2])))
 
@@ -364,7 +364,7 @@ class Maker:
             each.close()
 
     def _multicast(self) -> None:
-        """Rows that came by multicast, and one that is lost for good and told."""
+        """Leave rows that came by multicast, and a message that is lost for good and told."""
         host, _, port = world.GROUP.partition(":")
         group = MulticastAddress(host, int(port))
         udp = Encapsulation.parse(f"udp:{world.PGM}")
@@ -388,7 +388,7 @@ class Maker:
         outlet.close()
 
     def _subscriptions(self) -> None:
-        """A copy of the configuration file and a move that was added while the queue manager ran; both have read something."""
+        """Let a copy of the configuration file and a move that was added at run time read what there is."""
         there = world.remote_client()
         there.send("private$/stock", [{"label": f"stock {n}", "priority": n} for n in range(4)])
         there.send("private$/tasks", [{"label": f"task {n}", "priority": n} for n in range(3)])
@@ -408,7 +408,7 @@ class Maker:
         return next((int(each["last"]) for each in world.client().queues() if each["name"] == queue), 0)
 
     def _a_subscription_in_doubt(self) -> None:
-        """The other machine removed a message, went away before it said so, and stays away."""
+        """Let the other machine remove a message and go away before it says so."""
         subscriptions = SubscriptionsClient(f"http://{world.API}", world.TOKEN)
         for _ in range(2):
             self.foreign.look(lambda queue: queue.put())
@@ -438,7 +438,7 @@ class Maker:
     # --- Spark -------------------------------------------------------------------------------------------------------------
 
     def _spark(self) -> None:
-        """Checkpoints: earliest, one with a batch that was planned and failed, latest with and without a batch, peek, ingest."""
+        """Leave checkpoints of every kind of query (``spark_queries.py``) and a table of the ingest job; then more rows come."""
         here = world.client()
         for queue, count in ((world.SPARK_A, 12), (world.SPARK_B, 5), (world.LATEST, 6), (world.UNPLANNED, 4)):
             here.send(queue, [{"label": f"{queue} {n}"} for n in range(count)])
@@ -461,7 +461,7 @@ class Maker:
     # --- what leaves -------------------------------------------------------------------------------------------------------
 
     def _sent(self) -> None:
-        """The peers are there: batches that left, were journalled, refused, became dead letters, or wait for a final receipt."""
+        """Send to peers that are there: what left, was journalled, refused, or waits for a final receipt; dead letters."""
         here = world.client()
         self.peer._refuse = lambda message: message.body.startswith(b"refuse")
         with self.peer, self.service:
@@ -478,7 +478,8 @@ class Maker:
             for queue in ("stream-a", "stream-p"):
                 world.until(lambda queue=queue: self._is_done(queue), f"all of {queue} is acknowledged")
             world.until(
-                lambda: world.outgoing(world.PEER + "finals").get("awaiting_final_stream_receipt") == 3, "three wait for a final"
+                lambda: world.outgoing(world.PEER + "finals").get("awaiting_final_stream_receipt") == 3,
+                "three wait for a final",
             )
             world.until(lambda: self._last(world.DEAD) == 2, "rows of the queue of dead letters")
             world.until(lambda: len(self.service.delivered) == 3, "the service has no more room")
@@ -510,7 +511,7 @@ class Maker:
         return bool(entry) and entry["queued"] == entry["awaiting_stream_receipt"] == 0
 
     def _waiting(self) -> None:
-        """The peers are away: what waits, for a stream in the middle, for new ones, in doubt, on hold, forwarded, staged."""
+        """Send to peers that are away: what waits for streams in the middle, new ones, on hold, forwarded, staged."""
         here = world.client()
         rows = world.rows_to("stream-a", ["a 7", "a 8"]) + world.rows_to("stream-b", [f"b {n}" for n in range(4)])
         rows += world.rows_to("plain", ["plain 3", "plain 4"], delivery="recoverable")
@@ -536,7 +537,7 @@ class Maker:
         self.expected["staged"] = world.stage_rows("staged", "1", world.rows_to("stream-s", ["s 0", "s 1"]))
 
     def _locked(self) -> None:
-        """A remote reader locks a row and never says what became of it."""
+        """Let a remote reader lock a row and never say what became of it."""
         self._machine = self._rpc()
         queue = self._machine.open(queue_format_for(world.HERE, world.RETRY), ACCESS_RECEIVE)
         _, answer = queue.start(Action.RECEIVE)
@@ -545,7 +546,7 @@ class Maker:
     # --- what the version says of it ----------------------------------------------------------------------------------------
 
     def _tell(self) -> None:
-        """Its own status, all rows as its readers get them, and its Delta state when that has everything."""
+        """Write down the status, all rows as readers get them, and the Delta state, when that has everything."""
         here = world.client()
         until = world.until
         until(lambda: here.status()["state"]["lag_seconds"] == 0, "the Delta state has everything")
@@ -557,7 +558,7 @@ class Maker:
         queues = [each["name"] for each in here.queues()] + ["private$/order_queue$", "private$/forward$"]
         (self.folder / "rows").mkdir()
         for number, queue in enumerate(sorted(set(queues))):
-            rows = world.rows_of(queue, self.main.epoch, after=self._trimmed(queue))
+            rows = world.rows_of(queue, self.main.epoch)
             if rows is not None:
                 with pa.ipc.new_file(self.folder / "rows" / f"{number}.arrow", rows.schema) as writer:
                     writer.write_table(rows)
@@ -576,9 +577,6 @@ class Maker:
                 {name: value.decode("latin-1") if isinstance(value, bytes) else value for name, value in row.items()}
                 for row in found.to_pylist()
             ]
-
-    def _trimmed(self, queue: str) -> int:
-        return world.client().range(queue).first - 1
 
 
 def _base64(text: str) -> str:

@@ -31,6 +31,13 @@ QUERIES: dict[str, dict[str, str]] = {
 """Options of each. ``failed`` fails in its second batch, which is planned and has no commit then. ``latest`` has had a batch,
 ``unplanned`` has none: it began, and no row came."""
 
+SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""For queries of a few rows that run once: compiling them takes longer than running them."""
+
 
 class Batches:
     """What foreachBatch is given."""
@@ -88,6 +95,8 @@ def main() -> None:
     folder, how = Path(sys.argv[1]), sys.argv[2]
     spark = delta_session("compat", "local[2]")
     register(spark)
+    for setting, value in SMALL.items():
+        spark.conf.set(setting, value)
     found = {name: run(spark, folder, name, is_made=how == "made") for name in QUERIES}
     print(json.dumps(found), flush=True)
     spark.stop()

@@ -6,24 +6,27 @@ start. ``make_whole.py`` tells what is in the archive.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import deltalake
-import pyarrow as pa
 import pytest
 import whole_world as world
-from whole_archive import ARCHIVES, Left
+from whole_archive import ARCHIVES, ROOT, Left
 
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.client.remote_queue import RemoteMachine
 from srmp_spark.client.walking import shown
-from srmp_spark.errors import ApiError
+from srmp_spark.errors import ApiError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.ndr.methods import ACCESS_RECEIVE
 from srmp_spark.mqrr.queue_format import queue_format_for
+from srmp_spark.mqrr.remote_host import parse_remote_host
+from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.testing.foreign.receiving import final_receipt
 from srmp_spark.testing.service import RunningQueueManager
 
@@ -53,19 +56,19 @@ def running(left: Left) -> Iterator[RunningQueueManager]:
             yield queue_manager
 
 
-def rows(queue: str, left: Left, after: int = 0) -> list[dict[str, Any]]:
-    """Rows of the epoch that was."""
+def rows(queue: str, left: Left, after: int | None = None) -> list[dict[str, Any]]:
+    """Return the rows of the epoch that was."""
     found = world.rows_of(queue, left.expected["epoch"], after)
     return [] if found is None else found.to_pylist()
 
 
 def last(queue: str) -> int:
-    """The last sequence of a queue."""
+    """Return the last sequence of a queue."""
     return int(world.client().queue(queue)["last"])
 
 
 def grows(queue: str, count: int) -> None:
-    """Wait until it has so many."""
+    """Wait until the queue has so many rows."""
     world.until(lambda: last(queue) >= count, f"{queue} has {count}, not {last(queue)}")
 
 
@@ -114,7 +117,7 @@ def test_every_row_has_the_same_bytes(left: Left, running: RunningQueueManager) 
 def test_marks_are_sets_as_they_were(left: Left) -> None:
     here = world.client()
     taken = here.register(world.ORDERS, "default", holder="the test")
-    assert (taken.received, taken.ahead) == (2095, ((2101, 2103), (2105, 2105), (2108, 2108)))
+    assert (taken.received, taken.ahead) == (2095, world.AHEAD)
     assert here.received(world.ORDERS, "default", epoch=taken.epoch, to=2100, holder="the test") == 2103
     here.release(world.ORDERS, "default", holder="the test")
     late = here.register(world.ORDERS, "from-latest", holder="the test")
@@ -133,7 +136,10 @@ def test_receipts_that_were_owed_are_sent_and_streams_go_on(left: Left) -> None:
     with world.Receipts() as receipts:
         for source, ordinal in ((7, 3), (8, 2), (9, 6), (40, 3)):
             world.until(lambda s=source, o=ordinal: receipts.last_ordinal(s) == o, f"the receipt of stream {source}")
-        asks = {f"uuid:{100 + number}@{world.sender(9)}": kind for number, kind in ((1, "positive"), (2, "positive"), (3, "negative"))}
+        asks = {
+            f"uuid:{100 + number}@{world.sender(9)}": kind
+            for number, kind in ((1, "positive"), (2, "positive"), (3, "negative"))
+        }
         ends = asks | {f"uuid:1@{world.sender(23)}": "negative"}
         world.until(lambda: len(receipts.decided()) >= len(ends), f"decisions: {receipts.decided()}")
         assert receipts.decided() == ends
@@ -163,7 +169,10 @@ def test_receipts_that_were_owed_are_sent_and_streams_go_on(left: Left) -> None:
         here.release(world.ASKS, "default", holder="the test")
         here.purge(world.ASKS)
         here.purge(world.REPORTS)
-        ends |= {f"uuid:{100 + number}@{world.sender(9)}": kind for number, kind in ((4, "positive"), (5, "positive"), (6, "negative"))}
+        ends |= {
+            f"uuid:{100 + number}@{world.sender(9)}": kind
+            for number, kind in ((4, "positive"), (5, "positive"), (6, "negative"))
+        }
         ends |= {f"uuid:1@{world.sender(24)}": "negative"}
         world.until(lambda: len(receipts.decided()) >= len(ends), "decisions of now about messages of then")
         assert receipts.decided() == ends
@@ -216,7 +225,9 @@ def test_reliable_sessions_go_on(left: Left) -> None:
     assert (status, fault.subcode.rpartition("}")[2]) == (400, "SequenceTerminated")
     new = rows(world.SESSIONS, left, before)
     numbers = Counter((each["wsrm_sequence"], each["wsrm_number"]) for each in new)
-    assert numbers == Counter([(open_.identifier, 4), (gap.identifier, 2), (gap.identifier, 3), (address.identifier, 3), (offer.identifier, 2)])
+    assert numbers == Counter(
+        [(open_.identifier, 4), (gap.identifier, 2), (gap.identifier, 3), (address.identifier, 3), (offer.identifier, 2)]
+    )
     for each in (open_, gap, address, offer, over):
         each.close()
 
@@ -226,7 +237,8 @@ def test_what_waited_leaves_once_and_in_order(left: Left) -> None:
     here = world.client()
     waits = {
         "stream-a": [*(f"a {n}" for n in range(5)), "keyed", *(f"a {n}" for n in range(5, 9))],
-        "plain": [f"plain {n}" for n in range(5)], "stream-p": ["p 1", "p 2", "p 3"], "finals": ["final 0", "final 1", "final 2"],
+        "plain": [f"plain {n}" for n in range(5)], "stream-p": ["p 1", "p 2", "p 3"],
+        "finals": ["final 0", "final 1", "final 2"],
         "stream-b": [*(f"b {n}" for n in range(4)), "b key"], "many-1": ["many"], "many-2": ["many"],
         "stream-t": ["t 0", "t 1"], "far-stream": [f"body {n} of 40" for n in (101, 102, 103)],
         "far": [f"body {n} of 40" for n in (201, 202)],
@@ -290,8 +302,7 @@ def test_subscriptions_go_on(left: Left) -> None:
 
 
 def test_remote_readers_find_what_was_locked_and_what_was_moved(left: Left) -> None:
-    host, _, port = world.RPC.partition(":")
-    with RemoteMachine.connect(host, int(port)) as machine:
+    with RemoteMachine.connect(*_rpc()) as machine:
         queue = machine.open(queue_format_for(world.HERE, world.RETRY), ACCESS_RECEIVE)
         request, answer = queue.start(Action.RECEIVE)
         found = shown(answer).packet
@@ -300,12 +311,66 @@ def test_remote_readers_find_what_was_locked_and_what_was_moved(left: Left) -> N
     assert world.client().queue(world.RETRY)["waiting"] == 0
 
 
+def test_an_account_of_then_signs_in() -> None:
+    """A password of the accounts file, at the level that encrypts; a wrong one is refused."""
+    host = parse_remote_host("test", world.RPC)
+    for password, is_right in ((world.PASSWORD, True), ("another one", False)):
+        found = credentials("test", host, level="privacy", protocol=None, user="clerk", password=password, domain=None)
+        with contextlib.ExitStack() as stack:
+            if not is_right:
+                stack.enter_context(pytest.raises((RemoteReadError, RemoteLostError)))
+            machine = stack.enter_context(RemoteMachine.connect(*_rpc(), found.settings(host)))
+            queue = machine.open(queue_format_for(world.HERE, world.LEDGER))
+            assert [each.packet.properties.label for each in itertools.islice(queue.walk(), 1)] == ["entry 0"]
+
+
+def _rpc() -> tuple[str, int]:
+    host, _, port = world.RPC.partition(":")
+    return host, int(port)
+
+
 def test_multicast_is_heard_and_sent(left: Left) -> None:
     """A new session of the source of then; what was lost then is still told."""
     before = last(world.PRICES)
     world.client().send_away([{"destination": f"MULTICAST={world.GROUP}", "body_base64": "bm93"}])
     grows(world.PRICES, before + 1)
     assert rows(world.PRICES, left, before)[0]["body"] == b"now"
+
+
+@pytest.mark.spark
+def test_checkpoints_go_on(left: Left, running: RunningQueueManager, jvm: dict[str, str]) -> None:
+    """Each query delivers what it had not, its planned batch first, and marks what it has read and nothing else."""
+    new_a, new_b = [[world.SPARK_A, n] for n in (13, 14, 15)], [[world.SPARK_B, n] for n in (6, 7, 8)]
+    assert left.run_spark(jvm, "spark_queries.py", str(left.folder / "spark"), "again") == {
+        "earliest": new_a + new_b, "unreceived": new_b, "failed": [[world.SPARK_A, n] for n in range(6, 16)],
+        "peek": new_a + new_b, "latest": [[world.LATEST, n] for n in (9, 10, 11)],
+        "unplanned": [],  # it had planned nothing: it begins at what is the end now
+    }  # fmt: skip
+
+    def marks(queue: str, consumer: str) -> tuple[int, tuple[tuple[int, int], ...]]:
+        found = world.client().register(queue, consumer, holder="the test")
+        return found.received, found.ahead
+
+    assert marks(world.SPARK_A, "q-earliest") == marks(world.SPARK_A, "q-failed") == (15, ())
+    assert marks(world.SPARK_B, "q-earliest") == marks(world.SPARK_B, "default") == (8, ())
+    assert marks(world.SPARK_A, "default") == (0, ()), "a query that peeks marks nothing"
+    assert marks(world.LATEST, "q-latest") == (0, ((7, 11),)), "what came before it began was read by nobody"
+    assert marks(world.UNPLANNED, "q-unplanned") == (0, ())
+
+
+@pytest.mark.spark
+def test_a_table_of_the_ingest_job_goes_on(left: Left, running: RunningQueueManager, jvm: dict[str, str]) -> None:
+    queues = (world.SPARK_A, world.LEDGER)
+    closing = left.run_spark(
+        jvm, str(ROOT / "jobs" / "ingest.py"), "--queue-manager", running.api, "--queue", ",".join(queues),
+        "--consumer", "ingest", "--option", f"token={world.TOKEN}", "--table", str(left.folder / "table"), "--checkpoint", str(left.folder / "ingest"),
+        "--available-now", "--max-offsets-per-trigger", "7", "--master", "local[2]",
+    )  # fmt: skip
+    assert closing["rows"] == sum(map(last, queues)) - left.expected["ingested"]
+    written = deltalake.DeltaTable(left.folder / "table").to_pyarrow_table(columns=["epoch", "queue", "sequence"]).to_pylist()
+    assert Counter((row["epoch"], row["queue"], row["sequence"]) for row in written) == Counter(
+        (running.epoch, queue, n) for queue in queues for n in range(1, last(queue) + 1)
+    )
 
 
 def test_the_delta_state_goes_on(left: Left, running: RunningQueueManager) -> None:
@@ -317,19 +382,18 @@ def test_the_delta_state_goes_on(left: Left, running: RunningQueueManager) -> No
         found = deltalake.DeltaTable(left.folder / "state" / name).to_pyarrow_table(columns=list(columns) or None)
         return found.to_pylist()  # type: ignore[no-any-return]
 
-    def missing() -> str:
-        counts = Counter((each["queue"], each["sequence"]) for each in table("inbox", "queue", "sequence"))
-        assert set(counts.values()) == {1}
-        for queue, was in left.rows().items():
-            assert {(queue, sequence) for sequence in was["sequence"].to_pylist()} <= set(counts), queue
-        return str({(each["name"], each["last"]) for each in here.queues() if each["last"] and not each["name"].endswith("again")}
-                   - {(queue, max(s for q, s in counts if q == queue)) for queue, _ in counts})  # fmt: skip
+    def published() -> Counter[tuple[str, int]]:
+        return Counter((each["queue"], each["sequence"]) for each in table("inbox", "queue", "sequence"))
 
-    world.until(lambda: missing() == "set()", "the last rows")
+    last_ones = {(each["name"], each["last"]) for each in here.queues() if each["last"]}
+    world.until(lambda: last_ones <= set(published()), "the last row of each queue")
+    assert set(published().values()) == {1}
+    for queue, was in left.rows().items():
+        assert {(queue, sequence) for sequence in was["sequence"].to_pylist()} <= set(published()), queue
     world.until(lambda: not table("outgoing_queue"), "nothing waits any more")
     letters = Counter((each["body"], each["target"]) for each in table("dead_letter_queue", "body", "target"))
-    was = Counter((each["body"].encode(), each["target"]) for each in left.expected["dead_letter_queue"])
-    assert letters == was + Counter([(b"final 2", world.DEAD)])
+    before = Counter((each["body"].encode(), each["target"]) for each in left.expected["dead_letter_queue"])
+    assert letters == before + Counter([(b"final 2", world.DEAD)])
     journal = Counter(each["body"] for each in table("journal_queue", "body"))
     assert journal == Counter(each["body"].encode() for each in left.expected["journal_queue"])
     (loss,) = table("pgm_loss", "packets", "reason")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
+import subprocess
+import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -16,8 +19,6 @@ from typing import Any
 
 import pyarrow as pa
 import whole_world as world
-
-
 from live_kit import Client as ReliableClient
 from scripted_service import ScriptedService, Sequence
 from wsrm_kit import VERSIONS
@@ -41,7 +42,7 @@ _time, _time_ns, _off = time.time, time.time_ns, {off!r}
 time.time = lambda: _time() + _off
 time.time_ns = lambda: _time_ns() + int(_off * 1e9)
 """
-"""For every Python process of the service: the time of then. What is remembered for 30 days, or kept for hours, is still there."""
+"""Gives every Python process of the service the time of then: what is kept for hours or days is still there, in any year."""
 
 
 class Left:
@@ -65,13 +66,15 @@ class Left:
         self.clock = {"PYTHONPATH": f"{folder / 'clock'}:{ROOT}"}
 
     def serve(self, **options: object) -> RunningQueueManager:
-        """The queue manager, by the configuration file of that version; reliable sessions have a port of their own since."""
+        """Return the queue manager, by the configuration file of that version; reliable sessions have a port of their own since."""
         given: dict[str, Any] = {"config": "serve.toml", "listen_wsrm": world.LISTEN_WSRM, **options}
         return self._service("data", world.LISTEN, world.API, **given)
 
     def serve_remote(self) -> RunningQueueManager:
-        """The one that it reads from."""
-        return self._service("remote", world.REMOTE_LISTEN, world.REMOTE_API, rpc=world.REMOTE_RPC, rpc_accounts="remote.accounts")
+        """Return the queue manager that it reads from."""
+        return self._service(
+            "remote", world.REMOTE_LISTEN, world.REMOTE_API, rpc=world.REMOTE_RPC, rpc_accounts="remote.accounts"
+        )
 
     def _service(self, name: str, listen: str, api: str, **options: Any) -> RunningQueueManager:
         running = RunningQueueManager(
@@ -80,13 +83,23 @@ class Left:
         running.log = self.folder / f"{name}.log"
         return running
 
+    def run_spark(self, jvm: Mapping[str, str], *command: str) -> Any:  # JSON
+        """Run a program with Spark, by a JVM that is there; return what its last line says."""
+        paths = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, timeout=280, check=False, cwd=Path(__file__).parent,
+            env={**os.environ, **jvm, "PYTHONPATH": paths},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
     def rows(self) -> dict[str, pa.Table]:
-        """All rows by queue, as the readers of that version got them."""
+        """Return all rows by queue, as the readers of that version got them."""
         tables = [pa.ipc.open_file(path).read_all() for path in sorted((self.folder / "rows").glob("*.arrow"))]
         return {table["queue"][0].as_py(): table for table in tables}
 
     def peer(self) -> Destination:
-        """The destination, which has taken what its record says."""
+        """Return the destination, which has taken what its record says."""
         return Destination(
             host=world.FAR, port=world.PEER_PORT, record=self.folder / "peer.jsonl", receipt_wait=0.2,
             allow=["stream-guid"],  # what is forwarded keeps its identifier, and goes in a stream of ours
@@ -95,7 +108,7 @@ class Left:
 
     @contextlib.contextmanager
     def service(self) -> Iterator[ScriptedService]:
-        """The service, with the sequence that it has begun and room again."""
+        """Run the service, with the sequence that it has begun, and room again."""
         service = ScriptedService(room=100)
         service._port = world.SERVICE_PORT
         service.delivered = [each.encode() for each in self.expected["delivered"]]
@@ -109,7 +122,7 @@ class Left:
 
     @contextlib.contextmanager
     def foreign(self) -> Iterator[ForeignServer]:
-        """The machine that went away, with the messages that it still has."""
+        """Run the machine that went away, with the messages that it still has."""
         server = ForeignServer(seed=12)
         server.port = world.FOREIGN_PORT
         queue: ForeignQueue = server.queue
@@ -122,7 +135,7 @@ class Left:
 
     @contextlib.contextmanager
     def callbacks(self) -> Iterator[list[tuple[bytes, SoapMessage]]]:
-        """The address of the client of reliable sessions that has one: what comes to it, as bytes and decoded."""
+        """Listen for the client of reliable sessions that has an address: what comes to it, as bytes and decoded."""
         came: list[tuple[bytes, SoapMessage]] = []
 
         class Handler(BaseHTTPRequestHandler):
@@ -142,7 +155,7 @@ class Left:
             server.shutdown()
 
     def session(self, name: str) -> ReliableClient:
-        """A client that goes on with its sequence."""
+        """Return a client that goes on with its sequence."""
         found = self.expected["sessions"][name]
         host, _, port = world.LISTEN_WSRM.partition(":")
         client = ReliableClient(SimpleNamespace(wsrm=(host, int(port))), world.SESSIONS, VERSIONS[found["version"]])  # type: ignore[arg-type]

@@ -8,20 +8,17 @@ This file is run by the code of the archive's version and by the present one.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
 import io
 import json
-import tempfile
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import requests
 
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.client.outgoing_messages import OutgoingClient
@@ -36,8 +33,8 @@ REMOTE_LISTEN, REMOTE_API, REMOTE_RPC = f"{HERE}:28411", f"{HERE}:28412", f"{HER
 """Of the second queue manager, which the first one subscribes to."""
 FOREIGN_PORT, PEER_PORT, SERVICE_PORT, RECEIPTS_PORT, CALLBACKS_PORT = 28414, 28421, 28431, 28441, 28442
 GROUP = "239.192.88.1:8001"
-TOKEN, READER = "a-token-of-version-0.1", "a-reader-of-version-0.1"  # noqa: S105  # of an archive, not of a machine
-PASSWORD = "a password of 0.1"  # noqa: S105
+TOKEN, READER = "a-token-of-version-0.1", "a-reader-of-version-0.1"  # of an archive, not of a machine
+PASSWORD = "a password of 0.1"
 
 ORDERS, PAYMENTS, ASKS, REPORTS = "private$/orders", "private$/payments", "private$/asks", "private$/reports"
 RETRY, DEAD, DEAD_LATER, PRICES = "private$/orders;retry", "private$/dead", "private$/dead-later", "private$/prices"
@@ -50,19 +47,29 @@ PEER = f"http://{FAR}:{PEER_PORT}/msmq/private$/"
 RECEIPTS = f"http://{HERE}:{RECEIPTS_PORT}/msmq/private$/order_queue$"
 ASKED: dict[str, Any] = {"commitment_receipt_to": RECEIPTS, "positive_only": True, "negative_only": True}
 """Of a message whose sender wants to be told of its end, whatever that is."""
+AHEAD = ((2_101, 2_103), (2_105, 2_105), (2_108, 2_108))
+"""What ``default`` has received of ORDERS out of turn: marks, and a row that was moved to RETRY."""
 SERVICE = f"wsrm:http://{HERE}:{SERVICE_PORT}/Orders.svc"
 WAIT_SECONDS = 60.0
 
 
 @contextlib.contextmanager
 def addresses() -> Iterator[None]:
-    """Wait until no other run has them, then have them."""
-    with (Path(tempfile.gettempdir()) / "srmp-spark-compat.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Wait until no other run has the addresses, then have them."""
+    with socket.socket(socket.AF_UNIX) as guard:  # a name of the kernel's: gone with this process, however it ends
+
+        def has_them() -> bool:
+            try:
+                guard.bind("\0srmp-spark addresses of the whole archive")
+            except OSError:
+                return False
+            return True
+
+        until(has_them, "another run has the addresses of the whole archive", seconds=240.0)
         yield
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:  # noqa: ANN401  # what it gives
+def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
     """Return what ``condition`` gives when it is true for the first time."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -72,17 +79,17 @@ def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS
 
 
 def client(token: str = TOKEN) -> OutgoingClient:
-    """The API of the queue manager."""
+    """Return a client of the queue manager's API."""
     return OutgoingClient(f"http://{API}", token, retry_seconds=WAIT_SECONDS)
 
 
 def remote_client() -> OutgoingClient:
-    """The API of the second one."""
+    """Return a client of the second one's API."""
     return OutgoingClient(f"http://{REMOTE_API}", retry_seconds=WAIT_SECONDS)
 
 
 def commit(application: str, batch: str, rows: Sequence[Mapping[str, Any]], **metadata: str) -> tuple[int, int]:
-    """Stage and commit as a sink with one task does: (new, known)."""
+    """Stage and commit as a sink with one task does; return (new, known)."""
     outbox = OutboxClient(f"http://{API}", TOKEN)
     stage = stage_rows(application, batch, rows, **metadata)
     answer = outbox.commit(application, batch, [stage])
@@ -90,7 +97,7 @@ def commit(application: str, batch: str, rows: Sequence[Mapping[str, Any]], **me
 
 
 def stage_rows(application: str, batch: str, rows: Sequence[Mapping[str, Any]], **metadata: str) -> str:
-    """Stage alone; the name of the stage."""
+    """Stage rows and commit nothing; return the name of the stage."""
     named = {f"srmp.{name}": value for name, value in metadata.items()}
     columns = dict.fromkeys(name for row in rows for name in row)  # pyarrow looks at the first row alone
     table = pa.Table.from_pylist([{name: row.get(name) for name in columns} for row in rows]).replace_schema_metadata(named)
@@ -101,30 +108,31 @@ def stage_rows(application: str, batch: str, rows: Sequence[Mapping[str, Any]], 
     return outbox.stage(application, batch, partition=0, attempt=0, content=lambda: iter([sink.getvalue()])).stage
 
 
-def rows_to(queue: str, bodies: Sequence[str], **columns: Any) -> list[dict[str, Any]]:  # noqa: ANN401  # any column
-    """Rows for a queue of the destination, or for another URL."""
+def rows_to(queue: str, bodies: Sequence[str], **columns: Any) -> list[dict[str, Any]]:
+    """Return rows for a queue of the destination, or for another URL."""
     destination = queue if ":" in queue else PEER + queue
     return [{"body": body.encode(), "destination": destination, **columns} for body in bodies]
 
 
 def first_batch() -> list[dict[str, Any]]:
-    """Batch 1 of the application ``app``."""
+    """Return batch 1 of the application ``app``."""
     rows = rows_to("stream-a", [f"a {n}" for n in range(5)], journal=True)
     rows += rows_to("plain", [f"plain {n}" for n in range(3)], delivery="recoverable", journal=True)
     return rows + rows_to("stream-a", ["keyed"], key="order 1")
 
 
 def placed() -> list[dict[str, Any]]:
-    """Rows that are known by the position of their source."""
+    """Return rows that are known by the position of their source."""
     return [
         {**row, "queue_manager": sender(90), "epoch": "e", "queue": ORDERS, "sequence": n}
         for n, row in enumerate(rows_to("stream-p", ["p 1", "p 2", "p 3"]), 1)
     ]
 
 
-def rows_of(queue: str, epoch: str, after: int = 0, *, envelope: bool = True) -> pa.Table | None:
-    """Everything that a reader gets of an epoch of a queue; ``None``: nothing."""
+def rows_of(queue: str, epoch: str, after: int | None = None, *, envelope: bool = True) -> pa.Table | None:
+    """Return everything that a reader gets of an epoch of a queue; ``None``: nothing."""
     there = client()
+    after = there.range(queue, epoch=epoch).first - 1 if after is None else after
     end = there.range(queue, epoch=epoch, after=after).end
     if end <= after:
         return None
@@ -133,7 +141,7 @@ def rows_of(queue: str, epoch: str, after: int = 0, *, envelope: bool = True) ->
 
 
 def outgoing(destination: str, kind: str = "stream") -> dict[str, Any]:
-    """The entry of ``status.outgoing``; empty: none."""
+    """Return the entry of ``status.outgoing``; empty: none."""
     found = client().status()["outgoing"]
     return next((each for each in found if each["destination"] == destination and each["kind"] == kind), {})
 
@@ -145,7 +153,7 @@ class Answer(NamedTuple):
     reason: str | None
 
 
-def send(message: ForeignMessage, headers: Mapping[str, str] = {}) -> Answer:  # noqa: B006  # never changed
+def send(message: ForeignMessage, headers: Mapping[str, str] = {}) -> Answer:
     """Post one message to the queue manager, whatever host its ``<to>`` names."""
     written = post(message)
     host, _, port = LISTEN.partition(":")
@@ -159,12 +167,12 @@ def send(message: ForeignMessage, headers: Mapping[str, str] = {}) -> Answer:  #
 
 
 def sender(number: int) -> str:
-    """The GUID of a queue manager that sends."""
+    """Return the GUID of a queue manager that sends."""
     return f"aaaaaaaa-0000-4000-8000-{number:012d}"
 
 
-def message(queue: str, source: int, number: int, **values: Any) -> ForeignMessage:  # noqa: ANN401  # fields of a message
-    """The message ``number`` of sender ``source``; the same one each time."""
+def message(queue: str, source: int, number: int, **values: Any) -> ForeignMessage:
+    """Return the message ``number`` of sender ``source``, the same one each time."""
     given: dict[str, Any] = {
         "to": f"http://{LISTEN}/msmq/{queue}", "lineage": sender(source), "uniquifier": number, "sent_at": 1_790_000_000,
         "label": f"{source}/{number}", "body": b"body %d of %d" % (number, source), "durable": True,
@@ -173,8 +181,8 @@ def message(queue: str, source: int, number: int, **values: Any) -> ForeignMessa
 
 
 def in_stream(source: int, current: int, *, previous: int | None = None, ordinal: int = 1, queue: str = PAYMENTS,
-              **values: Any) -> ForeignMessage:  # noqa: ANN401  # fmt: skip
-    """Position ``current`` of the stream of a sender."""
+              **values: Any) -> ForeignMessage:  # fmt: skip
+    """Return position ``current`` of the stream of a sender."""
     place = ForeignStream(
         guid=sender(source), ordinal=ordinal, current=current, previous=current - 1 if previous is None else previous,
         receipts_to=RECEIPTS if current == 1 else None,
@@ -215,25 +223,15 @@ class Receipts:
         self._server.server_close()
 
     def last_ordinal(self, source: int, ordinal: int = 1) -> int:
-        """What the stream receipts of a stream have acknowledged."""
+        """Return what the stream receipts of a stream have acknowledged."""
         of = f"uid:{sender(source)}\\{ordinal}"
         return max((each.last_ordinal or 0 for each in list(self.receipts) if each.stream_id == of), default=0)
 
     def decided(self) -> dict[str, str]:
-        """Decisions that were told, by the identifier of the message."""
+        """Return the decisions that were told, by the identifier of the message."""
         return {each.commitment_of: each.decision or "" for each in list(self.receipts) if each.commitment_of}
 
 
-def post_json(path: str, body: Any = None) -> Any:  # noqa: ANN401  # JSON
-    """A call of the API that no client method has."""
-    answer = requests.post(
-        f"http://{API}/v1/{path}", json={} if body is None else body, timeout=WAIT_SECONDS,
-        headers={"Authorization": f"Bearer {TOKEN}"},
-    )  # fmt: skip
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def as_json(value: Any) -> str:  # noqa: ANN401  # JSON
-    """For people to read."""
+def as_json(value: Any) -> str:  # JSON
+    """Return JSON that people can read."""
     return json.dumps(value, indent=1, sort_keys=True, default=str)
