@@ -3,15 +3,15 @@ r"""Make the whole archive of a version: everything that a queue manager of that
     git worktree add /tmp/checkout 4bbb1b7            # the version; a tag where there is one
     cd /tmp/checkout
     PYTHONPATH=$PWD:PATH/TO/tests/compat PYSPARK_PYTHON=$(which python) python PATH/TO/tests/compat/make_whole.py \
-        PATH/TO/tests/compat/0.1/whole.tar.xz --command "$0 …"
+        PATH/TO/tests/compat/0.1/whole.tar.xz
 
 It refuses to run with another ``srmp_spark`` than that of the working directory, and works through the version's interfaces
-alone: the SRMP, API and RPC ports, WS-ReliableMessaging, multicast, Spark, ``jobs/ingest.py``. Peers are those of its own test
+alone: the SRMP, API and RPC ports, WS-ReliableMessaging, multicast, Spark, the ingest job. Peers are those of its own test
 kit. At the end both queue managers are killed (kill -9), so the databases have their WAL.
 
 In the archive: ``serve.toml``, its token, accounts and password files, ``data``, ``state`` (Delta), ``remote`` (the data
 directory of a second queue manager, of which the first one reads), ``peer.jsonl`` (what the destination took), ``spark``
-(checkpoints), ``table`` with ``ingest`` (of ``jobs/ingest.py``), ``rows`` (of each queue, as its readers got them),
+(checkpoints; ``table`` and ``ingest`` are those of the ingest job), ``rows`` (of each queue, as its readers got them),
 ``expected.json`` (status, marks, streams, dead letters: what the version itself said) and ``provenance.json``. What stands
 where, and why, is told by the functions below, one for each part. ``test_whole.py`` opens it.
 """
@@ -22,7 +22,6 @@ import argparse
 import base64
 import dataclasses
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -144,7 +143,8 @@ def main() -> None:
         provenance = {
             "commit": _git("rev-parse", "HEAD"), "is_clean": not _git("status", "--porcelain"),
             "version": srmp_spark.__version__, "python": sys.version.split()[0],
-            "command": "python " + " ".join(sys.argv), "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "command": f"python tests/compat/{Path(__file__).name} tests/compat/VERSION/{given.archive.name}",
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }  # fmt: skip
         (folder / "provenance.json").write_text(world.as_json(provenance))
         given.archive.parent.mkdir(parents=True, exist_ok=True)
@@ -438,7 +438,7 @@ class Maker:
     # --- Spark -------------------------------------------------------------------------------------------------------------
 
     def _spark(self) -> None:
-        """Leave checkpoints of every kind of query (``spark_queries.py``) and a table of the ingest job; then more rows come."""
+        """Leave checkpoints of every kind of query (``spark_queries.py``) and a table of the ingest job; send more rows."""
         here = world.client()
         for queue, count in ((world.SPARK_A, 12), (world.SPARK_B, 5), (world.LATEST, 6), (world.UNPLANNED, 4)):
             here.send(queue, [{"label": f"{queue} {n}"} for n in range(count)])
@@ -446,15 +446,6 @@ class Maker:
         done = subprocess.run(program, capture_output=True, text=True, timeout=400, check=False, cwd=self.folder)
         assert done.returncode == 0, done.stderr[-4000:]
         self.expected["spark"] = json.loads(done.stdout.splitlines()[-1])
-        ingest = [
-            sys.executable, str(CHECKOUT / "jobs" / "ingest.py"), "--queue-manager", f"http://{world.API}",
-            "--queue", f"{world.SPARK_A},{world.LEDGER}", "--consumer", "ingest", "--option", f"token={world.TOKEN}",
-            "--table", str(self.folder / "table"), "--checkpoint", str(self.folder / "ingest"), "--available-now",
-            "--max-offsets-per-trigger", "7", "--master", "local[2]",
-        ]  # fmt: skip
-        done = subprocess.run(ingest, capture_output=True, text=True, timeout=400, check=False, env=os.environ)
-        assert done.returncode == 0, done.stderr[-4000:]
-        self.expected["ingested"] = json.loads(done.stdout.splitlines()[-1])["rows"]
         for queue in (world.SPARK_A, world.SPARK_B, world.LATEST, world.UNPLANNED):
             here.send(queue, [{"label": f"{queue} unread {n}"} for n in range(3)])
 

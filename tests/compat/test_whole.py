@@ -16,7 +16,7 @@ from typing import Any
 import deltalake
 import pytest
 import whole_world as world
-from whole_archive import ARCHIVES, ROOT, Left
+from whole_archive import ARCHIVES, Left
 
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.client.remote_queue import RemoteMachine
@@ -339,9 +339,13 @@ def test_multicast_is_heard_and_sent(left: Left) -> None:
 
 @pytest.mark.spark
 def test_checkpoints_go_on(left: Left, running: RunningQueueManager, jvm: dict[str, str]) -> None:
-    """Each query delivers what it had not, its planned batch first, and marks what it has read and nothing else."""
+    """Each query delivers what it had not, its planned batch first, and marks what it has read and nothing else. The job writes
+    each row once into its table.
+    """
+    in_table = (world.SPARK_A, world.LEDGER)
     new_a, new_b = [[world.SPARK_A, n] for n in (13, 14, 15)], [[world.SPARK_B, n] for n in (6, 7, 8)]
     assert left.run_spark(jvm, "spark_queries.py", str(left.folder / "spark"), "again") == {
+        "ingested": sum(map(last, in_table)) - left.expected["spark"]["ingested"],
         "earliest": new_a + new_b, "unreceived": new_b, "failed": [[world.SPARK_A, n] for n in range(6, 16)],
         "peek": new_a + new_b, "latest": [[world.LATEST, n] for n in (9, 10, 11)],
         "unplanned": [],  # it had planned nothing: it begins at what is the end now
@@ -356,20 +360,9 @@ def test_checkpoints_go_on(left: Left, running: RunningQueueManager, jvm: dict[s
     assert marks(world.SPARK_A, "default") == (0, ()), "a query that peeks marks nothing"
     assert marks(world.LATEST, "q-latest") == (0, ((7, 11),)), "what came before it began was read by nobody"
     assert marks(world.UNPLANNED, "q-unplanned") == (0, ())
-
-
-@pytest.mark.spark
-def test_a_table_of_the_ingest_job_goes_on(left: Left, running: RunningQueueManager, jvm: dict[str, str]) -> None:
-    queues = (world.SPARK_A, world.LEDGER)
-    closing = left.run_spark(
-        jvm, str(ROOT / "jobs" / "ingest.py"), "--queue-manager", running.api, "--queue", ",".join(queues),
-        "--consumer", "ingest", "--option", f"token={world.TOKEN}", "--table", str(left.folder / "table"), "--checkpoint", str(left.folder / "ingest"),
-        "--available-now", "--max-offsets-per-trigger", "7", "--master", "local[2]",
-    )  # fmt: skip
-    assert closing["rows"] == sum(map(last, queues)) - left.expected["ingested"]
-    written = deltalake.DeltaTable(left.folder / "table").to_pyarrow_table(columns=["epoch", "queue", "sequence"]).to_pylist()
-    assert Counter((row["epoch"], row["queue"], row["sequence"]) for row in written) == Counter(
-        (running.epoch, queue, n) for queue in queues for n in range(1, last(queue) + 1)
+    table = deltalake.DeltaTable(left.folder / "spark" / "table").to_pyarrow_table(columns=["epoch", "queue", "sequence"])
+    assert Counter(tuple(row.values()) for row in table.to_pylist()) == Counter(
+        (running.epoch, queue, n) for queue in in_table for n in range(1, last(queue) + 1)
     )
 
 

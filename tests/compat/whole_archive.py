@@ -66,7 +66,7 @@ class Left:
         self.clock = {"PYTHONPATH": f"{folder / 'clock'}:{ROOT}"}
 
     def serve(self, **options: object) -> RunningQueueManager:
-        """Return the queue manager, by the configuration file of that version; reliable sessions have a port of their own since."""
+        """Return the queue manager, by the configuration file of then; reliable sessions have a port of their own since."""
         given: dict[str, Any] = {"config": "serve.toml", "listen_wsrm": world.LISTEN_WSRM, **options}
         return self._service("data", world.LISTEN, world.API, **given)
 
