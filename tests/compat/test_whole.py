@@ -56,6 +56,11 @@ def running(left: Left) -> Iterator[RunningQueueManager]:
             yield queue_manager
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _going(running: RunningQueueManager) -> None:
+    """Start it before the first test, whichever that is."""
+
+
 def rows(queue: str, left: Left, after: int | None = None) -> list[dict[str, Any]]:
     """Return the rows of the epoch that was."""
     found = world.rows_of(queue, left.expected["epoch"], after)
@@ -70,10 +75,6 @@ def last(queue: str) -> int:
 def grows(queue: str, count: int) -> None:
     """Wait until the queue has so many rows."""
     world.until(lambda: last(queue) >= count, f"{queue} has {count}, not {last(queue)}")
-
-
-def test_there_is_a_whole_archive_of_this_version() -> None:
-    assert "0.1" in ARCHIVES
 
 
 def test_queues_marks_streams_and_what_waits_are_as_they_were(left: Left, running: RunningQueueManager) -> None:

@@ -27,6 +27,10 @@ def _addresses() -> Iterator[None]:
         yield
 
 
+def test_there_is_a_whole_archive_of_this_version() -> None:
+    assert "0.1" in ARCHIVES
+
+
 def rows_are_readable(left: Left, *, without: tuple[str, ...] = ()) -> None:
     """Check that each row of the epoch of then has the same bytes in every column but these."""
     for queue, was in left.rows().items():
