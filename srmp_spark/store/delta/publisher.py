@@ -238,7 +238,7 @@ class Publisher:
             try:
                 for table in self._pieces(source, span, after, snapshot.position):
                     if not chunk.has_room(table):
-                        inbox.append(iter(chunk.tables), chunk.positions)
+                        inbox.append(chunk.joined(), chunk.positions)
                         chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
                     chunk.add(table, key)
             except StoreDamagedError as error:  # stops its own queue and no other
@@ -246,7 +246,7 @@ class Publisher:
                 continue
             if key in chunk.positions:
                 chunk.positions[key] = span.end  # what follows the last row is purged
-        inbox.append(iter(chunk.tables), chunk.positions)
+        inbox.append(chunk.joined(), chunk.positions)
         return damaged
 
     def _pieces(self, source: LogSource, span: LogRange, after: int, position: int) -> Iterator[pa.Table]:
@@ -312,6 +312,10 @@ class _Chunk:
     def has_room(self, table: pa.Table) -> bool:
         """A chunk takes at least one piece; pieces are cut to the limits beforehand."""
         return not self.tables or (table.num_rows <= self._rows and table.nbytes <= self._bytes)
+
+    def joined(self) -> Iterator[pa.Table]:
+        """Return the pieces as one table: each table is a row group, and a row group of a row or two costs kilobytes a row."""
+        return iter([pa.concat_tables(self.tables)] if self.tables else [])
 
     def add(self, table: pa.Table, key: tuple[str, str]) -> None:
         """Take the next piece of queue ``key``."""

@@ -24,6 +24,7 @@ from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.store.delta.actions import LiveFile, add_action, application_id, overlap, remove_action, restores_id
 from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, read_notes, write_file
 from srmp_spark.store.delta.live_files import check_format, live_files
+from srmp_spark.store.delta.positions import Positions
 from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow
 from srmp_spark.store.delta.table_specs import FORMAT, PARTITION, TableSpec
 from srmp_spark.store.durable import SHARED_FOLDER_MODE, make_directory
@@ -73,6 +74,7 @@ class StateTable:
         if self._shadow:
             self._shadow.repair()
         self._table = self._open_or_create()
+        self._positions = Positions(self._table, storage, f"{queue_manager}:")
         self._check_format()
         self._add_new_columns()
         self._checkpointed = self._table.version() // CHECKPOINT_COMMITS * CHECKPOINT_COMMITS
@@ -96,12 +98,12 @@ class StateTable:
 
     def published(self, epoch: str, queue: str) -> int:
         """The last sequence of a queue that the table holds, by the table's own word; 0 if none."""
-        return self._table.transaction_version(application_id(self._queue_manager, epoch, queue)) or 0
+        return self._positions.get(application_id(self._queue_manager, epoch, queue)) or 0
 
     @property
     def restores(self) -> int:
         """How often this queue manager was restored from the tables; only ``inbox`` tells (:meth:`note_restore`)."""
-        return self._table.transaction_version(restores_id(self._queue_manager)) or 0
+        return self._positions.get(restores_id(self._queue_manager)) or 0
 
     def note_restore(self, number: int) -> None:
         """Give up every data directory of before restore ``number``: its publisher ends as soon as it sees this commit.
@@ -266,7 +268,7 @@ class StateTable:
     ) -> None:
         """One commit, durable when this returns. What other queue managers commit meanwhile is no conflict of ours."""
         properties = self._properties(transactions, metadata, len(actions) + len(transactions))
-        before = {application: self._table.transaction_version(application) for application in transactions}
+        before = {application: self._positions.get(application) for application in transactions}
         removed = {action.path for action in actions if isinstance(action, RemoveAction)}
         for attempt in range(COMMIT_RETRIES):
             try:
@@ -281,7 +283,7 @@ class StateTable:
                 break
             except CommitFailedError as error:
                 self._table.update_incremental()
-                moved = any(self._table.transaction_version(name) != version for name, version in before.items())
+                moved = any(self._positions.get(name) != version for name, version in before.items())
                 if moved or not removed <= {file.path for file in self.own_files()}:
                     raise PublishConflictError(f"{self._storage.uri}: another process published meanwhile ({error})") from error
                 time.sleep(COMMIT_RETRY_WAIT_S * attempt)
