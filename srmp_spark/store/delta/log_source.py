@@ -110,6 +110,12 @@ class Snapshot(NamedTuple):
 class LogSource(Protocol):
     """The log, read-only."""
 
+    def stamp(self) -> object:
+        """Return a value that differs from an earlier one if anything was committed in between, by whatever program.
+
+        Ask before :meth:`snapshot`: what is committed between the two calls is then looked at twice, and not never.
+        """
+
     def snapshot(self) -> Snapshot:
         """The log as one commit left it."""
 

@@ -3,6 +3,7 @@
 One cycle: look at the log in one read transaction (commit P, the end of each queue, streams); append the rows that
 ``inbox`` does not have; replace the tables of current state that changed; sync; report P. Only what
 was reported counts as synced elsewhere, so retention and ``srmp_state_lag_seconds`` go by the report and by nothing else.
+A cycle in which SQLite says that nothing was committed since the last look compares nothing, but every :data:`WHOLE_LOOK_S`.
 
 ``message_id_history`` can have millions of rows, which take half a minute to write. It may therefore be behind ``inbox``
 (:data:`IDENTIFIERS_REST`): the identifiers of newer rows are in ``inbox``, and ``restore`` adds them. It must never be ahead of
@@ -48,6 +49,9 @@ IDENTIFIERS_CHEAP_S = 1.0
 """What takes no longer to compare and write is done in every cycle …"""
 IDENTIFIERS_REST = 20
 """… and what does rests so many times as long: a twentieth of a core is what the largest history may cost."""
+WHOLE_LOOK_S = 600.0
+"""Everything is compared that often although nothing was committed: a thousandth of a core with 10,000 queues and 100,000
+streams. The comparison must find nothing; what it finds is published and logged (``delta.missed``)."""
 _log = logging.getLogger(__name__)
 
 
@@ -99,6 +103,12 @@ class Publisher:
         self._began_at = time.time()
         self._complete: tuple[int, float] | None = None
         """Commit and time up to which no queue lacks a row."""
+        self._shown: _Shown | None = None
+        """What the tables are known to show; ``None``: everything is compared."""
+        self._written: list[str] = []
+        """The tables that the last comparison has written."""
+        self._believes_stamps = True
+        """False after a comparison that found what no stamp had told: every cycle compares everything then."""
 
     def __repr__(self) -> str:
         return f"<Publisher {self._queue_manager} to {self._uri} every {self._interval_s} s>"
@@ -124,11 +134,47 @@ class Publisher:
     def publish_once(self) -> dict[str, Any]:
         """One cycle; the report. Raises what the store raises, and then nothing of this cycle may be believed."""
         source = self._open()
+        stamp, as_of = source.stamp(), time.time()
+        known, self._shown = self._shown, None
+        if known is None or known.stamp != stamp or self._others_published() or not self._believes_stamps:
+            shown = self._publish_all(source, stamp)
+        elif time.monotonic() < known.compare_at:
+            shown = known
+        else:
+            shown = self._publish_all(source, stamp)
+            if self._written:
+                self._believes_stamps = False
+                _log.error("delta.missed tables=%s: published now, and every cycle compares everything now", self._written)
+        if not shown.damaged:
+            self._complete = shown.position, as_of
+            if self._identifiers_at == shown.position:
+                self._shown = shown
+        now = time.monotonic()
+        for table in filter(None, (*self._tables.values(), self._losses.table)):
+            table.maintain(now)
+        position, as_of = self._complete or (0, self._began_at)
+        if self._others_as_of is not None:
+            as_of = min(as_of, self._others_as_of())
+        return {
+            "event": "published", "uri": self._uri, "position": position, "as_of": as_of, "sequences": shown.sequences,
+            "damaged": shown.damaged,
+        }  # fmt: skip
+
+    def _others_published(self) -> bool:
+        """Whether somebody else has written ``inbox`` since the last cycle: a restore, say, or a publisher of before us."""
+        inbox = self._tables["inbox"]
+        version = inbox.version
+        inbox.refresh()
+        return inbox.version != version
+
+    def _publish_all(self, source: LogSource, stamp: object) -> _Shown:
+        """Compare everything with the tables, and write what differs."""
+        compare_at = time.monotonic() + WHOLE_LOOK_S
+        self._written = []
         snapshot = source.snapshot()
         identifiers = self._write_identifiers(source, snapshot.position)
         if identifiers is not None:
             snapshot = source.snapshot()
-        as_of = time.time()
         inbox = self._tables["inbox"]
         inbox.refresh()
         _check_not_restored(inbox, snapshot, self._uri)
@@ -140,22 +186,11 @@ class Publisher:
         for name, rows in _REPLACED.items():
             self._replace(name, partial(rows, snapshot), snapshot.position)
         self._losses.publish(snapshot.losses, snapshot.position)
-        now = time.monotonic()
-        for table in filter(None, (*self._tables.values(), self._losses.table)):
-            table.maintain(now)
         sequences: dict[str, dict[str, int]] = {}
         for span in snapshot.ranges:
             end = min(span.end, inbox.published(span.epoch, span.queue)) if span.queue in damaged else span.end
             sequences.setdefault(span.epoch, {})[span.queue] = end
-        if not damaged:
-            self._complete = snapshot.position, as_of
-        position, as_of = self._complete or (0, self._began_at)
-        if self._others_as_of is not None:
-            as_of = min(as_of, self._others_as_of())
-        return {
-            "event": "published", "uri": self._uri, "position": position, "as_of": as_of, "sequences": sequences,
-            "damaged": damaged,
-        }  # fmt: skip
+        return _Shown(stamp, snapshot.position, sequences, damaged, compare_at)
 
     # Opening
 
@@ -188,7 +223,7 @@ class Publisher:
         """Forget all handles: the next cycle opens and repairs as a start does."""
         self._tables = {}
         self._losses = LossTable(self._open_table)
-        self._source = self._given_source
+        self._source, self._shown = self._given_source, None
 
     def _restore(self, inbox: StateTable, lost: LiveFile, source: LogSource, snapshot: Snapshot) -> None:
         """Publish again, in its place, what a lost data file held."""
@@ -238,7 +273,7 @@ class Publisher:
             try:
                 for table in self._pieces(source, span, after, snapshot.position):
                     if not chunk.has_room(table):
-                        inbox.append(chunk.joined(), chunk.positions)
+                        self._append_chunk(inbox, chunk)
                         chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
                     chunk.add(table, key)
             except StoreDamagedError as error:  # stops its own queue and no other
@@ -246,8 +281,12 @@ class Publisher:
                 continue
             if key in chunk.positions:
                 chunk.positions[key] = span.end  # what follows the last row is purged
-        inbox.append(chunk.joined(), chunk.positions)
+        self._append_chunk(inbox, chunk)
         return damaged
+
+    def _append_chunk(self, inbox: StateTable, chunk: _Chunk) -> None:
+        if inbox.append(chunk.joined(), chunk.positions):
+            self._written.append(inbox.spec.name)
 
     def _pieces(self, source: LogSource, span: LogRange, after: int, position: int) -> Iterator[pa.Table]:
         """Rows of one queue in pieces of at most a chunk."""
@@ -280,6 +319,7 @@ class Publisher:
         table = self._tables[_IDENTIFIERS]
         table.refresh()
         table.put(*identifiers)
+        self._written.append(_IDENTIFIERS)
         self._digests[_IDENTIFIERS] = identifiers.digest
 
     def _replace(self, name: str, rows: Callable[[], Iterator[pa.Table]], position: int) -> None:
@@ -290,6 +330,19 @@ class Publisher:
         table.refresh()
         table.replace(rows(), position, digest)
         self._digests[name] = digest
+        self._written.append(name)
+
+
+class _Shown(NamedTuple):
+    """What a cycle has made the tables show, and how to see that nothing was committed since."""
+
+    stamp: object
+    """Of the source, taken before the look at it (:meth:`.LogSource.stamp`)."""
+    position: int
+    sequences: dict[str, dict[str, int]]
+    damaged: dict[str, str]
+    compare_at: float
+    """When everything is compared all the same, on the monotonic clock."""
 
 
 class _Identifiers(NamedTuple):

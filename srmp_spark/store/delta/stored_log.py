@@ -16,6 +16,7 @@ from srmp_spark.store.delta.log_source import CounterRow, HistoryRow, LogRange, 
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.log import Log
+from srmp_spark.store.sqlite_file import pragma
 
 PAGE_ROWS = 20_000
 """Runs of identifiers read at once: ten megabytes, and a tenth of a second in one snapshot."""
@@ -31,6 +32,16 @@ class StoredLog:
     def close(self) -> None:
         """Give the connection back."""
         self._log.close()
+
+    def stamp(self) -> object:
+        """Return SQLite's own number of changes by other connections, and the last commit of the journal.
+
+        The first counts for this connection alone. The second is there as well so that a commit of the journal would be seen
+        even if a SQLite had an error in the first.
+        """
+        with self._log.snapshot() as db:
+            (position,) = db.execute("SELECT position FROM head").fetchone()
+            return pragma(db, "data_version"), position
 
     def snapshot(self) -> Snapshot:
         """Commit number, ends and streams, all of one commit."""
