@@ -92,6 +92,8 @@ class Queue:
     """Of our order queue: rows up to here were read by the sender process for good; no consumer's mark stands for that."""
     journal: Queue | None = None
     """Its journal (:mod:`.queue_journal`), if it keeps one."""
+    grown: set[str] = field(default_factory=set)
+    """Where its name is noted when it gets rows: the catalogue's (:attr:`Catalogue.grown`)."""
 
     @property
     def log_name(self) -> str:
@@ -179,6 +181,7 @@ class Queue:
         """The rows ``first`` to ``last`` were committed: ``size`` bytes, the first of which arrived at ``arrived_at``."""
         self.end = last
         self.unsealed_bytes += size
+        self.grown.add(self.name)
         self.waiting.add(first, size, arrived_at, last=last)
         if self.journal is not None:
             self.journal.waiting.add(first, size, arrived_at, last=last)
@@ -260,6 +263,8 @@ class Catalogue:
 
     def __init__(self) -> None:
         self._queues: dict[str, Queue] = {}
+        self.grown: set[str] = set()
+        """The queues that got rows since sealing looked at them; whoever looks takes the names out."""
         self.on_purge: Callable[[Transaction], object] | None = None
         """Called in each transaction that purges a queue: its rows have left for who looks, and may be back after a crash."""
         self.hold_readers: Callable[[], Callable[[], object]] | None = None
@@ -329,6 +334,7 @@ class Catalogue:
         """A queue that exists in store and engine."""
         epochs = [QueueEpoch(*each) for each in stored.epochs]
         queue = Queue(stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting)
+        queue.grown = self.grown
         queue.weigh()
         self._queues[stored.name] = queue
         return queue
