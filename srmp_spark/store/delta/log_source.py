@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -97,7 +97,8 @@ class Snapshot(NamedTuple):
 
     position: int
     ranges: Sequence[LogRange]
-    streams: Sequence[StreamRow]
+    streams: Sequence[tuple[Any, ...]]
+    """Fields of :class:`StreamRow`, as plain tuples: there can be 100,000."""
     queues: Sequence[QueueRow] = ()
     counters: Sequence[CounterRow] = ()
     restores: int = 0

@@ -37,7 +37,16 @@ from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, digest_of
 from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
 from srmp_spark.store.delta.data_files import DataFile, storage_of
-from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
+from srmp_spark.store.delta.log_source import (
+    CounterRow,
+    HistoryRow,
+    LogRange,
+    LogSource,
+    QueueRow,
+    SequenceRow,
+    Snapshot,
+    StreamRow,
+)
 from srmp_spark.store.delta.losses import LossTable
 from srmp_spark.store.delta.state_table import StateTable
 
@@ -414,27 +423,27 @@ def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
 
 def _identifier_rows(source: LogSource, position: int) -> Iterator[pa.Table]:
     spec = table_specs.message_id_history()
-    return (_state_table(spec, page, position) for page in source.identifiers())
+    return (_state_table(spec, HistoryRow._fields, page, position) for page in source.identifiers())
 
 
 def _stream_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.streams:
-        yield _state_table(table_specs.incoming_streams(), snapshot.streams, snapshot.position)
+        yield _state_table(table_specs.incoming_streams(), StreamRow._fields, snapshot.streams, snapshot.position)
 
 
 def _queue_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.queues:
-        yield _state_table(table_specs.queues(), snapshot.queues, snapshot.position)
+        yield _state_table(table_specs.queues(), QueueRow._fields, snapshot.queues, snapshot.position)
 
 
 def _counter_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.counters:
-        yield _state_table(table_specs.counters(), snapshot.counters, snapshot.position)
+        yield _state_table(table_specs.counters(), CounterRow._fields, snapshot.counters, snapshot.position)
 
 
 def _sequence_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.sequences:
-        yield _state_table(table_specs.wsrm_sequences(), snapshot.sequences, snapshot.position)
+        yield _state_table(table_specs.wsrm_sequences(), SequenceRow._fields, snapshot.sequences, snapshot.position)
 
 
 _IDENTIFIERS = "message_id_history"
@@ -445,9 +454,11 @@ _REPLACED: dict[str, Callable[[Snapshot], Iterator[pa.Table]]] = {
 """The tables that are replaced when they changed, in every cycle."""
 
 
-def _state_table(spec: table_specs.TableSpec, rows: Sequence[Any], position: int) -> pa.Table:
-    """Rows (named tuples of the table's columns) with what each table carries."""
-    columns: dict[str, Sequence[Any]] = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))
+def _state_table(
+    spec: table_specs.TableSpec, fields: Sequence[str], rows: Sequence[tuple[Any, ...]], position: int
+) -> pa.Table:
+    """Rows (``fields`` are their columns of the table) with what each table carries."""
+    columns: dict[str, Sequence[Any]] = dict(zip(fields, zip(*rows, strict=True), strict=True))
     columns["position"] = [position] * len(rows)
     columns["written_at"] = [datetime.now(timezone.utc)] * len(rows)
     schema = spec.file_schema
