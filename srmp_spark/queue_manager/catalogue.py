@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from srmp_spark.errors import ApiError
@@ -263,6 +264,8 @@ class Catalogue:
 
     def __init__(self) -> None:
         self._queues: dict[str, Queue] = {}
+        self._in_order: list[Queue] | None = None
+        """All queues by name, until one is added or removed: who lists them does not sort ten thousand each time."""
         self.grown: set[str] = set()
         """The queues that got rows since sealing looked at them; whoever looks takes the names out."""
         self.on_purge: Callable[[Transaction], object] | None = None
@@ -272,7 +275,9 @@ class Catalogue:
         is stored, or the purge has failed."""
 
     def __iter__(self) -> Iterator[Queue]:
-        return iter(sorted(self._queues.values(), key=lambda queue: queue.name))
+        if self._in_order is None:
+            self._in_order = sorted(self._queues.values(), key=attrgetter("name"))
+        return iter(self._in_order)
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -337,11 +342,13 @@ class Catalogue:
         queue.grown = self.grown
         queue.weigh()
         self._queues[stored.name] = queue
+        self._in_order = None
         return queue
 
     def remove(self, name: str) -> None:
         """A queue that is gone; calls that wait for it wake up."""
         queue = self._queues.pop(name)
+        self._in_order = None
         queue.wake()
         if queue.journal is not None:
             queue.journal.wake()

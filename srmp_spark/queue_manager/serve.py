@@ -33,10 +33,11 @@ from srmp_spark.holder import Holder
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, MulticastAddress
 from srmp_spark.private_files import refuse_open_secret, replace_private
 from srmp_spark.queue_manager.api.app import ApiApp, routes
+from srmp_spark.queue_manager.api.gauges import counters, gauges
 from srmp_spark.queue_manager.api.guard import Guard
+from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.port import ApiPort
 from srmp_spark.queue_manager.api.router import Router
-from srmp_spark.queue_manager.api.status import HealthApi, counters, gauges
 from srmp_spark.queue_manager.child.log_lines import log_to_stderr
 from srmp_spark.queue_manager.config import ServeConfig
 from srmp_spark.queue_manager.dead_letters import DeadLetters
