@@ -9,7 +9,6 @@ from pathlib import Path
 
 from benchmarks.scale.messages import HEAD, lineage, post
 from srmp_spark.message import Arrival
-from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.effects import Changes
 from srmp_spark.srmp.history import HistoryChanges, HistoryRun
@@ -35,10 +34,10 @@ def queue_name(number: int) -> str:
 def fill(folder: Path, queue_count: int) -> None:
     """Make a data directory with ``queue_count`` queues and STREAMS_OF_A_QUEUE times as many streams.
 
-    One of the queues is the order queue, which the queue manager makes by itself at its first start. The others have
-    ROWS_OF_A_QUEUE rows each.
+    Two of the queues are the order queue, which the queue manager makes by itself at its first start, and the one that the
+    benchmarks give it by a flag. The others have ROWS_OF_A_QUEUE rows each.
     """
-    asyncio.run(_fill(folder, queue_count - 1, queue_count * STREAMS_OF_A_QUEUE))
+    asyncio.run(_fill(folder, queue_count - 2, queue_count * STREAMS_OF_A_QUEUE))
 
 
 async def _fill(folder: Path, queue_count: int, stream_count: int) -> None:
@@ -49,7 +48,6 @@ async def _fill(folder: Path, queue_count: int, stream_count: int) -> None:
         nothing = Changes([], HistoryChanges([], []), [], 0)
         journal = Journal(directory, asyncio.get_running_loop(), changes=lambda: changes.pop() if changes else nothing)
         try:
-            await journal.transact(lambda transaction: queues.create(transaction, ORDER_QUEUE, transactional=False))
             for first in range(0, queue_count, QUEUES_PER_COMMIT):
                 numbers = range(first, min(queue_count, first + QUEUES_PER_COMMIT))
                 await journal.transact(partial(_create, numbers))
