@@ -150,7 +150,7 @@ def run(folder: Path, queue_count: int = QUEUES, idle_seconds: float = IDLE_SECO
     """The figures."""
     fill(folder / "data", queue_count)
     found = measure(folder, idle_seconds)
-    say(f"many: {found.memory}; load {load()}; {found.start_cpu_s:.1f} s of CPU for the start; summary {found.summary_bytes} bytes")
+    say(f"many: {found.memory}; load {load()}; CPU of the start {found.start_cpu_s:.1f} s; summary {found.summary_bytes} bytes")
     for name, value, unit, most in (
         ("many_idle_cpu", found.idle * 100, "% of a core", IDLE_MAX * 100),
         ("many_start", found.start_s, "s", START_MAX_S),

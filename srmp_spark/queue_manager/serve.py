@@ -176,6 +176,8 @@ class _Process:
             loop.add_signal_handler(number, stop.set)
         config = self._config
         public_base = config.public_base(self._listening)
+        gc.collect()
+        gc.disable()  # what is loaded stays: to look through it again and again takes as long as to load it
         with readable(self._directory.database):
             hosts = config.local_hosts(self._listening, self._https)
             manager = QueueManager(
@@ -239,9 +241,9 @@ class _Process:
         if manager.multicast is not None:
             manager.multicast.begin()
         health.ready = True
-        gc.collect()
         gc.freeze()
         gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+        gc.enable()
         self._announce(manager)
 
         await stop.wait()
