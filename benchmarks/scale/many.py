@@ -6,7 +6,9 @@ CPU time comes from /proc, of all processes of the queue manager: it stays compa
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -78,32 +80,30 @@ class Api:
         self.close()
 
 
-def measure(folder: Path, idle_seconds: float) -> Found:
-    """Start the queue manager of ``folder`` twice, and measure the second one."""
-    options = ("--state", str(folder / "state"))
-    first = QueueManager(folder, core=None, options=options)
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[QueueManager]:
+    """A queue manager with the data directory and the Delta state below ``folder``."""
+    server = QueueManager(folder, core=None, options=("--state", str(folder / "state")))
     try:
-        wait_until_published(first)
+        yield server
     finally:
-        first.close()
-    began = time.monotonic()
-    second = QueueManager(folder, core=None, options=options)
-    try:
-        start_s = time.monotonic() - began
-        group = second.process.pid
-        start_cpu_s = cpu_seconds(group)
-        wait_until_published(second)
+        server.close()
+
+
+def measure(server: QueueManager, start_s: float, idle_seconds: float) -> Found:
+    """Measure a queue manager that has just started."""
+    group = server.process.pid
+    start_cpu_s = cpu_seconds(group)
+    wait_until_published(server)
+    before = cpu_seconds(group)
+    time.sleep(idle_seconds)  # what is measured is that nothing happens
+    idle = (cpu_seconds(group) - before) / idle_seconds
+    with Api(server) as api:
         before = cpu_seconds(group)
-        time.sleep(idle_seconds)  # what is measured is that nothing happens
-        idle = (cpu_seconds(group) - before) / idle_seconds
-        with Api(second) as api:
-            before = cpu_seconds(group)
-            answers = [api.get("/v1/status?summary=1") for _ in range(SUMMARIES)]
-            summary_cpu_ms = (cpu_seconds(group) - before) / SUMMARIES * 1000
-            health_ms, large_ms = _health(second, api)
-        memory = Memory(group).by_process()
-    finally:
-        second.close()
+        answers = [api.get("/v1/status?summary=1") for _ in range(SUMMARIES)]
+        summary_cpu_ms = (cpu_seconds(group) - before) / SUMMARIES * 1000
+        health_ms, large_ms = _health(server, api)
+    memory = Memory(group).by_process()
     return Found(
         start_s=start_s, start_cpu_s=start_cpu_s, idle=idle, summary_ms=[took for _, took in answers],
         summary_bytes=len(answers[0][0]), summary_cpu_ms=summary_cpu_ms, health_ms=health_ms, large_ms=large_ms, memory=memory,
@@ -112,8 +112,6 @@ def measure(folder: Path, idle_seconds: float) -> Found:
 
 def wait_until_published(server: QueueManager) -> dict[str, Any]:
     """Wait until the Delta state holds all that was committed."""
-    import json
-
     deadline = time.monotonic() + PUBLISHED_SECONDS_MAX
     with Api(server) as api:
         while True:
@@ -149,7 +147,11 @@ def _health(server: QueueManager, api: Api) -> tuple[float, dict[str, float]]:
 def run(folder: Path, queue_count: int = QUEUES, idle_seconds: float = IDLE_SECONDS) -> Iterator[Figure]:
     """The figures."""
     fill(folder / "data", queue_count)
-    found = measure(folder, idle_seconds)
+    with serving(folder) as server:
+        wait_until_published(server)
+    began = time.monotonic()
+    with serving(folder) as server:
+        found = measure(server, time.monotonic() - began, idle_seconds)
     say(f"many: {found.memory}; load {load()}; CPU of the start {found.start_cpu_s:.1f} s; summary {found.summary_bytes} bytes")
     for name, value, unit, most in (
         ("many_idle_cpu", found.idle * 100, "% of a core", IDLE_MAX * 100),

@@ -199,6 +199,15 @@ def test_sealing_looks_at_queues_that_grew_and_now_and_then_at_those_with_old_ro
         await maintenance_._seal()
         assert reader.asked == [("seal", "a"), ("seal", "c")]
         assert reader.looks == ["to-seal", "to-seal"]
+        manager.outgoing = cast("Any", SimpleNamespace(receipts_noted=0))
+        for name in ("a", "b", "c", ORDER_QUEUE):
+            manager.catalogue.find(name).end = 9
+        reader.asked.clear()
+        await maintenance_._retain()
+        assert reader.asked == [("trim", ORDER_QUEUE)], "which has limits of its own"
+        reader.due = ["c"]
+        await maintenance_._retain()
+        assert ("trim", "c") in reader.asked
 
     rig(tmp_path / "d", test)
 
