@@ -186,6 +186,18 @@ def test_a_cycle_without_a_commit_looks_at_nothing(real: RealLog, monkeypatch: p
     assert looks
 
 
+def test_what_another_program_commits_is_seen(real: RealLog) -> None:
+    """It leaves the journal's number as it is."""
+    real.put(2)
+    publisher = real.publisher()
+    publisher.publish_once()
+    with sqlite3.connect(real.path / DATABASE_FILE) as other:
+        other.execute("UPDATE queues SET paused = 1")
+    other.close()
+    publisher.publish_once()
+    assert [row["paused"] for row in real.landed("queues")] == [True]
+
+
 def test_a_damaged_queue_is_tried_in_every_cycle(real: RealLog) -> None:
     real.put(1)
     real.store.directory.writer.execute("UPDATE groups SET data = substr(data, 1, length(data) - 1)")
