@@ -73,7 +73,9 @@ class HealthApi:
             if is_summary:
                 answer = await finish_summary(answer, entries, work)
             else:
-                answer["outgoing"] = [outgoing_status(entry) for entry in entries]
+                for entry in entries:
+                    answer["outgoing"].append(outgoing_status(entry))
+                    await work.turn()
                 answer["incoming_sequences"] = [
                     each if request.allows("admin", each["queue"]) else each | {"sequence": None, "peer": None}
                     for each in answer["incoming_sequences"]

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from srmp_spark.store.delta.data_files import Storage
 
@@ -56,7 +57,7 @@ class Positions:
             else:
                 for number in range(self._read_to + 1, version + 1):
                     self._known.update(self._of_commit(number))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, DeltaError) as error:
             _log.info("delta.positions_not_read table=%s: %s; each is asked for by itself", self._storage.uri, error)
             self._known = None
         self._read_to = version
