@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from srmp_spark.queue_manager.acceptor import Gate
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.link import Event
 from srmp_spark.queue_manager.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES, DiskGate
-from srmp_spark.queue_manager.reader.link import DAMAGED, ReaderLink
+from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL, ReaderLink
 from srmp_spark.queue_manager.state_lag import ROWS_GONE_MAX, StateFailure
 from srmp_spark.store import retention, sealing, sweeper
 
@@ -38,7 +38,7 @@ SEAL_BACKLOG_ROWS_MAX = 500_000
 SEAL_SEGMENTS_WHILE_BUSY = 8
 """And then so many segments a look: some 65,000 rows a second, more than can come in."""
 SEAL_IDLE_SECONDS = 600.0
-"""A queue with a little traffic is looked at this often for rows that have become old."""
+"""All queues are looked at this often for rows that have become old; in between those that got rows."""
 QUEUE_RETRY_SECONDS = 60.0
 """A queue whose step failed (a damaged row, say) is left alone so long; its rows stay, the other queues go on."""
 RETENTION_LOOK_SECONDS = 30.0
@@ -47,6 +47,8 @@ RETENTION_FULL_SECONDS = 2.0
 room there may ever be."""
 RETENTION_PAUSE_SECONDS = 0.1
 """Between two of these looks, whatever is published."""
+DUE_SECONDS = 60.0
+"""What a look at all queues gets: it takes 20 ms with 10,000 of them, on a machine that has nothing else to do."""
 SWEEP_PAUSE_SECONDS = 0.005
 """Between two slices of deleting, so that messages come first."""
 NOTE_SECONDS = 60.0
@@ -78,8 +80,12 @@ class Maintenance:
         self._begin_utc = clock.utc()
         self._jump = 0
         self._rows_seen = 0
-        self._sealed: dict[str, tuple[int, float]] = {}
-        """Queue → its end and the time when there was nothing more to seal."""
+        self._sealed: dict[str, int] = {}
+        """Queue → its end when there was nothing more to seal."""
+        self._to_seal: set[str] = set()
+        """Queues of which sealing has something, whatever their backlog, until it has looked at them."""
+        self._old_rows_at = -SEAL_IDLE_SECONDS
+        """When all queues were looked at for old rows, in seconds since :attr:`_begin`."""
         self.disk = DiskGate(manager)
         self._retaining = asyncio.Lock()
         self._published = asyncio.Event()
@@ -92,6 +98,8 @@ class Maintenance:
         """What the publisher said last, so that it is logged once."""
         self._unpublished: set[str] = set()
         """Queues that the publisher called damaged since its last report."""
+        self._unpublished_before: set[str] = set()
+        """The same up to its last report."""
         self._compared = asyncio.Event()
         self.fatal: StoreDamagedError | None = None
         """Why the process must end: the data directory is an older copy of what the Delta state holds."""
@@ -171,12 +179,31 @@ class Maintenance:
 
     # --- sealing and deleting -------------------------------------------------------------------------------------------------
 
-    async def _each_queue(self, step: str, job: Callable[[Queue], Awaitable[None]]) -> None:
-        """``job`` for every queue. One that fails is told once, left alone for a while, and stops no other."""
+    async def _queues_due(self, command: dict[str, Any]) -> list[str]:
+        """Ask the reader process which queues have something to do; all of them where it cannot tell.
+
+        A damaged page of one queue must not keep the others from being sealed: each is then asked by itself.
+        """
         manager = self._manager
-        for queue in tuple(manager.catalogue):
-            key = step, queue.name
+        try:
+            return list((await manager.reader.ask_long(command, seconds=DUE_SECONDS))["queues"])
+        except ApiError as error:
+            if error.code not in (DAMAGED, INTERNAL):
+                raise
+            log.warning('maintenance.each_queue_asked op=%s reason="%s"', command["op"], error)
+            return [queue.name for queue in manager.catalogue]
+
+    async def _each_queue(self, step: str, names: Iterable[str], job: Callable[[Queue], Awaitable[None]]) -> None:
+        """Do ``job`` for these queues and those that failed. One that fails is told once, left alone for a while, and stops no
+        other."""
+        manager = self._manager
+        for name in sorted({*names, *(name for failed_step, name in self._failed if failed_step == step)}):
+            key = step, name
+            queue = manager.catalogue.get(name)
             failed_at, reason = self._failed.get(key, (0.0, ""))
+            if queue is None:
+                self._failed.pop(key, None)
+                continue
             if reason and manager.clock.monotonic() - failed_at < QUEUE_RETRY_SECONDS:
                 continue
             if not manager.reader.is_up:  # the matter of no queue, or of the one before, which is noted
@@ -195,7 +222,6 @@ class Maintenance:
                 queue.damage.pop(step, None)
                 if self._failed.pop(key, None) is not None:
                     log.info("maintenance.queue_recovered step=%s queue=%s", step, queue.name)
-        self._failed = {key: value for key, value in self._failed.items() if manager.catalogue.get(key[1]) is not None}
 
     async def _seal(self) -> None:
         manager = self._manager
@@ -204,18 +230,29 @@ class Maintenance:
         came = manager.rows_committed - self._rows_seen
         self._rows_seen = manager.rows_committed
         busy = came > SEAL_BUSY_ROWS_PER_SECOND * SEAL_LOOK_SECONDS
+        grown = manager.catalogue.grown
+        for name in tuple(grown):
+            grown.discard(name)
+            if (queue := manager.catalogue.get(name)) is not None and self._has_segment(queue):
+                self._to_seal.add(name)
+        since_begin = manager.clock.monotonic() - self._begin
+        if since_begin - self._old_rows_at >= SEAL_IDLE_SECONDS:
+            self._to_seal.update(await self._queues_due({"op": "to-seal", "now": manager.clock.utc()}))
+            self._old_rows_at = since_begin
 
         async def look(queue: Queue) -> None:
-            looked_at, when = self._sealed.get(queue.name, (0, 0.0))
-            backlog = queue.end - looked_at
-            rested = manager.clock.monotonic() - when > SEAL_IDLE_SECONDS
-            if (backlog < sealing.SEAL_ROWS_MIN and not rested and not self._is_heavy(queue)) or queue.end == 0:
-                return
-            if busy and backlog < SEAL_BACKLOG_ROWS_MAX:
+            backlog = queue.end - self._sealed.get(queue.name, 0)
+            if (busy and backlog < SEAL_BACKLOG_ROWS_MAX) or queue.name not in self._to_seal:
                 return
             await self._seal_queue(queue, SEAL_SEGMENTS_WHILE_BUSY if busy else sys.maxsize)
 
-        await self._each_queue("seal", look)
+        await self._each_queue("seal", self._to_seal, look)
+        self._to_seal = {name for name in self._to_seal if manager.catalogue.get(name) is not None}
+
+    def _has_segment(self, queue: Queue) -> bool:
+        """Whether so much came since there was nothing more to seal that it is worth a segment."""
+        backlog = queue.end - self._sealed.get(queue.name, 0)
+        return backlog >= sealing.SEAL_ROWS_MIN or self._is_heavy(queue)
 
     @staticmethod
     def _is_heavy(queue: Queue) -> bool:
@@ -231,13 +268,14 @@ class Maintenance:
             end, held = queue.end, queue.unsealed_bytes
             answer = await manager.reader.ask({"op": "seal", "queue": queue.name, "now": manager.clock.utc()})
             if answer["sealed"] is None:
-                self._sealed[queue.name] = (end, manager.clock.monotonic())
+                self._sealed[queue.name] = end
+                self._to_seal.discard(queue.name)
                 queue.unsealed_bytes -= held
                 return
             sealed = sealing.Sealed.from_json(answer["sealed"])
             await manager.journal.transact(partial(sealing.commit_segment, sealed=sealed, segments=manager.directory.segments))
             manager.garbage.set()
-            self._sealed[queue.name] = (sealed.plan.last, self._sealed.get(queue.name, (0, 0.0))[1])
+            self._sealed[queue.name] = sealed.plan.last
             self.disk.look()
 
     async def _sweep(self) -> None:
@@ -275,7 +313,8 @@ class Maintenance:
             queue.trimmed(first - 1)
             manager.garbage.set()
 
-        await self._each_queue("retain", look)
+        due = await self._queues_due({"op": "to-trim", "before": None if self.disk.is_tight else before})
+        await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
     def _limits_of(self, queue: Queue) -> dict[str, int | None]:
         """What else than age :class:`.retention.Limits` asks."""
@@ -388,10 +427,10 @@ class Maintenance:
 
     def _forget_unpublished(self) -> None:
         """What the last cycle of the publisher did not name again is damaged no more."""
-        for queue in self._manager.catalogue:
-            if queue.name not in self._unpublished:
+        for name in self._unpublished_before - self._unpublished:
+            if (queue := self._manager.catalogue.get(name)) is not None:
                 queue.damage.pop("publish", None)
-        self._unpublished.clear()
+        self._unpublished_before, self._unpublished = self._unpublished, set()
 
     def _refuse_older_copy(self, reason: str) -> None:
         """Take nothing more, and end: every row accepted now would get a sequence that another message has in Delta."""

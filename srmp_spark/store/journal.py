@@ -42,7 +42,7 @@ from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
 from srmp_spark.store import decisions, state
 from srmp_spark.store.checkpointer import Checkpointer
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.epochs import end_of
+from srmp_spark.store.epochs import ends
 from srmp_spark.store.giving_back import can_give_back
 from srmp_spark.store.journal_states import TRANSITIONS, Event, State
 from srmp_spark.store.schema import PAGE_SIZE_BYTES, assert_durable, row_key
@@ -150,8 +150,9 @@ class Journal:
         self._collect_until = 0.0
         self._enough = 1
         self._position: int = self._connection.execute("SELECT position FROM head").fetchone()[0]
+        end_of_each = ends(self._connection)
         self._queues: dict[str, list[int]] = {
-            name: [queue_id, end_of(self._connection, queue_id)]
+            name: [queue_id, end_of_each[queue_id]]
             for queue_id, name in self._connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL").fetchall()
         }
         self._owed_id = state.last_owed_id(self._connection)

@@ -20,7 +20,7 @@ from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.disk_gate import SEAL_ROOM_BYTES
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
-from srmp_spark.store import disk_room, retention
+from srmp_spark.store import disk_room, retention, sealing
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.transaction import Transaction
 
@@ -170,12 +170,21 @@ class Reader:
         self.is_up = True
         self.broken = broken
         self.asked: list[tuple[str, str]] = []
+        self.looks: list[str] = []
+        self.due: list[str] = ["a", "b", "c"]
 
     async def ask(self, command: dict[str, Any]) -> dict[str, Any]:
         self.asked.append((command["op"], command["queue"]))
         if command["queue"] in self.broken:
             raise ApiError(409, "damaged", f"rows 1 to 3 of {command['queue']} cannot be read")
         return {"sealed": None, "to": None}
+
+    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+        """Name all that have rows, as if each were due."""
+        self.looks.append(command["op"])
+        if command["op"] in self.broken:
+            raise ApiError(503, "internal", "database disk image is malformed")
+        return {"queues": self.due}
 
 
 def test_a_damaged_queue_stops_neither_sealing_nor_retention_of_the_others(
@@ -205,6 +214,65 @@ def test_a_damaged_queue_stops_neither_sealing_nor_retention_of_the_others(
             await maintenance_._retain()
 
     caplog.set_level("INFO")
+    rig(tmp_path / "d", test)
+
+
+def test_sealing_looks_at_queues_that_grew_and_now_and_then_at_those_with_old_rows(tmp_path: Path) -> None:
+    """With ten thousand queues at rest, a second of the clock costs nothing."""
+
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        for name in ("a", "b", "c"):
+            await manager.create_queue(name, transactional=False)
+        reader = manager.reader = Reader(set())
+        reader.due = ["b"]
+        await maintenance_._seal()
+        assert reader.asked == [("seal", "b")], "the reader named it: its rows are old"
+        reader.asked.clear()
+        for _ in range(5):
+            clock.pass_by(1)
+            await maintenance_._seal()
+        assert (reader.asked, reader.looks) == ([], ["to-seal"]), "nothing came: nothing is asked"
+        queue = manager.catalogue.find("a")
+        queue.stored(1, sealing.SEAL_ROWS_MIN - 1, 100, clock.utc())
+        await maintenance_._seal()
+        assert reader.asked == [], "too few for a segment"
+        queue.stored(sealing.SEAL_ROWS_MIN, sealing.SEAL_ROWS_MIN, 100, clock.utc())
+        manager.rows_committed += 1_000_000
+        await maintenance_._seal()
+        assert reader.asked == [], "messages come first"
+        await maintenance_._seal()
+        await maintenance_._seal()
+        assert reader.asked == [("seal", "a")], "it was not forgotten, and is asked once"
+        manager.catalogue.find("c").stored(1, 1, sealing.SEAL_BYTES_MIN, clock.utc())
+        reader.due = []
+        clock.pass_by(maintenance.SEAL_IDLE_SECONDS)
+        await maintenance_._seal()
+        assert reader.asked == [("seal", "a"), ("seal", "c")]
+        assert reader.looks == ["to-seal", "to-seal"]
+        manager.outgoing = cast("Any", SimpleNamespace(receipts_noted=0))
+        for name in ("a", "b", "c", ORDER_QUEUE):
+            manager.catalogue.find(name).end = 9
+        reader.asked.clear()
+        await maintenance_._retain()
+        assert reader.asked == [("trim", ORDER_QUEUE)], "which has limits of its own"
+        reader.due = ["c"]
+        await maintenance_._retain()
+        assert ("trim", "c") in reader.asked
+
+    rig(tmp_path / "d", test)
+
+
+def test_a_database_of_which_no_look_at_all_queues_succeeds_is_asked_queue_by_queue(tmp_path: Path) -> None:
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        for name in ("a", "b"):
+            await manager.create_queue(name, transactional=False)
+            manager.catalogue.find(name).end = 10
+        reader = manager.reader = Reader({"to-seal", "to-trim"})
+        await maintenance_._seal()
+        await maintenance_._retain()
+        assert {name for op, name in reader.asked if op == "seal"} >= {"a", "b"}
+        assert {name for op, name in reader.asked if op == "trim"} >= {"a", "b"}
+
     rig(tmp_path / "d", test)
 
 

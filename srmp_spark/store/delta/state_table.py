@@ -36,6 +36,7 @@ from srmp_spark.store.delta.actions import (
 from srmp_spark.store.delta.cycles import TableGoneError
 from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, read_notes, write_file
 from srmp_spark.store.delta.live_files import check_format, live_files
+from srmp_spark.store.delta.positions import Positions
 from srmp_spark.store.delta.row_count import ROWS_KEY, RowCount
 from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow, commit_name
 from srmp_spark.store.delta.table_specs import FORMAT, LAST_OF_FORMAT, PARTITION, TableSpec
@@ -92,6 +93,7 @@ class StateTable:
         if self._shadow:
             self._shadow.repair()
         self._table = self._open_or_create()
+        self._positions = Positions(self._table, storage, f"{queue_manager}:")
         self._check_format()
         self._add_new_columns()
         self._checkpointed = self._table.version() // CHECKPOINT_COMMITS * CHECKPOINT_COMMITS
@@ -118,34 +120,34 @@ class StateTable:
 
     def published(self, epoch: str, queue: str) -> int:
         """The last sequence of a queue that the table holds, by the table's own word; 0 if none."""
-        return self._table.transaction_version(application_id(self._queue_manager, epoch, queue)) or 0
+        return self._positions.get(application_id(self._queue_manager, epoch, queue)) or 0
 
     @property
     def restores(self) -> int:
         """How often this queue manager was restored from the tables; only ``inbox`` tells (:meth:`note_restore`)."""
-        return self._table.transaction_version(restores_id(self._queue_manager)) or 0
+        return self._positions.get(restores_id(self._queue_manager)) or 0
 
     @property
     def appends(self) -> int:
         """How often rows were appended by :meth:`append_unless_restored`, or their reading ended by :meth:`note_restore`."""
-        return self._table.transaction_version(appends_id(self._queue_manager)) or 0
+        return self._positions.get(appends_id(self._queue_manager)) or 0
 
     def ask(self) -> int:
         """Ask whether the queue manager lives; the number of the question (:mod:`.restore_watch`)."""
         name = asked_id(self._queue_manager)
-        number = (self._table.transaction_version(name) or 0) + 1
+        number = (self._positions.get(name) or 0) + 1
         self._commit([], {name: number}, {RESTORE_KEY: f"asked {number}"})
         return number
 
     @property
     def answered(self) -> int:
         """The last question that the queue manager has answered; 0 if none."""
-        return self._table.transaction_version(answered_id(self._queue_manager)) or 0
+        return self._positions.get(answered_id(self._queue_manager)) or 0
 
     @property
     def answers(self) -> bool:
         """Whether the queue manager is of a version that answers."""
-        return bool(self._table.transaction_version(answers_id(self._queue_manager)))
+        return bool(self._positions.get(answers_id(self._queue_manager)))
 
     def note_restore(self, number: int, appends: int) -> None:
         """Give up every data directory of before restore ``number``: its publisher ends as soon as it sees this commit.
@@ -159,7 +161,7 @@ class StateTable:
             raise PublishConflictError(f"{self._storage.uri}: restore {number} of queue manager {self._queue_manager} is taken")
         if self.appends != appends:
             raise PublishConflictError(f"{self._storage.uri}: queue manager {self._queue_manager} appended rows meanwhile")
-        asked = self._table.transaction_version(asked_id(self._queue_manager)) or 0
+        asked = self._positions.get(asked_id(self._queue_manager)) or 0
         # The question is closed by the same commit: of it and an answer at the same moment one is refused.
         answer = {answered_id(self._queue_manager): asked} if asked > self.answered else {}
         transactions = {restores_id(self._queue_manager): number, appends_id(self._queue_manager): appends + 1, **answer}
@@ -213,7 +215,7 @@ class StateTable:
     def accept_count(self) -> None:
         """Expect from now on what is there: the rest cannot be had again, and was told."""
         name = f"{self._queue_manager}:counted"
-        number = (self._table.transaction_version(name) or 0) + 1
+        number = (self._positions.get(name) or 0) + 1
         self._commit([], {name: number}, {}, rows=self._count_rows())
 
     def append(self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int]) -> int:
@@ -401,7 +403,7 @@ class StateTable:
         version = self._table.version()
         noted = {ROWS_KEY: str(self._rows.expected if rows is None else rows)}
         properties = self._properties(transactions, {**metadata, **noted}, len(actions) + len(transactions))
-        before = {application: self._table.transaction_version(application) for application in transactions}
+        before = {application: self._positions.get(application) for application in transactions}
         removed = {action.path for action in actions if isinstance(action, RemoveAction)}
         for attempt in range(COMMIT_RETRIES):
             try:
@@ -416,7 +418,7 @@ class StateTable:
                 break
             except CommitFailedError as error:
                 self._table.update_incremental()
-                moved = any(self._table.transaction_version(name) != version for name, version in before.items())
+                moved = any(self._positions.get(name) != version for name, version in before.items())
                 if moved or not removed <= {file.path for file in self.own_files()}:
                     raise PublishConflictError(f"{self._storage.uri}: another process published meanwhile ({error})") from error
                 time.sleep(COMMIT_RETRY_WAIT_S * attempt)
