@@ -117,10 +117,14 @@ def test_room_inside_the_database_opens_it_and_is_given_back(tmp_path: Path, mon
         gate.look()
         assert not gate.is_closed
         assert gate.gives_back
-        before = manager.directory.database.stat().st_size
         while await gate.give_back():
             pass
-        assert manager.directory.database.stat().st_size < before - (18 << 20)
+        for _ in range(1_000):  # as the clock does: the thread that copies the log may be in the middle of it
+            await gate.cut()
+            if manager.directory.database.stat().st_size < 6 << 20:
+                break
+            await asyncio.sleep(0.01)
+        assert manager.directory.database.stat().st_size < 6 << 20, "of more than 24 MiB"
         assert manager.journal.free_bytes == disk_room.FREE_PAGES_KEPT
         assert not gate.gives_back
 
@@ -132,6 +136,7 @@ def test_nothing_is_sealed_while_there_is_no_room_for_a_segment(tmp_path: Path, 
         reader = Reader(set())
         manager.reader = cast("Any", reader)
         manager.catalogue.find("q").end = 10_000
+        manager.catalogue.grown.add("q")
         disk(monkeypatch, (8 << 20) + SEAL_ROOM_BYTES - 1, 64 << 20)
         maintenance_.disk.look()
         await maintenance_._seal()
