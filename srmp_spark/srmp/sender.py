@@ -179,6 +179,14 @@ class Sender:
         queue.drop(at, "no-room")
         self._note(queue)
 
+    def give_up(self, key: QueueKey, count: int) -> Enqueued:
+        """Give out ``count`` serials of messages that find no room, for a queue that has no record, and make none.
+
+        The caller stores them as dead letters. No later queue gives these serials out.
+        """
+        first, self.serials_after = self.serials_after + 1, self.serials_after + count
+        return Enqueued(key, first, self.serials_after, None, 0)
+
     @property
     def has_changes(self) -> bool:
         """Whether there is something to write; if so, do it with the next group commit."""

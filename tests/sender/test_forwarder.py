@@ -146,6 +146,46 @@ def test_a_row_for_a_destination_without_room_fails_alone(tmp_path: Path, monkey
     run(tmp_path, forwarded, body)
 
 
+def test_rows_without_room_need_no_record_and_fail_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many destinations a batch names: those without room leave nothing but their dead letters, told as such."""
+    monkeypatch.setattr(outgoing_room, "OTHERS_MAX", 2)
+    monkeypatch.setattr(dispatcher_module, "BATCH_RECORDS_MAX", 5)
+    urls = [f"{TO}{n}" for n in range(20)]
+    serials: list[int] = []
+
+    async def life(batch: str, outbox: Outbox, dispatcher: Dispatcher) -> None:
+        rows = [{"body": b"%d" % n, "destination": url, "delivery": "recoverable"} for n, url in enumerate(urls)]
+        committed = await dispatcher.commit(lambda at: outbox.prepare_rows("a", batch, rows, at))
+        assert sorted(key.destination for key in committed.without_room) == sorted(urls[2:])
+        assert sorted(queue.key.destination for queue in dispatcher.sender) == urls[:2]
+        commands = SendCommands(outbox, dispatcher._store, dispatcher)
+        for given in committed.enqueued:
+            asked = {"destination": given.key.destination, "kind": "plain", "serials": [given.first], "wait": 0}
+            (state,) = (await commands.state(asked))["states"]
+            assert (state == "dead") == (given.key in committed.without_room)
+        serials.extend(given.first for given in committed.enqueued if given.key in committed.without_room)
+        found = outbox.database.connection.execute("SELECT destination, reason, in_doubt, rows FROM moved").fetchall()
+        assert set(found) == {(url, "no-room", 0, 1) for url in urls[2:]}
+        assert outbox.database.connection.execute("SELECT count(*) FROM parts WHERE queue_id IS NULL").fetchone() == (0,)
+
+    async def first(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        await life("1", outbox, dispatcher)
+
+    async def second(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+        await life("2", outbox, dispatcher)
+        for url in urls[:2]:
+            dispatcher.sender.drop(url, "plain", 1)
+        await dispatcher.written()
+        (given,) = (await dispatcher.commit(lambda at: outbox.prepare_rows(
+            "a", "3", [{"body": b"x", "destination": urls[2], "delivery": "recoverable"}], at
+        ))).enqueued  # fmt: skip
+        assert given.first > max(serials), "no serial is given out twice"
+
+    run(tmp_path, Rows(), first)
+    run(tmp_path, Rows(), second)
+    assert len(set(serials)) == len(serials) == 36
+
+
 def test_no_number_of_destinations_that_there_ever_were_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle ones are forgotten when their places are needed, and one that was forgotten begins anew behind its old serials."""
     monkeypatch.setattr(dispatcher_module, "DESTINATIONS_MAX", 5)

@@ -28,7 +28,7 @@ FOUND_BY = {
     "withdrawn_is_trouble": "s to a good destination",
     "first_address_alone": "is nowhere: left 0 times, two",
     "time_counts_from_posting": "-large was committed and is nowhere",
-    "nothing_is_forgotten": "was refused: messages wait for",
+    "nothing_is_forgotten": "no room for",
     "no_room_fails_the_batch": "was refused: there is no room",
     "drop_forgets_new_messages": "has messages",
     "a_held_queue_holds_all": "was late",

@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from srmp_spark.clock import Clock
-from srmp_spark.errors import ApiError, LocalProtocolError, SrmpSparkError
+from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.message import Message
 from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.http_answer import PeerAnswer
@@ -47,7 +47,7 @@ from srmp_spark.srmp.outgoing_effects import (
     Send,
     StoredMessage,
 )
-from srmp_spark.srmp.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN, OTHERS_MAX
+from srmp_spark.srmp.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN, OTHERS_MAX, sender_of
 from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.sender import RECORDS_MAX, Sender
 from srmp_spark.store.outbox.outbox import Outbox
@@ -65,7 +65,8 @@ RECEIPTS_RETRY_SECONDS = 2.0
 FORGOTTEN_AT_ONCE = 256
 """Records of queues without messages that are forgotten together: to find them costs more than to forget them."""
 BATCH_RECORDS_MAX = RECORDS_MAX - 1_000
-"""Records that there may be with those of a batch. The rest is for queues without messages that have a session open."""
+"""Records up to which a batch makes new ones. The rest is for what is forwarded, and for queues without messages that have a
+session open."""
 DRAIN_SECONDS = 1.0
 """At the end: what peers that answer get to do so. What has no answer then goes again after the next start."""
 
@@ -276,42 +277,50 @@ class Dispatcher:
         """Let a batch have its numbers. A row for a destination that finds no room fails alone: it becomes a dead letter."""
         enqueued: list[Enqueued] = []
         without_room: list[Part] = []
+        unsent: set[int] = set()
         for part in new.preparation.parts:
             origin = part.origin or new.origin
-            if not self.sender.room.admits(part.key, origin):
+            if self._has_room(part.key, origin):
+                enqueued.append(self.sender.enqueue(
+                    *part.key, part.rows, at, receipts_url=self._receipts_url, final_receipts=part.final, origin=origin
+                ))  # fmt: skip
+            else:
                 without_room.append(part)
-            enqueued.append(self.sender.enqueue(
-                *part.key, part.rows, at, receipts_url=self._receipts_url, final_receipts=part.final, origin=origin
-            ))  # fmt: skip
-            if without_room and without_room[-1] is part:
-                self.sender.has_no_room(part.key, at)
+                if self.sender.get(*part.key) is None:
+                    unsent.add(part.number)
+                enqueued.append(self._give_up(part, at))
         if without_room:
             log.error(
                 "sender.no_room destinations=%d rows=%d first=%s: dead letters, because messages wait for too many others "
                 "(OTHERS_MAX = %d, of which a token has a share); see `srmp-spark streams`",
                 len(without_room), sum(part.rows for part in without_room), without_room[0].key.destination, OTHERS_MAX,
             )  # fmt: skip
-        keys = frozenset(part.key for part in without_room)
-        return _Given(new, new.preparation.numbered(new.ids_first, enqueued), keys)
+        numbered = new.preparation.numbered(new.ids_first, enqueued, unsent)
+        return _Given(new, numbered, frozenset(part.key for part in without_room))
+
+    def _give_up(self, part: Part, at: int) -> Enqueued:
+        """Let a part have its numbers that finds no room; a record is made of no queue for it."""
+        if self.sender.get(*part.key) is None:
+            return self.sender.give_up(part.key, part.rows)
+        given = self.sender.enqueue(*part.key, part.rows, at, receipts_url=self._receipts_url, final_receipts=part.final)
+        self.sender.has_no_room(part.key, at)
+        return given
+
+    def _has_room(self, key: QueueKey, origin: str) -> bool:
+        """Return whether messages of ``origin`` for a queue may wait: for its messages, and for a record of it."""
+        is_record_there = len(self.sender) < BATCH_RECORDS_MAX or self.sender.get(*key) is not None
+        return self.sender.room.admits(key, origin) and (is_record_there or sender_of(origin) is not None)
 
     def _forget_idle(self, wanted: set[QueueKey]) -> None:
-        """Forget records of queues without messages where new ones need their places."""
-        missing = len(self.sender) - DESTINATIONS_MAX + sum(self.sender.get(*key) is None for key in wanted)
+        """Forget records of queues without messages where new ones need their places, as many as there is room for."""
+        new = sum(self.sender.get(*key) is None for key in wanted)
+        missing = len(self.sender) - DESTINATIONS_MAX + min(new, DESTINATIONS_MAX - len(self.sender.room))
         if missing > 0:
             in_use = self.connections.is_in_use
             count = max(missing, FORGOTTEN_AT_ONCE)
             for key in self.sender.forget_idle(count, lambda key: key not in wanted and not in_use(key)):
                 self.connections.forget(key)
                 self.errors.pop(key, None)
-
-    def _check_records(self, preparation: Prepared) -> None:
-        """Refuse a batch that names more new destinations than there are records, before the engine is asked."""
-        new = sum(self.sender.get(*key) is None for key in {part.key for part in preparation.parts})
-        if len(self.sender) + new > BATCH_RECORDS_MAX:
-            kept = sum(not queue.may_be_forgotten for queue in self.sender)
-            if kept + new > BATCH_RECORDS_MAX:
-                message = f"messages wait for, or an operator has paused, {kept} destinations, and the batch has {new} new ones"
-                raise ApiError(409, "too-many-destinations", message, "write it in parts, or see `srmp-spark streams`")
 
     def _written(
         self,
@@ -336,7 +345,7 @@ class Dispatcher:
         for new, numbered, without_room in given:
             result = new.preparation.result
             assert result is not None, "only what is ready is written"
-            if new.preparation.letters:
+            if new.preparation.letters or without_room:
                 self.on_dead()
             if not new.done.done():
                 new.done.set_result(CommittedBatch(result, numbered.enqueued, new.ids_first, without_room))
@@ -396,7 +405,6 @@ class Dispatcher:
                 while not await self._store.run(preparation.step, later=True):
                     pass
                 assert preparation.result is not None, "all steps are done"
-                self._check_records(preparation)
                 ids_first = await self._identifiers.take(preparation.identifiers)
             except BaseException:
                 while not await self._store.run(preparation.abort_step, later=True):

@@ -17,6 +17,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -174,8 +175,12 @@ class ForwardedBatch:
     def _give_up(self, row: Incoming, error: Exception) -> None:
         self._unsendable.append(Unsendable(row.to, row.sequence, row.post, f"{error}"))
 
-    def numbered(self, ids_first: int, enqueued: Sequence[Enqueued]) -> Numbered:
-        """As of a batch. Raises :class:`LocalProtocolError` for numbers of other rows."""
+    def numbered(
+        self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
+    ) -> Numbered:  # fmt: skip
+        """As of a batch. Raises :class:`LocalProtocolError` for numbers of other rows, and for what found no room."""
+        if unsent:
+            raise LocalProtocolError(f"what is forwarded was answered 200, and has its own room: {unsent!r}")
         if [(part.key, part.rows) for part in self.parts] != [(each.key, each.last - each.first + 1) for each in enqueued]:
             raise LocalProtocolError(f"serials were given out for other rows: {enqueued!r} for {self.parts!r}")
         return Numbered(self, ids_first, tuple(enqueued))

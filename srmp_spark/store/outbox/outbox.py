@@ -79,7 +79,8 @@ class Outbox:
         """Rows that cannot be read, those of earlier starts too (:mod:`.unreadable`)."""
         self.last_stream_ordinal = 0
         self.serials_after = 0
-        """The highest serial of a queue that was forgotten: no queue gives it out again, dead letters still have it."""
+        """The highest serial of a queue that was forgotten, or was never made for want of room: no queue gives it out again,
+        dead letters still have it."""
         self._folder = directory / STAGES_DIRECTORY
         self.stages = Stages(database, self._folder)
         self.waiting = Waiting(database.connection, queue_manager, lambda: database.next_id("data"))
@@ -269,6 +270,7 @@ class Outbox:
                         self._queue_ids[key] = save_queue(connection, row, known)
                 for numbered in batches:
                     numbered.preparation.write_last(connection, numbered, self._queue_ids)
+                    self._note_serials(connection, numbered.unsent_to)
                 for key, session in (sessions or {}).items():
                     if (number := self._queue_ids.get(key)) is not None:
                         save_session(connection, number, session)
@@ -307,12 +309,16 @@ class Outbox:
                 if connection.execute("SELECT 1 FROM parts WHERE queue_id = ? LIMIT 1", (number,)).fetchone() is not None:
                     raise StoreDamagedError(f"{key} was to be forgotten and has messages")
                 (end,) = connection.execute("SELECT end FROM queues WHERE id = ?", (number,)).fetchone()
-                self.serials_after = max(self.serials_after, end)
-                connection.execute("INSERT OR REPLACE INTO meta VALUES ('serials_after', ?)", (str(self.serials_after),))
+                self._note_serials(connection, end)
                 connection.execute("DELETE FROM queues WHERE id = ?", (number,))
                 save_session(connection, number, None)
                 self.damage.forget(key)
                 self.set_aside = unreadable.forget(connection, key)
+
+    def _note_serials(self, connection: sqlite3.Connection, to: int) -> None:
+        if to > self.serials_after:
+            self.serials_after = to
+            connection.execute("INSERT OR REPLACE INTO meta VALUES ('serials_after', ?)", (str(to),))
 
     def _stream_of(self, number: int) -> tuple[str, int]:
         row = self._connection.execute("SELECT stream_ordinal, base FROM queues WHERE id = ?", (number,)).fetchone()

@@ -20,6 +20,7 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -34,7 +35,7 @@ from srmp_spark.store.outbox.batch_order import BatchOrder
 from srmp_spark.store.outbox.columns import Addresses
 from srmp_spark.store.outbox.conflicts import REASONS
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.errors import BAD_BATCH, DEAD_LETTER, FAIL, UNKNOWN_STAGE, BatchError
+from srmp_spark.store.outbox.errors import BAD_BATCH, DEAD_LETTER, FAIL, NO_ROOM, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.identities import Identities, source_numbers
 from srmp_spark.store.outbox.leftovers import delete_batch_in_steps, delete_groups
 from srmp_spark.store.outbox.limits import (
@@ -103,8 +104,10 @@ class Prepared(Protocol):
     def step(self) -> bool:
         """Work on; whether that was the last step."""
 
-    def numbered(self, ids_first: int, enqueued: Sequence[Enqueued]) -> Numbered:
-        """With its numbers."""
+    def numbered(
+        self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
+    ) -> Numbered:  # fmt: skip
+        """With its numbers; ``unsent``: the numbers of parts that found no room and come into no queue."""
 
     def write_last(self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]) -> None:
         """What makes it count."""
@@ -122,6 +125,14 @@ class Numbered(NamedTuple):
     preparation: Prepared
     ids_first: int
     enqueued: tuple[Enqueued, ...]
+    unsent: AbstractSet[int] = frozenset()
+    """Numbers of parts that found no room: dead letters from the beginning."""
+
+    @property
+    def unsent_to(self) -> int:
+        """The highest serial of what found no room; 0 if all has."""
+        given = zip(self.preparation.parts, self.enqueued, strict=True)
+        return max((each.last for part, each in given if part.number in self.unsent), default=0)
 
 
 _OF_QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:(?=[0-9]+\Z)")
@@ -434,9 +445,11 @@ class Preparation:
 
     # --- the end ----------------------------------------------------------------------------------------------------------
 
-    def numbered(self, ids_first: int, enqueued: Sequence[Enqueued]) -> Numbered:
+    def numbered(
+        self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
+    ) -> Numbered:  # fmt: skip
         """Ready to be written: ``ids_first`` is the first of as many reserved message identifiers as there are new rows,
-        ``enqueued`` the engine's answer for each of :attr:`parts`, in that order.
+        ``enqueued`` the engine's answer for each of :attr:`parts`, in that order; ``unsent`` parts found no room.
 
         Raises :class:`LocalProtocolError` if they do not fit.
         """
@@ -446,7 +459,7 @@ class Preparation:
             raise LocalProtocolError(f"serials were given out for other rows: {enqueued!r} for {self.parts!r}")
         if not 1 <= ids_first <= IDENTIFIER_MAX - self.identifiers + 1:
             raise LocalProtocolError(f"message identifiers lie between 1 and {IDENTIFIER_MAX}, these begin with {ids_first}")
-        return Numbered(self, ids_first, tuple(enqueued))
+        return Numbered(self, ids_first, tuple(enqueued), unsent)
 
     def write_last(self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]) -> None:
         """What makes the batch count, in the transaction of :meth:`.outbox.Outbox.write`."""
@@ -461,28 +474,21 @@ class Preparation:
             "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
             (number, application, batch, stages, new, known, known_since),
         )
-        ids_first = numbered.ids_first
+        ids_first, position, shown = numbered.ids_first, self._database.position + 1, shown_batch(batch)
         for part, given in zip(self.parts, numbered.enqueued, strict=True):
-            connection.execute(
-                "UPDATE parts SET queue_id = ?, first = ?, last = ?, ids_first = ?, application = ?, batch = ?, "
-                "enqueued_at = ? WHERE id = ?",
-                (
-                    queue_ids[part.key],
-                    given.first,
-                    given.last,
-                    ids_first,
-                    application,
-                    shown_batch(batch),
-                    self.at,
-                    part.number,
-                ),
-            )
+            if part.number in numbered.unsent:
+                self._waiting.bury_unsent(part, ids_first, application, shown, self.at, position, NO_ROOM, given.first)
+            else:
+                connection.execute(
+                    "UPDATE parts SET queue_id = ?, first = ?, last = ?, ids_first = ?, application = ?, batch = ?, "
+                    "enqueued_at = ? WHERE id = ?",
+                    (queue_ids[part.key], given.first, given.last, ids_first, application, shown, self.at, part.number),
+                )
             ids_first += part.rows
         if conflicts:
             connection.execute("INSERT INTO batch_conflicts VALUES (?, ?)", (number, conflicts))
-        position = self._database.position + 1
         for part, reason in self._letters:
-            self._waiting.bury_unsent(part, ids_first, application, shown_batch(batch), self.at, position, reason)
+            self._waiting.bury_unsent(part, ids_first, application, shown, self.at, position, reason)
             ids_first += part.rows
         connection.executemany("DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]])
 

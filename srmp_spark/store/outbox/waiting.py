@@ -290,17 +290,22 @@ class Waiting:
         self.damage.ended(*run)
 
     def bury_unsent(
-        self, part: Part, ids_first: int, application: str, batch: str, at: int, position: int, reason: str
+        self, part: Part, ids_first: int, application: str, batch: str, at: int, position: int, reason: str,
+        first: int | None = None,
     ) -> None:  # fmt: skip
         """Move a part that never came into a queue to the dead letters, of its application or of the system.
 
-        Its messages have identifiers from ``ids_first`` on, no place in a stream, and serials below those of all that are sent.
+        Its messages have identifiers from ``ids_first`` on, no place in a stream, and serials from ``first`` on; ``None``:
+        below those of all that are sent.
         """
+        first = -part.rows if first is None else first
         system = DEADXACT if part.key.kind == "stream" else DEADLETTER
         named = part.dead_letter_queue
         target = named if named is not None and self.takes_dead_letters(named) else system
         letter = _Letter("dead", reason, None, None, False, target)
-        row = PartRow(part.number, 0, -part.rows, -1, ids_first, application, batch, at, False, False, named)
+        row = PartRow(
+            part.number, 0, first, first + part.rows - 1, ids_first, application, batch, at, False, False, named
+        )  # fmt: skip
         for group in list(self.groups(part.number, 0, part.rows - 1)):
             live = group.live(group.first, group.last)
             self._move(letter, part.key, row, group, live, ("0", 0), at, position, (), None)

@@ -15,7 +15,7 @@ from srmp_spark.queue_manager import address_race
 from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.sender import connections
 from srmp_spark.queue_manager.sender.connections import ANSWER_SECONDS, Wire
-from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
+from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.srmp.outgoing_effects import Kind, QueueKey, Send
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import Sender
@@ -59,7 +59,7 @@ def time_counts_from_posting() -> Iterator[None]:
 
 @contextmanager
 def nothing_is_forgotten() -> Iterator[None]:
-    """After as many destinations as there are records no batch for another one is accepted: forwarding stops for good."""
+    """After as many destinations as there are records each row for another one is a dead letter: sending stops for good."""
 
     def forget_idle(self: Sender, count: int, may_forget: Callable[[QueueKey], bool]) -> list[QueueKey]:
         return []
@@ -75,14 +75,18 @@ def nothing_is_forgotten() -> Iterator[None]:
 @contextmanager
 def no_room_fails_the_batch() -> Iterator[None]:
     """One row for a destination that finds no room fails the whole batch, and a stream query with it, for ever."""
-    check = Dispatcher._check_records  # noqa: SLF001  # what is planted is inside
+    commit = Dispatcher.commit
 
-    def checked(self: Dispatcher, preparation: Prepared) -> None:
-        check(self, preparation)
-        if not all(self.sender.room.admits(part.key, part.origin) for part in preparation.parts):
-            raise ApiError(409, "too-many-destinations", "there is no room", "")
+    async def checked(self: Dispatcher, prepare: Callable[[int], Prepared], origin: str = "") -> CommittedBatch:
+        def prepared(at: int) -> Prepared:
+            found = prepare(at)
+            if not all(self.sender.room.admits(part.key, part.origin) for part in found.parts):
+                raise ApiError(409, "too-many-destinations", "there is no room", "")
+            return found
 
-    with mock.patch.object(Dispatcher, "_check_records", checked):
+        return await commit(self, prepared, origin)
+
+    with mock.patch.object(Dispatcher, "commit", checked):
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar, cast
@@ -18,7 +19,7 @@ from srmp_spark.queue_manager.sender.exchange import Exchange
 from srmp_spark.queue_manager.sender.receipts import Found
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
-from srmp_spark.srmp.outgoing_effects import DeadLetter, Enqueued, Load, OutgoingChanges, QueueKey, StoredMessage
+from srmp_spark.srmp.outgoing_effects import DeadLetter, Enqueued, Load, OutgoingChanges, QueueKey, SerialRun, StoredMessage
 from srmp_spark.srmp.outgoing_states import SenderSettings
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.packing import Part
@@ -65,9 +66,9 @@ class Batch:
         """Nothing was written."""
         return True
 
-    def numbered(self, ids_first: int, enqueued: Iterable[Enqueued]) -> Numbered:
+    def numbered(self, ids_first: int, enqueued: Iterable[Enqueued], unsent: AbstractSet[int] = frozenset()) -> Numbered:
         """The batch with its numbers."""
-        return Numbered(cast("Any", self), ids_first, tuple(enqueued))
+        return Numbered(cast("Any", self), ids_first, tuple(enqueued), unsent)
 
 
 class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
@@ -113,7 +114,13 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
         anew = {QueueKey(row.destination, row.kind) for row in changes.queues}
         self._forget(key for key in changes.forgotten if key in anew)
         for batch in batches:
-            for enqueued, rows in zip(batch.enqueued, cast("Batch", batch.preparation).rows.values(), strict=True):
+            for part, enqueued, rows in zip(
+                batch.preparation.parts, batch.enqueued, cast("Batch", batch.preparation).rows.values(), strict=True
+            ):
+                if part.number in batch.unsent:
+                    run = SerialRun(enqueued.key, enqueued.first, enqueued.last)
+                    self.dead |= dict.fromkeys(rows, DeadLetter(run, "no-room", None, False))
+                    continue
                 queue = self.messages.setdefault(enqueued.key, {})
                 for serial, row in enumerate(rows, enqueued.first):
                     self._identifiers += 1
