@@ -155,6 +155,12 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             "its bytes stay in the store: start the release that wrote it, and report this",
         )  # fmt: skip
     yield from _state(status)
+    if dead := status.get("dead_letters"):  # a queue manager before this was told has none
+        counts = ", ".join(f"{reason} {rows}" for reason, rows in sorted(dead.items()))
+        yield Check(
+            "dead-letters", True, f"{sum(dead.values())} messages became dead letters since the outbox was made: {counts}",
+            "sender.dead in the log says which and why; --state has them in dead_letter_queue, deadLetterQueue in a queue",
+        )  # fmt: skip
     for described in status["queues"]:
         if described["damaged"]:
             yield Check("queue", False, f"{described['name']} is damaged: {described['damaged']}", DAMAGED_HINT)

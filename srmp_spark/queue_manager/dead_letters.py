@@ -1,8 +1,8 @@
 """Dead letters of streams that an application wants in a queue of its own ([MC-MQSRM] 3.1.5.2.1.2), from the sender process.
 
 That has them in its outbox and hands over a group of one queue at a time (:mod:`.sender.application_letters`). The queues take
-turns, a group each, and a queue that takes nothing now (paused, full) is left out for :data:`RETRY_SECONDS`: it holds its own
-letters and no others. Here each letter becomes a row: the post is the message as it was sent, with the class that says what
+turns, a group each, and a queue that takes nothing now (paused, full, or a bug of ours) is left out for :data:`RETRY_SECONDS`:
+it holds its own letters and no others. Here each letter becomes a row: the post is the message as it was sent, with the class that says what
 became of it; to the engine it is a message of our own stream to that queue. Its identifier is that of the message under a
 lineage that nothing else has, so a group that is handed over once more, after either process ended, makes no second row.
 Nobody is told of its end: that was told when it became a dead letter.
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 5.0
 """How long a queue that was full or paused is left out, and everything when the disk is full or the sender process does not
 answer: the letters wait in the outbox for as long as dead letters are kept."""
+SENDER_AWAY = "sender-unavailable"
+"""Error code while no sender process answers: then no queue has its letters."""
 ASK_SECONDS = 60.0
 """What the sender process gets to read a group: a large batch may be written before."""
 
@@ -115,11 +117,25 @@ class DeadLetters:
                     return took
                 held = self._held.get(name)
                 if held is None or held.until <= asyncio.get_running_loop().time():
-                    took = await self._take_group(name) or took
+                    took = await self._take_group_or_hold(name) or took
             seen.update(names)
             after = names[-1]
         self._held = {name: held for name, held in self._held.items() if name in seen}
         return took
+
+    async def _take_group_or_hold(self, name: str) -> bool:
+        """As :meth:`_take_group`. What goes wrong with the letters of one queue, a bug too, holds that queue and no other."""
+        try:
+            return await self._take_group(name)
+        except ApiError as error:
+            if error.code == SENDER_AWAY:
+                raise
+            return self._not_yet(name, str(error))
+        except Exception as error:
+            held = self._held.get(name)
+            if held is None or held.why != repr(error):
+                log.exception("dead_letters.failed queue=%s: please report this", name)
+            return self._not_yet(name, repr(error))
 
     async def _take_group(self, name: str) -> bool:
         """Take the next group of a queue; return whether there was one and it is done with."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -74,7 +74,7 @@ class TestStatus:
         assert set(status) >= {
             "queue_manager", "epoch", "version", "ready", "listening", "api", "disk_free_bytes", "state", "queues",
             "incoming_streams", "incoming_streams_count",
-            "outgoing", "outgoing_seen_at", "blocked_urls", "subscriptions",
+            "outgoing", "outgoing_seen_at", "dead_letters", "blocked_urls", "subscriptions",
         }  # fmt: skip
         assert set(status["state"]) == {"uri", "position", "lag_seconds", "receipts_left_out", "failed", "rows_gone"}
         assert set(queue(client, "private$/orders")) >= {
@@ -104,6 +104,7 @@ class TestStatus:
         class Sender:
             seen_at = 0
             set_aside: tuple[dict[str, Any], ...] = ()
+            dead_letters: Mapping[str, int] = {}  # noqa: RUF012  # nothing changes it
 
             def __init__(self, it: Rig) -> None:
                 self.it = it
@@ -157,7 +158,7 @@ class TestStatus:
             assert answer["multicast"] == {"deaf": [{"queue": "own"}], "sources": [{"queue": "own"}]}
             built.clear()
             it.manager.multicast = None
-            outgoing = SimpleNamespace(status=no_outgoing, seen_at=0, set_aside=[])
+            outgoing = SimpleNamespace(status=no_outgoing, seen_at=0, set_aside=[], dead_letters={})
             it.manager.outgoing = cast("Any", outgoing)
             answer = json.loads(cast("bytes", (await health.status(asking(sees_all=True))).body))
             assert answer["incoming_streams_count"] == len(streams)

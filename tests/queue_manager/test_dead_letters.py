@@ -190,6 +190,44 @@ def test_a_queue_that_is_paused_or_full_holds_its_own_letters_alone(
     run(tmp_path / "d", test)
 
 
+@pytest.mark.parametrize("where", ["sender process", "queue manager"])
+def test_a_bug_in_one_letter_holds_its_queue_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        ask, decoded = sender.ask_long, dead_letters.decode
+        is_there = True
+
+        async def answers(command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+            if is_there and where == "sender process" and command.get("queue") == FAILED:
+                raise ApiError(503, "sender", "KeyError('a bug')")
+            return await ask(command, seconds=seconds)
+
+        def decodes(content_type: str, content: bytes) -> Message:
+            message = decoded(content_type, content)
+            if is_there and message.body == b"1":
+                raise KeyError("a bug")
+            return message
+
+        sender.ask_long = answers  # type: ignore[method-assign]  # what is wrong here
+        if where == "queue manager":
+            monkeypatch.setattr(dead_letters, "decode", decodes)
+        sender.has(1, 1)
+        sender.has(2, 2, queue=OTHER)
+        letters.wake()
+        await until(lambda: end(manager, OTHER) == 1)
+        await asyncio.sleep(0.1)
+        sender.has(3, 3, queue=OTHER)
+        letters.wake()
+        await until(lambda: end(manager, OTHER) == 2)
+        assert end(manager) == 0
+        assert caplog.text.count("a bug") <= 4, "told once, and not at each try"
+        is_there = False
+        await until(lambda: end(manager) == 1)
+
+    run(tmp_path / "d", test)
+
+
 def test_the_engine_discards_none_for_its_age(tmp_path: Path) -> None:
     """``--expired refuse`` is about what comes late; these have expired, and that is why they are here."""
 

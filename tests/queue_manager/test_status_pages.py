@@ -41,7 +41,8 @@ def many(tmp_path: Path, test: Callable[[Rig, HealthApi], Any]) -> None:
     async def run(it: Rig) -> None:
         for name in reversed(NAMES):
             await it.manager.create_queue(name, transactional=False)
-        it.manager.outgoing = cast("Any", SimpleNamespace(status=no_outgoing, seen_at=0, set_aside=[], last_seen=[]))
+        outgoing = SimpleNamespace(status=no_outgoing, seen_at=0, set_aside=[], last_seen=[], dead_letters={"refused": 1})
+        it.manager.outgoing = cast("Any", outgoing)
         await test(it, HealthApi(it.manager, listening=[], api=""))
 
     rig(tmp_path / "d", run, "http://other.example")
@@ -160,6 +161,7 @@ def test_the_summary_tells_a_token_of_its_own_queues_alone(tmp_path: Path, monke
         assert found["totals"]["incoming_streams"] == {"count": 1, "gaps": 1}
         assert [each["name"] for each in found["queues"]] == [each["queue"] for each in found["incoming_streams"]] == [NAMES[3]]
         assert (found["outgoing"], found["set_aside"], found["quota"]["machine_bytes_waiting"]) == ([], [], None)
+        assert found["dead_letters"] == {}, "those of all destinations"
         assert ORDER_QUEUE not in json.dumps(found)
         monkeypatch.undo()
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
+import requests
 from forwarding_kit import status
 from kit import WAIT_S, acknowledged, arrow, bodies, is_seen_since, post, rows_to, sender_of, until
 
@@ -46,6 +50,12 @@ def letters(running: RunningQueueManager, queue: str = FAILED) -> list[dict[str,
 def dead(running: RunningQueueManager) -> list[tuple[str, int]]:
     with contextlib.closing(sqlite3.connect(running.data_dir / "outbox.db")) as connection:
         return connection.execute("SELECT target, sum(rows) FROM moved WHERE fate = 'dead' GROUP BY 1 ORDER BY 1").fetchall()
+
+
+def doctor(running: RunningQueueManager) -> str:
+    line = [sys.executable, "-m", "srmp_spark.cli", "doctor", "--api", running.api]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    return next(str(each["detail"]) for text in done.stdout.splitlines() if (each := json.loads(text))["check"] == "dead-letters")
 
 
 @pytest.mark.timeout(120)
@@ -103,6 +113,12 @@ def test_what_a_peer_refuses_is_in_the_application_s_queue_once(tmp_path: Path) 
         until(lambda: len(letters(running)) == len(refused) + 3, "those that were held came")
         assert [row["body"] for row in letters(running)[-2:]] == [b"row 102", b"row 108"]
         assert [row["body"] for row in letters(running, OTHER)] == [b"row 105", b"row 111"], "each once"
+
+        counts = {"dropped": 3, "refused": len(refused) + 4}
+        assert status(running)["dead_letters"] == counts, "over all kills"
+        metrics = requests.get(f"{running.api}/metrics", timeout=60).text
+        assert all(f'srmp_dead_letters_total{{reason="{reason}"}} {rows}.0' in metrics for reason, rows in counts.items())
+        assert f"dropped 3, refused {len(refused) + 4}" in doctor(running)
 
         log = running.stderr()
         assert 'queue=private$/plain reason="it is not transactional"' in log

@@ -34,7 +34,7 @@ class Child:
         self.asked += 1
         if self.is_away:
             raise ApiError(503, "sender-unavailable", "the sender process is being restarted")
-        found = {"outgoing": [{"queued": self.queued}], "set_aside": []}
+        found = {"outgoing": [{"queued": self.queued}], "set_aside": [], "dead_letters": {}}
         self.meanwhile()
         return found
 

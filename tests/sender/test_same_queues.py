@@ -63,6 +63,8 @@ def is_acknowledged(stream: OutgoingStream, at: int = NOW + 1) -> None:
         ("http://m/msmq/private$/q", "http://m.example.com/msmq/private$/r", False),
         ("http://m:8080/msmq/private$/q", "http://m:8081/msmq/private$/q", False),
         ("http://m:8080/msmq/private$/q", "http://m.example.com:8081/msmq/private$/q", False),
+        ("http://[2001:db8::7]/msmq/private$/q", "http://[2001:DB8:0::7]/msmq/private$/q", True),  # as version 0.1 stored it
+        ("http://m/msmq/private$/q", "http://m/msmq/private$/q?x=1", False),
     ],
 )
 def test_one_address_for_two_names_is_told_when_the_second_stream_begins(
@@ -79,7 +81,9 @@ def test_one_address_for_two_names_is_told_when_the_second_stream_begins(
         if found is not None:
             assert (found.other, found.receipts_missing) == (other, False)
             assert ADDRESS in found.text
-    desk.begins(two, ADDRESS)  # it connects again
+    for addresses in ((ADDRESS, OTHER_ADDRESS), (OTHER_ADDRESS, ADDRESS)):  # it connects again, and again
+        desk.found.learnt(QueueKey(one, "stream"), addresses)
+        desk.begins(two, ADDRESS)
     assert caplog.text.count("sender.same_queue destination") == is_told, "told once"
 
     first.drop(NOW)
@@ -121,6 +125,7 @@ def test_missing_receipts_are_told_while_a_newer_stream_goes_on(
     assert (f"the same address ({ADDRESS})" if address else "the same queue path") in found.text
     assert f"srmp-spark streams reset --destination '{one}'" in found.hint
     assert ("two machines" in found.hint) == (address is None)
+    assert ("either the peer takes both for one queue" in found.text) == (address is None), "nobody knows"
     assert caplog.text.count(f"sender.same_queue destination={one} other={two}: 5 messages") == 1, "told once"
 
     is_acknowledged(older, NOW + 2)
@@ -187,3 +192,13 @@ def test_two_names_of_a_peer_that_keeps_one_stream(tmp_path: Path) -> None:
         post(f"{running.api}/v1/outgoing/{quote(one, safe='')}/reset")
         acknowledged(running, one)
         assert until(lambda: outgoing(running, one)["same_queue"] is None, "it is over")
+
+
+def test_a_name_that_leads_elsewhere_now_is_no_second_name_any_more() -> None:
+    one, two = "http://m/msmq/private$/q", "http://m.example.com/msmq/private$/q"
+    desk = Desk()
+    desk.begins(one, ADDRESS)
+    desk.begins(two, ADDRESS)
+    assert desk.of(one) is not None
+    desk.found.learnt(QueueKey(two, "stream"), [OTHER_ADDRESS])
+    assert (desk.of(one), desk.of(two)) == (None, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from srmp_spark.names import OWN_QUEUES
@@ -100,10 +101,14 @@ def gauges(manager: QueueManager) -> list[Gauge]:
 
 
 def counters(manager: QueueManager) -> list[Gauge]:
-    """The metrics that count multicast, if there is any."""
+    """The metrics that others count: dead letters, and multicast if there is any."""
+    dead = Gauge(
+        "srmp_dead_letters", "messages that became dead letters, since the outbox was made", ("reason",),
+        lambda: [((reason,), float(rows)) for reason, rows in islice(manager.outgoing.dead_letters.items(), LABELS_MAX)],
+    )  # fmt: skip
     ports = manager.multicast
     if ports is None:
-        return []
+        return [dead]
 
     def sent() -> Iterator[tuple[tuple[str, ...], float]]:
         for entry in manager.outgoing.last_seen:
@@ -111,6 +116,7 @@ def counters(manager: QueueManager) -> list[Gauge]:
                 yield (entry["destination"], what), count
 
     return [
+        dead,
         Gauge("srmp_pgm_sent_packets", "PGM packets of our sessions, and NAKs that came", ("destination", "what"), sent),
         Gauge("srmp_pgm_packets", "PGM packets that came, and NAKs that left", ("queue", "what"), ports.packets),
         Gauge("srmp_pgm_lost_packets", "PGM packets that make no row of a queue", ("queue", "reason"), ports.lost),

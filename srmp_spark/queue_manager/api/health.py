@@ -66,6 +66,7 @@ class HealthApi:
             entries = await outgoing.status()
             answer["outgoing_seen_at"] = rfc3339(outgoing.seen_at)
             answer["set_aside"] += outgoing.set_aside
+            answer["dead_letters"] = outgoing.dead_letters
         else:
             entries = []
             self._leave_out(answer, sees)

@@ -68,6 +68,7 @@ async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work
         "multicast": None if manager.multicast is None else manager.multicast.status(),
         "outgoing": [],
         "outgoing_seen_at": None,
+        "dead_letters": {},
         "blocked_urls": blocked_urls(manager),
         "subscriptions": [] if manager.remote_queues is None else manager.remote_queues.status(),
     }

@@ -242,6 +242,7 @@ class Commands:
         return {
             "outgoing": snapshot.outgoing(self._dispatcher, self._clock),
             "set_aside": [each._asdict() for each in self._outbox.set_aside],
+            "dead_letters": dict(self._outbox.dead_letters.rows),
         }
 
 

@@ -117,6 +117,8 @@ class Outgoing:
         self.link = SenderLink(settings, self._on_event)
         self.set_aside: list[dict[str, str]] = []
         """Rows of the outbox that cannot be read, as :meth:`status` was last told."""
+        self.dead_letters: dict[str, int] = {}
+        """Rows that became dead letters since the outbox was made, by reason, as :meth:`status` was last told."""
         self._seen = _NOTHING_SEEN
         self._changes = 0
         """How often something changed that ``status`` must show from then on."""
@@ -248,6 +250,7 @@ class Outgoing:
                 kept = now + STATUS_KEPT_SECONDS if changes == self._changes else float("-inf")
                 self._seen = _Seen(kept, at, found["outgoing"])
                 self.set_aside = found["set_aside"]
+                self.dead_letters = found["dead_letters"]
         return self._seen.outgoing
 
     @property

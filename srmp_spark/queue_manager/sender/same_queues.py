@@ -8,7 +8,8 @@ sender is sent no receipt. Nothing that the peer sends shows this, so it is foun
   the other scheme, and the same path. Nothing need be wrong yet. Destinations that are reached through a redirection are left
   out, because the address is that of the proxy.
 - *When receipts are missing*: a stream was sent again :data:`REPEATS_MIN` times, all of it was answered 200, and meanwhile a
-  newer stream to the same address, or to the same path of another host, was acknowledged.
+  newer stream to the same address, or to the same path of another host, was acknowledged. Of the same path alone it is told as
+  one of two reasons: many machines have a queue of one name, and one of them may not reach us with its receipts.
 
 Both are told once in the log, and for as long as they last in ``status.outgoing`` and by ``doctor``. For the loop of the sender
 process.
@@ -104,7 +105,8 @@ class SameQueues:
         if key.kind != "stream" or self._endpoint_of(key.destination) != key.destination:
             return
         url = split_url(key.destination)
-        places = tuple((address, url.path) for address in addresses[:ADDRESSES_MAX])
+        # In no order: name servers turn the addresses of a host round, and the one that answers is tried first.
+        places = tuple((address, url.path) for address in sorted(addresses)[:ADDRESSES_MAX])
         known = self._known.get(key)
         if known is None or known.places != places:
             self._forget(key)
@@ -121,8 +123,11 @@ class SameQueues:
 
     def look(self) -> None:
         """Forget what has ended, and find streams whose receipts are missing."""
-        for key in [key for key in self._known if self._sender.get(*key) is None]:
+        gone = {key for key in self._known if self._sender.get(*key) is None}
+        for key in gone:
             self._forget(key)
+        if gone:
+            self._told = {pair for pair in self._told if gone.isdisjoint(pair[:2])}
         for key, (other, _) in list(self._near.items()):
             if self._stream(key) is None or self._stream(other) is None:
                 del self._near[key]
@@ -187,8 +192,9 @@ class SameQueues:
                 names.remove(key)
                 if not names:
                     del self._names[place]
-        self._near.pop(key, None)
-        self._told = {pair for pair in self._told if key not in pair}
+        other, _ = self._near.pop(key, (None, ""))
+        if other is not None and self._near.get(other, (None, ""))[0] == key:
+            del self._near[other]
 
 
 def _path_of(destination: str) -> str:
@@ -196,8 +202,11 @@ def _path_of(destination: str) -> str:
 
 
 def _are_two_names(one: UrlParts, other: UrlParts) -> bool:
-    """Return whether two URLs of one address and path may be one queue; another port is another queue manager."""
-    return one.scheme != other.scheme or (one.host != other.host and one.port == other.port)
+    """Return whether two URLs of one address and path may be one queue; another port is another queue manager.
+
+    Of one host and port they are two spellings, of which an older version stored one (:mod:`~srmp_spark.store.outbox.respelled`).
+    """
+    return one.scheme != other.scheme or (one.port == other.port and (one.host != other.host or one.query == other.query))
 
 
 def _is_stuck(stream: OutgoingStream) -> bool:
@@ -224,13 +233,15 @@ def _as_missing(stream: OutgoingStream, other: str, address: str | None) -> Same
     same = f"of the same address ({address})" if address is not None else "of the same queue path"
     text = (
         f"{stream.unacknowledged} messages to {destination} were answered 200 again and again and no stream receipt was "
-        f"received, while the newer stream to {other}, {same}, is acknowledged: the peer takes both for one queue, keeps the "
-        "newer stream, and drops the messages of the older one"
+        f"received, while the newer stream to {other}, {same}, is acknowledged: "
     )
+    one_queue = "the peer takes both for one queue, keeps the newer stream, and drops the messages of the older one"
+    text += one_queue if address is not None else f"either {one_queue}, or its receipts do not reach us"
     hint = (
         f"write one of the two names everywhere; once nothing waits for {other}, "
         f"`srmp-spark streams reset --destination '{destination}'` sends the rest"
     )
     if address is None:
-        hint += "; if they are two machines, see whether the peer reaches the address in send_receipts_to"
+        reach = f"if they are two machines, see whether that of {destination} reaches the address in send_receipts_to"
+        hint = f"{reach}; if they are one, {hint}"
     return SameQueue(other, True, text, hint)

@@ -40,6 +40,7 @@ from srmp_spark.store.outbox import retention, unreadable
 from srmp_spark.store.outbox.copies import begin_anew
 from srmp_spark.store.outbox.damage import Damage
 from srmp_spark.store.outbox.database import OutboxDatabase
+from srmp_spark.store.outbox.dead_letter_counts import DeadLetterCounts
 from srmp_spark.store.outbox.errors import FAIL
 from srmp_spark.store.outbox.incarnations import begin_incarnation
 from srmp_spark.store.outbox.leftovers import delete_leftovers
@@ -84,6 +85,7 @@ class Outbox:
         self._folder = directory / STAGES_DIRECTORY
         self.stages = Stages(database, self._folder)
         self.waiting = Waiting(database.connection, queue_manager, lambda: database.next_id("data"))
+        self.dead_letters = DeadLetterCounts(database.connection)
         self._connection: sqlite3.Connection = database.connection
         self._queue_ids: dict[QueueKey, int] = {}
         self._preparation: Preparation | None = None
@@ -139,6 +141,7 @@ class Outbox:
             connection.executemany(
                 "INSERT OR REPLACE INTO meta VALUES (?, ?)", [("queue_manager", self.queue_manager), ("epoch", epoch)]
             )
+            self.dead_letters.count(connection)
         self._queue_ids = {
             QueueKey(destination, kind): number
             for number, destination, kind in self._connection.execute("SELECT id, destination, kind FROM queues")
@@ -276,6 +279,7 @@ class Outbox:
                         save_session(connection, number, session)
                 if changes is not None:
                     self._save_ends(connection, changes, at, sent or {})
+                self.dead_letters.count(connection)
         except Exception as error:
             raise self.database.fail("a write", error) from error
         for numbered in batches:
