@@ -2,9 +2,10 @@
 
 That has them in its outbox and hands over a group of one queue at a time (:mod:`.sender.application_letters`). The queues take
 turns, a group each, and a queue that takes nothing now (paused, full, or a bug of ours) is left out for :data:`RETRY_SECONDS`:
-it holds its own letters and no others. Here each letter becomes a row: the post is the message as it was sent, with the class that says what
-became of it; to the engine it is a message of our own stream to that queue. Its identifier is that of the message under a
-lineage that nothing else has, so a group that is handed over once more, after either process ended, makes no second row.
+it holds its own letters and no others. Here each letter becomes a row: the post is the message as it was sent, with the class
+that says what became of it; to the engine it is a message of our own stream to that queue. Its identifier is that of the
+message under a lineage that nothing else has, so a group that is handed over once more, after either process ended, makes no
+second row.
 Nobody is told of its end: that was told when it became a dead letter.
 """
 

@@ -54,7 +54,7 @@ def test_others_go_where_they_always_went(desk: Desk) -> None:
     bury(desk, 1, 1, kind="plain")
     bury(desk, 1, 1, destination=B)
     assert targets(desk) == [("deadxact$", 1), ("deadletter$", 1), ("deadxact$", 1)]
-    assert LetterCursors(desk.outbox.database).queues("") == []
+    assert LetterCursors(desk.outbox.database, desk.outbox.waiting.letters_for).queues("") == []
 
 
 def test_it_survives_a_restart_and_what_waits_in_one_queue_may_have_different_ones(desk: Desk, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_they_are_handed_over_in_the_order_in_which_they_died(desk: Desk) -> Non
     bury(desk, 3, 4)
     bury(desk, 6, 6)
     bury(desk, 1, 1)
-    found, cursors = [], LetterCursors(desk.outbox.database)
+    found, cursors = [], LetterCursors(desk.outbox.database, desk.outbox.waiting.letters_for)
     while (number := cursors.next(FAILED)) is not None:
         moved = next(desk.outbox.waiting.moved(number - 1, 1))
         assert (moved.row.target, class_of_end(moved.row)) == (FAILED, None)
@@ -90,21 +90,21 @@ def test_each_queue_has_a_cursor_of_its_own(desk: Desk, tmp_path: Path, monkeypa
     for batch, name in enumerate((*names, FAILED), 1):
         desk.send([{"body": b"%d" % batch}], batch=str(batch), dead_letter_queue=name)
         bury(desk, batch, batch)
-    cursors = LetterCursors(desk.outbox.database)
+    cursors = LetterCursors(desk.outbox.database, desk.outbox.waiting.letters_for)
     assert (cursors.queues(""), cursors.queues(names[1]), cursors.queues(names[2])) == (names[:2], names[2:], [])
     cursors.handed("private$/h", 3)
     cursors.handed(FAILED, 4)
     desk.close()
 
     again = Desk(tmp_path / "data")
-    cursors = LetterCursors(again.outbox.database)
+    cursors = LetterCursors(again.outbox.database, again.outbox.waiting.letters_for)
     assert (cursors.queues(""), cursors.next("private$/g")) == (["private$/g"], 2)
     assert kept(again) == ([(FAILED, 4), ("private$/h", 3)], [])
     cursors.handed("private$/g", 2)
     cursors.handed("private$/g", 1)
     assert cursors.queues("") == []
     assert kept(again) == ([], [("4",)])
-    assert LetterCursors(again.outbox.database).queues("") == []
+    assert LetterCursors(again.outbox.database, again.outbox.waiting.letters_for).queues("") == []
     again.close()
 
 
@@ -128,6 +128,27 @@ def test_the_letters_of_the_system_are_not_walked_through(desk: Desk) -> None:
     assert all("SEARCH moved USING" in step and "moved_for_applications" in step for step in told)
 
 
+def test_a_letter_costs_no_look_at_queues_whose_letters_are_handed_over(desk: Desk) -> None:
+    """There is a look after every dead letter, and thousands of queues may have had some within 30 days."""
+    desk.outbox.waiting.takes_dead_letters = lambda queue: True
+    cursors = LetterCursors(desk.outbox.database, desk.outbox.waiting.letters_for)
+    names = [f"private$/q{number:02}" for number in range(50)]
+    for number, name in enumerate(names, 1):
+        desk.send([{"body": b"1"}], batch=str(number), dead_letter_queue=name)
+        bury(desk, number, number)
+        assert cursors.queues("") == [name]
+        cursors.handed(name, number)
+    assert cursors.queues("") == []
+    desk.send([{"body": b"2"}], batch="last", dead_letter_queue=names[7])
+    bury(desk, 51, 51)
+    asked: list[str] = []
+    desk.outbox.database.connection.set_trace_callback(asked.append)
+    assert cursors.queues("") == [names[7]]
+    assert cursors.queues(names[7]) == []
+    desk.outbox.database.connection.set_trace_callback(None)
+    assert len(asked) <= 2, "and no other queue was asked for"
+
+
 def test_an_outbox_that_an_older_version_made_gets_the_column(tmp_path: Path) -> None:
     Desk(tmp_path / "data").close()
     with sqlite3.connect(tmp_path / "data" / DATABASE_FILE) as connection:
@@ -141,7 +162,7 @@ def test_an_outbox_that_an_older_version_made_gets_the_column(tmp_path: Path) ->
     desk.send([{"body": b"1"}], dead_letter_queue=FAILED)
     bury(desk, 1, 1)
     assert targets(desk) == [(FAILED, 1)]
-    assert LetterCursors(desk.outbox.database).queues("") == [FAILED]
+    assert LetterCursors(desk.outbox.database, desk.outbox.waiting.letters_for).queues("") == [FAILED]
 
 
 @pytest.mark.parametrize("name", ["", "private$/a/b", "private$/order_queue$", "private$/forward$", "private$/orders;journal"])

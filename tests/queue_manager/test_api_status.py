@@ -104,7 +104,7 @@ class TestStatus:
         class Sender:
             seen_at = 0
             set_aside: tuple[dict[str, Any], ...] = ()
-            dead_letters: Mapping[str, int] = {}  # noqa: RUF012  # nothing changes it
+            dead_letters: Mapping[str, int] = {}  # nothing changes it
 
             def __init__(self, it: Rig) -> None:
                 self.it = it

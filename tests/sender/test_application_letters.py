@@ -55,7 +55,8 @@ def dead(running: RunningQueueManager) -> list[tuple[str, int]]:
 def doctor(running: RunningQueueManager) -> str:
     line = [sys.executable, "-m", "srmp_spark.cli", "doctor", "--api", running.api]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
-    return next(str(each["detail"]) for text in done.stdout.splitlines() if (each := json.loads(text))["check"] == "dead-letters")
+    checks = map(json.loads, done.stdout.splitlines())
+    return next(str(check["detail"]) for check in checks if check["check"] == "dead-letters")
 
 
 @pytest.mark.timeout(120)

@@ -97,7 +97,7 @@ class ApplicationLetters:
     def _cursors(self) -> LetterCursors:
         """They are read in the thread of the outbox, when they are first asked for."""
         if self._known is None:
-            self._known = LetterCursors(self._outbox.database)
+            self._known = LetterCursors(self._outbox.database, self._outbox.waiting.letters_for)
         return self._known
 
     def _queues(self, after: str) -> dict[str, Any]:

@@ -204,7 +204,8 @@ def _path_of(destination: str) -> str:
 def _are_two_names(one: UrlParts, other: UrlParts) -> bool:
     """Return whether two URLs of one address and path may be one queue; another port is another queue manager.
 
-    Of one host and port they are two spellings, of which an older version stored one (:mod:`~srmp_spark.store.outbox.respelled`).
+    Of one host and port they are two spellings, of which an older version stored one
+    (:mod:`~srmp_spark.store.outbox.respelled`).
     """
     return one.scheme != other.scheme or (one.port == other.port and (one.host != other.host or one.query == other.query))
 

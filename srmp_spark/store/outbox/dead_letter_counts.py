@@ -1,7 +1,8 @@
 """How many rows became dead letters, by reason, since the outbox was made: for people and for Prometheus.
 
 The counts lie in the table ``meta`` beside the number of the last row of ``moved`` that is in them, and change in the
-transaction that moves rows. So they survive restarts, retention takes nothing from them, and nobody walks through ``moved`` to know them.
+transaction that moves rows. So they survive restarts, retention takes nothing from them, and nobody walks through ``moved`` to
+know them.
 """
 
 from __future__ import annotations

@@ -4,9 +4,15 @@ Each queue has a cursor of its own, so a queue that takes nothing now holds its 
 number of the last row of ``moved`` that was stored in that queue. The number under :data:`ALL_HANDED_TO` counts for every
 queue: version 0.1 has that one alone, for all queues together. It is raised, and the cursors are deleted, as soon as nothing
 is left for any queue, so the table holds no more rows than there are queues with letters since then.
+
+Which queues have letters left is kept in memory. The first question of a process walks through the names of all queues that
+have had letters; later ones read nothing but the letters of queues that have some, for there is a question after every dead
+letter.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from srmp_spark.store.outbox.database import OutboxDatabase
 
@@ -22,11 +28,15 @@ _FOR_APPLICATIONS = "fate = 'dead' AND target NOT IN ('deadletter$', 'deadxact$'
 class LetterCursors:
     """The cursors of all queues. For the thread of the outbox."""
 
-    def __init__(self, database: OutboxDatabase) -> None:
+    def __init__(self, database: OutboxDatabase, died: set[str]) -> None:
+        """``died``: queues for which letters were moved (:attr:`.waiting.Waiting.letters_for`); each look empties it."""
         self._database = database
+        self._died = died
         row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (ALL_HANDED_TO,)).fetchone()
         self._all = 0 if row is None else int(row[0])
         self._of: dict[str, int] = dict(database.connection.execute("SELECT queue, handed_to FROM letter_cursors"))
+        self._left: set[str] | None = None
+        """Queues that may have letters left; ``None``: nobody has looked yet."""
 
     def __repr__(self) -> str:
         return f"<LetterCursors all={self._all} queues={len(self._of)}>"
@@ -52,20 +62,38 @@ class LetterCursors:
 
         At most :data:`QUEUES_MAX`; none is left beyond ``after`` if the list is empty.
         """
+        left = self._look()
         found: list[str] = []
-        at = after
-        while len(found) < QUEUES_MAX:
+        for name in sorted(each for each in left if each > after):
+            if self.next(name) is None:
+                left.remove(name)
+            else:
+                found.append(name)
+                if len(found) == QUEUES_MAX:
+                    break
+        if not left:
+            self._nothing_left()
+        return found
+
+    def _look(self) -> set[str]:
+        """Return the queues that may have letters left."""
+        if self._left is None:
+            self._left = set(self._named())
+        self._left |= self._died
+        self._died.clear()
+        return self._left
+
+    def _named(self) -> Iterator[str]:
+        """Yield the names of all queues that have letters, handed over or not."""
+        at = ""
+        while True:
             (name,) = self._database.connection.execute(
                 f"SELECT min(target) FROM moved WHERE {_FOR_APPLICATIONS} AND target > ?", (at,)  # noqa: S608  # our own text
             ).fetchone()
             if name is None:
-                break
+                return
+            yield name
             at = name
-            if self.next(name) is not None:
-                found.append(name)
-        if not found and not after:
-            self._nothing_left()
-        return found
 
     def _after(self, queue: str) -> int:
         return max(self._of.get(queue, 0), self._all)

@@ -98,6 +98,8 @@ class Waiting:
         self._next_data_id = next_data_id
         self.takes_dead_letters: Callable[[str], bool] = lambda queue: False
         """Whether there is such a transactional queue here; the process sets it."""
+        self.letters_for: set[str] = set()
+        """Queues of applications for which dead letters were moved, until somebody hands them over (:mod:`.letter_cursors`)."""
         self._cache: OrderedDict[int, pa.RecordBatch] = OrderedDict()
 
     def parts(self, queue_id: int, first: int, last: int) -> Iterator[PartRow]:
@@ -327,6 +329,8 @@ class Waiting:
         at: int, position: int, sent: Sequence[SentRun], batch: pa.RecordBatch | None,
     ) -> None:  # fmt: skip
         """Rows of a group; ``batch`` is its content if they are copied out, ``None`` if it moves as a whole."""
+        if letter.target not in (DEADLETTER, DEADXACT, JOURNAL):
+            self.letters_for.add(letter.target)
         data_id, size = group.data_id, group.size
         if batch is not None:
             batch = batch.take(pa.array(live))

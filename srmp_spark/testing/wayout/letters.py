@@ -41,6 +41,7 @@ class _Tables:
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.letters_for: set[str] = set()
         self.connection.executescript(DDL)
         for statement in ADDED:
             self.connection.execute(statement)
@@ -53,6 +54,7 @@ class _Tables:
 
     def bury(self, target: str) -> int:
         """A group of dead letters of one message."""
+        self.letters_for.add(target)
         cursor = self.connection.execute(
             "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, ids_base, application, batch, "
             "enqueued_at, reason, in_doubt, moved_at, target, rows, bytes, position, data_id) "
@@ -111,7 +113,7 @@ class _Living:
         self._life = life
         self._random = random = Random(f"letters {life.seed}")
         self._tables = _Tables()
-        self._cursors = LetterCursors(cast("Any", self._tables))
+        self._cursors = LetterCursors(cast("Any", self._tables), self._tables.letters_for)
         self._queues = {f"private$/{name}": _Queue() for name in random.sample("abcdef", random.randint(2, 5))}
         self._sender_is_away_until = 0.0
         self._last_kill = 0.0
@@ -170,7 +172,7 @@ class _Living:
         self._last_kill = self._loop.time()
         if self._random.random() < 0.5:
             self._life.marks["sender-killed"] += 1
-            self._cursors = LetterCursors(cast("Any", self._tables))
+            self._cursors = LetterCursors(cast("Any", self._tables), self._tables.letters_for)
             self._sender_is_away_until = self._loop.time() + self._random.uniform(0.0, 2.0)
             self._loop.call_at(self._sender_is_away_until, self._letters.wake)
         else:
