@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections.abc import Iterator
 
 from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ConfigurationError
-
-TABLES = ("queues", "scopes")
-"""Tables in which a destination is looked up by its name."""
+from srmp_spark.store.outbox.positions import decode, encode
 
 _log = logging.getLogger(__name__)
 
@@ -21,18 +20,49 @@ _log = logging.getLogger(__name__)
 def respell(connection: sqlite3.Connection) -> None:
     """Give each destination today's spelling, in the caller's transaction.
 
-    A destination that is there under both spellings keeps both: their messages have their places in two streams.
+    An outgoing queue that is there under both spellings keeps both: their messages have their places in two streams. What is
+    known of keys and positions is put together, for a row that comes again names its destination in today's spelling.
     """
-    for table in TABLES:
-        rows = connection.execute(f"SELECT id, destination FROM {table} WHERE destination LIKE '%://[%'").fetchall()  # noqa: S608  # our own names
-        for number, destination in rows:
-            try:
-                spelled = canonical_outgoing(destination)
-            except ConfigurationError:
-                continue  # it stays as it is: nothing can be written to it
-            if spelled == destination:
-                continue
-            done = connection.execute(f"UPDATE OR IGNORE {table} SET destination = ? WHERE id = ?", (spelled, number))  # noqa: S608  # our own names
-            if table == "queues":
-                outcome = "respelled" if done.rowcount else "kept beside the other spelling, which has messages of its own"
-                _log.warning("outbox.respelled destination=%s to=%s: %s", destination, spelled, outcome)
+    for number, destination, spelled in _spelled_otherwise(connection, "queues"):
+        done = connection.execute("UPDATE OR IGNORE queues SET destination = ? WHERE id = ?", (spelled, number))
+        outcome = "respelled" if done.rowcount else "kept beside the other spelling, which has messages of its own"
+        _log.warning("outbox.respelled destination=%s to=%s: %s", destination, spelled, outcome)
+    for number, _, spelled in _spelled_otherwise(connection, "scopes"):
+        done = connection.execute("UPDATE OR IGNORE scopes SET destination = ? WHERE id = ?", (spelled, number))
+        if not done.rowcount:
+            (other,) = connection.execute(
+                "SELECT other.id FROM scopes JOIN scopes AS other USING (application, batch) "
+                "WHERE scopes.id = ? AND other.destination = ?", (number, spelled),
+            ).fetchone()  # fmt: skip
+            _put_together(connection, number, other)
+
+
+def _spelled_otherwise(connection: sqlite3.Connection, table: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the rows whose destination has another spelling today: number, destination, and that spelling."""
+    rows = connection.execute(f"SELECT id, destination FROM {table} WHERE destination LIKE '%://[%'").fetchall()  # noqa: S608  # our own names
+    for number, destination in rows:
+        try:
+            spelled = canonical_outgoing(destination)
+        except ConfigurationError:
+            continue  # it stays as it is: nothing can be written to it
+        if spelled != destination:
+            yield number, destination, spelled
+
+
+def _put_together(connection: sqlite3.Connection, scope: int, into: int) -> None:
+    """Let what is known in ``scope`` be known in ``into``, which has the word where both know something."""
+    blocks = connection.execute(
+        "SELECT source_id, block, old.known, new.known, old.at, new.at FROM positions AS old "
+        "JOIN positions AS new USING (source_id, block) WHERE old.scope_id = ? AND new.scope_id = ?", (scope, into),
+    ).fetchall()  # fmt: skip
+    for source, block, old, new, *times in blocks:
+        known = encode(decode(old) | decode(new))
+        connection.execute(
+            "UPDATE positions SET known = ?, at = ? WHERE scope_id = ? AND source_id = ? AND block = ?",
+            (known, max(times), into, source, block),
+        )
+    for table in ("identities", "positions", "position_contents"):
+        connection.execute(f"UPDATE OR IGNORE {table} SET scope_id = ? WHERE scope_id = ?", (into, scope))  # noqa: S608  # our own names
+        connection.execute(f"DELETE FROM {table} WHERE scope_id = ?", (scope,))  # noqa: S608  # our own names
+    connection.execute("UPDATE identity_log SET scope_id = ? WHERE scope_id = ?", (into, scope))
+    connection.execute("DELETE FROM scopes WHERE id = ?", (scope,))
