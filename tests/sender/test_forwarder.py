@@ -146,10 +146,13 @@ def test_a_row_for_a_destination_without_room_fails_alone(tmp_path: Path, monkey
     run(tmp_path, forwarded, body)
 
 
-def test_rows_without_room_need_no_record_and_fail_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_room_need_no_record_and_fail_no_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """However many destinations a batch names: those without room leave nothing but their dead letters, told as such."""
     monkeypatch.setattr(outgoing_room, "OTHERS_MAX", 2)
     monkeypatch.setattr(dispatcher_module, "BATCH_RECORDS_MAX", 5)
+    monkeypatch.setattr(dispatcher_module, "NO_ROOM_TOLD_MAX", 10)
     urls = [f"{TO}{n}" for n in range(20)]
     serials: list[int] = []
 
@@ -184,6 +187,8 @@ def test_rows_without_room_need_no_record_and_fail_no_batch(tmp_path: Path, monk
     run(tmp_path, Rows(), first)
     run(tmp_path, Rows(), second)
     assert len(set(serials)) == len(serials) == 36
+    assert caplog.text.count("sender.no_room destinations=18") == 2
+    assert caplog.text.count("reason=no-room") == 20, "the first ten of each batch"
 
 
 def test_no_number_of_destinations_that_there_ever_were_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -67,6 +68,8 @@ FORGOTTEN_AT_ONCE = 256
 BATCH_RECORDS_MAX = RECORDS_MAX - 1_000
 """Records up to which a batch makes new ones. The rest is for what is forwarded, and for queues without messages that have a
 session open."""
+NO_ROOM_TOLD_MAX = 100
+"""Destinations without room that the log names one by one, of one batch."""
 DRAIN_SECONDS = 1.0
 """At the end: what peers that answer get to do so. What has no answer then goes again after the next start."""
 
@@ -290,11 +293,7 @@ class Dispatcher:
                     unsent.add(part.number)
                 enqueued.append(self._give_up(part, at))
         if without_room:
-            log.error(
-                "sender.no_room destinations=%d rows=%d first=%s: dead letters, because messages wait for too many others "
-                "(OTHERS_MAX = %d, of which a token has a share); see `srmp-spark streams`",
-                len(without_room), sum(part.rows for part in without_room), without_room[0].key.destination, OTHERS_MAX,
-            )  # fmt: skip
+            _tell_no_room(without_room, unsent)
         numbered = new.preparation.numbered(new.ids_first, enqueued, unsent)
         return _Given(new, numbered, frozenset(part.key for part in without_room))
 
@@ -580,3 +579,14 @@ class Dispatcher:
         self.sender.stop()
         await self.written()
         await self.note_receipts()
+
+
+def _tell_no_room(parts: Sequence[Part], unsent: AbstractSet[int]) -> None:
+    """``unsent``: numbers of the parts that the engine tells nothing of, because no queue has them."""
+    log.error(
+        "sender.no_room destinations=%d rows=%d first=%s: dead letters, because messages wait for too many others "
+        "(OTHERS_MAX = %d, of which a token has a share); see `srmp-spark streams`",
+        len(parts), sum(part.rows for part in parts), parts[0].key.destination, OTHERS_MAX,
+    )  # fmt: skip
+    for part in [each for each in parts if each.number in unsent][:NO_ROOM_TOLD_MAX]:
+        log.warning("sender.dead destination=%s rows=%d reason=no-room", part.key.destination, part.rows)
