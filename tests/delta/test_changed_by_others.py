@@ -219,3 +219,44 @@ def test_a_table_of_sending_that_is_deleted_is_made_anew(sending: Sending, name:
     publisher.publish_once()
     assert sending.bodies("dead_letter_queue") == [b"1.0", b"1.1", b"1.2"]
     assert sending.bodies() == [b"1.3", b"1.4", b"1.5"]
+
+
+@pytest.mark.parametrize("how", ["restored", "updated"])
+def test_a_table_of_current_state_that_was_changed_before_a_start_is_written_again(
+    state: State, log: MemoryLog, how: str
+) -> None:
+    """With as many rows as before, and the newest commit of ours says what it wrote."""
+    publisher = published(state, log)
+    for number in (3, 4):
+        log.streams[:] = [STREAM._replace(sequence_number=number)]
+        log.put(ORDERS, 1)
+        publisher.publish_once()
+    table = state.table("incoming_streams")
+    if how == "restored":
+        table.restore(1)
+    else:
+        table.update({"sequence_number": "3"})
+    assert [row["sequence_number"] for row in state.read("incoming_streams")] == [3]
+    state.publisher(log).publish_once()
+    assert [row["sequence_number"] for row in state.read("incoming_streams")] == [4]
+    version = state.table("incoming_streams").version()
+    state.publisher(log).publish_once()
+    assert state.table("incoming_streams").version() == version, "once"
+
+
+def test_a_table_that_another_queue_manager_makes_anew_is_no_old_one(state: State, log: MemoryLog, tmp_path: Path) -> None:
+    """Its log has the commit that ours had seen last, and more; what we had published is not there."""
+    publisher = published(state, log)
+    shutil.rmtree(state.folder / "inbox")
+    other = MemoryLog(guid="caf195ea-615c-4264-ae08-11a4e60194c0")
+    (tmp_path / "other").mkdir()
+    neighbour = publisher_module.Publisher(tmp_path / "other", str(state.folder), other.guid, 0.05, source=other)
+    for _ in range(8):
+        other.put("theirs", 1)
+        neighbour.publish_once()
+    log.put(ORDERS, 1)
+    with pytest.raises(TableGoneError):
+        publisher.publish_once()
+    publisher._close()
+    publisher.publish_once()
+    assert state.landed() == log.expected() + other.expected()

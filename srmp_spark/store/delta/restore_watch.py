@@ -31,7 +31,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import TableNotFoundError
 
 from srmp_spark.store.delta.actions import answered_id, answers_id, asked_id, restores_id
-from srmp_spark.store.delta.cycles import GivenUpError, Notify
+from srmp_spark.store.delta.cycles import ENDED_REMEDY, GivenUpError, Notify
 from srmp_spark.store.delta.data_files import storage_of
 from srmp_spark.store.delta.shadow import ACTIONS_KEY
 from srmp_spark.store.delta.table_specs import PARTITION, inbox
@@ -75,11 +75,15 @@ class RestoreNotes:
         self._storage = storage_of(state_uri, inbox().name, options or {})
         self._queue_manager = queue_manager
         self._table: DeltaTable | None = None
+        self._log_identity: object = None
+        """Of the table that is open."""
         self._versions: dict[str, int] = {}
         """What was asked of the commit that the handle shows: a look at an idle table costs no walk through its log."""
 
     def refresh(self) -> bool:
         """See what others committed; ``False``: there is nothing new, or no table yet. Raises what the store raises."""
+        if (identity := self._storage.log_identity()) != self._log_identity:  # else the handle would wait for its old number
+            self._table, self._log_identity = None, identity
         seen = None if self._table is None else self._table.version()
         try:
             if self._table is None:
@@ -146,7 +150,8 @@ class RestoreWatch:
             try:
                 self.look()
             except GivenUpError as error:
-                notify({"event": "failed", "error": str(error), "fatal": True, "older_copy": True})
+                event = {"event": "failed", "of": inbox().name, "error": str(error), "remedy": ENDED_REMEDY}
+                notify(event | {"fatal": True, "older_copy": True})
                 return
             except Exception as error:  # whatever a store or network raises: the next look may go better
                 if (failure := f"{type(error).__name__}: {error}") != self._failure:

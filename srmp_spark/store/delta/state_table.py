@@ -34,7 +34,7 @@ from srmp_spark.store.delta.actions import (
     restores_id,
 )
 from srmp_spark.store.delta.cycles import TableGoneError
-from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, read_notes, write_file
+from srmp_spark.store.delta.data_files import LOG_FOLDER, DataFile, Storage, looks_whole, read_notes, write_file
 from srmp_spark.store.delta.live_files import check_format, live_files
 from srmp_spark.store.delta.positions import Positions
 from srmp_spark.store.delta.row_count import ROWS_KEY, RowCount
@@ -89,10 +89,11 @@ class StateTable:
         self._own = {_QUEUE_MANAGER_KEY: queue_manager} | ({RESTORE_KEY: "1"} if by_restore else {})
         self._spec = spec
         self._queue_manager = queue_manager
-        self._shadow = Shadow(shadow_folder, storage.local / "_delta_log") if storage.local else None
+        self._shadow = Shadow(shadow_folder, storage.local / LOG_FOLDER) if storage.local else None
         if self._shadow:
             self._shadow.repair()
         self._table = self._open_or_create()
+        self._log_identity = storage.log_identity()
         self._positions = Positions(self._table, storage, f"{queue_manager}:")
         self._check_format()
         self._add_new_columns()
@@ -167,10 +168,19 @@ class StateTable:
         transactions = {restores_id(self._queue_manager): number, appends_id(self._queue_manager): appends + 1, **answer}
         self._commit([], transactions, {RESTORE_KEY: str(number)})
 
+    def note_restores(self, number: int) -> None:
+        """Note how often this queue manager was restored, in a table that was deleted since and knows of fewer times.
+
+        Otherwise the next restore gets a number that was given already, and no data directory is given up by it.
+        """
+        if self.restores < number:
+            self._commit([], {restores_id(self._queue_manager): number}, {})
+
     def refresh(self) -> None:
         """See what others committed. Raises :class:`TableGoneError` if they deleted the table."""
-        log, name = self._storage.local and self._storage.local / "_delta_log", commit_name(self._table.version())
-        if log is not None and not (log / name).exists() and not (log / name).with_suffix(".checkpoint.parquet").exists():
+        log, name = self._storage.local and self._storage.local / LOG_FOLDER, commit_name(self._table.version())
+        is_here = log is None or (log / name).exists() or (log / name).with_suffix(".checkpoint.parquet").exists()
+        if not is_here or self._storage.log_identity() != self._log_identity:
             raise TableGoneError(
                 f"{self._storage.uri} was deleted while the queue manager ran; it is made anew of what the log still holds"
             )
@@ -278,10 +288,16 @@ class StateTable:
             self._commit(actions, transactions, {}, rows=rows)
 
     def written_digest(self) -> str | None:
-        """The digest of what :meth:`replace` wrote last, if it is still the table's content."""
+        """The digest of what :meth:`replace` wrote last, if it is still the table's content.
+
+        Whether it is nobody knows once a program that is no queue manager has committed: RESTORE and UPDATE may leave as many
+        rows as there were.
+        """
         if self._storage.local and self.lost_files():
             return None
         for entry in self._table.history(HISTORY_LOOKBACK):
+            if _QUEUE_MANAGER_KEY not in entry:
+                return None
             if entry.get(_QUEUE_MANAGER_KEY) == self._queue_manager and _DIGEST_KEY in entry:
                 return str(entry[_DIGEST_KEY])
         return None
@@ -340,6 +356,10 @@ class StateTable:
             self._compact()
         if self._table.version() >= self._checkpointed + CHECKPOINT_COMMITS and self._storage.spare() >= CHECKPOINT_ROOM_BYTES:
             self._checkpoint()
+        self.vacuum(now)
+
+    def vacuum(self, now: float) -> None:
+        """Delete, once in VACUUM_INTERVAL_S, what no version within the time-travel span names. ``now``: monotonic seconds."""
         if self._vacuumed_at is None:
             self._vacuumed_at = now  # not at the start: what matters then is to publish
         elif now >= self._vacuumed_at + VACUUM_INTERVAL_S:
