@@ -157,13 +157,18 @@ class Publisher:
             if not compared:
                 compared = True
                 notify({"event": "compared"})
-            report = self._publish()
+            try:
+                report = self._publish()
+            except NoRoomError:
+                self._vacuum()
+                raise
             notify(report)
             if self._gone:
                 gone, self._gone = self._gone, []
                 ranges = [list(each) for each in gone[: rows_gone.RANGES_MAX]]
                 notify({"event": "rows_gone", "of": INBOX, "ranges": ranges, "further": len(gone) - len(ranges)})
             if self._no_room is not None:  # what was published counts: it may be deleted, which makes room
+                self._vacuum()
                 raise self._no_room
             for queue, error in report["damaged"].items():
                 told = f"queue {queue} is not published: {error}"
@@ -183,8 +188,17 @@ class Publisher:
         """Compaction and the like, after the report: what is published may be deleted meanwhile."""
         if self._no_room is None:
             now = time.monotonic()
-            for table in filter(None, (*self._tables.values(), self._losses.table)):
+            for table in self._open_tables():
                 table.maintain(now)
+
+    def _vacuum(self) -> None:
+        """Delete what no version names any more: without room for a publication it may be all the room that there can be."""
+        now = time.monotonic()
+        for table in self._open_tables():
+            table.vacuum(now)
+
+    def _open_tables(self) -> Iterator[StateTable]:
+        return filter(None, (*self._tables.values(), self._losses.table))
 
     def _publish(self) -> dict[str, Any]:
         self._room.check(CYCLE_BYTES_MIN)
@@ -198,7 +212,8 @@ class Publisher:
             shown = self._publish_all(source, stamp) if self._look_at_tables() else known
         else:
             shown = self._publish_all(source, stamp)
-            if missed := [name for name in self._written if name not in self._changed]:
+            missed = [name for name in self._written if name not in self._changed]
+            if missed and source.stamp() == stamp:  # else it was committed meanwhile, and the next cycle would have seen it
                 self._believes_stamps = False
                 _log.error("delta.missed tables=%s: published now, and every cycle compares everything now", missed)
         if not shown.damaged and self._no_room is None:
@@ -266,6 +281,7 @@ class Publisher:
             tables = {spec.name: self._open_table(spec) for spec in specs}
             snapshot = self._source.snapshot()
             self._check_not_restored(tables["inbox"], snapshot)
+            tables["inbox"].note_restores(snapshot.restores)
             _check_not_ahead(tables["inbox"], snapshot, self._uri)
             for lost in tables["inbox"].lost_files():
                 self._restore(tables["inbox"], lost, self._source, snapshot)
