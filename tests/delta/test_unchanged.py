@@ -253,3 +253,32 @@ def test_what_is_committed_while_everything_is_compared_was_not_missed(
     monkeypatch.setattr(StoredLog, "snapshot", lambda source: looks.append("") or look(source))
     publisher.publish_once()
     assert not looks, "stamps are believed as before"
+
+
+def test_what_other_queue_managers_publish_in_the_same_tables_costs_no_look(
+    real: RealLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour = RealLog(tmp_path / "neighbour")
+    neighbour.state = real.state
+    theirs = neighbour.publisher()
+    real.put(2)
+    publisher = real.publisher()
+    publisher.publish_once()
+    whole = StoredLog.snapshot
+    for _ in range(3):
+        neighbour.put(1)
+        theirs.publish_once()
+        with monkeypatch.context() as patch:
+            looks: list[object] = []
+            patch.setattr(StoredLog, "snapshot", lambda source, looks=looks: looks.append("") or whole(source))
+            publisher.publish_once()
+        assert not looks
+    real.put(1)
+    neighbour.put(1)
+    theirs.publish_once()
+    publisher.publish_once()
+    assert len([row for row in real.landed() if row["queue_manager"] == real.guid]) == 3
+    DeltaTable(str(real.state / "inbox")).delete(f"queue_manager = '{real.guid}'")
+    publisher.publish_once()
+    assert len([row for row in real.landed() if row["queue_manager"] == real.guid]) == 3, "what concerns us is seen at once"
+    neighbour.store.close()
