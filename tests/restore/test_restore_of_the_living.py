@@ -327,26 +327,6 @@ def test_the_publisher_of_sending_leaves_the_tables_to_the_restored_one(manager:
 # The table is made anew
 
 
-def test_the_watch_answers_in_a_table_that_was_deleted_and_made_anew(manager: Manager) -> None:
-    watch = watch_of(manager)
-    for _ in range(5):
-        manager.store.put(1, make=srmp_record)
-        manager.publish()
-    watch.look()
-    shutil.rmtree(manager.folder / "inbox")
-    manager.publish()
-    watch.look()
-    with living(manager) as events:
-        pass
-    assert events == []
-    table = inbox(manager, manager.path / "delta" / "inbox")
-    assert table.answers
-    asked = table.ask()
-    watch.look()
-    table.refresh()
-    assert table.answered == asked
-
-
 def test_a_table_that_is_made_anew_says_how_often_we_were_restored(manager: Manager, tmp_path: Path) -> None:
     """Otherwise the next restore gets the number of the last one, and gives nobody up."""
     manager.store.settle()

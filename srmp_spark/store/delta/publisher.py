@@ -229,11 +229,14 @@ class Publisher:
         }  # fmt: skip
 
     def _others_published(self) -> bool:
-        """Whether somebody else has written ``inbox`` since the last cycle: a restore, say, or a publisher of before us."""
+        """Whether others have changed what is ours in ``inbox`` since the last cycle: a restore, who took rows out.
+
+        What other queue managers append there is no matter of ours.
+        """
         inbox = self._tables["inbox"]
-        version = inbox.version
+        version, moves = inbox.version, inbox.moves
         inbox.refresh()
-        return inbox.version != version
+        return inbox.version != version and (inbox.moves != moves or inbox.lacks_rows())
 
     def _publish_all(self, source: LogSource, stamp: object) -> _Shown:
         """Compare everything with the tables, and write what differs."""

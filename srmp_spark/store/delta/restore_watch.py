@@ -75,15 +75,11 @@ class RestoreNotes:
         self._storage = storage_of(state_uri, inbox().name, options or {})
         self._queue_manager = queue_manager
         self._table: DeltaTable | None = None
-        self._log_identity: object = None
-        """Of the table that is open."""
         self._versions: dict[str, int] = {}
         """What was asked of the commit that the handle shows: a look at an idle table costs no walk through its log."""
 
     def refresh(self) -> bool:
         """See what others committed; ``False``: there is nothing new, or no table yet. Raises what the store raises."""
-        if (identity := self._storage.log_identity()) != self._log_identity:  # else the handle would wait for its old number
-            self._table, self._log_identity = None, identity
         seen = None if self._table is None else self._table.version()
         try:
             if self._table is None:

@@ -197,6 +197,11 @@ class StateTable:
             raise PublishConflictError(f"{self._storage.uri}: queue manager {self._queue_manager} was restored meanwhile")
         return self._append(tables, positions, {appends_id(self._queue_manager): self.appends + 1})
 
+    @property
+    def moves(self) -> int:
+        """Another number than before says that a position of this queue manager, or what restores note of it, was written."""
+        return self._positions.moves
+
     def lacks_rows(self) -> bool:
         """Return whether rows that our commits left are gone, as of the last :meth:`refresh`."""
         return self._rows.lacks()
