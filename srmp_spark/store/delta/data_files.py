@@ -26,14 +26,11 @@ import pyarrow.parquet as pq
 from srmp_spark.store.delta.state_folder import state_folder
 from srmp_spark.store.delta.state_room import GuardedFile, StateRoom
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
-from srmp_spark.store.directory import birth_of
 from srmp_spark.store.durable import sync_directory, sync_file
 
 ROW_GROUP_ROWS = 50_000
 """Rows of one Parquet row group, and of one commit: with 64 MB the bound of the publisher's memory."""
 PARQUET_MAGIC = b"PAR1"
-LOG_FOLDER = "_delta_log"
-"""Of each table: its commits."""
 
 
 class DataFile(NamedTuple):
@@ -70,9 +67,6 @@ class Storage(Protocol):
 
     def spare(self) -> int:
         """How many bytes may be written."""
-
-    def log_identity(self) -> object:
-        """What differs once the table's log was deleted and made anew; ``None``: there is none, or nobody knows."""
 
 
 class LocalStorage:
@@ -118,14 +112,6 @@ class LocalStorage:
         """What the volume has."""
         return sys.maxsize if self._room is None else self._room.spare()
 
-    def log_identity(self) -> object:
-        """The folder of the log, also if it got the number of one that was deleted."""
-        folder = self._folder / LOG_FOLDER
-        try:
-            return folder.stat().st_ino, birth_of(folder)
-        except FileNotFoundError:
-            return None
-
 
 class ObjectStorage:
     """A table on an object store, through deltalake's own client: a put that returned is durable."""
@@ -162,10 +148,6 @@ class ObjectStorage:
     def spare(self) -> int:
         """As much as is paid for."""
         return sys.maxsize
-
-    def log_identity(self) -> object:
-        """Nobody knows."""
-        return None
 
 
 def storage_of(state: str, table: str, storage_options: Mapping[str, str], room: StateRoom | None = None) -> Storage:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from srmp_spark.store.delta.actions import (
     restores_id,
 )
 from srmp_spark.store.delta.cycles import TableGoneError
-from srmp_spark.store.delta.data_files import LOG_FOLDER, DataFile, Storage, looks_whole, read_notes, write_file
+from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, read_notes, write_file
 from srmp_spark.store.delta.live_files import check_format, live_files
 from srmp_spark.store.delta.positions import Positions
 from srmp_spark.store.delta.row_count import ROWS_KEY, RowCount
@@ -89,11 +90,12 @@ class StateTable:
         self._own = {_QUEUE_MANAGER_KEY: queue_manager} | ({RESTORE_KEY: "1"} if by_restore else {})
         self._spec = spec
         self._queue_manager = queue_manager
-        self._shadow = Shadow(shadow_folder, storage.local / LOG_FOLDER) if storage.local else None
+        self._shadow = Shadow(shadow_folder, storage.local / "_delta_log") if storage.local else None
         if self._shadow:
             self._shadow.repair()
         self._table = self._open_or_create()
-        self._log_identity = storage.log_identity()
+        self._seen: tuple[int, int | None] = (-1, None)
+        """The newest commit that was looked at and the checksum of its file, by which another log is known; of local tables."""
         self._positions = Positions(self._table, storage, f"{queue_manager}:")
         self._check_format()
         self._add_new_columns()
@@ -103,6 +105,7 @@ class StateTable:
         self._rows = RowCount(self._table, lambda entry: entry.get(_QUEUE_MANAGER_KEY) == queue_manager, self._count_rows)
         self._put_path: str | None = None
         """The file that :meth:`put` wrote last; ``None``: none since the table was opened."""
+        self._look_at_newest()
         self._settle()
 
     def __repr__(self) -> str:
@@ -178,13 +181,36 @@ class StateTable:
 
     def refresh(self) -> None:
         """See what others committed. Raises :class:`TableGoneError` if they deleted the table."""
-        log, name = self._storage.local and self._storage.local / LOG_FOLDER, commit_name(self._table.version())
-        is_here = log is None or (log / name).exists() or (log / name).with_suffix(".checkpoint.parquet").exists()
-        if not is_here or self._storage.log_identity() != self._log_identity:
+        if not self._is_log_of_ours():
             raise TableGoneError(
                 f"{self._storage.uri} was deleted while the queue manager ran; it is made anew of what the log still holds"
             )
         self._table.update_incremental()
+        self._look_at_newest()
+
+    def _is_log_of_ours(self) -> bool:
+        """Whether the log has the newest commit that this handle has seen: one that was made anew may have its number too."""
+        log, version = self._storage.local and self._storage.local / "_delta_log", self._table.version()
+        if log is None:
+            return True
+        path = log / commit_name(version)
+        if not path.exists():
+            return path.with_suffix(".checkpoint.parquet").exists()
+        seen, checksum = self._seen
+        return seen != version or checksum is None or self._checksum(version) == checksum
+
+    def _look_at_newest(self) -> None:
+        if (version := self._table.version()) != self._seen[0]:
+            self._seen = version, self._checksum(version)
+
+    def _checksum(self, version: int) -> int | None:
+        """Of a commit's file; ``None``: it was cleaned up, or lies on an object store."""
+        if self._storage.local is None:
+            return None
+        try:
+            return zlib.crc32((self._storage.local / "_delta_log" / commit_name(version)).read_bytes())
+        except FileNotFoundError:
+            return None
 
     def append_unless_restored(
         self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int], restores: int
@@ -450,6 +476,7 @@ class StateTable:
         else:
             raise PublishConflictError(f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit were overtaken")
         self._table.update_incremental()
+        self._look_at_newest()
         self._rows.committed(rows, version)
         self._settle()
 
