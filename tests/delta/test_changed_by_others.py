@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 from delta_state_kit import EPOCH, GUID, MemoryLog, State
+from deltalake import DeltaTable
 from outgoing_kit import Sending
+from real_log_kit import RealLog
+from store_kit import QUEUE
 
+from srmp_spark.store import queues
 from srmp_spark.store.delta import publisher as publisher_module
-from srmp_spark.store.delta import row_count
+from srmp_spark.store.delta import row_count, rows_gone
 from srmp_spark.store.delta.cycles import TableGoneError
 from srmp_spark.store.delta.log_source import StreamRow
 
@@ -260,3 +264,38 @@ def test_a_table_that_another_queue_manager_makes_anew_is_no_old_one(state: Stat
     publisher._close()
     publisher.publish_once()
     assert state.landed() == log.expected() + other.expected()
+
+
+@pytest.mark.parametrize("end", ["repaired", "given up"])
+def test_a_damaged_row_keeps_rows_out_for_as_long_as_it_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    real = RealLog(tmp_path)
+    real.put(2)
+    publisher = real.publisher()
+    publisher.publish_once()
+    version = DeltaTable(str(real.state / "inbox")).version()
+    for _ in range(3):
+        real.put(2)
+        publisher.publish_once()
+    writer = real.store.directory.writer
+    number, data = writer.execute("SELECT id, data FROM groups WHERE last = 5").fetchone()
+    writer.execute("UPDATE groups SET data = ? WHERE id = ?", (data[:-1], number))
+    DeltaTable(str(real.state / "inbox")).restore(version)
+    looks: list[object] = []
+    whole = rows_gone.sequences_of
+    monkeypatch.setattr(rows_gone, "sequences_of", lambda inbox: looks.append("") or whole(inbox))
+    for _ in range(2):
+        assert list(publisher.publish_once()["damaged"]) == [QUEUE]
+    assert len(looks) == 1, "the whole table is read once a minute"
+    if end == "repaired":
+        writer.execute("UPDATE groups SET data = ? WHERE id = ?", (data, number))
+    else:
+        real.store.call(lambda t: queues.give_up(t, QUEUE, 5, 5, real.store.directory.segments))
+    publisher._again_at = 0.0  # the minute is over
+    report = publisher.publish_once()
+    assert (report["damaged"], report["position"]) == ({}, real.store.journal.position)
+    assert [row["sequence"] for row in real.landed()] == [n for n in range(1, 9) if n != 5 or end == "repaired"]
+    publisher.publish_once()
+    assert len(looks) == 2, "the count is as it is expected"
+    real.store.close()

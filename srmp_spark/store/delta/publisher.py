@@ -125,6 +125,12 @@ class Publisher:
         """Why the last cycle ended before all was published."""
         self._gone: list[Gone] = []
         """What the last look found to be gone for good."""
+        self._told_gone: set[Gone] = set()
+        """What was told of it before, while damage keeps other rows out."""
+        self._kept_out: dict[str, str] = {}
+        """Queues of which rows that others took out cannot be published again for now, and what is damaged."""
+        self._again_at = 0.0
+        """When that is tried next, on the monotonic clock: it reads three columns of the whole table."""
         self._look_at = 0.0
         """When the tables of current state are looked at next, on the monotonic clock."""
         self._identifiers_due = 0.0
@@ -252,8 +258,8 @@ class Publisher:
             self._check_not_restored(inbox, snapshot)
             if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
                 _check_not_ahead(inbox, source.snapshot(), self._uri)
-            self._publish_again(inbox, source, snapshot)
-            damaged = self._append(inbox, source, snapshot)
+            damaged = self._publish_again(inbox, source, snapshot)
+            damaged |= self._append(inbox, source, snapshot)
             if self._no_room is not None and identifiers is not None:
                 self._tables[_IDENTIFIERS].discard([identifiers.file] if identifiers.file else [])
             elif identifiers is not None:
@@ -351,10 +357,17 @@ class Publisher:
 
     # What others changed
 
-    def _publish_again(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> None:
-        """Publish again what others took out of ``inbox`` (RESTORE, DELETE), and tell what the log does not have any more."""
+    def _publish_again(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> dict[str, str]:
+        """Publish again what others took out of ``inbox`` (RESTORE, DELETE), and tell what the log does not have any more.
+
+        Return the queues of which a damaged row keeps rows out, and what they say: they are tried again once a minute.
+        """
         if not inbox.lacks_rows():
-            return
+            self._kept_out = {}
+            return {}
+        if self._kept_out and time.monotonic() < self._again_at:
+            return dict(self._kept_out)
+        self._kept_out, self._again_at = {}, time.monotonic() + TABLES_LOOK_S
         gone, told = inbox.rows_gone, list[Gone]()
         present = rows_gone.sequences_of(inbox)
         again = 0
@@ -372,13 +385,16 @@ class Publisher:
                         chunk.add(table, key)
             except StoreDamagedError as error:
                 _log.error("delta.not_published_again queue=%s: %s", span.queue, error)  # the message says it all
+                self._kept_out[span.queue] = str(error)
             again += inbox.append_again(chunk.joined())
-        if again < gone:
+        if again < gone and not self._kept_out:
             inbox.accept_count()
         _log.warning("delta.changed_by_others table=inbox rows=%d: others took them out; %d are published again", gone, again)
-        for each in told[: rows_gone.RANGES_MAX]:
+        self._gone = [each for each in told if each not in self._told_gone]
+        self._told_gone = set(told) if self._kept_out else set()
+        for each in self._gone[: rows_gone.RANGES_MAX]:
             _log.error("delta.rows_gone epoch=%s queue=%s first=%d last=%d: the log does not have them any more", *each)
-        self._gone = told
+        return dict(self._kept_out)
 
     def _look_at_tables(self) -> bool:
         """Find tables of current state that others changed, once a minute: each look is a question to the store.
