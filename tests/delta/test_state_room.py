@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from delta_state_kit import EPOCH, MemoryLog, State
+from outgoing_kit import Sending
 
 from srmp_spark.store.delta import state_table
 from srmp_spark.store.delta.log_source import HistoryRow
@@ -187,3 +188,19 @@ def test_what_no_version_names_any_more_goes_although_there_is_no_room(
     publisher.run(stop, reports.append)
     assert [each["event"] for each in reports] == ["compared", "failed"]
     assert not orphan.exists()
+
+
+def test_the_publisher_of_sending_deletes_it_too(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    sending = Sending(tmp_path)
+    sending.put(3)
+    publisher = sending.publisher()
+    publisher.publish_once()
+    orphan = next(sending.folder.glob("outgoing_queue/*/*.parquet")).with_name("00000000-0000-4000-8000-000000000000.parquet")
+    orphan.write_bytes(bytes(1000))
+    os.utime(orphan, (0, 0))
+    disk.spare = 0
+    monkeypatch.setattr(state_table, "VACUUM_INTERVAL_S", 0)
+    with pytest.raises(NoRoomError):
+        publisher.publish_once()
+    assert not orphan.exists()
+    assert len(sending.bodies()) == 3
