@@ -154,7 +154,7 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             "store", False, f"row {row['key']!r} of table {row['table']} cannot be read, and was set aside: {row['reason']}",
             "its bytes stay in the store: start the release that wrote it, and report this",
         )  # fmt: skip
-    yield from _state(status)
+    yield from state_checks(status)
     if dead := status.get("dead_letters"):  # a queue manager before this was told has none
         counts = ", ".join(f"{reason} {rows}" for reason, rows in sorted(dead.items()))
         yield Check(
@@ -185,13 +185,14 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             )
 
 
-def _state(status: dict[str, Any]) -> Iterator[Check]:
+def state_checks(status: dict[str, Any]) -> Iterator[Check]:
     """Whether the Delta state goes on."""
     state = status["state"]
     failed = state.get("failed")  # a queue manager before this was told has none
     if failed is not None:
         what = "has ended" if failed["ended"] else "fails"
-        text = f"publishing of {failed['of']} {what} since {failed['since']}: {failed['reason']}"
+        reason = failed["reason"] or "the reason is told to a token for all queues"
+        text = f"publishing of {failed['of']} {what} since {failed['since']}: {reason}"
         yield Check("state", False, text, failed["remedy"])
     for gone in state.get("rows_gone", ()):
         text = f"rows {gone['first']} to {gone['last']} of {gone['queue']} (epoch {gone['epoch']}) were taken out of inbox"

@@ -51,14 +51,18 @@ def marked_beyond(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
     """
     found = {}
     rows = connection.execute(
-        "SELECT queues.id, queues.name, max(received) FROM consumers JOIN queues ON queues.id = queue_id "
+        "SELECT queues.id, queues.name, max(received), EXISTS (SELECT 1 FROM marks WHERE marks.queue_id = queues.id) "
+        "FROM consumers JOIN queues ON queues.id = consumers.queue_id "
         "WHERE deleted_at IS NULL AND typeof(received) = 'integer' AND received <= ? GROUP BY queues.id",
         (marks.RECEIVED_MAX,),
     ).fetchall()
-    for queue_id, name, received in rows:
-        if received > (end := end_of(connection, queue_id)):
-            found[name] = received, end
+    for queue_id, name, received, has_ahead in rows:
+        mark = marks.highest(connection, queue_id) if has_ahead else received  # received out of turn counts as well
+        if mark > (end := end_of(connection, queue_id)):
+            found[name] = mark, end
     return found
+
+
 _END = """max(
     coalesce((SELECT max(id) FROM groups WHERE id BETWEEN {low} AND {high}) - ({low}), 0),
     coalesce((SELECT max(id) FROM segments WHERE id BETWEEN {low} AND {high}) - ({low}), 0),

@@ -290,6 +290,15 @@ class TestDoctor:
         assert hint == "serve --allow-url http://127.0.0.1:8080 --allow-url http://127.0.0.1:8090"
         assert "receipt.blocked in the log" in blocked_hint({"host": "machine1", "count": 1, "patterns": []})
 
+    def test_a_reason_that_a_token_is_not_told_is_no_none(self) -> None:
+        from srmp_spark.commands.doctor import state_checks
+
+        failed = {"of": "inbox", "reason": None, "remedy": "make room", "ended": False, "since": "2026-11-26T12:00:00Z"}
+        (check,) = state_checks({"state": {"uri": "/state", "failed": failed}})
+        assert check.detail == (
+            "publishing of inbox fails since 2026-11-26T12:00:00Z: the reason is told to a token for all queues"
+        )
+
     def test_each_host_name_is_tried_and_what_was_not_is_said(self, tmp_path: Path) -> None:
         names = {"host_name": "qm.example", "public_url": "http://outside.example"}
         with RunningQueueManager(tmp_path / "data", queues=["q"], **names) as named:

@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 from delta_state_kit import EPOCH, GUID, MemoryLog, State
+from deltalake import DeltaTable
 from outgoing_kit import Sending
+from real_log_kit import RealLog
+from store_kit import QUEUE
 
+from srmp_spark.store import queues
 from srmp_spark.store.delta import publisher as publisher_module
-from srmp_spark.store.delta import row_count
+from srmp_spark.store.delta import row_count, rows_gone
 from srmp_spark.store.delta.cycles import TableGoneError
 from srmp_spark.store.delta.log_source import StreamRow
 
@@ -219,3 +223,79 @@ def test_a_table_of_sending_that_is_deleted_is_made_anew(sending: Sending, name:
     publisher.publish_once()
     assert sending.bodies("dead_letter_queue") == [b"1.0", b"1.1", b"1.2"]
     assert sending.bodies() == [b"1.3", b"1.4", b"1.5"]
+
+
+@pytest.mark.parametrize("how", ["restored", "updated"])
+def test_a_table_of_current_state_that_was_changed_before_a_start_is_written_again(
+    state: State, log: MemoryLog, how: str
+) -> None:
+    """With as many rows as before, and the newest commit of ours says what it wrote."""
+    publisher = published(state, log)
+    for number in (3, 4):
+        log.streams[:] = [STREAM._replace(sequence_number=number)]
+        log.put(ORDERS, 1)
+        publisher.publish_once()
+    table = state.table("incoming_streams")
+    if how == "restored":
+        table.restore(1)
+    else:
+        table.update({"sequence_number": "3"})
+    assert [row["sequence_number"] for row in state.read("incoming_streams")] == [3]
+    state.publisher(log).publish_once()
+    assert [row["sequence_number"] for row in state.read("incoming_streams")] == [4]
+    version = state.table("incoming_streams").version()
+    state.publisher(log).publish_once()
+    assert state.table("incoming_streams").version() == version, "once"
+
+
+def test_a_table_that_another_queue_manager_makes_anew_is_no_old_one(state: State, log: MemoryLog, tmp_path: Path) -> None:
+    """Its log has the commit that ours had seen last, and more; what we had published is not there."""
+    publisher = published(state, log)
+    shutil.rmtree(state.folder / "inbox")
+    other = MemoryLog(guid="caf195ea-615c-4264-ae08-11a4e60194c0")
+    (tmp_path / "other").mkdir()
+    neighbour = publisher_module.Publisher(tmp_path / "other", str(state.folder), other.guid, 0.05, source=other)
+    for _ in range(8):
+        other.put("theirs", 1)
+        neighbour.publish_once()
+    log.put(ORDERS, 1)
+    with pytest.raises(TableGoneError):
+        publisher.publish_once()
+    publisher._close()
+    publisher.publish_once()
+    assert state.landed() == log.expected() + other.expected()
+
+
+@pytest.mark.parametrize("end", ["repaired", "given up"])
+def test_a_damaged_row_keeps_rows_out_for_as_long_as_it_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    real = RealLog(tmp_path)
+    real.put(2)
+    publisher = real.publisher()
+    publisher.publish_once()
+    version = DeltaTable(str(real.state / "inbox")).version()
+    for _ in range(3):
+        real.put(2)
+        publisher.publish_once()
+    writer = real.store.directory.writer
+    number, data = writer.execute("SELECT id, data FROM groups WHERE last = 5").fetchone()
+    writer.execute("UPDATE groups SET data = ? WHERE id = ?", (data[:-1], number))
+    DeltaTable(str(real.state / "inbox")).restore(version)
+    looks: list[object] = []
+    whole = rows_gone.sequences_of
+    monkeypatch.setattr(rows_gone, "sequences_of", lambda inbox: looks.append("") or whole(inbox))
+    for _ in range(2):
+        assert list(publisher.publish_once()["damaged"]) == [QUEUE]
+    assert len(looks) == 1, "the whole table is read once a minute"
+    if end == "repaired":
+        writer.execute("UPDATE groups SET data = ? WHERE id = ?", (data, number))
+    else:
+        real.store.call(lambda t: queues.give_up(t, QUEUE, 5, 5, real.store.directory.segments))
+    publisher._again_at = 0.0  # the minute is over
+    report = publisher.publish_once()
+    assert (report["damaged"], report["position"]) == ({}, real.store.journal.position)
+    assert [row["sequence"] for row in real.landed()] == [n for n in range(1, 9) if n != 5 or end == "repaired"]
+    publisher.publish_once()
+    assert len(looks) == 2, "the count is as it is expected"
+    real.store.close()

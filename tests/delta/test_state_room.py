@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from delta_state_kit import EPOCH, MemoryLog, State
+from outgoing_kit import Sending
 
+from srmp_spark.store.delta import state_table
 from srmp_spark.store.delta.log_source import HistoryRow
 from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
 from srmp_spark.store.disk_room import DISK_FREE_FLOOR
@@ -166,3 +168,39 @@ def test_a_state_elsewhere_is_not_asked(tmp_path: Path, disk: Disk) -> None:
     assert StateRoom(tmp_path, Path("/proc/self")).check(1 << 40) > 1 << 40
     with pytest.raises(NoRoomError):
         StateRoom(tmp_path, tmp_path / "state").check(1)
+
+
+def test_what_no_version_names_any_more_goes_although_there_is_no_room(
+    state: State, log: MemoryLog, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be all the room that there can be."""
+    publisher = state.publisher(log)
+    log.put("private$/orders", 3)
+    publisher.publish_once()
+    orphan = state.data_files()[0].with_name("00000000-0000-4000-8000-000000000000.parquet")
+    orphan.write_bytes(bytes(1000))
+    os.utime(orphan, (0, 0))
+    disk.spare = 0
+    monkeypatch.setattr(state_table, "VACUUM_INTERVAL_S", 0)
+    stop = threading.Event()
+    stop.set()
+    reports: list[dict[str, Any]] = []
+    publisher.run(stop, reports.append)
+    assert [each["event"] for each in reports] == ["compared", "failed"]
+    assert not orphan.exists()
+
+
+def test_the_publisher_of_sending_deletes_it_too(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    sending = Sending(tmp_path)
+    sending.put(3)
+    publisher = sending.publisher()
+    publisher.publish_once()
+    orphan = next(sending.folder.glob("outgoing_queue/*/*.parquet")).with_name("00000000-0000-4000-8000-000000000000.parquet")
+    orphan.write_bytes(bytes(1000))
+    os.utime(orphan, (0, 0))
+    disk.spare = 0
+    monkeypatch.setattr(state_table, "VACUUM_INTERVAL_S", 0)
+    with pytest.raises(NoRoomError):
+        publisher.publish_once()
+    assert not orphan.exists()
+    assert len(sending.bodies()) == 3

@@ -225,3 +225,61 @@ def test_what_no_stamp_tells_is_found_by_the_whole_look(
     real.put(1)
     publisher.publish_once()
     assert [row["sequence"] for row in real.landed()] == [1, 2, 3, 4], "no stamp is believed any more"
+
+
+def test_what_is_committed_while_everything_is_compared_was_not_missed(
+    real: RealLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stamp is taken before the look: of a commit between the two the next cycle would have told."""
+    monkeypatch.setattr(publisher_module, "WHOLE_LOOK_S", 0.0)
+    real.put(2)
+    publisher = real.publisher()
+    publisher.publish_once()
+    look = StoredLog.snapshot
+
+    def late(source: StoredLog) -> object:
+        monkeypatch.setattr(StoredLog, "snapshot", look)
+        real.put(1)
+        return source.snapshot()
+
+    monkeypatch.setattr(StoredLog, "snapshot", late)
+    with caplog.at_level(logging.ERROR):
+        publisher.publish_once()
+    assert not caplog.records
+    assert [row["sequence"] for row in real.landed()] == [1, 2, 3]
+    monkeypatch.setattr(publisher_module, "WHOLE_LOOK_S", 3600.0)
+    publisher.publish_once()
+    looks: list[object] = []
+    monkeypatch.setattr(StoredLog, "snapshot", lambda source: looks.append("") or look(source))
+    publisher.publish_once()
+    assert not looks, "stamps are believed as before"
+
+
+def test_what_other_queue_managers_publish_in_the_same_tables_costs_no_look(
+    real: RealLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour = RealLog(tmp_path / "neighbour")
+    neighbour.state = real.state
+    theirs = neighbour.publisher()
+    real.put(2)
+    publisher = real.publisher()
+    publisher.publish_once()
+    whole = StoredLog.snapshot
+    for _ in range(3):
+        neighbour.put(1)
+        theirs.publish_once()
+        with monkeypatch.context() as patch:
+            looks: list[object] = []
+            patch.setattr(StoredLog, "snapshot", lambda source, looks=looks: looks.append("") or whole(source))
+            publisher.publish_once()
+        assert not looks
+    before = DeltaTable(str(real.state / "inbox")).version()
+    real.put(1)
+    neighbour.put(1)
+    theirs.publish_once()
+    publisher.publish_once()
+    assert len([row for row in real.landed() if row["queue_manager"] == real.guid]) == 3
+    DeltaTable(str(real.state / "inbox")).restore(before)
+    publisher.publish_once()
+    assert len([row for row in real.landed() if row["queue_manager"] == real.guid]) == 3, "what concerns us is seen at once"
+    neighbour.store.close()

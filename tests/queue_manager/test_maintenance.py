@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from srmp_spark.queue_manager.disk_gate import SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.store import disk_room, retention, sealing
+from srmp_spark.store.delta.restore_watch import RestoreWatch, given_up_error
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.transaction import Transaction
 
@@ -303,6 +305,27 @@ def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(tmp_path: 
         manager.config = dataclasses.replace(manager.config, state="s")
         with pytest.raises(StoreDamagedError, match="older copy"):
             await maintenance_.compare_state()
+
+    rig(tmp_path / "d", test)
+
+
+def test_what_the_watch_of_restores_finds_ends_the_process_although_no_publisher_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def given_up(_: RestoreWatch) -> None:
+        raise given_up_error("the state")
+
+    monkeypatch.setattr(RestoreWatch, "look", given_up)
+
+    def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        stopped: list[bool] = []
+        maintenance_._on_unused = lambda: stopped.append(True)
+        RestoreWatch(tmp_path, str(tmp_path / "state"), "G", 5.0).run(threading.Event(), maintenance_._on_event)
+        assert stopped == [True]
+        assert manager.acceptor.gate.reason == "older-copy"
+        found = state_failed(manager)
+        assert found is not None
+        assert (found["of"], found["ended"]) == ("inbox", True)
 
     rig(tmp_path / "d", test)
 

@@ -324,6 +324,28 @@ def test_the_publisher_of_sending_leaves_the_tables_to_the_restored_one(manager:
     manager.desk = None
 
 
+# The table is made anew
+
+
+def test_a_table_that_is_made_anew_says_how_often_we_were_restored(manager: Manager, tmp_path: Path) -> None:
+    """Otherwise the next restore gets the number of the last one, and gives nobody up."""
+    manager.store.settle()
+    first = tmp_path / "first"
+    shutil.copytree(manager.path, first)
+    manager.restore(force=True)
+    DataDirectory.open(manager.new, now=1).close()
+    Publisher(manager.new, str(manager.folder), manager.guid, 5.0).publish_once()
+    shutil.rmtree(manager.folder / "inbox")
+    Publisher(manager.new, str(manager.folder), manager.guid, 5.0).publish_once()
+    with pytest.raises(OlderCopyError, match="was restored"):
+        Publisher(first, str(manager.folder), manager.guid, 5.0).publish_once()
+    second, manager.new = manager.new, tmp_path / "again"
+    manager.restore(force=True)
+    with pytest.raises(OlderCopyError, match="was restored"):
+        watch_of(manager, second).look()
+    watch_of(manager, manager.new).look()
+
+
 def until(done: Callable[[], object], seconds: float = 10.0) -> None:
     end = time.monotonic() + seconds
     while not done():

@@ -436,12 +436,13 @@ def test_an_epoch_that_begins_because_a_hole_is_unreadable_begins_beyond_the_mar
     again.close()
 
 
+@pytest.mark.parametrize(("received", "ahead"), [(2_000_000, []), (1, [(3, 3), (1_999_990, 2_000_000)])])
 def test_a_directory_whose_epoch_began_below_a_mark_is_repaired_at_the_next_start(
-    store: Store, caplog: pytest.LogCaptureFixture
+    store: Store, caplog: pytest.LogCaptureFixture, received: int, ahead: list[tuple[int, int]]
 ) -> None:
-    """As an earlier version has restored it: `received 2000000, last 1048579`."""
+    """As an earlier version has restored it: `received 2000000, last 1048579`, or so much received out of turn."""
     store.put(3, make=srmp_record)
-    mark(store, 2_000_000)
+    mark(store, received, ahead=ahead)
     store.close()
     for epochs_known in (2, 2):  # once
         again = Store(store.directory.path)

@@ -35,7 +35,7 @@ from srmp_spark.store.delta.outgoing_look import OutboxLook, OutboxSource
 from srmp_spark.store.delta.outgoing_rows import Standing, finish, moved_rows, stamp, standing_of, stream_rows, waiting_rows
 from srmp_spark.store.delta.restore_watch import RestoreNotes, given_up_error, restores_of
 from srmp_spark.store.delta.state_folder import state_folder
-from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, StateRoom
+from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
 from srmp_spark.store.delta.state_table import StateTable
 
 SENDING = "sending"
@@ -105,6 +105,15 @@ class OutgoingPublisher:
 
     def publish_once(self) -> list[str]:
         """One cycle; what of the outbox is damaged and therefore not published. Raises what the store raises."""
+        try:
+            return self._publish()
+        except NoRoomError:  # what no version names any more may be all the room that there can be
+            now = time.monotonic()
+            for table in self._tables.values():
+                table.vacuum(now)
+            raise
+
+    def _publish(self) -> list[str]:
         as_of = time.time()
         if self._source is None:
             self._source = OutboxSource.open(self._data_dir)

@@ -34,11 +34,20 @@ class Positions:
         self._prefix = prefix
         self._known: dict[str, int] | None = None
         """``None``: ``deltalake`` is asked."""
+        self._moves = 0
         self._read_to = -1
         """The version of the table up to which the log was read."""
 
     def __repr__(self) -> str:
         return f"<Positions of {self._prefix} up to version {self._read_to}>"
+
+    @property
+    def moves(self) -> int:
+        """How often these versions were written, as far as the handle has seen it: another number says that some may differ."""
+        version = self._table.version()
+        if version != self._read_to:
+            self._catch_up(version)
+        return self._moves
 
     def get(self, application: str) -> int | None:
         """Return the version of ``application`` in the table as its handle has seen it; ``None`` if it has none."""
@@ -53,13 +62,17 @@ class Positions:
     def _catch_up(self, version: int) -> None:
         try:
             if self._known is None or version < self._read_to:
+                self._moves += 1
                 self._known = self._read_all(version)
             else:
                 for number in range(self._read_to + 1, version + 1):
-                    self._known.update(self._of_commit(number))
+                    found = dict(self._of_commit(number))
+                    self._moves += len(found)
+                    self._known.update(found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, DeltaError) as error:
             _log.info("delta.positions_not_read table=%s: %s; each is asked for by itself", self._storage.uri, error)
             self._known = None
+            self._moves += 1
         self._read_to = version
 
     def _read_all(self, version: int) -> dict[str, int]:

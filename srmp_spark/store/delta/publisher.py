@@ -125,6 +125,12 @@ class Publisher:
         """Why the last cycle ended before all was published."""
         self._gone: list[Gone] = []
         """What the last look found to be gone for good."""
+        self._told_gone: set[Gone] = set()
+        """What was told of it before, while damage keeps other rows out."""
+        self._kept_out: dict[str, str] = {}
+        """Queues of which rows that others took out cannot be published again for now, and what is damaged."""
+        self._again_at = 0.0
+        """When that is tried next, on the monotonic clock: it reads three columns of the whole table."""
         self._look_at = 0.0
         """When the tables of current state are looked at next, on the monotonic clock."""
         self._identifiers_due = 0.0
@@ -157,13 +163,18 @@ class Publisher:
             if not compared:
                 compared = True
                 notify({"event": "compared"})
-            report = self._publish()
+            try:
+                report = self._publish()
+            except NoRoomError:
+                self._vacuum()
+                raise
             notify(report)
             if self._gone:
                 gone, self._gone = self._gone, []
                 ranges = [list(each) for each in gone[: rows_gone.RANGES_MAX]]
                 notify({"event": "rows_gone", "of": INBOX, "ranges": ranges, "further": len(gone) - len(ranges)})
             if self._no_room is not None:  # what was published counts: it may be deleted, which makes room
+                self._vacuum()
                 raise self._no_room
             for queue, error in report["damaged"].items():
                 told = f"queue {queue} is not published: {error}"
@@ -183,8 +194,17 @@ class Publisher:
         """Compaction and the like, after the report: what is published may be deleted meanwhile."""
         if self._no_room is None:
             now = time.monotonic()
-            for table in filter(None, (*self._tables.values(), self._losses.table)):
+            for table in self._open_tables():
                 table.maintain(now)
+
+    def _vacuum(self) -> None:
+        """Delete what no version names any more: without room for a publication it may be all the room that there can be."""
+        now = time.monotonic()
+        for table in self._open_tables():
+            table.vacuum(now)
+
+    def _open_tables(self) -> Iterator[StateTable]:
+        return filter(None, (*self._tables.values(), self._losses.table))
 
     def _publish(self) -> dict[str, Any]:
         self._room.check(CYCLE_BYTES_MIN)
@@ -198,7 +218,8 @@ class Publisher:
             shown = self._publish_all(source, stamp) if self._look_at_tables() else known
         else:
             shown = self._publish_all(source, stamp)
-            if missed := [name for name in self._written if name not in self._changed]:
+            missed = [name for name in self._written if name not in self._changed]
+            if missed and source.stamp() == stamp:  # else it was committed meanwhile, and the next cycle would have seen it
                 self._believes_stamps = False
                 _log.error("delta.missed tables=%s: published now, and every cycle compares everything now", missed)
         if not shown.damaged and self._no_room is None:
@@ -214,11 +235,14 @@ class Publisher:
         }  # fmt: skip
 
     def _others_published(self) -> bool:
-        """Whether somebody else has written ``inbox`` since the last cycle: a restore, say, or a publisher of before us."""
+        """Whether others have changed what is ours in ``inbox`` since the last cycle: a restore, who took rows out.
+
+        What other queue managers append there is no matter of ours.
+        """
         inbox = self._tables["inbox"]
-        version = inbox.version
+        version, moves = inbox.version, inbox.moves
         inbox.refresh()
-        return inbox.version != version
+        return inbox.version != version and (inbox.moves != moves or inbox.lacks_rows())
 
     def _publish_all(self, source: LogSource, stamp: object) -> _Shown:
         """Compare everything with the tables, and write what differs."""
@@ -234,8 +258,8 @@ class Publisher:
             self._check_not_restored(inbox, snapshot)
             if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
                 _check_not_ahead(inbox, source.snapshot(), self._uri)
-            self._publish_again(inbox, source, snapshot)
-            damaged = self._append(inbox, source, snapshot)
+            damaged = self._publish_again(inbox, source, snapshot)
+            damaged |= self._append(inbox, source, snapshot)
             if self._no_room is not None and identifiers is not None:
                 self._tables[_IDENTIFIERS].discard([identifiers.file] if identifiers.file else [])
             elif identifiers is not None:
@@ -266,6 +290,7 @@ class Publisher:
             tables = {spec.name: self._open_table(spec) for spec in specs}
             snapshot = self._source.snapshot()
             self._check_not_restored(tables["inbox"], snapshot)
+            tables["inbox"].note_restores(snapshot.restores)
             _check_not_ahead(tables["inbox"], snapshot, self._uri)
             for lost in tables["inbox"].lost_files():
                 self._restore(tables["inbox"], lost, self._source, snapshot)
@@ -332,10 +357,17 @@ class Publisher:
 
     # What others changed
 
-    def _publish_again(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> None:
-        """Publish again what others took out of ``inbox`` (RESTORE, DELETE), and tell what the log does not have any more."""
+    def _publish_again(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> dict[str, str]:
+        """Publish again what others took out of ``inbox`` (RESTORE, DELETE), and tell what the log does not have any more.
+
+        Return the queues of which a damaged row keeps rows out, and what they say: they are tried again once a minute.
+        """
         if not inbox.lacks_rows():
-            return
+            self._kept_out = {}
+            return {}
+        if self._kept_out and time.monotonic() < self._again_at:
+            return dict(self._kept_out)
+        self._kept_out, self._again_at = {}, time.monotonic() + TABLES_LOOK_S
         gone, told = inbox.rows_gone, list[Gone]()
         present = rows_gone.sequences_of(inbox)
         again = 0
@@ -353,13 +385,16 @@ class Publisher:
                         chunk.add(table, key)
             except StoreDamagedError as error:
                 _log.error("delta.not_published_again queue=%s: %s", span.queue, error)  # the message says it all
+                self._kept_out[span.queue] = str(error)
             again += inbox.append_again(chunk.joined())
-        if again < gone:
+        if again < gone and not self._kept_out:
             inbox.accept_count()
         _log.warning("delta.changed_by_others table=inbox rows=%d: others took them out; %d are published again", gone, again)
-        for each in told[: rows_gone.RANGES_MAX]:
+        self._gone = [each for each in told if each not in self._told_gone]
+        self._told_gone = set(told) if self._kept_out else set()
+        for each in self._gone[: rows_gone.RANGES_MAX]:
             _log.error("delta.rows_gone epoch=%s queue=%s first=%d last=%d: the log does not have them any more", *each)
-        self._gone = told
+        return dict(self._kept_out)
 
     def _look_at_tables(self) -> bool:
         """Find tables of current state that others changed, once a minute: each look is a question to the store.

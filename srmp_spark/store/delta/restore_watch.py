@@ -31,7 +31,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import TableNotFoundError
 
 from srmp_spark.store.delta.actions import answered_id, answers_id, asked_id, restores_id
-from srmp_spark.store.delta.cycles import GivenUpError, Notify
+from srmp_spark.store.delta.cycles import ENDED_REMEDY, GivenUpError, Notify
 from srmp_spark.store.delta.data_files import storage_of
 from srmp_spark.store.delta.shadow import ACTIONS_KEY
 from srmp_spark.store.delta.table_specs import PARTITION, inbox
@@ -146,7 +146,8 @@ class RestoreWatch:
             try:
                 self.look()
             except GivenUpError as error:
-                notify({"event": "failed", "error": str(error), "fatal": True, "older_copy": True})
+                event = {"event": "failed", "of": inbox().name, "error": str(error), "remedy": ENDED_REMEDY}
+                notify(event | {"fatal": True, "older_copy": True})
                 return
             except Exception as error:  # whatever a store or network raises: the next look may go better
                 if (failure := f"{type(error).__name__}: {error}") != self._failure:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -93,6 +94,8 @@ class StateTable:
         if self._shadow:
             self._shadow.repair()
         self._table = self._open_or_create()
+        self._seen: tuple[int, int | None] = (-1, None)
+        """The newest commit that was looked at and the checksum of its file, by which another log is known; of local tables."""
         self._positions = Positions(self._table, storage, f"{queue_manager}:")
         self._check_format()
         self._add_new_columns()
@@ -102,6 +105,7 @@ class StateTable:
         self._rows = RowCount(self._table, lambda entry: entry.get(_QUEUE_MANAGER_KEY) == queue_manager, self._count_rows)
         self._put_path: str | None = None
         """The file that :meth:`put` wrote last; ``None``: none since the table was opened."""
+        self._look_at_newest()
         self._settle()
 
     def __repr__(self) -> str:
@@ -167,14 +171,46 @@ class StateTable:
         transactions = {restores_id(self._queue_manager): number, appends_id(self._queue_manager): appends + 1, **answer}
         self._commit([], transactions, {RESTORE_KEY: str(number)})
 
+    def note_restores(self, number: int) -> None:
+        """Note how often this queue manager was restored, in a table that was deleted since and knows of fewer times.
+
+        Otherwise the next restore gets a number that was given already, and no data directory is given up by it.
+        """
+        if self.restores < number:
+            self._commit([], {restores_id(self._queue_manager): number}, {})
+
     def refresh(self) -> None:
         """See what others committed. Raises :class:`TableGoneError` if they deleted the table."""
-        log, name = self._storage.local and self._storage.local / "_delta_log", commit_name(self._table.version())
-        if log is not None and not (log / name).exists() and not (log / name).with_suffix(".checkpoint.parquet").exists():
+        if not self._is_log_of_ours():
             raise TableGoneError(
                 f"{self._storage.uri} was deleted while the queue manager ran; it is made anew of what the log still holds"
             )
         self._table.update_incremental()
+        self._look_at_newest()
+
+    def _is_log_of_ours(self) -> bool:
+        """Whether the log has the newest commit that this handle has seen: one that was made anew may have its number too."""
+        log, version = self._storage.local and self._storage.local / "_delta_log", self._table.version()
+        if log is None:
+            return True
+        path = log / commit_name(version)
+        if not path.exists():
+            return path.with_suffix(".checkpoint.parquet").exists()
+        seen, checksum = self._seen
+        return seen != version or checksum is None or self._checksum(version) == checksum
+
+    def _look_at_newest(self) -> None:
+        if (version := self._table.version()) != self._seen[0]:
+            self._seen = version, self._checksum(version)
+
+    def _checksum(self, version: int) -> int | None:
+        """Of a commit's file; ``None``: it was cleaned up, or lies on an object store."""
+        if self._storage.local is None:
+            return None
+        try:
+            return zlib.crc32((self._storage.local / "_delta_log" / commit_name(version)).read_bytes())
+        except FileNotFoundError:
+            return None
 
     def append_unless_restored(
         self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int], restores: int
@@ -186,6 +222,11 @@ class StateTable:
         if self.restores > restores:
             raise PublishConflictError(f"{self._storage.uri}: queue manager {self._queue_manager} was restored meanwhile")
         return self._append(tables, positions, {appends_id(self._queue_manager): self.appends + 1})
+
+    @property
+    def moves(self) -> int:
+        """Another number than before says that a position of this queue manager, or what restores note of it, was written."""
+        return self._positions.moves
 
     def lacks_rows(self) -> bool:
         """Return whether rows that our commits left are gone, as of the last :meth:`refresh`."""
@@ -278,10 +319,16 @@ class StateTable:
             self._commit(actions, transactions, {}, rows=rows)
 
     def written_digest(self) -> str | None:
-        """The digest of what :meth:`replace` wrote last, if it is still the table's content."""
+        """The digest of what :meth:`replace` wrote last, if it is still the table's content.
+
+        Whether it is nobody knows once a program that is no queue manager has committed: RESTORE and UPDATE may leave as many
+        rows as there were.
+        """
         if self._storage.local and self.lost_files():
             return None
         for entry in self._table.history(HISTORY_LOOKBACK):
+            if _QUEUE_MANAGER_KEY not in entry:
+                return None
             if entry.get(_QUEUE_MANAGER_KEY) == self._queue_manager and _DIGEST_KEY in entry:
                 return str(entry[_DIGEST_KEY])
         return None
@@ -340,6 +387,10 @@ class StateTable:
             self._compact()
         if self._table.version() >= self._checkpointed + CHECKPOINT_COMMITS and self._storage.spare() >= CHECKPOINT_ROOM_BYTES:
             self._checkpoint()
+        self.vacuum(now)
+
+    def vacuum(self, now: float) -> None:
+        """Delete, once in VACUUM_INTERVAL_S, what no version within the time-travel span names. ``now``: monotonic seconds."""
         if self._vacuumed_at is None:
             self._vacuumed_at = now  # not at the start: what matters then is to publish
         elif now >= self._vacuumed_at + VACUUM_INTERVAL_S:
@@ -425,6 +476,7 @@ class StateTable:
         else:
             raise PublishConflictError(f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit were overtaken")
         self._table.update_incremental()
+        self._look_at_newest()
         self._rows.committed(rows, version)
         self._settle()
 
