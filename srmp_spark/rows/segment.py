@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.message import Arrival
 from srmp_spark.rows.columns import LOG_COLUMNS, NAMES, arrow_schema
-from srmp_spark.rows.decode import Decoded, columns_of, message_ids, with_log_columns
 from srmp_spark.rows.group import Form, Record
+from srmp_spark.rows.made_columns import Decoded, columns_of, message_ids, with_log_columns
 
 FORMAT = 1
 METADATA = b"srmp.segment"
@@ -40,8 +40,9 @@ CONSTANT_BYTES_MAX = 1024
 POSTS_AT_ONCE = 256
 """Posts that are whole at the same time while a segment is read: half a megabyte of small ones."""
 
-_schema = arrow_schema()
-_types: dict[str, pa.DataType] = {field.name: field.type for field in _schema}
+_DERIVED_FROM = {"message_id": ("lineage", "uniquifier"), "body_text": ("body",)}
+"""Columns that are not stored when they follow from others."""
+_types: dict[str, pa.DataType] = {field.name: field.type for field in arrow_schema()}
 _POSTS = pa.schema(
     [
         ("post", pa.binary()),  # without its body
@@ -94,13 +95,17 @@ def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
 
 
 def read_segment(
-    columns_file: bytes, queue_manager: str, epoch: str, queue: str, posts_file: bytes | None = None
-) -> pa.RecordBatch:
-    """All rows of a segment with all columns; ``posts_file`` fills ``envelope``. Raises :class:`StoreDamagedError`."""
-    columns, rows = _decode_columns(columns_file)
-    if posts_file is not None:
+    columns_file: bytes, queue_manager: str, epoch: str, queue: str, posts_file: bytes | None = None, *,
+    names: tuple[str, ...] = NAMES,
+) -> pa.RecordBatch:  # fmt: skip
+    """Return all rows of a segment with the columns ``names``; ``posts_file`` fills ``envelope``.
+
+    Raises :class:`StoreDamagedError`.
+    """
+    columns, rows = _decode_columns(columns_file, names if posts_file is None else (*names, "body"))
+    if posts_file is not None and "envelope" in names:
         columns["envelope"] = _envelopes(posts_file, columns["body"])
-    return with_log_columns(columns, rows, queue_manager, epoch, queue)
+    return with_log_columns(columns, rows, queue_manager, epoch, queue, names)
 
 
 def arrivals_of(path: str) -> tuple[pa.Array, pa.Array]:
@@ -181,30 +186,47 @@ def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes
     return _file(stored, {METADATA: json.dumps(note).encode()}, None)
 
 
-def _decode_columns(columns_file: bytes) -> tuple[dict[str, pa.Array], int]:
+def _decode_columns(columns_file: bytes, names: Iterable[str] = NAMES) -> tuple[dict[str, pa.Array], int]:
+    """Return the columns ``names`` of a file, and what they are made from; nothing else of the file is looked at."""
+    wanted = _sources_of(names)
     try:
         reader = pa.ipc.open_file(pa.py_buffer(columns_file))
         note = json.loads((reader.schema.metadata or {})[METADATA])
         if note["format"] != FORMAT:
             message = f"a segment has format {note['format']}, this version reads {FORMAT}: start the newer version"
             raise StoreDamagedError(message)
-        rows, derived = note["rows"], note["derived"]
-        batch = reader.get_batch(0) if reader.num_record_batches else None
-        columns = {name: _repeat(name, value, rows) for name, value in note["constants"].items()}
+        rows, derived, stored = note["rows"], note["derived"], reader.schema.names
+        unknown = {*stored, *derived, *note["constants"]} - set(NAMES) | set(stored) & set(LOG_COLUMNS)
+        if unknown:
+            raise StoreDamagedError(f"a segment file has other columns than this version knows: {sorted(unknown)}")
+        included = [at for at, name in enumerate(stored) if name in wanted]
+        if len(included) < len(stored):
+            options = pa.ipc.IpcReadOptions(included_fields=included)
+            reader = pa.ipc.open_file(pa.py_buffer(columns_file), options=options)
+        batch = reader.get_batch(0) if included else None
+        columns = {name: _repeat(name, value, rows) for name, value in note["constants"].items() if name in wanted}
     except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
         raise StoreDamagedError(f"a segment file cannot be read: {error}") from error
     for name, column in zip(batch.schema.names, batch.columns, strict=True) if batch is not None else ():
         columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    if "sequence" in derived:
+    if "sequence" in derived and "sequence" in wanted:
         columns["sequence"] = pa.array(range(derived["sequence"], derived["sequence"] + rows), pa.int64())
-    if "body_text" in derived:
+    if "body_text" in derived and "body_text" in wanted:
         columns["body_text"] = columns["body"].view(pa.string())  # checked when it was sealed
-    if "lineage" in columns:  # messages of WS-ReliableMessaging have none
+    if "message_id" in wanted and "lineage" in columns:  # messages of WS-ReliableMessaging have none
         columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
-    unknown = columns.keys() - set(NAMES) | columns.keys() & set(LOG_COLUMNS)
-    if unknown or any(len(column) != rows for column in columns.values()):
-        raise StoreDamagedError(f"a segment file has other columns or lengths than its head says: {sorted(unknown)}")
+    if any(len(column) != rows for column in columns.values()):
+        raise StoreDamagedError("a segment file has columns of other lengths than its head says")
     return columns, rows
+
+
+def _sources_of(names: Iterable[str]) -> set[str]:
+    """Return the columns ``names`` and those that a derived one of them may be made from."""
+    wanted = set(names)
+    for name, sources in _DERIVED_FROM.items():
+        if name in wanted:
+            wanted |= set(sources)
+    return wanted
 
 
 def _is_constant(column: pa.Array) -> bool:
