@@ -76,6 +76,9 @@ NAMES: tuple[str, ...] = tuple(name for name, _ in COLUMNS)
 KINDS: dict[str, str] = dict(COLUMNS)
 """Spark SQL type of each column."""
 
+WIDE = ("soap_body", "extension", "body_text", "body", "envelope")
+"""What may be large: a reader that needs none of them gets a segment without its wide part (rows/segment.py)."""
+
 LOG_COLUMNS = ("queue_manager", "epoch", "queue")
 """The same for a whole segment of one queue: added by the reader, stored in no row."""
 

@@ -9,6 +9,10 @@ are: 45 of 59 with a Windows sender); columns that follow from others are not ke
 ``….posts.arrow`` holds what was received, so that the original POST can be given back byte for byte (remote read, forwarding,
 ``envelope``): the post with its body cut out, compressed, and where the body belongs.
 
+The columns that may be large stand at the end of the first file, before Arrow's footer. A reader that
+needs none of them gets what lies before and behind them (:class:`~srmp_spark.rows.wide_part.WidePart`)
+and reads it as if the rest were there: Arrow looks at no buffer of a column that it was not asked for.
+
 Reading restores all columns of INTERFACE.md at about 1 us a row, most of it copying strings that are all the same. The files
 carry no checksum of their own: the log keeps one for each, and the dense stream sends it along.
 """
@@ -17,6 +21,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from itertools import zip_longest
@@ -27,9 +32,10 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.message import Arrival
-from srmp_spark.rows.columns import LOG_COLUMNS, NAMES, arrow_schema
+from srmp_spark.rows.columns import LOG_COLUMNS, NAMES, WIDE, arrow_schema
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.rows.made_columns import Decoded, columns_of, message_ids, with_log_columns
+from srmp_spark.rows.wide_part import WidePart
 
 FORMAT = 1
 METADATA = b"srmp.segment"
@@ -37,6 +43,8 @@ DICTIONARY_MAX = 256
 """A column of text or bytes with at most so many values is stored as a dictionary: peers, labels, heartbeats."""
 CONSTANT_BYTES_MAX = 1024
 """A longer value that is the same in all rows is stored as a dictionary of one: the metadata stands in the file twice."""
+WIDE_BYTES_MIN = 16_384
+"""A smaller wide part is sent with the rest: leaving it out would cost more calls than bytes."""
 POSTS_AT_ONCE = 256
 """Posts that are whole at the same time while a segment is read: half a megabyte of small ones."""
 
@@ -61,6 +69,8 @@ class SegmentBytes(NamedTuple):
     columns: bytes
     posts: bytes
     sizes: list[int]
+    wide: WidePart | None
+    """None: the file of columns has no wide part."""
 
 
 def encode_segment(decoded: Decoded) -> SegmentBytes:
@@ -72,7 +82,7 @@ def encode_segment(decoded: Decoded) -> SegmentBytes:
     # A bug of ours must not cost the original, which is deleted after this. One by one: they are as many bytes again.
     if any(ours != theirs for ours, theirs in zip_longest(restored, decoded.records)):
         raise StoreDamagedError(f"a segment of rows {decoded.sequences[0]} to {decoded.sequences[-1]} did not read back")
-    return SegmentBytes(columns_file, posts_file, [len(record.post) for record in decoded.records])
+    return SegmentBytes(columns_file, posts_file, [len(record.post) for record in decoded.records], wide_part(columns_file))
 
 
 def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
@@ -91,7 +101,35 @@ def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
             pc.binary_length(columns["body"]).to_pylist(), pc.binary_length(columns["extension"]).to_pylist(), strict=True
         )
     ]
-    return SegmentBytes(_encode_columns(columns, columns["sequence"].to_pylist()), posts_file, sizes)
+    columns_file = _encode_columns(columns, columns["sequence"].to_pylist())
+    return SegmentBytes(columns_file, posts_file, sizes, wide_part(columns_file))
+
+
+def wide_part(columns_file: bytes) -> WidePart | None:
+    """Return where the large columns stand in a file of columns; None: it stores none of them, or not at its end."""
+    file = pa.py_buffer(columns_file)
+    reader = pa.ipc.open_file(file)
+    names = reader.schema.names
+    wide = [name for name in names if name in WIDE]
+    if not wide or names[-len(wide) :] != wide:
+        return None
+    batch = reader.get_batch(0)
+    places = [
+        (buffer.address - file.address, buffer.address - file.address + buffer.size)
+        for name in wide
+        for buffer in _buffers(batch.column(name))
+    ]
+    begin, end = min((place[0] for place in places), default=0), max((place[1] for place in places), default=0)
+    if end - begin < WIDE_BYTES_MIN:
+        return None
+    return WidePart(begin, end, zlib.crc32(columns_file[end:], zlib.crc32(columns_file[:begin])))
+
+
+def _buffers(column: pa.Array) -> Iterator[pa.Buffer]:
+    """Yield the buffers of a column that stand in the record batch: those of a dictionary stand before it."""
+    if pa.types.is_dictionary(column.type):
+        column = column.indices
+    yield from (buffer for buffer in column.buffers() if buffer is not None and buffer.size)
 
 
 def read_segment(
@@ -183,6 +221,7 @@ def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes
         else:
             stored[name] = _dictionary(column)
     note = {"format": FORMAT, "rows": rows, "derived": derived, "constants": constants}
+    stored = {name: stored[name] for name in sorted(stored, key=_place)}
     return _file(stored, {METADATA: json.dumps(note).encode()}, None)
 
 
@@ -227,6 +266,11 @@ def _sources_of(names: Iterable[str]) -> set[str]:
         if name in wanted:
             wanted |= set(sources)
     return wanted
+
+
+def _place(name: str) -> int:
+    """Return where a column stands among those of a file: what may be large stands behind all others."""
+    return WIDE.index(name) + 1 if name in WIDE else 0
 
 
 def _is_constant(column: pa.Array) -> bool:
