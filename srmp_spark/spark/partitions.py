@@ -95,14 +95,17 @@ def read_columns(schema: StructType | None, options: SourceOptions) -> ReadColum
     return ReadColumns(names, fills_envelope(names, asked=options.include_envelope))
 
 
-def read_partition(partition: SrmpPartition, options: SourceOptions, columns: ReadColumns) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition, ascending, in batches of the chosen columns.
+def read_partition(
+    partition: SrmpPartition, options: SourceOptions, columns: ReadColumns | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition, ascending, in batches of ``columns``; None: those that the options alone say.
 
     Raises :class:`DataLossError` when planned rows are gone (``failOnDataLoss``), :class:`ApiUnreachableError` when nobody
     answers for :data:`RESUME_SECONDS`.
     """
     if partition.host is not None and partition.host != socket.gethostname():
         raise SrmpSparkError(f"embedded queue manager is on {partition.host}; run srmp-spark serve")
+    columns = columns or read_columns(None, options)
     return (batch.select(columns.chosen) for batch in merged(_checked(partition, options, columns)))
 
 
@@ -193,7 +196,8 @@ def _batches(
         )
     try:
         with pa.ipc.open_stream(stream) as reader:
-            yield from reader
+            has_others = reader.schema.names != list(columns.inside) and set(columns.inside) <= set(reader.schema.names)
+            yield from (batch.select(columns.inside) if has_others else batch for batch in reader)  # of an older version
     except (pa.ArrowInvalid, OSError) as error:  # cut off in the middle: Arrow sees it before HTTP does
         raise ApiUnreachableError(f"the stream of {partition.url} broke: {error}") from error
 
