@@ -34,7 +34,12 @@ query = writer.trigger(availableNow=True).start()
 query.awaitTermination(90)
 landed = spark.read.parquet(f"{directory}/rows").select("sequence").distinct().count()
 batches = len([file for file in Path(directory, "checkpoint", "commits").iterdir() if file.name.isdigit()])
-read = {"batch": batch, "stream": landed, "batches": batches}
+declared = spark.read.format("srmp").options(**options).schema("label STRING, sequence LONG").load()
+named = spark.read.format("srmp").options(**options, columns="label,sequence").load()
+assert declared.columns == named.columns == ["label", "sequence"]
+whole = rows.select(*named.columns).orderBy("sequence").collect()
+assert declared.orderBy("sequence").collect() == named.orderBy("sequence").collect() == whole
+read = {"batch": batch, "stream": landed, "batches": batches, "declared": declared.count()}
 
 # --- the sink -----------------------------------------------------------------------------------------------------------------
 
