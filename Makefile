@@ -22,6 +22,7 @@ CONNECTIONS ?= 5000
 DRILL_SECONDS ?= 40
 ROUNDS ?= 3
 KILLS ?= 200
+HOURS ?= 24
 CASES ?= 200
 PYTHONS ?=
 PYTEST ?=
@@ -50,7 +51,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale sim sim-pgm sim-sink sim-wsrm model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash powerloss strace
+.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,8 +105,15 @@ bench: setup java ## measure against the targets; the last line is one JSON obje
 scale: setup java ## ten million identifiers, a million waiting rows, a day without Spark; half an hour: make scale ROUNDS=5
 	@$(PYTHON) -m benchmarks.scale --rounds $(ROUNDS)
 
+many: setup ## 10,000 queues and 100,000 streams: idle CPU, start, status; two minutes
+	@$(PYTHON) -m benchmarks.scale --only many
+
 sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
 	@$(PYTHON) -m srmp_spark.testing.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
+	@$(PYTHON) -m srmp_spark.testing.wayout --seeds $$(($(SEEDS) / 100 + 1)) --jobs $(SIM_JOBS)
+
+day: setup ## a simulated day of messages to 1,000 destinations, a tenth of them in trouble: the others' latency: make day HOURS=24
+	@$(PYTHON) -m srmp_spark.testing.wayout --day --hours $(HOURS)
 
 sim-pgm: setup ## simulated multicast (PGM): loss, bursts, late join, storms, wrap; one seed a run: make sim-pgm SEEDS=100000
 	@$(PYTHON) -m srmp_spark.testing.pgm.simulation --seeds $(SEEDS) --jobs $(SIM_JOBS)
@@ -169,6 +177,9 @@ ALL_CORES := -n auto --dist load
 
 strace:
 	@command -v strace >/dev/null || { echo "strace is missing (Linux only; Debian, Ubuntu: apt-get install strace)" >&2; exit 2; }
+
+room: setup ## a volume of 64 MB is filled and emptied ten times under load, its Delta state on it; half a minute, needs root
+	@SRMP_SPARK_ROOM_ROUNDS=10 $(PYTHON) -m pytest -s -v tests/disk/test_small_volume.py $(PYTEST)
 
 crash: setup strace ## kill -9, failed writes, a full disk and rot at every call of a session of 1,000 messages; an hour
 	@SRMP_SPARK_CRASH=full $(PYTHON) -m pytest -s -v -rA $(ALL_CORES) tests/disk --deselect tests/disk/test_power_loss.py $(PYTEST)

@@ -9,7 +9,8 @@ servers differ in whether they decode these, and a check in front of us must not
 needs them: a name holds no slash of either kind. Every other percent-encoding means its character. In the *API* a queue
 name is one segment of the path, so there the slash of ``private$/orders`` is written ``%2F`` (:func:`quote_queue_name`).
 
-**Hosts.** Compared in lower case and without the dot that may end an absolute name (RFC 1034 3.1): :func:`canonical_host`.
+**Hosts.** Compared in lower case, without the dot that may end an absolute name (RFC 1034 3.1), and IPv6 addresses in their
+shortest form (RFC 5952): :func:`canonical_host`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from heapq import nlargest
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from itertools import islice
 from operator import eq
 from typing import NamedTuple
@@ -180,8 +181,17 @@ def quote_queue_name(name: str) -> str:
 
 
 def canonical_host(text: str) -> str:
-    """A host as it is compared: lower case, and ``machine2.`` is ``machine2`` (RFC 1034 3.1, an absolute name)."""
+    """A host as it is compared: lower case, and ``machine2.`` is ``machine2`` (RFC 1034 3.1, an absolute name).
+
+    An IPv6 address has its shortest form (RFC 5952); one that stands for an IPv4 address (``::ffff:192.0.2.7``) is that.
+    """
     host = text.lower()
+    if ":" in host:
+        try:
+            address = IPv6Address(host)
+        except ValueError:
+            return host  # with a zone, or none at all: it is judged where it is used
+        return str(address.ipv4_mapped or address)
     return host[:-1] if host.endswith(".") and len(host) > 1 else host
 
 

@@ -28,8 +28,9 @@ TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test
 """Write Delta tables."""
 QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multicast_to_dataframe.py")
 """Read queues, as the tests of the engine do: the other half."""
-PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "conf/test_compose.py")
-"""Start programs with Spark that take the JVM of :mod:`one_jvm`."""
+PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test_whole.py", "compat/test_whole_elsewhere.py",
+            "conf/test_compose.py")  # fmt: skip
+"""Start programs with Spark that take the JVM of :mod:`one_jvm`, or share addresses with such a module."""
 LONGEST = (
     "spark tables",
     "spark queues",

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.names import (
     LocalHosts,
@@ -90,6 +91,26 @@ def test_an_encoded_separator_in_the_query_is_kept_as_sent() -> None:
 def test_every_spelling_of_a_queue_url_names_the_same_queue(url: str) -> None:
     address = parse_queue_url(url)
     assert (address.host, address.queue) == ("machine2", "private$/simpleq")
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ("http://[2001:DB8:0:0::01]:80/msmq/q", "http://[2001:db8::1]/msmq/q"),
+        ("https://[::1]:443/msmq/q", "https://[::1]/msmq/q"),
+        ("http://[::FFFF:192.0.2.7]:8080/msmq/q", "http://192.0.2.7:8080/msmq/q"),
+        ("http://[::ffff:c000:207]/msmq/q", "http://192.0.2.7/msmq/q"),
+        ("wsrm:http://[0:0::1]/service", "wsrm:http://[::1]/service"),
+    ],
+)
+def test_an_ipv6_address_has_one_spelling(written: str, canonical: str) -> None:
+    assert canonical_outgoing(written) == canonical_outgoing(canonical) == canonical
+
+
+def test_what_is_no_ipv6_address_stays_as_it_is() -> None:
+    assert [canonical_host(text) for text in ("1::2::3", "FE80::1%Eth0", ":::", "f" * 5 + "::1")] == [
+        "1::2::3", "fe80::1%eth0", ":::", "fffff::1",
+    ]  # fmt: skip
 
 
 def test_the_query_string_is_kept_verbatim() -> None:

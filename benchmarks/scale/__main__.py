@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from benchmarks.bench import show
 from benchmarks.common import Figure, NotHere, say, scratch
-from benchmarks.scale import flat, spark_down
+from benchmarks.scale import flat, many, spark_down
 from benchmarks.scale.prefill import SHAPES, WORST
 from benchmarks.spark_bench import spark_session
 
@@ -24,9 +24,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.scale",
         description="What must not grow with the store, and a million messages while Spark is away.",
-        epilog=f"parts: spark_down, and one for each shape of the history: {', '.join(SHAPES)}",
+        epilog=f"parts: many (queues and streams), spark_down, and one for each shape of the history: {', '.join(SHAPES)}",
     )
-    parts = (*SHAPES, "spark_down")
+    parts = ("many", *SHAPES, "spark_down")
     parser.add_argument("--only", action="append", choices=parts, metavar="PART", help="one part; may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help=f"of the shape {WORST.name} (default 5); the others take one")
     parser.add_argument("--no-spark", action="store_true", help="leave out batches and spark_down")
@@ -50,6 +50,10 @@ def main() -> int:
 
 def _part(part: str, arguments: argparse.Namespace) -> Iterator[Figure]:
     factor = QUICK if arguments.quick else 1
+    if part == "many":
+        with scratch("many") as folder:
+            yield from many.run(folder, many.QUEUES // factor)
+        return
     if part == "spark_down":
         if not arguments.no_spark:
             yield from spark_down.run(WAITING // factor)

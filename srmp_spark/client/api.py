@@ -155,9 +155,14 @@ class QueueManagerClient:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def status(self, *, retry: bool = True) -> dict[str, Any]:
-        """``GET status``; without ``retry`` one attempt."""
-        return cast("dict[str, Any]", self._json("GET", "/v1/status", retry=retry))
+    def status(self, *, retry: bool = True, queues: str | None = None) -> dict[str, Any]:
+        """``GET status``; without ``retry`` one attempt; ``queues``: a name or glob, of queues and incoming streams."""
+        parameters = {} if queues is None else {"queues": queues}
+        return cast("dict[str, Any]", self._json("GET", "/v1/status", parameters=parameters, retry=retry))
+
+    def status_summary(self) -> dict[str, Any]:
+        """``GET status?summary=1``: ``totals``, and what needs a look. A queue manager of before it answers with everything."""
+        return cast("dict[str, Any]", self._json("GET", "/v1/status", parameters={"summary": 1}))
 
     def delete_consumer(self, queue: str, consumer: str) -> None:
         """``DELETE consumers/{consumer}``: forget a named consumer and its marks."""

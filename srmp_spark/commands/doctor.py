@@ -29,6 +29,7 @@ BODY_LOOK_BYTES = 4_096
 """Of an answer: who answers."""
 PROBE_SECONDS = 10.0
 """For a connection, and for an answer."""
+DAMAGED_HINT = 'look at docs/troubleshooting.md, "Damaged rows"'
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
 EXPLANATIONS: dict[str, tuple[str, str]] = {
@@ -153,6 +154,10 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             "store", False, f"row {row['key']!r} of table {row['table']} cannot be read, and was set aside: {row['reason']}",
             "its bytes stay in the store: start the release that wrote it, and report this",
         )  # fmt: skip
+    yield from _state(status)
+    for described in status["queues"]:
+        if described["damaged"]:
+            yield Check("queue", False, f"{described['name']} is damaged: {described['damaged']}", DAMAGED_HINT)
     for reading in status["subscriptions"]:
         if reading["last_error"] is not None:
             text = f"{reading['queue']} of {reading['host']}: {reading['last_error']}"
@@ -161,6 +166,8 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
         if outgoing.get("damaged"):
             text, _, hint = outgoing["damaged"].rpartition("; ")
             yield Check("outgoing", False, text, hint)
+        if same := outgoing.get("same_queue"):
+            yield Check("same-queue", not same["receipts_missing"], same["text"], same["hint"])
     for stream in status["incoming_streams"]:
         if stream["gap_at"] is not None:
             yield Check(
@@ -170,6 +177,22 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
                 f"({stream['reject_count']} messages behind it were refused)",
                 "look into the sender's outgoing queue for it; what it deleted will never come",
             )
+
+
+def _state(status: dict[str, Any]) -> Iterator[Check]:
+    """Whether the Delta state goes on."""
+    state = status["state"]
+    failed = state.get("failed")  # a queue manager before this was told has none
+    if failed is not None:
+        what = "has ended" if failed["ended"] else "fails"
+        text = f"publishing of {failed['of']} {what} since {failed['since']}: {failed['reason']}"
+        yield Check("state", False, text, failed["remedy"])
+    for gone in state.get("rows_gone", ()):
+        text = f"rows {gone['first']} to {gone['last']} of {gone['queue']} (epoch {gone['epoch']}) were taken out of inbox"
+        hint = "the log does not have them any more: RESTORE inbox to the version before they went, or read that version"
+        yield Check("state", False, text, hint)
+    if failed is None and state["uri"] is not None:
+        yield Check("state", True, f"published to {state['uri']}, {state['lag_seconds']:.0f} s behind")
 
 
 def _senders(url: UrlParts, names: list[str]) -> Check:

@@ -4,12 +4,19 @@ queue, forget a consumer, give damaged rows up."""
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from srmp_spark.commands.common import Commands, add_connection_flags, connect, emit
 from srmp_spark.errors import ApiError
 from srmp_spark.names import local_queue_name
+
+if TYPE_CHECKING:
+    from srmp_spark.client.api import QueueManagerClient
+
+MANY = 1_000
+"""Queues, or destinations of what goes out, beyond which ``status`` prints the summary: everything would be megabytes."""
 
 _QUEUE_COLUMNS = ("name", "transactional", "first", "last", "received", "waiting", "bytes", "oldest_waiting_seconds", "paused")
 _CONSUMER_COLUMNS = ("name", "received", "holder", "lease_until")
@@ -51,7 +58,13 @@ def add_commands(commands: Commands[Any]) -> None:
     add_connection_flags(parser)
     parser.set_defaults(run=_give_up)
 
-    parser = commands.add_parser("status", help="everything about the queue manager")
+    parser = commands.add_parser(
+        "status", help=f"everything about the queue manager; with more than {MANY} queues or destinations the summary"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--queue", metavar="NAME", help="of queues and incoming streams those of this name or glob alone")
+    which.add_argument("--summary", action="store_true", help="totals, and of each list what somebody should look at")
+    which.add_argument("--all", action="store_true", help="everything, however many queues there are")
     add_connection_flags(parser)
     parser.set_defaults(run=_status)
 
@@ -84,7 +97,7 @@ def _give_up(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    status = connect(args).status()
+    status = _asked_for(args, connect(args))
     if not args.table:
         emit([status], table=False)
         return 0
@@ -95,11 +108,34 @@ def _status(args: argparse.Namespace) -> int:
     return 0
 
 
+def _asked_for(args: argparse.Namespace, client: QueueManagerClient) -> dict[str, Any]:
+    if args.queue is not None:
+        return client.status(queues=local_queue_name(args.queue))
+    if args.all:
+        return client.status()
+    summary = client.status_summary()
+    counts = {name: each["count"] for name, each in summary.get("totals", {}).items()}
+    if args.summary or "totals" not in summary:
+        return summary
+    if max(counts["queues"], counts["outgoing"]) <= MANY:
+        return client.status()
+    print(
+        f"{counts['queues']} queues and {counts['outgoing']} destinations: this is the summary. "
+        "`srmp-spark status --queue NAME` shows the queues of a name or glob, --all everything",
+        file=sys.stderr,
+    )
+    return summary
+
+
 def _tables(status: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]], tuple[str, ...] | None]]:
     facts = [
-        {"what": name, "value": value} for name, value in status.items() if not isinstance(value, list) or name == "listening"
+        {"what": name, "value": value}
+        for name, value in status.items()
+        if (not isinstance(value, list) or name == "listening") and name != "totals"
     ]
     yield "", facts, ("what", "value")
+    totals = status.get("totals", {}).items()
+    yield "totals", [{"of": of, "what": what, "value": value} for of, each in totals for what, value in each.items()], None
     yield "queues", status["queues"], _QUEUE_COLUMNS
     consumers = [{"queue": queue["name"], **consumer} for queue in status["queues"] for consumer in queue["consumers"]]
     yield "consumers", consumers, ("queue", *_CONSUMER_COLUMNS)

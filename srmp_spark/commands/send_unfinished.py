@@ -56,6 +56,9 @@ def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
         )
     if state == "queued" or told.get("stream_id") is None:
         return "not acknowledged in that time; it is kept and sent: srmp-spark streams --table shows how it stands"
+    same: Mapping[str, Any] = told.get("same_queue") or {}
+    if same.get("receipts_missing"):
+        return with_hint(same["text"], same["hint"])
     return _no_receipt(told.get("send_receipts_to"))
 
 

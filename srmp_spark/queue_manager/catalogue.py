@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from srmp_spark.errors import ApiError
@@ -92,6 +93,8 @@ class Queue:
     """Of our order queue: rows up to here were read by the sender process for good; no consumer's mark stands for that."""
     journal: Queue | None = None
     """Its journal (:mod:`.queue_journal`), if it keeps one."""
+    grown: set[str] = field(default_factory=set)
+    """Where its name is noted when it gets rows: the catalogue's (:attr:`Catalogue.grown`)."""
 
     @property
     def log_name(self) -> str:
@@ -179,6 +182,7 @@ class Queue:
         """The rows ``first`` to ``last`` were committed: ``size`` bytes, the first of which arrived at ``arrived_at``."""
         self.end = last
         self.unsealed_bytes += size
+        self.grown.add(self.name)
         self.waiting.add(first, size, arrived_at, last=last)
         if self.journal is not None:
             self.journal.waiting.add(first, size, arrived_at, last=last)
@@ -260,6 +264,10 @@ class Catalogue:
 
     def __init__(self) -> None:
         self._queues: dict[str, Queue] = {}
+        self._in_order: list[Queue] | None = None
+        """All queues by name, until one is added or removed: who lists them does not sort ten thousand each time."""
+        self.grown: set[str] = set()
+        """The queues that got rows since sealing looked at them; whoever looks takes the names out."""
         self.on_purge: Callable[[Transaction], object] | None = None
         """Called in each transaction that purges a queue: its rows have left for who looks, and may be back after a crash."""
         self.hold_readers: Callable[[], Callable[[], object]] | None = None
@@ -267,7 +275,9 @@ class Catalogue:
         is stored, or the purge has failed."""
 
     def __iter__(self) -> Iterator[Queue]:
-        return iter(sorted(self._queues.values(), key=lambda queue: queue.name))
+        if self._in_order is None:
+            self._in_order = sorted(self._queues.values(), key=attrgetter("name"))
+        return iter(self._in_order)
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -329,13 +339,16 @@ class Catalogue:
         """A queue that exists in store and engine."""
         epochs = [QueueEpoch(*each) for each in stored.epochs]
         queue = Queue(stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting)
+        queue.grown = self.grown
         queue.weigh()
         self._queues[stored.name] = queue
+        self._in_order = None
         return queue
 
     def remove(self, name: str) -> None:
         """A queue that is gone; calls that wait for it wake up."""
         queue = self._queues.pop(name)
+        self._in_order = None
         queue.wake()
         if queue.journal is not None:
             queue.journal.wake()

@@ -1,17 +1,21 @@
 """Dead letters of streams that an application wants in a queue of its own ([MC-MQSRM] 3.1.5.2.1.2), from the sender process.
 
-That has them in its outbox and hands over a group at a time (:mod:`.sender.application_letters`). Here each becomes a row: the
-post is the message as it was sent, with the class that says what became of it; to the engine it is a message of our own stream
-to that queue. Its identifier is that of the message under a lineage that nothing else has, so a group that is handed over once
-more, after either process ended, makes no second row. Nobody is told of its end: that was told when it became a dead letter.
+That has them in its outbox and hands over a group of one queue at a time (:mod:`.sender.application_letters`). The queues take
+turns, a group each, and a queue that takes nothing now (paused, full) is left out for :data:`RETRY_SECONDS`: it holds its own
+letters and no others. Here each letter becomes a row: the post is the message as it was sent, with the class that says what
+became of it; to the engine it is a message of our own stream to that queue. Its identifier is that of the message under a
+lineage that nothing else has, so a group that is handed over once more, after either process ended, makes no second row.
+Nobody is told of its end: that was told when it became a dead letter.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -25,11 +29,21 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 RETRY_SECONDS = 5.0
-"""After the queue was full or paused, or the disk: the letters wait in the outbox for as long as dead letters are kept."""
+"""How long a queue that was full or paused is left out, and everything when the disk is full or the sender process does not
+answer: the letters wait in the outbox for as long as dead letters are kept."""
 ASK_SECONDS = 60.0
 """What the sender process gets to read a group: a large batch may be written before."""
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A queue that takes nothing now."""
+
+    until: float
+    """When it is tried again, on the monotonic clock."""
+    why: str
 
 
 class DeadLetters:
@@ -38,12 +52,16 @@ class DeadLetters:
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._came = asyncio.Event()
-        self._told = ""
+        self._held: dict[str, _Held] = {}
+        """By queue; of the last pass, so no more than there are queues."""
+        self._handed: dict[str, int] = {}
+        """The group of each queue that is stored, until the sender process is notified."""
+        self._gate_told = ""
         self._task: asyncio.Task[None] | None = None
         self._lineage = str(uuid.uuid5(uuid.UUID(manager.directory.queue_manager), "dead letters"))
 
     def __repr__(self) -> str:
-        return f"<DeadLetters came={self._came.is_set()}>"
+        return f"<DeadLetters came={self._came.is_set()} held={len(self._held)}>"
 
     def wake(self) -> None:
         """There may be some. The sender process says so when it starts, too."""
@@ -59,7 +77,7 @@ class DeadLetters:
 
     async def _run(self) -> None:
         while True:
-            await self._came.wait()
+            await self._wait()
             self._came.clear()
             try:
                 is_done = await self._take_all()
@@ -70,21 +88,62 @@ class DeadLetters:
                 self._came.set()
                 await asyncio.sleep(RETRY_SECONDS)
 
+    async def _wait(self) -> None:
+        """Wait for letters, or for the time at which a queue is tried again."""
+        at = min((held.until for held in self._held.values()), default=None)
+        seconds = None if at is None else max(0.0, at - asyncio.get_running_loop().time())
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._came.wait(), seconds)
+
     async def _take_all(self) -> bool:
-        """Whether there are no more; False: try again later."""
-        handed = 0
-        while True:
-            try:
-                command = {"op": "dead_letters", "handed": handed}
-                found = await self._manager.outgoing.link.ask_long(command, seconds=ASK_SECONDS)
-            except ApiError as error:
-                log.info('dead_letters.waiting reason="%s"', error)
-                return False
-            if found["id"] is None:
-                return True
-            if not await self._take(found["queue"], found["messages"]):
-                return False
-            handed = found["id"]
+        """Take over what is there, but for queues that are held. Return whether that worked; False: try again later."""
+        took = True
+        try:
+            while took and not self._gate_is_shut():
+                took = await self._take_turns()
+        except ApiError as error:
+            log.info('dead_letters.waiting reason="%s"', error)
+            return False
+        return not self._gate_is_shut()
+
+    async def _take_turns(self) -> bool:
+        """Take one group of each queue while the disk takes anything; return whether there was any."""
+        took, after, seen = False, "", set[str]()
+        while names := (await self._ask({"op": "dead_letter_queues", "after": after}))["queues"]:
+            for name in names:
+                if self._gate_is_shut():
+                    return took
+                held = self._held.get(name)
+                if held is None or held.until <= asyncio.get_running_loop().time():
+                    took = await self._take_group(name) or took
+            seen.update(names)
+            after = names[-1]
+        self._held = {name: held for name, held in self._held.items() if name in seen}
+        return took
+
+    async def _take_group(self, name: str) -> bool:
+        """Take the next group of a queue; return whether there was one and it is done with."""
+        found = await self._ask({"op": "dead_letters", "queue": name, "handed": self._handed.get(name, 0)})
+        self._handed.pop(name, None)
+        if found["id"] is None:
+            self._held.pop(name, None)
+            return False
+        if not await self._take(name, found["messages"]):
+            return False
+        self._held.pop(name, None)
+        self._handed[name] = found["id"]
+        return True
+
+    async def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        return await self._manager.outgoing.link.ask_long(command, seconds=ASK_SECONDS)
+
+    def _gate_is_shut(self) -> bool:
+        gate = self._manager.acceptor.gate
+        told = "" if gate is None else gate.message
+        if told and told != self._gate_told:  # once, and not every few seconds
+            log.warning('dead_letters.not_stored reason="%s": tried again', told)
+        self._gate_told = told
+        return bool(told)
 
     async def _take(self, name: str, letters: list[dict[str, Any]]) -> bool:
         """Whether they are done with: rows, or for no queue that could have them."""
@@ -94,9 +153,6 @@ class DeadLetters:
             told = "dead_letters.no_queue queue=%s rows=%d: deleted meanwhile; they stay in the outbox alone"
             log.error(told, name, len(letters))
             return True
-        gate = manager.acceptor.gate
-        if gate is not None:
-            return self._not_yet(name, gate.message)
         left = [message for each in letters if (message := self._message(name, each)) is not None]
         while left:
             async with manager.own_order.order(name):
@@ -112,7 +168,6 @@ class DeadLetters:
                 told = 'dead_letters.refused queue=%s id=%s reason="%s": it stays among the dead letters of the outbox alone'
                 log.error(told, name, left[0].message.id, error.message)
                 left = left[1:]  # it would hold all others
-        self._told = ""
         return True
 
     def _message(self, name: str, letter: dict[str, Any]) -> OwnMessage | None:
@@ -134,7 +189,8 @@ class DeadLetters:
         )  # fmt: skip
 
     def _not_yet(self, name: str, why: str) -> bool:
-        if self._told != why:  # once, and not every few seconds
-            self._told = why
+        held = self._held.get(name)
+        if held is None or held.why != why:  # once, and not every few seconds
             log.warning('dead_letters.not_stored queue=%s reason="%s": tried again', name, why)
+        self._held[name] = _Held(asyncio.get_running_loop().time() + RETRY_SECONDS, why)
         return False

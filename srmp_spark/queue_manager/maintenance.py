@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,27 +19,17 @@ from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
 from srmp_spark.queue_manager.acceptor import Gate
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.link import Event
-from srmp_spark.queue_manager.reader.link import DAMAGED, ReaderLink
+from srmp_spark.queue_manager.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES, DiskGate
+from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL, ReaderLink
+from srmp_spark.queue_manager.state_lag import ROWS_GONE_MAX, StateFailure
 from srmp_spark.store import retention, sealing, sweeper
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
-DISK_FULL = "disk-full"
 OLDER_COPY = "older-copy"
-"""Reasons of the gate."""
-DISK_FREE_MIN = 256 * 1_048_576
-"""Bytes that stay free: below it messages are answered 503, before a write can fail."""
-DISK_FREE_SHARE = 0.05
-"""On a small volume this share of it is enough …"""
-DISK_FREE_FLOOR = 8 * 1_048_576
-"""… but not less than what a commit and a checkpoint may still write (GROUP_BYTES_MAX, twice CHECKPOINT_BYTES)."""
-DISK_LOOK_SECONDS = 0.5
-DISK_LOOK_BYTES = DISK_FREE_FLOOR // 4
-"""The disk is looked at so often, or after so many bytes that we took: a fast sender fills a small volume in less time."""
-DISK_TIGHT_FACTOR = 2
-"""Below so many times that, rows that are received and durable elsewhere are deleted before their time."""
+"""Reason of the gate."""
 SEAL_LOOK_SECONDS = 1.0
 SEAL_BUSY_ROWS_PER_SECOND = 1_000
 """Sealing waits while more than this comes in …"""
@@ -49,10 +38,17 @@ SEAL_BACKLOG_ROWS_MAX = 500_000
 SEAL_SEGMENTS_WHILE_BUSY = 8
 """And then so many segments a look: some 65,000 rows a second, more than can come in."""
 SEAL_IDLE_SECONDS = 600.0
-"""A queue with a little traffic is looked at this often for rows that have become old."""
+"""All queues are looked at this often for rows that have become old; in between those that got rows."""
 QUEUE_RETRY_SECONDS = 60.0
 """A queue whose step failed (a damaged row, say) is left alone so long; its rows stay, the other queues go on."""
 RETENTION_LOOK_SECONDS = 30.0
+RETENTION_FULL_SECONDS = 2.0
+"""The same while messages are refused because the disk is full, or when something is published: what may be deleted is all the
+room there may ever be."""
+RETENTION_PAUSE_SECONDS = 0.1
+"""Between two of these looks, whatever is published."""
+DUE_SECONDS = 60.0
+"""What a look at all queues gets: it takes 20 ms with 10,000 of them, on a machine that has nothing else to do."""
 SWEEP_PAUSE_SECONDS = 0.005
 """Between two slices of deleting, so that messages come first."""
 NOTE_SECONDS = 60.0
@@ -84,9 +80,16 @@ class Maintenance:
         self._begin_utc = clock.utc()
         self._jump = 0
         self._rows_seen = 0
-        self._sealed: dict[str, tuple[int, float]] = {}
-        """Queue → its end and the time when there was nothing more to seal."""
-        self._tight = False
+        self._sealed: dict[str, int] = {}
+        """Queue → its end when there was nothing more to seal."""
+        self._to_seal: set[str] = set()
+        """Queues of which sealing has something, whatever their backlog, until it has looked at them."""
+        self._old_rows_at = -SEAL_IDLE_SECONDS
+        """When all queues were looked at for old rows, in seconds since :attr:`_begin`."""
+        self.disk = DiskGate(manager)
+        self._retaining = asyncio.Lock()
+        self._published = asyncio.Event()
+        """Set when rows have become durable elsewhere."""
         self._synced: dict[str, int] = {}
         """Queue → last row that the Delta state holds durably."""
         self._failed: dict[tuple[str, str], tuple[float, str]] = {}
@@ -95,6 +98,8 @@ class Maintenance:
         """What the publisher said last, so that it is logged once."""
         self._unpublished: set[str] = set()
         """Queues that the publisher called damaged since its last report."""
+        self._unpublished_before: set[str] = set()
+        """The same up to its last report."""
         self._compared = asyncio.Event()
         self.fatal: StoreDamagedError | None = None
         """Why the process must end: the data directory is an older copy of what the Delta state holds."""
@@ -133,11 +138,12 @@ class Maintenance:
 
     def start(self) -> None:
         """Begin."""
-        self._manager.acceptor.look = self._look_again
-        self.look_at_disk()
+        self._manager.acceptor.look = self.disk.look_again
+        self.disk.look()
         self._every(DISK_LOOK_SECONDS, self._disk)
         self._every(SEAL_LOOK_SECONDS, self._seal)
         self._every(RETENTION_LOOK_SECONDS, self._retain)
+        self._every(RETENTION_PAUSE_SECONDS, self._retain_when_full)
         self._every(CLOCK_LOOK_SECONDS, self._clock)
         self._every(NOTE_SECONDS, self._note)
         self._every(SWEEP_PAUSE_SECONDS, self._sweep)
@@ -166,41 +172,38 @@ class Maintenance:
     # --- the disk -------------------------------------------------------------------------------------------------------------
 
     async def _disk(self) -> None:
-        self.look_at_disk()
-
-    def _look_again(self) -> None:
-        """In the middle of taking a message, where nothing may be raised."""
-        self._manager.acceptor.room = DISK_LOOK_BYTES
-        with suppress(OSError):  # the next look of the clock tells it
-            self.look_at_disk()
-
-    def look_at_disk(self) -> None:
-        """Open or close the gate."""
-        found = os.statvfs(self._manager.directory.path)
-        free = found.f_bavail * found.f_frsize
-        least = min(DISK_FREE_MIN, max(DISK_FREE_FLOOR, int(found.f_blocks * found.f_frsize * DISK_FREE_SHARE)))
-        self._tight = free < DISK_TIGHT_FACTOR * least
-        acceptor = self._manager.acceptor
-        free -= acceptor.unwritten_bytes
-        # Half: the log takes a message, and its checkpoint may take it once more. The cap: others fill the disk meanwhile.
-        acceptor.room = min(DISK_LOOK_BYTES, max(0, free - least) // 2)
-        if free < least and acceptor.gate is None:
-            acceptor.gate = Gate(
-                DISK_FULL, f"only {free} bytes are free below the data directory; {least} must stay free: make room"
-            )
-            log.error("disk.full free_bytes=%d least_bytes=%d", free, least)
-        elif free >= least and acceptor.gate is not None and acceptor.gate.reason == DISK_FULL:
-            acceptor.gate = None
-            log.info("disk.freed free_bytes=%d", free)
+        self.disk.look()
+        if self.disk.gives_back:
+            self._manager.garbage.set()
+        await self.disk.cut()
 
     # --- sealing and deleting -------------------------------------------------------------------------------------------------
 
-    async def _each_queue(self, step: str, job: Callable[[Queue], Awaitable[None]]) -> None:
-        """``job`` for every queue. One that fails is told once, left alone for a while, and stops no other."""
+    async def _queues_due(self, command: dict[str, Any]) -> list[str]:
+        """Ask the reader process which queues have something to do; all of them where it cannot tell.
+
+        A damaged page of one queue must not keep the others from being sealed: each is then asked by itself.
+        """
         manager = self._manager
-        for queue in tuple(manager.catalogue):
-            key = step, queue.name
+        try:
+            return list((await manager.reader.ask_long(command, seconds=DUE_SECONDS))["queues"])
+        except ApiError as error:
+            if error.code not in (DAMAGED, INTERNAL):
+                raise
+            log.warning('maintenance.each_queue_asked op=%s reason="%s"', command["op"], error)
+            return [queue.name for queue in manager.catalogue]
+
+    async def _each_queue(self, step: str, names: Iterable[str], job: Callable[[Queue], Awaitable[None]]) -> None:
+        """Do ``job`` for these queues and those that failed. One that fails is told once, left alone for a while, and stops no
+        other."""
+        manager = self._manager
+        for name in sorted({*names, *(name for failed_step, name in self._failed if failed_step == step)}):
+            key = step, name
+            queue = manager.catalogue.get(name)
             failed_at, reason = self._failed.get(key, (0.0, ""))
+            if queue is None:
+                self._failed.pop(key, None)
+                continue
             if reason and manager.clock.monotonic() - failed_at < QUEUE_RETRY_SECONDS:
                 continue
             if not manager.reader.is_up:  # the matter of no queue, or of the one before, which is noted
@@ -219,25 +222,37 @@ class Maintenance:
                 queue.damage.pop(step, None)
                 if self._failed.pop(key, None) is not None:
                     log.info("maintenance.queue_recovered step=%s queue=%s", step, queue.name)
-        self._failed = {key: value for key, value in self._failed.items() if manager.catalogue.get(key[1]) is not None}
 
     async def _seal(self) -> None:
         manager = self._manager
+        if self.disk.spare < SEAL_ROOM_BYTES:  # unsealed rows are as safe, and only slower to read
+            return
         came = manager.rows_committed - self._rows_seen
         self._rows_seen = manager.rows_committed
         busy = came > SEAL_BUSY_ROWS_PER_SECOND * SEAL_LOOK_SECONDS
+        grown = manager.catalogue.grown
+        for name in tuple(grown):
+            grown.discard(name)
+            if (queue := manager.catalogue.get(name)) is not None and self._has_segment(queue):
+                self._to_seal.add(name)
+        since_begin = manager.clock.monotonic() - self._begin
+        if since_begin - self._old_rows_at >= SEAL_IDLE_SECONDS:
+            self._to_seal.update(await self._queues_due({"op": "to-seal", "now": manager.clock.utc()}))
+            self._old_rows_at = since_begin
 
         async def look(queue: Queue) -> None:
-            looked_at, when = self._sealed.get(queue.name, (0, 0.0))
-            backlog = queue.end - looked_at
-            rested = manager.clock.monotonic() - when > SEAL_IDLE_SECONDS
-            if (backlog < sealing.SEAL_ROWS_MIN and not rested and not self._is_heavy(queue)) or queue.end == 0:
-                return
-            if busy and backlog < SEAL_BACKLOG_ROWS_MAX:
+            backlog = queue.end - self._sealed.get(queue.name, 0)
+            if (busy and backlog < SEAL_BACKLOG_ROWS_MAX) or queue.name not in self._to_seal:
                 return
             await self._seal_queue(queue, SEAL_SEGMENTS_WHILE_BUSY if busy else sys.maxsize)
 
-        await self._each_queue("seal", look)
+        await self._each_queue("seal", self._to_seal, look)
+        self._to_seal = {name for name in self._to_seal if manager.catalogue.get(name) is not None}
+
+    def _has_segment(self, queue: Queue) -> bool:
+        """Whether so much came since there was nothing more to seal that it is worth a segment."""
+        backlog = queue.end - self._sealed.get(queue.name, 0)
+        return backlog >= sealing.SEAL_ROWS_MIN or self._is_heavy(queue)
 
     @staticmethod
     def _is_heavy(queue: Queue) -> bool:
@@ -247,25 +262,40 @@ class Maintenance:
         """Seal segment after segment until there is nothing more to seal, or enough for now."""
         manager = self._manager
         while manager.catalogue.get(queue.name) is queue and segments_max > 0:
+            if self.disk.spare < SEAL_ROOM_BYTES:
+                return
             segments_max -= 1
             end, held = queue.end, queue.unsealed_bytes
             answer = await manager.reader.ask({"op": "seal", "queue": queue.name, "now": manager.clock.utc()})
             if answer["sealed"] is None:
-                self._sealed[queue.name] = (end, manager.clock.monotonic())
+                self._sealed[queue.name] = end
+                self._to_seal.discard(queue.name)
                 queue.unsealed_bytes -= held
                 return
             sealed = sealing.Sealed.from_json(answer["sealed"])
             await manager.journal.transact(partial(sealing.commit_segment, sealed=sealed, segments=manager.directory.segments))
             manager.garbage.set()
-            self._sealed[queue.name] = (sealed.plan.last, self._sealed.get(queue.name, (0, 0.0))[1])
+            self._sealed[queue.name] = sealed.plan.last
+            self.disk.look()
 
     async def _sweep(self) -> None:
         manager = self._manager
         await manager.garbage.wait()
-        if not await manager.journal.transact(sweeper.sweep):
+        if not await manager.journal.transact(sweeper.sweep) and not await self.disk.give_back():
             manager.garbage.clear()
 
+    async def _retain_when_full(self) -> None:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._published.wait(), RETENTION_FULL_SECONDS)
+        self._published.clear()
+        if self.disk.is_closed:
+            await self._retain()
+
     async def _retain(self) -> None:
+        async with self._retaining:
+            await self._trim_each()
+
+    async def _trim_each(self) -> None:
         manager = self._manager
         before = self._trusted_utc() - int(manager.config.retention_hours * 3_600_000_000)
 
@@ -283,11 +313,12 @@ class Maintenance:
             queue.trimmed(first - 1)
             manager.garbage.set()
 
-        await self._each_queue("retain", look)
+        due = await self._queues_due({"op": "to-trim", "before": None if self.disk.is_tight else before})
+        await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
     def _limits_of(self, queue: Queue) -> dict[str, int | None]:
         """What else than age :class:`.retention.Limits` asks."""
-        synced, bytes_max = self._synced.get(queue.name, 0), 0 if self._tight else None
+        synced, bytes_max = self._synced.get(queue.name, 0), 0 if self.disk.is_tight else None
         if queue.name not in retention.RECEIVED_BY_NOBODY:
             return {"synced_to": synced, "bytes_max": bytes_max, "read_to": 0, "unsynced_max": None}
         if self._manager.config.state is None:  # nowhere to be synced to
@@ -357,31 +388,49 @@ class Maintenance:
         elif kind in ("synced", "published"):
             for queues in event["sequences"].values():
                 for name, last in queues.items():
-                    self._synced[name] = max(last, self._synced.get(name, 0))
+                    if last > self._synced.get(name, 0):
+                        self._synced[name] = last
+                        self._published.set()
             if kind == "published":  # the last packet of a report
                 self._forget_unpublished()
                 lag.position = event["position"]
                 lag.as_of = event["as_of"]
                 if self._manager.multicast is not None:
                     self._manager.multicast.losses.published(event["position"])
+        elif kind == "rows_gone":
+            found = [dict(zip(("epoch", "queue", "first", "last"), each, strict=True)) for each in event["ranges"]]
+            lag.rows_gone = [*lag.rows_gone, *found][:ROWS_GONE_MAX]
+            log.error("state.rows_gone ranges=%s further=%d", event["ranges"], event["further"])
+        elif kind == "recovered":
+            if lag.failures.pop(event["of"], None) is not None:
+                self._state_failure = ""
+                log.info("state.recovered of=%s", event["of"])
         elif kind == "failed":
             if (damaged := self._manager.catalogue.get(event.get("queue", ""))) is not None:
                 damaged.damage["publish"] = event["error"]
                 self._unpublished.add(damaged.name)
+            elif "queue" not in event:
+                self._note_failure(event)
             if event["error"] != self._state_failure:
-                log.error('state.failed fatal=%s reason="%s"', event["fatal"], event["error"])
+                log.error('state.failed fatal=%s reason="%s" remedy="%s"', event["fatal"], event["error"], event["remedy"])
                 self._state_failure = event["error"]
             if event["fatal"]:
                 self._compared.set()  # there will be no better answer
             if event.get("older_copy"):
                 self._refuse_older_copy(event["error"])
 
+    def _note_failure(self, event: Event) -> None:
+        """Keep for ``status`` what is in the way of a publisher."""
+        failures, of = self._manager.state_lag.failures, event["of"]
+        since = failures[of].since if of in failures else self._manager.clock.utc()
+        failures[of] = StateFailure(event["error"], event["remedy"], event["fatal"], since)
+
     def _forget_unpublished(self) -> None:
         """What the last cycle of the publisher did not name again is damaged no more."""
-        for queue in self._manager.catalogue:
-            if queue.name not in self._unpublished:
+        for name in self._unpublished_before - self._unpublished:
+            if (queue := self._manager.catalogue.get(name)) is not None:
                 queue.damage.pop("publish", None)
-        self._unpublished.clear()
+        self._unpublished_before, self._unpublished = self._unpublished, set()
 
     def _refuse_older_copy(self, reason: str) -> None:
         """Take nothing more, and end: every row accepted now would get a sequence that another message has in Delta."""

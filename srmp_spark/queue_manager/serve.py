@@ -33,10 +33,11 @@ from srmp_spark.holder import Holder
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, MulticastAddress
 from srmp_spark.private_files import refuse_open_secret, replace_private
 from srmp_spark.queue_manager.api.app import ApiApp, routes
+from srmp_spark.queue_manager.api.gauges import counters, gauges
 from srmp_spark.queue_manager.api.guard import Guard
+from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.port import ApiPort
 from srmp_spark.queue_manager.api.router import Router
-from srmp_spark.queue_manager.api.status import HealthApi, counters, gauges
 from srmp_spark.queue_manager.child.log_lines import log_to_stderr
 from srmp_spark.queue_manager.config import ServeConfig
 from srmp_spark.queue_manager.dead_letters import DeadLetters
@@ -175,6 +176,8 @@ class _Process:
             loop.add_signal_handler(number, stop.set)
         config = self._config
         public_base = config.public_base(self._listening)
+        gc.collect()
+        gc.disable()  # what is loaded stays: to look through it again and again takes as long as to load it
         with readable(self._directory.database):
             hosts = config.local_hosts(self._listening, self._https)
             manager = QueueManager(
@@ -238,9 +241,9 @@ class _Process:
         if manager.multicast is not None:
             manager.multicast.begin()
         health.ready = True
-        gc.collect()
         gc.freeze()
         gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+        gc.enable()
         self._announce(manager)
 
         await stop.wait()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -58,6 +57,7 @@ from srmp_spark.queue_manager.sender.link import Outgoing
 from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.signers import trusted_keys
 from srmp_spark.queue_manager.slices import Slices
+from srmp_spark.queue_manager.state_lag import StateLag
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.queue_manager.writers import Writers, open_forwarding
@@ -91,17 +91,6 @@ class _Purged(NamedTuple):
     to: int
     end: int
     """Where the purge ends."""
-
-
-@dataclass(slots=True)
-class StateLag:
-    """How far the Delta state is behind; told by the publisher."""
-
-    uri: str | None
-    position: int = 0
-    as_of: float = 0.0
-    """When the log was read for what is published; seconds since 1970, UTC."""
-    receipts_left_out: int = 0
 
 
 class QueueManager:

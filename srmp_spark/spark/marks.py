@@ -84,7 +84,7 @@ class Marks:
         if answer is not None:
             self._sent[key] = Position(answer.epoch, answer.received)
             if self._elsewhere.joined(key):
-                _log.info("log.joined log=%s: its lease was free; it goes on where the query stands", key)
+                _log.warning("log.joined log=%s: its lease was free; it goes on where the query stands", key)
 
     def are_sent(self, key: LogKey, position: Position) -> bool:
         """Return whether no mark up to ``position`` of a log is still to be sent."""

@@ -118,7 +118,7 @@ class QueueManagers:
             else:
                 del self._away[url]
                 self._enter(client, guid)
-                _log.info("queue_manager.back url=%s queue_manager=%s", url, guid)
+                _log.warning("queue_manager.back url=%s queue_manager=%s", url, guid)
         self._check_somebody_is_here()
 
     def _guid_of(self, client: QueueManagerClient) -> str | None:

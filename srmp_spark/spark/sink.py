@@ -62,12 +62,15 @@ class SrmpSink:
     ``app_specific``, ``body_type``, ``response_queue``, ``admin_queue``, ``time_to_reach_queue``, ``extension``, ``key``,
     ``delivery`` and ``transaction`` are used if they are there, others are ignored.
 
-    A row counts once per application and destination: by ``key``; else by ``queue_manager, epoch, queue, sequence`` if
-    the frame has all four; else by its content within the micro-batch of its query. So two sinks in one function that send
-    equal rows to one destination send them once, and two that make different messages of one row are refused
-    (``position-conflict``): give each sink its own ``application``. Rows that were sent before are counted in a warning of
-    the logger ``srmp_spark.spark.writer``. Spark Connect shows no query: there
-    rows without key and position need an ``application`` of their own for each query and checkpoint, else rows of one are
+    A row counts once per application and destination: by ``key``; else by ``queue_manager, epoch,
+    queue, sequence`` if the frame has all four; else by its content within the micro-batch of its
+    query. So two sinks in one function that send equal rows to one destination send them once, and
+    two that make different messages of one row are refused (``position-conflict``): give each sink
+    its own ``application`` from the start. A new or changed ``application`` or ``key`` makes rows
+    new: of two sinks that were started without, change the one that was refused, and leave the
+    other. Rows that were sent before are counted in a warning of the logger
+    ``srmp_spark.spark.writer``. Spark Connect shows no query: there rows without key and position
+    need an ``application`` of their own for each query and checkpoint, else rows of one are
     taken for repeats of the other's and are **not sent**.
 
     ``sink.result`` tells what became of the rows of the last micro-batch.

@@ -292,7 +292,8 @@ class _Driver:
         if entered is not None:
             self._elsewhere.joined(key)
             how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
-            _log.info("log.%s log=%s first=%s (%s)", "joined" if has_joined else "appeared", key, entered[1].first, how)
+            level = logging.WARNING if has_joined else logging.INFO  # where rows may be passed over, everybody shall read it
+            _log.log(level, "log.%s log=%s first=%s (%s)", "joined" if has_joined else "appeared", key, entered[1].first, how)
         return entered
 
     def _steps(

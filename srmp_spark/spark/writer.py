@@ -147,20 +147,24 @@ def _commit(options: SinkOptions, target: Target, staged: list[StagedPartition])
     return result
 
 
+ADVICE = ". If two sinks of the query write the same rows, give this one alone an application of its own"
+
+
 def warn_of_rest(target: Target, result: CommitAnswer, options: SinkOptions) -> None:
     """Warn of the rows of a committed batch that are no new messages, with their number."""
     if result.known:
         _log.warning(
             "sink.known application=%s batch=%s rows=%s: they were sent before with the same content, and are not sent again. "
-            "A batch that is run again has such rows. Else give each sink of the query its own application, or the rows a key",
+            "A batch that is run again has such rows. If another sink of the query has sent them, give this sink alone an "
+            "application of its own, or its rows a key",
             *target, result.known,
         )  # fmt: skip
     if result.conflicts:
         fate = "became dead letters" if options.on_key_conflict == "dead-letter" else "are not sent"
         _log.warning(
             "sink.conflicts application=%s batch=%s rows=%s: their key or source position was sent with another content, and "
-            "they %s (onKeyConflict=%s). Two sinks of a query need an application each",
-            *target, result.conflicts, fate, options.on_key_conflict,
+            "they %s (onKeyConflict=%s)%s",
+            *target, result.conflicts, fate, options.on_key_conflict, ADVICE,
         )  # fmt: skip
 
 

@@ -185,6 +185,10 @@ class OutgoingQueueRow(NamedTuple):
     """Who gave the first of the messages that wait (:mod:`.outgoing_room`)."""
     begun_after: int = 0
     """Serials up to here are none of this record: of one that was forgotten, of another destination, or never given out."""
+    finals_since: int = 0
+    """Since when a final stream receipt is awaited without any; 0: none is awaited, or an older version wrote the row."""
+    finals_to: int = 0
+    """The last serial that was acknowledged then: messages up to here are given up when the time is over."""
     earlier: tuple[EarlierStream, ...] = ()
     """Streams before the live one, as long as final stream receipts of theirs are awaited."""
 

@@ -37,6 +37,8 @@ class OutgoingLedger:
         """Where the receipts of streams go that begin now; if empty, where those of the stream before went."""
         self.replaces_receipts_url: Callable[[str, str], str] = lambda _, url: url
         """What a peer is told instead, by its destination ([MC-MQSRM] 3.1.7.2.4)."""
+        self.releases = True
+        """Whether further messages may leave when changes are stored; False at the end of the process."""
         self._queues: dict[Saved, None] = {}
         self._finished: list[SerialRun] = []
         self._dead_letters: list[DeadLetter] = []
@@ -86,8 +88,9 @@ class OutgoingLedger:
     def take(self) -> OutgoingChanges:
         """Everything since the last call."""
         self.generation += 1
-        for queue in self._queues:
-            queue.release()
+        if self.releases:
+            for queue in self._queues:
+                queue.release()
         changes = OutgoingChanges(
             [queue.row() for queue in self._queues], self._finished, self._dead_letters, self._forgotten,
             self.last_stream_ordinal, self.generation,

@@ -275,7 +275,7 @@ class OutgoingQueue(ABC):
         self.load = None
         self.last_status = None
         self._count_trouble()
-        self._take_back_release()
+        self.take_back_release()
         self._wait(now, None)
 
     def must_see(self, load: Load, at: int) -> bool:
@@ -397,11 +397,11 @@ class OutgoingQueue(ABC):
         self._count_trouble()
         if current:
             self.put_back(send)
-        self._take_back_release()
+        self.take_back_release()
         self.touch()
         self._wait(now, retry_after)
 
-    def _take_back_release(self) -> None:
+    def take_back_release(self) -> None:
         """Nothing more leaves before the next attempt: after a restart it is known of the rest that it never left."""
         released_to = max(self.left_to, self.held_to, *self.doubtful, self.acknowledged_to)
         if released_to < self.released_to:

@@ -25,7 +25,12 @@ RETRY_AFTER_S_MIN = 1.0
 RETRY_AFTER_S_MAX = 300.0
 """A peer's ``Retry-After`` counts within these: neither a tight loop nor a day's silence by a slip of the peer."""
 FINAL_RECEIPT_WAIT_S = 30 * 86_400.0
-"""Without any final stream receipt for this long those that are missing are given up. The text waits for ever."""
+"""Without any final stream receipt for this long those that are missing are given up. The text waits for ever.
+
+The wall clock measures the wait across restarts, because no other clock goes on while the process does not run."""
+FINAL_RECEIPT_GRACE_S = 3_600.0
+"""What is left of that wait after a restart, at least. Receipts that were accepted while the process did not run lie in the
+order queue and are read within seconds. It is also the time to set a clock right that was wrong when the machine started."""
 IN_FLIGHT_MAX = 1_000
 """The largest window: 1,000 messages on a line of 0.1 s are 10,000 a second."""
 

@@ -10,8 +10,9 @@ we leave the text, and why:
 
 - ResendIntervalIndex grows with each time-out and falls to zero with progress. As printed (3.1.5.1.8.2) it grows with each
   receipt and never otherwise: the better the peer answers, the longer we would wait.
-- The timer also restarts with progress, and it does not interrupt a pass that is still under way, nor a message that has no
-  answer yet.
+- The timer also restarts with progress, and with the 200 to the first message that awaits a receipt, because no receipt comes
+  before it: a large message on a slow line takes longer than the timer. The timer does not interrupt a pass that is still under
+  way, nor a message that has no answer yet.
 - ``<previous>`` names the nearest message before this one that is still in the queue, else the last that was acknowledged:
   what the peer has, or will have been sent before. 3.1.7.2.3 names the number before, also when that one was taken out
   unsent; a peer would wait for it for ever. It changes only when a message between was taken out, and goes out only when
@@ -36,7 +37,7 @@ from srmp_spark.srmp.outgoing_effects import (
 )
 from srmp_spark.srmp.outgoing_ledger import OutgoingLedger
 from srmp_spark.srmp.outgoing_queue import OutgoingQueue
-from srmp_spark.srmp.outgoing_states import MAY_SEND, SenderSettings
+from srmp_spark.srmp.outgoing_states import FINAL_RECEIPT_GRACE_S, MAY_SEND, SenderSettings
 from srmp_spark.srmp.receipts_address import query_of, same_secret, without_secret
 from srmp_spark.srmp.serial_runs import SerialRuns
 
@@ -61,6 +62,8 @@ class OutgoingStream(OutgoingQueue):
         self.base = row.base
         self.receipts_url = row.receipts_url
         self.resend_interval_index = row.resend_interval_index
+        self.repeats = 0
+        """How often everything without a receipt was sent again since the last receipt, in the life of the process."""
         self.started_at = row.started_at
         self.finals = finals
         """Serials that ask for a final stream receipt and have none (AwaitingFinalStreamReceipt)."""
@@ -80,7 +83,10 @@ class OutgoingStream(OutgoingQueue):
         """Nothing may leave before a receipt comes."""
         self.receipt_wait_at: float | None = None
         self.final_wait_at: float | None = None
-        self._finals_mark = 0
+        self._finals_since = row.finals_since
+        self._finals_mark = row.finals_to
+        self._resumes_wait = True
+        """The wait for final receipts of the process before has not been resumed: no clock is known yet."""
         self.restart = False
         """An operator wants the rest in a new stream."""
 
@@ -88,7 +94,8 @@ class OutgoingStream(OutgoingQueue):
         """As it is saved."""
         return super().row()._replace(
             stream_ordinal=self.ordinal, base=self.base, receipts_url=self.receipts_url,
-            resend_interval_index=self.resend_interval_index, started_at=self.started_at, earlier=self.earlier,
+            resend_interval_index=self.resend_interval_index, started_at=self.started_at,
+            finals_since=self._finals_since, finals_to=self._finals_mark, earlier=self.earlier,
         )  # fmt: skip
 
     @property
@@ -145,6 +152,7 @@ class OutgoingStream(OutgoingQueue):
         if self.ledger.receipts_url:
             self.receipts_url = self.ledger.replaces_receipts_url(self.key.destination, self.ledger.receipts_url)
         self.base = self.sent_to = self.pass_to = self.last_live = self.before_last = base
+        self.repeats = 0
         self.receipts = self.last_receipt_at = 0
         self.acknowledged_to = max(self.acknowledged_to, base)
         self.cursor = base
@@ -218,6 +226,9 @@ class OutgoingStream(OutgoingQueue):
     def pump(self, now: float, at: int, out: list[Send | Load]) -> None:
         """Send and read; then see whether all is acknowledged, or start the Stream Receipt Wait Timer (3.1.2.2)."""
         self.needs_receipt = False
+        if self._resumes_wait:
+            self._resumes_wait = False
+            self._wait_for_finals(now, at)
         super().pump(now, at, out)
         if self.last_live > self.acknowledged_to:
             if self.receipt_wait_at is None and self.state in MAY_SEND:
@@ -247,6 +258,8 @@ class OutgoingStream(OutgoingQueue):
         if send.pass_number == self.pass_number:
             self.held_to = max(self.held_to, send.serial)
             self._forget_doubts()
+            if self.receipt_wait_at is not None and self._is_first(send):
+                self.receipt_wait_at = now + self.resend_interval  # a large one may have been under way for all of it
 
     def refused(self, send: Send, at: int) -> None:
         """400: it is taken out, and what followed it goes again with a ``<previous>`` that bridges it."""
@@ -293,7 +306,7 @@ class OutgoingStream(OutgoingQueue):
         assert receipt.last_ordinal is not None, "the decoder lets no such receipt through"
         assert receipt.stream_id is not None, "nor one without a stream"
         if receipt.stream_id.ordinal != self.ordinal:
-            return self._receipt_of_earlier(receipt, receipt.stream_id.ordinal, now, message_class)
+            return self._receipt_of_earlier(receipt, receipt.stream_id.ordinal, now, at, message_class)
         serial = self.base + receipt.last_ordinal
         if serial > self.sent_to:
             return "beyond"
@@ -306,11 +319,13 @@ class OutgoingStream(OutgoingQueue):
         if progress:  # a final receipt, too: what the application took was in its queue
             self._acknowledge(serial, now, at)
         if receipt.kind == "final_stream" and self.finals.discard(serial):
-            self._final(serial, receipt.decision == "positive", message_class, now)
+            self._final(serial, receipt.decision == "positive", message_class, now, at)
             return "final"
         return "progress" if progress else "old"
 
-    def _receipt_of_earlier(self, receipt: Receipt, ordinal: int, now: float, message_class: int) -> ReceiptVerdict:
+    def _receipt_of_earlier(
+        self, receipt: Receipt, ordinal: int, now: float, at: int, message_class: int
+    ) -> ReceiptVerdict:
         """3.1.7.6 keeps a stream as long as a message of it awaits a receipt, also when another has begun."""
         assert receipt.last_ordinal is not None, "looked at before"
         stream = next((each for each in self.earlier if each.ordinal == ordinal), None)
@@ -319,7 +334,7 @@ class OutgoingStream(OutgoingQueue):
         serial = stream.base + receipt.last_ordinal
         if receipt.kind != "final_stream" or not stream.base < serial <= stream.last or not self.finals.discard(serial):
             return "old"
-        self._final(serial, receipt.decision == "positive", message_class, now)
+        self._final(serial, receipt.decision == "positive", message_class, now, at)
         self._forget_earlier()
         return "final"
 
@@ -331,28 +346,39 @@ class OutgoingStream(OutgoingQueue):
         self.held_to = max(self.held_to, serial)
         self.left_to = max(self.left_to, serial)
         self._forget_doubts()
+        self.repeats = 0
         self.resend_interval_index = 0
         self.cursor = max(self.cursor, serial)
         self.loaded_to = max(self.loaded_to, serial)
         while self.buffer and self.buffer[0].serial <= serial:
             self.buffer.popleft()
         self.receipt_wait_at = None  # pump() starts it again if there is more to wait for
-        self._wait_for_finals(now)
+        self._wait_for_finals(now, at)
         self.touch()
 
-    def _final(self, serial: int, positive: bool, message_class: int, now: float) -> None:
+    def _final(self, serial: int, positive: bool, message_class: int, now: float, at: int) -> None:
         if positive:
             self.ledger.finish(self.key, serial, serial)
             self.touch()
         else:
             self.bury(serial, serial, "not-received", message_class=message_class)
-        self.final_wait_at = None
-        self._wait_for_finals(now)
+        self._end_wait()
+        self._wait_for_finals(now, at)
 
-    def _wait_for_finals(self, now: float) -> None:
-        if self.final_wait_at is None and len(self.finals) and self.unread:
-            self.final_wait_at = now + self.settings.final_receipt_wait
-            self._finals_mark = self.acknowledged_to
+    def _wait_for_finals(self, now: float, at: int) -> None:
+        """Wait for a final receipt, or go on with the wait that the process before began."""
+        if self.final_wait_at is not None or not len(self.finals) or not self.unread:
+            return
+        if not self._finals_since:
+            self._finals_since, self._finals_mark = at, self.acknowledged_to
+            self.touch()
+        whole = self.settings.final_receipt_wait
+        left = max(whole - (at - self._finals_since) / 1e6, FINAL_RECEIPT_GRACE_S)
+        self.final_wait_at = now + min(whole, left)
+
+    def _end_wait(self) -> None:
+        self.final_wait_at = None
+        self._finals_since = self._finals_mark = 0
 
     # --- timers and operators -------------------------------------------------------------------------------------------------
 
@@ -367,7 +393,7 @@ class OutgoingStream(OutgoingQueue):
         if self.receipt_wait_at is not None and self.receipt_wait_at <= now:
             self._receipt_missing(now)
         if self.final_wait_at is not None and self.final_wait_at <= now:
-            self._finals_missing(now)
+            self._finals_missing(now, at)
 
     def _receipt_missing(self, now: float) -> None:
         """[MC-MQSRM] 3.1.6.2."""
@@ -377,6 +403,7 @@ class OutgoingStream(OutgoingQueue):
         is_over = self.needs_receipt or (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to
         if is_over and not self._first_is_under_way:  # else its connection says when that takes too long
             self.resend_interval_index = min(self.resend_interval_index + 1, len(self.settings.resend_table) - 1)
+            self.repeats += 1
             self.window_max = max(1, self.window_max // 2)  # perhaps something on the way does not keep the order
             self.resend()
         self.receipt_wait_at = now + self.resend_interval  # the pass before may still be under way: let it end
@@ -385,18 +412,20 @@ class OutgoingStream(OutgoingQueue):
     def _first_is_under_way(self) -> bool:
         """The first message without a receipt has no answer yet: no receipt can be missing. A large one on a slow line may take
         longer than the timer, and would be sent twice."""
-        return any(
-            send.previous <= self.acknowledged_to < send.serial and send.pass_number == self.pass_number
-            for send in self.in_flight.values()
-        )
+        return any(self._is_first(send) for send in self.in_flight.values() if send.pass_number == self.pass_number)
 
-    def _finals_missing(self, now: float) -> None:
+    def _is_first(self, send: Send) -> bool:
+        """Return whether everything before it is acknowledged, and it is not."""
+        return send.previous <= self.acknowledged_to < send.serial
+
+    def _finals_missing(self, now: float, at: int) -> None:
         for first, last in self.finals.inside(1, self._finals_mark):
             self.bury(first, last, "final-receipt-missing", in_doubt=True)
         self.finals.remove(1, self._finals_mark)
         self._forget_earlier()
-        self.final_wait_at = None
-        self._wait_for_finals(now)
+        self._end_wait()
+        self._wait_for_finals(now, at)
+        self.touch()
 
     def resend(self) -> None:
         """Send everything again that is not acknowledged."""
@@ -433,7 +462,8 @@ class OutgoingStream(OutgoingQueue):
         self.go_back(self.end)
         self.acknowledged_to = self.held_to = self.left_to = self.last_live = self.end
         self.doubtful.clear()
-        self.receipt_wait_at = self.final_wait_at = None
+        self.receipt_wait_at = None
+        self._end_wait()
         self.last_acknowledged_at = at
         self.touch()
 

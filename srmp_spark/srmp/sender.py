@@ -209,7 +209,7 @@ class Sender:
 
     def poll(self, now: float, at: int) -> list[Send | Load]:
         """What to do now. Call it after every other call and after every commit."""
-        if not self._awake:
+        if not self._awake or not self._ledger.releases:
             return []
         out: list[Send | Load] = []
         awake, self._awake = self._awake, {}
@@ -409,6 +409,16 @@ class Sender:
             if may_forget(queue.key) and self.forget(*queue.key):
                 forgotten.append(queue.key)
         return forgotten
+
+    def stop(self) -> None:
+        """Hand out nothing more: what is released and has not left is taken back, so the next process knows what left.
+
+        Call it when nothing leaves any more, and commit :meth:`changes`. After a crash nobody knows it: a receipt for one of
+        the RELEASE_AHEAD messages behind the last one that left is then believed, of a peer that knows the stream's secret.
+        """
+        self._ledger.releases = False
+        for queue in self:
+            queue.take_back_release()
 
     def get(self, destination: str, kind: Kind) -> OutgoingQueue | None:
         """The queue, for ``status``; change it through the methods here alone."""

@@ -42,7 +42,8 @@ from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
 from srmp_spark.store import decisions, state
 from srmp_spark.store.checkpointer import Checkpointer
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.epochs import end_of
+from srmp_spark.store.epochs import ends
+from srmp_spark.store.giving_back import can_give_back
 from srmp_spark.store.journal_states import TRANSITIONS, Event, State
 from srmp_spark.store.schema import PAGE_SIZE_BYTES, assert_durable, row_key
 from srmp_spark.store.state import StoredReceipt
@@ -149,11 +150,20 @@ class Journal:
         self._collect_until = 0.0
         self._enough = 1
         self._position: int = self._connection.execute("SELECT position FROM head").fetchone()[0]
+        end_of_each = ends(self._connection)
         self._queues: dict[str, list[int]] = {
-            name: [queue_id, end_of(self._connection, queue_id)]
+            name: [queue_id, end_of_each[queue_id]]
             for queue_id, name in self._connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL").fetchall()
         }
         self._owed_id = state.last_owed_id(self._connection)
+        self.free_bytes = 0
+        """Of pages in the database that the next rows are written into, as of the last transaction."""
+        self.used_bytes = 0
+        """The length that the file of the database has when the log is copied, as of the last transaction."""
+        self._page_bytes: int = self._connection.execute("PRAGMA page_size").fetchone()[0]
+        self.can_give_back = can_give_back(self._connection)
+        """Whether :func:`.giving_back.give_back` can make the file shorter."""
+        self._count_free_pages()
         self._checkpointer = Checkpointer(
             directory.database, lambda error: scheduler.call_soon_threadsafe(self._fail, "checkpoint", error, None)
         )
@@ -256,6 +266,15 @@ class Journal:
 
         self.call(function, done)
         return await future
+
+    async def checkpoint(self) -> None:
+        """Copy the log into the database, behind a commit of its own; the database's file then ends with its last page.
+
+        A reader that looks at an older state puts the end of the file off. Nobody waits for it.
+        """
+        self._checkpointer.finish_due = True
+        await self.transact(lambda transaction: None)
+        await self.transact(lambda transaction: None)  # it begins when the log is copied
 
     async def drain(self) -> None:
         """Return when everything submitted so far is on stable storage and nothing is under way: :meth:`close` may follow."""
@@ -363,7 +382,14 @@ class Journal:
             decisions.save_undecided(connection, [(self._queues[row.queue][0], row) for row in batch.undecided])
         transaction = Transaction(connection, position, epoch_id)
         results = [self._call(call, transaction) for call in batch.calls]
-        return _Written(batch, position, transaction, results, owed, written)
+        self._count_free_pages()
+        return _Written(batch, position, transaction, results, owed, written + transaction.written)
+
+    def _count_free_pages(self) -> None:
+        """Read both counts, which stand in the first page; only while the loop's thread has the connection."""
+        execute, page = self._connection.execute, self._page_bytes
+        self.free_bytes = execute("PRAGMA freelist_count").fetchone()[0] * page
+        self.used_bytes = execute("PRAGMA page_count").fetchone()[0] * page
 
     def _store_owed(self, receipts: list[OwedReceipt]) -> list[StoredReceipt]:
         stored = [StoredReceipt(self._owed_id + n, receipt) for n, receipt in enumerate(receipts, 1)]

@@ -134,14 +134,19 @@ def row_key(queue_id: int, last: int) -> int:
     return queue_id << SEQUENCE_BITS | last
 
 
+WAL_KEPT_BYTES = 8 * 1_048_576
+"""A log that became longer than this (a reader held it) is cut when it is begun anew: twice what a checkpoint takes at once."""
+
 WRITER_PRAGMAS: dict[str, object] = {
     "page_size": PAGE_SIZE_BYTES,
+    "auto_vacuum": 2,  # INCREMENTAL, of a file that is made now: its free pages can be given back (store/giving_back.py)
     "journal_mode": "wal",
     "synchronous": 2,  # FULL: one sync of the WAL per commit
     "secure_delete": 0,  # Debian's SQLite overwrites deleted bodies with zeros: every sealed byte would be written again
     "wal_autocheckpoint": 0,  # store/checkpointer.py says when, and why
     "foreign_keys": 0,
     "cache_size": -WRITER_CACHE_KIB,
+    "journal_size_limit": WAL_KEPT_BYTES,
 }
 
 INBOX = Database(format=FORMAT, ddl=DDL, pragmas=WRITER_PRAGMAS, promise="a 200", restore_hint=RESTORE_HINT)

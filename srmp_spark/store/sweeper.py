@@ -2,8 +2,8 @@
 
 SQLite walks every page of a body to free it: 20 MB of groups deleted at once would hold the loop for tens of milliseconds.
 So the transaction that seals, purges or trims only says which sequences no longer count (table ``garbage``; readers go by the
-segments, holes and ``trimmed_to`` of the same transaction), and :func:`sweep` deletes a slice per transaction. The file does
-not shrink; its free pages take the next messages.
+segments, holes and ``trimmed_to`` of the same transaction), and :func:`sweep` deletes a slice per transaction. The free
+pages take the next messages; a tight volume gets them back (store/giving_back.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from srmp_spark.store.transaction import Transaction
 
 SWEEP_BYTES_MAX = 1024 * 1024
 """Of posts per slice: about 1 ms in the loop."""
+SWEEP_LOG_BYTES = 128 * 1024
+"""What a slice puts into the log of the database beside the pages of small rows: lists of free pages, inner pages."""
 SWEEP_GROUPS_MAX = 256
 """Groups per slice, for queues of small messages."""
 
@@ -75,6 +77,7 @@ def sweep(transaction: Transaction) -> bool:
         if size >= SWEEP_BYTES_MAX:
             break
     db.execute("DELETE FROM groups WHERE id BETWEEN ? AND ? AND first >= ?", (row_key(queue_id, first), end, first))
+    transaction.written += size + SWEEP_LOG_BYTES  # less for large bodies, whose pages are not written
     if not found or (end == found[-1][0] and len(found) < SWEEP_GROUPS_MAX):
         db.execute("DELETE FROM garbage WHERE id = ?", (number,))
     else:

@@ -14,6 +14,8 @@ class Transaction:
         self.position = position
         """The number of the commit that this will be part of."""
         self.epoch_id = epoch_id
+        self.written = 0
+        """Bytes that the function put into the log of the database, if they are many: a checkpoint is due earlier."""
         self.after_commit: list[Callable[[], object]] = []
         """Called in the loop after the COMMIT, before the result is handed out: to unlink files, never to write."""
         self.when_undone: list[Callable[[], object]] = []

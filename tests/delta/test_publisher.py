@@ -12,12 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from delta_state_kit import EPOCH, GUID, MemoryLog, State
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.store.delta import publisher as publisher_module
 from srmp_spark.store.delta import state_table
+from srmp_spark.store.delta.cycles import AWAY_REMEDY
 from srmp_spark.store.delta.log_source import HistoryRow, Snapshot, StreamRow
 from srmp_spark.store.delta.publisher import OlderCopyError, _stamp
 
@@ -251,7 +253,7 @@ def test_run_says_that_the_log_is_an_older_copy_and_compares_before_it_publishes
     stop = threading.Event()
     stop.set()
     state.publisher(log).run(stop, reports.append)
-    assert [each["event"] for each in reports] == ["compared", "published"]
+    assert [each["event"] for each in reports] == ["compared", "published", "recovered"]
     older = MemoryLog()
     older.put("private$/orders", 4)
     reports.clear()
@@ -276,7 +278,7 @@ def test_a_damaged_queue_is_named_and_the_others_are_reported(state: State, log:
     stop.set()
     publisher = state.publisher(log)
     publisher.run(stop, reports.append)
-    assert [each["event"] for each in reports] == ["compared", "published", "failed"]
+    assert [each["event"] for each in reports] == ["compared", "published", "failed", "recovered"]
     assert reports[1]["sequences"] == {EPOCH: {"audit": 2, "broken": 0, "private$/orders": 4}}
     assert reports[1]["position"] == 0, "the lag goes on growing: not everything is there"
     assert not reports[2]["fatal"]
@@ -291,6 +293,31 @@ def test_a_table_of_a_newer_format_is_refused(state: State, log: MemoryLog) -> N
     schema = pa.schema([("queue_manager", pa.string())])
     DeltaTable.create(str(state.folder / "inbox"), schema, configuration={"srmp.format": "2"}, raise_if_key_not_exists=False)
     with pytest.raises(StoreDamagedError, match=r"srmp\.format=2, this version writes 1"):
+        state.publisher(log).publish_once()
+
+
+def test_columns_that_users_add_are_left_alone(state: State, log: MemoryLog) -> None:
+    log.put("private$/orders", 3)
+    publisher = state.publisher(log)
+    publisher.publish_once()
+    fields = [Field("checked_by", PrimitiveType("string"), nullable=True)]
+    for name in ("inbox", "incoming_streams"):
+        state.table(name).alter.add_columns(fields)
+    log.put("private$/orders", 2)
+    log.streams.append(STREAM)
+    publisher.publish_once()
+    log.put("private$/orders", 2)
+    log.streams[:] = [STREAM._replace(sequence_number=9)]
+    state.publisher(log).publish_once()
+    assert state.landed() == log.expected()
+    assert {row["checked_by"] for row in state.read()} == {None}
+    assert [row["sequence_number"] for row in state.read("incoming_streams")] == [9]
+
+
+def test_a_table_that_lacks_a_column_of_the_format_is_refused_by_its_name(state: State, log: MemoryLog) -> None:
+    schema = pa.schema([("queue_manager", pa.string()), ("epoch", pa.string())])
+    DeltaTable.create(str(state.folder / "inbox"), schema, configuration={"srmp.format": "1"}, raise_if_key_not_exists=False)
+    with pytest.raises(StoreDamagedError, match=r"lacks columns of format 1: sequence, queue, .*put them back"):
         state.publisher(log).publish_once()
 
 
@@ -341,8 +368,10 @@ def test_run_tells_a_failure_and_tries_again(state: State, log: MemoryLog) -> No
             stop.set()
 
     state.publisher(log).run(stop, notify)
-    assert reports[0] == {"event": "failed", "error": "OSError: the store is away", "fatal": False}
-    assert reports[-1]["event"] == "published"
+    assert reports[0] == {
+        "event": "failed", "of": "inbox", "error": "OSError: the store is away", "remedy": AWAY_REMEDY, "fatal": False,
+    }  # fmt: skip
+    assert [each["event"] for each in reports[1:3]] == ["published", "recovered"]
     assert state.landed() == log.expected()
 
 
@@ -360,7 +389,7 @@ def test_the_object_store_road_writes_the_same_table(state: State, log: MemoryLo
 
     state.folder.mkdir()
     monkeypatch.setattr(
-        publisher_module, "storage_of", lambda uri, table, options: ObjectStorage(f"file://{uri}/{table}", options)
+        publisher_module, "storage_of", lambda uri, table, options, room=None: ObjectStorage(f"file://{uri}/{table}", options)
     )
     for name in ("inbox", "message_id_history", "incoming_streams"):
         (state.folder / name).mkdir()

@@ -118,14 +118,14 @@ class Senders:
         return set().union(*(sender.accepted for sender in self.senders))
 
 
-def landed(api: str, queue: str = QUEUE) -> list[int]:
+def landed(api: str, queue: str = QUEUE, after: int = 0, to: int | None = None) -> list[int]:
     """Numbers of the messages in the log, in its order; each body is looked at."""
     client = QueueManagerClient(api, retry_seconds=10)
-    found = client.range(queue, after=0)
+    found = client.range(queue, after=after)
     numbers = []
-    after = 0
-    while after < found.end:
-        step = client.range(queue, after=after, max_rows=2_000)
+    end = found.end if to is None else to
+    while after < end:
+        step = client.range(queue, after=after, max_rows=min(2_000, end - after))
         with client.rows(queue, epoch=found.epoch, after=after, to=step.last) as stream:
             rows: Any = pa.ipc.open_stream(stream.as_file()).read_all()
         for number, body in zip(rows.column("uniquifier").to_pylist(), rows.column("body").to_pylist(), strict=True):

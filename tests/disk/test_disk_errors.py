@@ -28,8 +28,8 @@ TAKING = 200
     [
         ("fdatasync", "store.db-wal", "30"),
         ("fdatasync", "store.db-wal", "30+"),
-        ("pwrite64", "store.db-wal", "90"),
-        ("pwrite64", "store.db-wal", "90+"),
+        ("pwrite64", "store.db-wal", "300"),
+        ("pwrite64", "store.db-wal", "300+"),
     ],
 )
 def test_after_a_failed_write_or_sync_nothing_is_acknowledged(tmp_path: Path, call: str, file: str, when: str) -> None:

@@ -55,6 +55,14 @@ def test_everything_that_awaits_a_receipt_goes_again_in_order() -> None:
     )
 
 
+def test_the_wait_begins_with_the_200_to_the_first_that_awaits_a_receipt() -> None:
+    """A large message on a slow line is under way for nearly all of it, and was sent whole once more as soon as it arrived."""
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(2) << sends(1, start=True) >> tick(29) >> answer(200) << sends(2) >> tick(1) >> answer(200)
+    assert playbook >> tick(28.5)
+    assert playbook >> tick(0.5) << sends(1, start=True, again=True) >> answer(200) << sends(2, again=True)
+
+
 def test_progress_begins_the_wait_and_the_table_anew() -> None:
     """3.1.5.1.8.2 as printed counts up with each receipt: the better the peer answers, the longer we would wait."""
     assert (

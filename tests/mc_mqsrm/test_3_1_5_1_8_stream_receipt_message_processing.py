@@ -55,6 +55,15 @@ def _key(playbook: SendingPlaybook) -> tuple[str, str]:
     return key
 
 
+def test_after_a_clean_stop_none_is_believed_about_what_never_left() -> None:
+    """``released_to`` runs ahead of what leaves. After a crash nobody knows the difference, after a stop everybody does."""
+    playbook = SendingPlaybook()
+    assert playbook >> enqueue(9) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200) << sends(3)
+    assert playbook >> operator("stop", lambda sender: sender.stop()) >> restart() << sends(1, start=True, again=True)
+    assert playbook >> stream_receipt(4) << verdict("beyond") >> stream_receipt(3) << delivered(1, 3)
+    assert playbook >> answer(200) << sends(4)
+
+
 @pytest.mark.parametrize("last_ordinal", [4, 2**32 - 1, 2**64 - 1])
 def test_a_receipt_beyond_what_was_sent_changes_nothing(last_ordinal: int) -> None:
     playbook = two_sent()

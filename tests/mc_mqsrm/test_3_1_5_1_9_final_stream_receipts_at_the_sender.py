@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from srmp_spark.srmp.outgoing_states import SenderSettings
+from srmp_spark.srmp.outgoing_states import FINAL_RECEIPT_GRACE_S, SenderSettings
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.testing.sending_playbook import (
     DESTINATION,
@@ -80,6 +80,32 @@ def test_a_final_receipt_that_never_comes_is_given_up_in_doubt() -> None:
     assert playbook >> tick(999) >> final_receipt(1) << delivered(1) >> tick(999)
     assert playbook >> tick(1) << dead(2, "final-receipt-missing", in_doubt=True)
     assert stream_of(playbook).ended
+
+
+def test_the_limit_goes_on_across_restarts() -> None:
+    """Otherwise a process that is started anew each night would wait for ever."""
+    playbook = two_acknowledged(SenderSettings(final_receipt_wait=100_000))
+    assert playbook >> tick(10_000) >> final_receipt(1) << delivered(1) >> tick(50_000) >> restart() >> tick(40_000)
+    assert playbook >> restart() >> tick(9_999)
+    assert playbook >> tick(1) << dead(2, "final-receipt-missing", in_doubt=True)
+    assert stream_of(playbook).ended
+
+
+def test_receipts_that_came_while_the_process_did_not_run_are_read_before_the_limit_counts() -> None:
+    playbook = two_acknowledged(SenderSettings(final_receipt_wait=100_000))
+    playbook.clock.now += 1_000_000
+    assert playbook >> restart() >> tick(FINAL_RECEIPT_GRACE_S - 1) >> final_receipt(1) << delivered(1) >> tick(99_999)
+    playbook.clock.now += 1_000_000
+    assert playbook >> restart() >> tick(FINAL_RECEIPT_GRACE_S - 1)
+    assert playbook >> tick(1) << dead(2, "final-receipt-missing", in_doubt=True)
+
+
+def test_a_wait_that_an_older_version_began_begins_with_the_first_start() -> None:
+    playbook = two_acknowledged(SenderSettings(final_receipt_wait=100_000))
+    (key, row), = playbook.disk.queues.items()
+    playbook.disk.queues[key] = row._replace(finals_since=0, finals_to=0)
+    assert playbook >> tick(90_000) >> restart() >> tick(50_000) >> restart() >> tick(49_999)
+    assert playbook >> tick(1) << dead(1, "final-receipt-missing", last=2, in_doubt=True)
 
 
 def test_one_for_another_stream_or_for_no_message_changes_nothing() -> None:

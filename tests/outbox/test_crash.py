@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -30,6 +29,7 @@ from srmp_spark.queue_manager.sender.link import check_outbox
 from srmp_spark.srmp.outgoing_effects import Send, SerialRun
 from srmp_spark.store.outbox import preparation, writes
 from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.limits import DISK_RESERVE_BYTES
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.preparation import CommitResult
 from srmp_spark.store.outbox.schema import DATABASE_FILE
@@ -241,12 +241,34 @@ def test_others_write_between_the_steps_and_readers_see_nothing_before_the_last(
 def test_the_disk_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(tmp_path / "data")
     stage = desk.stage(batch(0))
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000))
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=1_000, f_frsize=1, f_blocks=1 << 40))
     with pytest.raises(BatchError, match="free") as caught:
         desk.commit([stage])
     assert caught.value.status == 503
     monkeypatch.undo()
     assert desk.commit([stage]) == CommitResult(12, 0)
+
+
+def test_pages_that_are_free_in_the_outbox_count_as_room_and_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A volume whose messages were all sent: the file keeps its length, and the file system shows no room."""
+    desk = Desk(tmp_path / "data")
+    stage = desk.stage(batch(0))
+    full = SimpleNamespace(f_bavail=DISK_RESERVE_BYTES - (8 << 20), f_frsize=1, f_blocks=1 << 40)
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    with pytest.raises(BatchError, match="and 0 in its database"):
+        desk.commit([stage])
+    database = desk.outbox.database
+    with database.transaction(unsynced_bytes=24 << 20) as connection:
+        connection.execute("CREATE TABLE filling AS SELECT zeroblob(24 << 20) AS body")
+    with database.transaction() as connection:
+        connection.execute("DROP TABLE filling")
+    assert desk.commit([stage]) == CommitResult(12, 0)
+    while desk.outbox.sweep(NOW):
+        pass
+    assert database.path.stat().st_size < 8 << 20
+    assert len(desk.read(A)) == 6
 
 
 def test_one_owner(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import pytest
 from outbox_kit import NOW, A, B, Desk, bodies
 
 from srmp_spark.srmp.outgoing_effects import DeadLetter, Kind, QueueKey, SerialRun
+from srmp_spark.store.outbox import letter_cursors
 from srmp_spark.store.outbox.ends import class_of_end
 from srmp_spark.store.outbox.errors import BatchError
+from srmp_spark.store.outbox.letter_cursors import LetterCursors
 from srmp_spark.store.outbox.schema import DATABASE_FILE
 
 FAILED = "private$/failed"
@@ -52,7 +54,7 @@ def test_others_go_where_they_always_went(desk: Desk) -> None:
     bury(desk, 1, 1, kind="plain")
     bury(desk, 1, 1, destination=B)
     assert targets(desk) == [("deadxact$", 1), ("deadletter$", 1), ("deadxact$", 1)]
-    assert desk.outbox.waiting.next_for_application(0) is None
+    assert LetterCursors(desk.outbox.database).queues("") == []
 
 
 def test_it_survives_a_restart_and_what_waits_in_one_queue_may_have_different_ones(desk: Desk, tmp_path: Path) -> None:
@@ -71,18 +73,67 @@ def test_they_are_handed_over_in_the_order_in_which_they_died(desk: Desk) -> Non
     bury(desk, 3, 4)
     bury(desk, 6, 6)
     bury(desk, 1, 1)
-    found, after = [], 0
-    while (moved := desk.outbox.waiting.next_for_application(after)) is not None:
+    found, cursors = [], LetterCursors(desk.outbox.database)
+    while (number := cursors.next(FAILED)) is not None:
+        moved = next(desk.outbox.waiting.moved(number - 1, 1))
         assert (moved.row.target, class_of_end(moved.row)) == (FAILED, None)
         found.append(bodies(moved.messages or []))
-        after = moved.row.id
+        cursors.handed(FAILED, number)
     assert found == [[b"3", b"4"], [b"1"]]
+
+
+def test_each_queue_has_a_cursor_of_its_own(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is handed over of one queue says nothing about another, after a restart too; then one number stands for all."""
+    monkeypatch.setattr(letter_cursors, "QUEUES_MAX", 2)
+    names = [FAILED, "private$/g", "private$/h"]
+    desk.outbox.waiting.takes_dead_letters = lambda queue: True
+    for batch, name in enumerate((*names, FAILED), 1):
+        desk.send([{"body": b"%d" % batch}], batch=str(batch), dead_letter_queue=name)
+        bury(desk, batch, batch)
+    cursors = LetterCursors(desk.outbox.database)
+    assert (cursors.queues(""), cursors.queues(names[1]), cursors.queues(names[2])) == (names[:2], names[2:], [])
+    cursors.handed("private$/h", 3)
+    cursors.handed(FAILED, 4)
+    desk.close()
+
+    again = Desk(tmp_path / "data")
+    cursors = LetterCursors(again.outbox.database)
+    assert (cursors.queues(""), cursors.next("private$/g")) == (["private$/g"], 2)
+    assert kept(again) == ([(FAILED, 4), ("private$/h", 3)], [])
+    cursors.handed("private$/g", 2)
+    cursors.handed("private$/g", 1)
+    assert cursors.queues("") == []
+    assert kept(again) == ([], [("4",)])
+    assert LetterCursors(again.outbox.database).queues("") == []
+    again.close()
+
+
+def kept(desk: Desk) -> tuple[list[tuple[str, int]], list[tuple[str]]]:
+    connection = desk.outbox.database.connection
+    cursors = connection.execute("SELECT queue, handed_to FROM letter_cursors ORDER BY queue").fetchall()
+    return cursors, connection.execute("SELECT value FROM meta WHERE key = 'dead_letters_handed_to'").fetchall()
+
+
+def test_the_letters_of_the_system_are_not_walked_through(desk: Desk) -> None:
+    """There may be millions of them, and they are asked past at every look."""
+    plans = [
+        desk.outbox.database.connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+        for sql, values in (
+            (f"SELECT min(target) FROM moved WHERE {letter_cursors._FOR_APPLICATIONS} AND target > ?", ("",)),
+            (f"SELECT id FROM moved WHERE {letter_cursors._FOR_APPLICATIONS} AND target = ? AND id > ? ORDER BY id", ("", 0)),
+        )
+    ]
+    told = [step[3] for plan in plans for step in plan]
+    assert len(told) == len(plans)
+    assert all("SEARCH moved USING" in step and "moved_for_applications" in step for step in told)
 
 
 def test_an_outbox_that_an_older_version_made_gets_the_column(tmp_path: Path) -> None:
     Desk(tmp_path / "data").close()
     with sqlite3.connect(tmp_path / "data" / DATABASE_FILE) as connection:
         connection.execute("ALTER TABLE parts DROP COLUMN dead_letter_queue")
+        connection.execute("DROP TABLE letter_cursors")
+        connection.execute("DROP INDEX moved_for_applications")
         connection.execute("ALTER TABLE queues DROP COLUMN earlier")
         connection.execute("ALTER TABLE queues DROP COLUMN earlier_receipts")
     desk = Desk(tmp_path / "data")
@@ -90,6 +141,7 @@ def test_an_outbox_that_an_older_version_made_gets_the_column(tmp_path: Path) ->
     desk.send([{"body": b"1"}], dead_letter_queue=FAILED)
     bury(desk, 1, 1)
     assert targets(desk) == [(FAILED, 1)]
+    assert LetterCursors(desk.outbox.database).queues("") == [FAILED]
 
 
 @pytest.mark.parametrize("name", ["", "private$/a/b", "private$/order_queue$", "private$/forward$", "private$/orders;journal"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
@@ -221,7 +221,8 @@ def test_a_row_that_cannot_be_read_again_is_told_alone(desk: Desk, tmp_path: Pat
 
 
 def test_a_full_disk_is_told_before_anything_is_written(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=256 * 1024 * 1024))
+    full = SimpleNamespace(f_bavail=256 * 1024 * 1024, f_frsize=1, f_blocks=1 << 40)
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
     with pytest.raises(BatchError, match="bytes free") as refused:
         prepared(desk, [message(1)], 1)
     assert (refused.value.status, refused.value.code) == (503, "no-room")

@@ -51,6 +51,7 @@ OTHERS = {
     "a note of damage": ("meta", "INSERT INTO meta VALUES ('damaged stream http://x', '[1]')"),
     "how far receipts were read": ("meta", "INSERT INTO meta VALUES ('order_queue_read_to', 'x')"),
     "how far dead letters were handed over": ("meta", "INSERT INTO meta VALUES ('dead_letters_handed_to', x'ff')"),
+    "how far those of one queue were handed over": ("letter_cursors", "INSERT INTO letter_cursors VALUES ('private$/f', 'x')"),
     "the retention clock": ("meta", "INSERT OR REPLACE INTO meta VALUES ('retention_clock', 'noon')"),
     "an incarnation": ("meta", "UPDATE meta SET value = 'x' WHERE key GLOB 'incarnation:*'"),
     "the last stream": ("meta", "INSERT OR REPLACE INTO meta VALUES ('last_stream_ordinal', 'x')"),
@@ -199,6 +200,7 @@ def queue_rows(draw: st.DrawFn) -> OutgoingQueueRow:
         released_to=draw(up_to), receipts_url=draw(_TEXTS), resend_interval_index=draw(st.integers(0, 40)),
         paused=draw(st.booleans()), started_at=draw(_NUMBERS), last_acknowledged_at=draw(_NUMBERS),
         begun_after=draw(st.integers(0, acknowledged_to)),
+        finals_since=draw(_NUMBERS), finals_to=draw(st.integers(0, acknowledged_to)),
         earlier=tuple(draw(st.lists(_EARLIER, unique_by=lambda each: each.ordinal))),
     )  # fmt: skip
 

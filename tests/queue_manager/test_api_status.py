@@ -15,7 +15,8 @@ from test_receipts_sender import Rig, rig
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.queue_manager.api import status as status_module
-from srmp_spark.queue_manager.api.status import INCOMING_STREAMS_SHOWN_MAX, HealthApi
+from srmp_spark.queue_manager.api.health import HealthApi
+from srmp_spark.queue_manager.api.status import INCOMING_STREAMS_SHOWN_MAX
 from srmp_spark.testing.service import RunningQueueManager
 
 
@@ -58,6 +59,12 @@ class TestGuard:
         assert "secret" not in running.stderr()
 
 
+def asking(**what: Any) -> Any:
+    """A call of ``status`` without a query."""
+    none = {"text": lambda name, default=None: default, "integer": lambda name, low=0: None, "allows": lambda *_: True}
+    return SimpleNamespace(**none, **what)
+
+
 class TestStatus:
     def test_every_key_of_the_interface_is_there(
         self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer
@@ -69,7 +76,7 @@ class TestStatus:
             "incoming_streams", "incoming_streams_count",
             "outgoing", "outgoing_seen_at", "blocked_urls", "subscriptions",
         }  # fmt: skip
-        assert set(status["state"]) == {"uri", "position", "lag_seconds", "receipts_left_out"}
+        assert set(status["state"]) == {"uri", "position", "lag_seconds", "receipts_left_out", "failed", "rows_gone"}
         assert set(queue(client, "private$/orders")) >= {
             "name", "transactional", "multicast", "first", "last", "received", "waiting",
             "bytes", "oldest_waiting_seconds", "paused",
@@ -111,7 +118,7 @@ class TestStatus:
             health = HealthApi(it.manager, listening=[], api="")
             waiting = []
             for _ in range(2):
-                answer = json.loads(cast("bytes", (await health.status(cast("Any", SimpleNamespace(sees_all=True)))).body))
+                answer = json.loads(cast("bytes", (await health.status(asking(sees_all=True))).body))
                 waiting.append(next(each["waiting"] for each in answer["queues"] if each["name"] == "private$/forward$"))
                 assert answer["outgoing_seen_at"] == "1970-01-01T00:00:00.000000Z"
             assert waiting == [1, 0]
@@ -123,8 +130,8 @@ class TestStatus:
     ) -> None:
         """A stranger's 3,000 streams into a queue that the token is not for cost one look at the queue's name."""
         built: list[str] = []
-        stream_status = status_module._stream_status
-        monkeypatch.setattr(status_module, "_stream_status", lambda each: built.append(each.queue) or stream_status(each))
+        stream_status = status_module.stream_status
+        monkeypatch.setattr(status_module, "stream_status", lambda each: built.append(each.queue) or stream_status(each))
 
         async def test(it: Rig) -> None:
             streams = [stream_of("strangers", number) for number in range(INCOMING_STREAMS_SHOWN_MAX * 3)]
@@ -143,7 +150,7 @@ class TestStatus:
                 asked.append(queue)
                 return queue == "own"
 
-            request = cast("Any", SimpleNamespace(sees_all=False, sees=sees))
+            request = asking(sees_all=False, sees=sees)
             answer = json.loads(cast("bytes", (await health.status(request)).body))
             assert {each["queue"] for each in answer["incoming_streams"]} == {"own"}
             assert (answer["incoming_streams_count"], built, asked.count("strangers")) == (2, ["own", "own"], 3)
@@ -152,7 +159,7 @@ class TestStatus:
             it.manager.multicast = None
             outgoing = SimpleNamespace(status=no_outgoing, seen_at=0, set_aside=[])
             it.manager.outgoing = cast("Any", outgoing)
-            answer = json.loads(cast("bytes", (await health.status(cast("Any", SimpleNamespace(sees_all=True)))).body))
+            answer = json.loads(cast("bytes", (await health.status(asking(sees_all=True))).body))
             assert answer["incoming_streams_count"] == len(streams)
             assert len(answer["incoming_streams"]) == len(built) == INCOMING_STREAMS_SHOWN_MAX
             assert {each["gap_at"] for each in answer["incoming_streams"][:2]} == {5, 7}, "gaps are for the operator: first"

@@ -178,3 +178,12 @@ def test_two_listeners_of_one_port_and_a_state_that_cannot_be_a_folder_are_told_
     assert f"{file} is a file" in refused({"state": f"file://{file}/state"})
     assert load({"data_dir": "d", "state": str(tmp_path / "new" / "state")}, {}), "it is made"
     assert load({"data_dir": "d", "state": "s3://bucket/state"}, {})
+
+
+def test_a_state_folder_that_delta_cannot_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """Delta writes to ``a%20b`` and reads ``a b``: it would never publish."""
+    said = refused({"state": str(tmp_path / "a%20b")})
+    assert said.endswith(f"if {tmp_path / 'a b'} is meant, name that: a path is taken as it is, only a URL is decoded")
+    assert "with %20 in its path" in refused({"state": f"file://{tmp_path}/a%2520b"})
+    for state in (str(tmp_path / "50% of it"), f"file://{tmp_path}/a%20b", "s3://bucket/a%20b"):
+        load({"data_dir": str(tmp_path / "d"), "state": state}, {})

@@ -22,7 +22,7 @@ from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Refused
 from srmp_spark.srmp.encoder import encode, http_head
 
-FAILED = "private$/failed"
+FAILED, OTHER = "private$/failed", "private$/other"
 TO = "http://elsewhere.example/msmq/private$/in"
 
 
@@ -32,11 +32,14 @@ class Sender:
     def __init__(self, manager: QueueManager) -> None:
         self.guid = manager.directory.queue_manager
         self.groups: dict[int, dict[str, Any]] = {}
+        self.queue_of: dict[int, str] = {}
+        self.asked: list[str] = []
         self.is_away = False
         self.forgets = False
 
     def has(self, number: int, *numbers: int, queue: str = FAILED, **fields: Any) -> None:
-        self.groups[number] = {"id": number, "queue": queue, "messages": [self._letter(n, **fields) for n in numbers]}
+        self.groups[number] = {"id": number, "messages": [self._letter(n, **fields) for n in numbers]}
+        self.queue_of[number] = queue
 
     def _letter(self, number: int, **fields: Any) -> dict[str, Any]:
         asks = {"delivery_receipt_to": TO, "commitment_receipt_to": TO, "commitment_negative": True, "dead_letter": True}
@@ -51,10 +54,16 @@ class Sender:
         await asyncio.sleep(0)
         if self.is_away:
             raise ApiError(503, "sender-unavailable", "the sender process is being restarted")
-        if command["handed"] and not self.forgets:
-            for number in [each for each in self.groups if each <= command["handed"]]:
+        if command["op"] == "dead_letter_queues":
+            names = {self.queue_of[each] for each in self.groups}
+            return {"queues": sorted(name for name in names if name > command["after"])[:2]}
+        queue, handed = command["queue"], command["handed"]
+        self.asked.append(queue)
+        mine = [each for each in sorted(self.groups) if self.queue_of[each] == queue]
+        if handed and not self.forgets:
+            for number in [each for each in mine if each <= handed]:
                 del self.groups[number]
-        left = [each for each in sorted(self.groups) if each > command["handed"]]
+        left = [each for each in mine if each > handed]
         return self.groups[left[0]] if left else {"id": None}
 
 
@@ -69,7 +78,8 @@ def run(folder: Path, test: Callable[[QueueManager, Sender, DeadLetters], Awaita
         finally:
             await letters.close()
 
-    rig(folder, body, queue=[f"{FAILED}:transactional", "private$/plain"], host_name=["h"], **settings)
+    queues = [f"{FAILED}:transactional", f"{OTHER}:transactional", "private$/plain"]
+    rig(folder, body, queue=queues, host_name=["h"], **settings)
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -77,8 +87,8 @@ async def until(condition: Callable[[], Any]) -> None:
         await asyncio.sleep(0.01)
 
 
-def end(manager: QueueManager) -> int:
-    return manager.catalogue.find(FAILED).end
+def end(manager: QueueManager, queue: str = FAILED) -> int:
+    return manager.catalogue.find(queue).end
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +159,35 @@ def test_they_wait_for_a_queue_that_is_paused_or_full_and_for_a_sender_that_is_a
         assert end(manager) == 3
 
     run(tmp_path / "d", test, queue_quota_bytes=100)
+
+
+def test_a_queue_that_is_paused_or_full_holds_its_own_letters_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The letters of other queues go on at once, those that come later too, and the held queue is not read again and again."""
+    monkeypatch.setattr(dead_letters, "RETRY_SECONDS", 30.0)
+
+    async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
+        await manager.pause_queue(FAILED, paused=True)
+        sender.has(1, 1, 2)
+        sender.has(2, 3, queue=OTHER)
+        sender.has(3, 4)
+        letters.wake()
+        await until(lambda: end(manager, OTHER) == 1)
+        sender.has(4, 5, queue=OTHER)
+        letters.wake()
+        await until(lambda: end(manager, OTHER) == 2)
+        assert sender.asked.count(FAILED) == 1
+        assert caplog.text.count("dead_letters.not_stored") == 1, "told once"
+
+        await manager.pause_queue(FAILED, paused=False)
+        monkeypatch.setattr(dead_letters, "RETRY_SECONDS", 0.02)
+        letters._held.clear()  # its 30 seconds are over
+        letters.wake()
+        await until(lambda: not sender.groups)
+        assert (end(manager), end(manager, OTHER)) == (3, 2)
+
+    run(tmp_path / "d", test)
 
 
 def test_the_engine_discards_none_for_its_age(tmp_path: Path) -> None:

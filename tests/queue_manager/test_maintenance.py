@@ -15,11 +15,14 @@ import pytest
 from srmp_spark.errors import ApiError, StoreDamagedError
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager import maintenance
+from srmp_spark.queue_manager.api.status import state_failed
 from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.disk_gate import SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.service import QueueManager, ensure_queues
-from srmp_spark.store import retention
+from srmp_spark.store import disk_room, retention, sealing
 from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.transaction import Transaction
 
 
 class Clock:
@@ -44,6 +47,7 @@ def rig(directory: Path, test: Callable[[QueueManager, Maintenance, Clock], Any]
         with DataDirectory.open(directory, now=clock.utc()) as data:
             manager = QueueManager(config, data, config.local_hosts(config.listen), "http://h", clock, on_fatal=pytest.fail)
             await ensure_queues(manager)
+            await manager.journal.checkpoint()  # what the log has yet to copy would count as promised
             try:
                 result = test(manager, Maintenance(manager, on_unused=lambda: None), clock)
                 if result is not None:
@@ -62,12 +66,12 @@ def disk(monkeypatch: pytest.MonkeyPatch, free: int, total: int) -> None:
 
 def test_the_gate_closes_before_the_disk_is_full_and_opens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
-        least = maintenance.DISK_FREE_MIN
+        least = disk_room.DISK_FREE_MIN
         disk(monkeypatch, least, 100 * least)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate is None
         disk(monkeypatch, least - 1, 100 * least)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate.reason == "disk-full"
         refused: list[tuple[int, str, int | None]] = []
         connection = SimpleNamespace(
@@ -76,7 +80,7 @@ def test_the_gate_closes_before_the_disk_is_full_and_opens_again(tmp_path: Path,
         manager.acceptor.accept(connection, SimpleNamespace(headers={}), b"", 0)
         assert refused == [(503, "disk-full", 30)]
         disk(monkeypatch, least, 100 * least)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate is None
 
     rig(tmp_path / "d", test)
@@ -85,11 +89,68 @@ def test_the_gate_closes_before_the_disk_is_full_and_opens_again(tmp_path: Path,
 def test_on_a_small_volume_a_share_of_it_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         disk(monkeypatch, 10 << 20, 64 << 20)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate is None
         disk(monkeypatch, 3 << 20, 64 << 20)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate is not None
+
+    rig(tmp_path / "d", test)
+
+
+async def until(manager: QueueManager, gate: DiskGate, condition: Callable[[], bool]) -> None:
+    """Do what the clock does: the thread that copies the log may be in the middle of it, and what it has yet to copy counts."""
+    for _ in range(1_000):
+        await manager.journal.checkpoint()
+        await gate.cut()
+        gate.look()
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    assert condition()
+
+
+def test_room_inside_the_database_opens_it_and_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume whose queues were emptied: the file system shows nothing of it."""
+
+    def grow(transaction: Transaction) -> None:
+        transaction.connection.execute("CREATE TABLE filling AS SELECT zeroblob(24 << 20) AS body")
+        transaction.written += 24 << 20
+
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        least, gate = disk_room.DISK_FREE_MIN, maintenance_.disk
+        await manager.journal.transact(grow)
+        await manager.journal.checkpoint()
+        disk(monkeypatch, least - 1, 100 * least)
+        gate.look()
+        assert gate.is_closed
+        await manager.journal.transact(lambda transaction: transaction.connection.execute("DROP TABLE filling"))
+        assert manager.journal.free_bytes > 20 << 20
+        await until(manager, gate, lambda: not gate.is_closed)
+        assert gate.gives_back
+        while await gate.give_back():
+            pass
+        await until(manager, gate, lambda: manager.directory.database.stat().st_size < 6 << 20)
+        assert manager.journal.free_bytes == disk_room.FREE_PAGES_KEPT
+        assert not gate.gives_back
+
+    rig(tmp_path / "d", test)
+
+
+def test_nothing_is_sealed_while_there_is_no_room_for_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        reader = Reader(set())
+        manager.reader = cast("Any", reader)
+        manager.catalogue.find("q").end = 10_000
+        manager.catalogue.grown.add("q")
+        disk(monkeypatch, (8 << 20) + SEAL_ROOM_BYTES - 1, 64 << 20)
+        maintenance_.disk.look()
+        await maintenance_._seal()
+        assert reader.asked == []
+        disk(monkeypatch, (8 << 20) + SEAL_ROOM_BYTES, 64 << 20)
+        maintenance_.disk.look()
+        await maintenance_._seal()
+        assert ("seal", "q") in reader.asked
 
     rig(tmp_path / "d", test)
 
@@ -98,16 +159,16 @@ def test_what_was_taken_counts_before_the_disk_shows_it(tmp_path: Path, monkeypa
     """A fast sender fills a small volume between two looks of the clock."""
 
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
-        floor, acceptor = maintenance.DISK_FREE_FLOOR, manager.acceptor
+        floor, acceptor = disk_room.DISK_FREE_FLOOR, manager.acceptor
         disk(monkeypatch, floor + 10_000, 64 << 20)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert acceptor.gate is None
         assert acceptor.room == 5_000, "the next look comes after these bytes, whatever the clock says"
         acceptor.unwritten_bytes = 10_001
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert acceptor.gate is not None
         acceptor.unwritten_bytes = 0
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert acceptor.gate is None
 
     rig(tmp_path / "d", test)
@@ -120,12 +181,21 @@ class Reader:
         self.is_up = True
         self.broken = broken
         self.asked: list[tuple[str, str]] = []
+        self.looks: list[str] = []
+        self.due: list[str] = ["a", "b", "c"]
 
     async def ask(self, command: dict[str, Any]) -> dict[str, Any]:
         self.asked.append((command["op"], command["queue"]))
         if command["queue"] in self.broken:
             raise ApiError(409, "damaged", f"rows 1 to 3 of {command['queue']} cannot be read")
         return {"sealed": None, "to": None}
+
+    async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+        """Name all that have rows, as if each were due."""
+        self.looks.append(command["op"])
+        if command["op"] in self.broken:
+            raise ApiError(503, "internal", "database disk image is malformed")
+        return {"queues": self.due}
 
 
 def test_a_damaged_queue_stops_neither_sealing_nor_retention_of_the_others(
@@ -158,21 +228,107 @@ def test_a_damaged_queue_stops_neither_sealing_nor_retention_of_the_others(
     rig(tmp_path / "d", test)
 
 
+def test_sealing_looks_at_queues_that_grew_and_now_and_then_at_those_with_old_rows(tmp_path: Path) -> None:
+    """With ten thousand queues at rest, a second of the clock costs nothing."""
+
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        for name in ("a", "b", "c"):
+            await manager.create_queue(name, transactional=False)
+        reader = manager.reader = Reader(set())
+        reader.due = ["b"]
+        await maintenance_._seal()
+        assert reader.asked == [("seal", "b")], "the reader named it: its rows are old"
+        reader.asked.clear()
+        for _ in range(5):
+            clock.pass_by(1)
+            await maintenance_._seal()
+        assert (reader.asked, reader.looks) == ([], ["to-seal"]), "nothing came: nothing is asked"
+        queue = manager.catalogue.find("a")
+        queue.stored(1, sealing.SEAL_ROWS_MIN - 1, 100, clock.utc())
+        await maintenance_._seal()
+        assert reader.asked == [], "too few for a segment"
+        queue.stored(sealing.SEAL_ROWS_MIN, sealing.SEAL_ROWS_MIN, 100, clock.utc())
+        manager.rows_committed += 1_000_000
+        await maintenance_._seal()
+        assert reader.asked == [], "messages come first"
+        await maintenance_._seal()
+        await maintenance_._seal()
+        assert reader.asked == [("seal", "a")], "it was not forgotten, and is asked once"
+        manager.catalogue.find("c").stored(1, 1, sealing.SEAL_BYTES_MIN, clock.utc())
+        reader.due = []
+        clock.pass_by(maintenance.SEAL_IDLE_SECONDS)
+        await maintenance_._seal()
+        assert reader.asked == [("seal", "a"), ("seal", "c")]
+        assert reader.looks == ["to-seal", "to-seal"]
+        manager.outgoing = cast("Any", SimpleNamespace(receipts_noted=0))
+        for name in ("a", "b", "c", ORDER_QUEUE):
+            manager.catalogue.find(name).end = 9
+        reader.asked.clear()
+        await maintenance_._retain()
+        assert reader.asked == [("trim", ORDER_QUEUE)], "which has limits of its own"
+        reader.due = ["c"]
+        await maintenance_._retain()
+        assert ("trim", "c") in reader.asked
+
+    rig(tmp_path / "d", test)
+
+
+def test_a_database_of_which_no_look_at_all_queues_succeeds_is_asked_queue_by_queue(tmp_path: Path) -> None:
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        for name in ("a", "b"):
+            await manager.create_queue(name, transactional=False)
+            manager.catalogue.find(name).end = 10
+        reader = manager.reader = Reader({"to-seal", "to-trim"})
+        await maintenance_._seal()
+        await maintenance_._retain()
+        assert {name for op, name in reader.asked if op == "seal"} >= {"a", "b"}
+        assert {name for op, name in reader.asked if op == "trim"} >= {"a", "b"}
+
+    rig(tmp_path / "d", test)
+
+
 def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         stopped: list[bool] = []
         maintenance_._on_unused = lambda: stopped.append(True)
-        maintenance_._on_event({"event": "failed", "error": "the store is away", "fatal": False})
+        of: dict[str, Any] = {"event": "failed", "of": "inbox", "remedy": "look"}
+        maintenance_._on_event(of | {"error": "the store is away", "fatal": False})
         assert manager.acceptor.gate is None
-        maintenance_._on_event({"event": "failed", "error": "it is an older copy", "fatal": True, "older_copy": True})
+        maintenance_._on_event(of | {"error": "it is an older copy", "fatal": True, "older_copy": True})
         assert stopped == [True]
         assert manager.acceptor.gate.reason == "older-copy"
         disk(monkeypatch, 1 << 40, 1 << 41)
-        maintenance_.look_at_disk()
+        maintenance_.disk.look()
         assert manager.acceptor.gate.reason == "older-copy", "a free disk opens only its own gate"
         manager.config = dataclasses.replace(manager.config, state="s")
         with pytest.raises(StoreDamagedError, match="older copy"):
             await maintenance_.compare_state()
+
+    rig(tmp_path / "d", test)
+
+
+def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(tmp_path: Path) -> None:
+    def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        def fail(of: str, error: str, **more: Any) -> None:
+            maintenance_._on_event({"event": "failed", "of": of, "error": error, "remedy": f"mend {of}", "fatal": False} | more)
+
+        assert state_failed(manager) is None
+        fail("inbox", "no room")
+        since = state_failed(manager)
+        clock.pass_by(60)
+        fail("inbox", "no room")
+        assert state_failed(manager) == since, "it has been so for a minute"
+        fail("sending", "a damaged table", fatal=True)
+        found = state_failed(manager)
+        assert found is not None
+        assert (found["of"], found["remedy"], found["ended"]) == ("sending", "mend sending", True), "what has ended comes first"
+        maintenance_._on_event({"event": "recovered", "of": "inbox"})
+        assert list(manager.state_lag.failures) == ["sending"]
+        fail("inbox", "rows 1 to 2 cannot be read", queue="q")
+        assert list(manager.state_lag.failures) == ["sending"], "a damaged queue is told as such"
+        maintenance_._on_event({"event": "rows_gone", "of": "inbox", "ranges": [["e", "q", 2, 5]] * 101, "further": 9})
+        assert manager.state_lag.rows_gone == [{"epoch": "e", "queue": "q", "first": 2, "last": 5}] * 100
+        assert manager.acceptor.gate is None
 
     rig(tmp_path / "d", test)
 
@@ -220,7 +376,7 @@ def test_of_our_order_queue_what_was_read_is_what_may_go(tmp_path: Path, state: 
         capped = {"synced_to": synced_to, "bytes_max": retention.ORDER_QUEUE_BYTES_MAX, "read_to": 5}
         capped |= {"unsynced_max": retention.ORDER_QUEUE_UNPUBLISHED_MAX}
         assert maintenance_._limits_of(ours) == capped
-        maintenance_._tight = True
+        maintenance_.disk.is_tight = True
         assert maintenance_._limits_of(orders)["bytes_max"] == 0
         assert maintenance_._limits_of(ours) == capped | {"bytes_max": 0}
 

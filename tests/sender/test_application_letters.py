@@ -22,7 +22,7 @@ from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.service import RunningQueueManager
 
-QUEUE, FAILED = "private$/in", "private$/failed"
+QUEUE, FAILED, OTHER = "private$/in", "private$/failed", "private$/other"
 COLUMNS = ["sequence", "transport", "destination", "message_id", "class", "stream_sequence", "label", "body"]
 
 
@@ -54,9 +54,10 @@ def test_what_a_peer_refuses_is_in_the_application_s_queue_once(tmp_path: Path) 
     sent = bodies(0, 60)
     refused = sent[::3]
     options = {"resend_table": "0.3,0.3,1", "retransmission_timeout": 0.2}
+    queues = [f"{FAILED}:transactional", f"{OTHER}:transactional", "private$/plain"]
     with (
         Destination(queues={QUEUE: True}, refuse=refuse, faults=Faults(seed=5), receipt_wait=0.1, repeat_receipts=True) as peer,
-        RunningQueueManager(tmp_path / "qm", queues=[f"{FAILED}:transactional", "private$/plain"], **options) as running,
+        RunningQueueManager(tmp_path / "qm", queues=queues, **options) as running,
     ):
         url = peer.url(QUEUE)
         for start in (0, 30):
@@ -91,6 +92,18 @@ def test_what_a_peer_refuses_is_in_the_application_s_queue_once(tmp_path: Path) 
         until(lambda: len(letters(running)) == len(refused) + 1, "the dropped one came")
         assert letters(running)[-1]["class"] == 0x8001
         assert dead(running) == [("deadxact$", 2), (FAILED, len(refused) + 1)]
+
+        # A queue that is paused holds its own letters, and none of another; not after a kill of the sender process either.
+        post(f"{running.api}/v1/queues/{quote(FAILED, safe='')}/pause")
+        for number, queue in ((102, FAILED), (105, OTHER), (108, FAILED), (111, OTHER)):  # the peer refuses them
+            commit(running, f"{number}", url, [b"row %d" % number], queue)
+        until(lambda: len(letters(running, OTHER)) == 2, "those of the other queue came")
+        os.kill(sender_of(running) or 0, signal.SIGKILL)
+        post(f"{running.api}/v1/queues/{quote(FAILED, safe='')}/resume")
+        until(lambda: len(letters(running)) == len(refused) + 3, "those that were held came")
+        assert [row["body"] for row in letters(running)[-2:]] == [b"row 102", b"row 108"]
+        assert [row["body"] for row in letters(running, OTHER)] == [b"row 105", b"row 111"], "each once"
+
         log = running.stderr()
         assert 'queue=private$/plain reason="it is not transactional"' in log
         assert 'queue=private$/nobody reason="there is no such queue"' in log

@@ -13,10 +13,13 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import requests
-from kit import acknowledged, arrow, bodies, rows_to, sender_of
+from kit import acknowledged, arrow, bodies, post, rows_to, sender_of
+from kit import until as wait_until
 
+from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.service import RunningQueueManager
@@ -24,6 +27,10 @@ from srmp_spark.testing.service import RunningQueueManager
 SECONDS = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "20"))
 SEED = int(os.environ.get("SRMP_SPARK_KILL_SEED", str(random.randrange(10**6))))
 QUEUE = "private$/in"
+FAILED, HELD = "private$/failed", "private$/held"
+"""Where dead letters go, those of one batch after the other in turns; HELD is paused until the end."""
+REFUSED_OF = 7
+"""The second peer refuses one row of so many."""
 FAULTS = "drop-before=0.005,drop-after=0.01,drop-middle=0.005,503=0.01,500=0.005,receipt-twice=0.2,receipt-late=0.2:0.2"
 BATCH = 40
 AHEAD = 20 * BATCH
@@ -37,15 +44,24 @@ KILLS_MIN = 2
 
 @pytest.mark.timeout(SECONDS + 3 * DRAIN_S + 60)
 def test_every_committed_row_arrives_once_and_in_order_whatever_is_killed(tmp_path: Path) -> None:
+    """What one peer refuses is once a row of the queue that its batch names for dead letters; a paused one holds its own."""
     dice = random.Random(SEED)
     peers = [
-        Destination(queues={QUEUE: True}, faults=Faults.parse(FAULTS, SEED + n), receipt_wait=0.1, repeat_receipts=True)
+        Destination(
+            queues={QUEUE: True}, faults=Faults.parse(FAULTS, SEED + n), receipt_wait=0.1, repeat_receipts=True,
+            refuse=(lambda message: is_refused(message.body)) if n else None,
+            allow={"after-400"} if n else (),  # a kill before the refusal was stored
+        )
         for n in range(2)
-    ]
+    ]  # fmt: skip
     with peers[0], peers[1]:
         urls = [peer.url(QUEUE) for peer in peers]
-        running = RunningQueueManager(tmp_path / "qm", resend_table="0.1,0.1,0.5", retransmission_timeout=0.2)
+        queues = [f"{name}:transactional" for name in (FAILED, HELD)]
+        running = RunningQueueManager(
+            tmp_path / "qm", queues=queues, resend_table="0.1,0.1,0.5", retransmission_timeout=0.2
+        )
         with running:
+            post(f"{running.api}/v1/queues/private%24%2Fheld/pause")
             until = time.monotonic() + SECONDS
             writer = Writer(running.api, peers, until)
             writer.start()
@@ -65,12 +81,34 @@ def test_every_committed_row_arrives_once_and_in_order_whatever_is_killed(tmp_pa
             writer.join()
             assert writer.failure is None, f"seed {SEED}: {writer.failure}"
             print(f"seed {SEED}: {kills} kills, {writer.batches} batches of {BATCH}")
-            for peer, url in zip(peers, urls, strict=True):
+            for n, (peer, url) in enumerate(zip(peers, urls, strict=True)):
                 acknowledged(running, url, DRAIN_S)
-                verdict = peer.verdict({QUEUE: bodies(0, writer.batches * BATCH)})
+                wanted = [row for row in bodies(0, writer.batches * BATCH) if not (n and is_refused(row))]
+                verdict = peer.verdict({QUEUE: wanted})
                 assert verdict.ok, f"seed {SEED}: {verdict.complaint()}"
+            for turn, name in enumerate((FAILED, HELD)):
+                batches = range(turn, writer.batches, 2)
+                refused = [row for batch in batches for row in bodies(batch * BATCH, (batch + 1) * BATCH) if is_refused(row)]
+                if name == HELD:
+                    assert letters(running, HELD) == []
+                    post(f"{running.api}/v1/queues/private%24%2Fheld/resume")
+                wait_until(lambda name=name, refused=refused: len(letters(running, name)) >= len(refused), f"{name}: all")
+                assert letters(running, name) == refused, f"seed {SEED}: each once, in order"
             assert sum(kills.values()) >= KILLS_MIN
             assert running.stop() == 0
+
+
+def is_refused(body: bytes) -> bool:
+    return int(body.split()[1]) % REFUSED_OF == 3
+
+
+def letters(running: RunningQueueManager, name: str) -> list[bytes]:
+    """What is in a queue of dead letters."""
+    client = QueueManagerClient(running.api, retry_seconds=10)
+    bounds = client.range(name)
+    stream = client.rows(name, epoch=bounds.epoch, after=0, to=bounds.end)
+    found: list[bytes] = pa.ipc.open_stream(stream.read()).read_all().column("body").to_pylist()
+    return found
 
 
 class Writer(threading.Thread):
@@ -96,7 +134,8 @@ class Writer(threading.Thread):
             for peer in self.peers:
                 peer.wait(start - AHEAD, max(0.0, self.until - time.monotonic()))
             rows = [row for peer in self.peers for row in rows_to(peer.url(QUEUE), bodies(start, start + BATCH))]
-            if not self._commit(arrow(rows), len(rows)):
+            content = arrow(rows, {"srmp.dead_letter_queue": (FAILED, HELD)[self.batches % 2]})
+            if not self._commit(content, len(rows)):
                 return
             self.batches += 1
 

@@ -11,10 +11,11 @@ from store_kit import NOW, Store, srmp_record
 from srmp_spark.message import Arrival, StreamId
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager.sender import receipts
-from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog
+from srmp_spark.queue_manager.sender.receipts import Found, Mark, ReceiptLog, note_read, read_mark, read_to
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.receipts import stream_receipt
+from srmp_spark.store.outbox.database import OutboxDatabase
 
 PEER = "caf195ea-615c-4264-ae08-11a4e60194c0"
 
@@ -50,6 +51,8 @@ def test_what_is_no_receipt_counts_as_read_rows(tmp_path: Path, monkeypatch: pyt
     second = log.read(first.to)
     assert (ordinals(second), second.to, second.more) == ([5, 6], 6, True)
     assert log.read(second.to) == Found(6, [], more=False)
+    assert second.mark is not None
+    assert second.mark.sequence == 6
     store.close()
 
 
@@ -63,6 +66,49 @@ def test_large_ones_count_by_their_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     assert (ordinals(first), first.to, first.more) == ([], 2, True)
     assert ordinals(log.read(first.to)) == [4]
     store.close()
+
+
+def test_an_older_copy_that_has_grown_beyond_what_was_read_is_read_again(tmp_path: Path) -> None:
+    """Before the sender process reads, the new rows of the copy may have all the numbers that were read: their receipts counted
+    as read, and a peer sends a final receipt once."""
+    older, newer = Store(tmp_path / "older"), Store(tmp_path / "newer")
+    older.put(5, make=receipt_record)
+    read = ReceiptLog(tmp_path / "older").read(0)
+    assert read.mark is not None
+    assert (read.to, read.mark.sequence) == (5, 5)
+    again = ReceiptLog(tmp_path / "older", read.mark)
+    assert ordinals(again.read(5)) == [], "it is the one that was read"
+    older.put(1, make=receipt_record)
+    assert ordinals(again.read(5)) == [6]
+
+    newer.put(7, make=lambda n, size, at: receipt_record(n + 10, size, at))  # the same numbers, and other receipts
+    found = ReceiptLog(tmp_path / "newer", read.mark).read(5)
+    assert ordinals(found) == [*range(11, 18)]
+    assert found.to == 7
+    assert ordinals(ReceiptLog(tmp_path / "newer", found.mark).read(found.to)) == []
+    assert ordinals(ReceiptLog(tmp_path / "newer").read(5)) == [16, 17], "of an outbox that knows no mark"
+    older.close()
+    newer.close()
+
+
+def test_a_row_that_retention_took_says_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "d")
+    store.put(3, make=receipt_record)
+    assert ordinals(ReceiptLog(tmp_path / "d", Mark(9, "gone")).read(3)) == []
+    assert ordinals(ReceiptLog(tmp_path / "d", Mark(3, "another")).read(3)) == [1, 2, 3]
+    store.close()
+
+
+def test_the_mark_is_stored_with_how_far_was_read(tmp_path: Path) -> None:
+    database = OutboxDatabase.open(tmp_path)
+    assert read_mark(database) is None
+    note_read(database, 7, Mark(6, "ab"))
+    note_read(database, 8)
+    assert (read_to(database), read_mark(database)) == (8, Mark(6, "ab"))
+    with database.transaction() as connection:
+        connection.execute("UPDATE meta SET value = 'x' WHERE key = 'order_queue_read_mark'")
+    assert read_mark(database) is None
+    database.close()
 
 
 def test_one_that_cannot_be_read_counts_and_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from srmp_spark.queue_manager.api.connection import EXTENSION, OWNER
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.guard import Guard, authorize
+from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.http import Bodies, Receive, Request, Response, Scope, Send, parse_query
 from srmp_spark.queue_manager.api.messages import MessagesApi
 from srmp_spark.queue_manager.api.outbox import OutboxApi
@@ -20,7 +21,6 @@ from srmp_spark.queue_manager.api.outgoing import ACTIONS, OutgoingApi
 from srmp_spark.queue_manager.api.queues import QueuesApi
 from srmp_spark.queue_manager.api.router import Access, Extent, Route, Router
 from srmp_spark.queue_manager.api.rows import RowsApi
-from srmp_spark.queue_manager.api.status import HealthApi
 from srmp_spark.queue_manager.api.streams import StreamsApi
 from srmp_spark.queue_manager.api.subscriptions import SubscriptionsApi
 from srmp_spark.queue_manager.catalogue import Catalogue, UnknownQueueError

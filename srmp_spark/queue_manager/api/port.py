@@ -29,7 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from srmp_spark.queue_manager.api.connection import OWNER, LendingProtocol
-from srmp_spark.queue_manager.api.places import Places, Standing
+from srmp_spark.queue_manager.api.places import ORDER_SECONDS, Places, Standing
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.handshake_turns import HandshakeTurns
 from srmp_spark.queue_manager.http_limits import BODY_RATE_MIN, BODY_SECONDS, HEAD_SECONDS, SWEEP_SECONDS
@@ -46,6 +46,9 @@ ANSWER_SECONDS = 120.0
 PIPELINED_MAX = 16
 """Requests of one connection that wait for the answers before them. Hardly a client sends a request before it has its answer;
 each one that waits costs some 4 KB, and one read brings thousands of them."""
+AT_THE_DOOR_LOOKS = 10
+"""How often a full port looks for a place for a newcomer, ORDER_SECONDS apart, before it refuses the newcomer: 200 ms, less
+than a caller waits for an answer, and more than the short calls of a full port take."""
 STARTS_AT_ONCE = 8
 """Calls that begin in one turn of the loop: 2 ms for those that are refused."""
 ACCEPTS_AT_ONCE = 64
@@ -197,6 +200,8 @@ class ApiPort:
         self._accepting: dict[object, asyncio.Task[None]] = {}
         self._turns = HandshakeTurns()
         self._again: asyncio.TimerHandle | None = None
+        self._at_the_door: socket.socket | None = None
+        """A connection that waits for a place; it alone, the kernel keeps those behind it."""
         self._starts: deque[Callable[[], object]] = deque()
         """Calls that wait for a turn of the loop."""
         self._started = 0
@@ -217,6 +222,8 @@ class ApiPort:
         if self._again is not None:
             self._again.cancel()
         self._loop.remove_reader(self._socket)
+        if self._at_the_door is not None:
+            self._at_the_door.close()
         await end(tuple(self._accepting.values()))
 
     def begins(self, start: Callable[[], object]) -> None:
@@ -254,19 +261,40 @@ class ApiPort:
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_THEM:
-                    self._pause()
+                    self._pause(NO_DESCRIPTOR_SECONDS, self._resume)
                     return
                 continue  # the one that came is gone again
             host = str(address[0])
-            if not self.room.admits(host) or (self.room.is_full and not self._makes_way(host)):
+            if not self.room.admits(host):
                 accepted.close()
-                continue
-            accepted.setblocking(False)
-            entry = object()
-            self.room.enter(entry, host)
-            self._places.enter(host)
-            task = self._loop.create_task(self._begin(accepted, entry, host))
-            self._accepting[entry] = task
+            elif self.room.is_full and not self._makes_way(host):
+                self._hold(accepted, host, AT_THE_DOOR_LOOKS)
+                return
+            else:
+                self._admit(accepted, host)
+
+    def _admit(self, accepted: socket.socket, host: str) -> None:
+        accepted.setblocking(False)
+        entry = object()
+        self.room.enter(entry, host)
+        self._places.enter(host)
+        self._accepting[entry] = self._loop.create_task(self._begin(accepted, entry, host))
+
+    def _hold(self, accepted: socket.socket, host: str, looks: int) -> None:
+        """Keep a newcomer at the door of a full port, and those behind it in the kernel: most calls are short."""
+        self._at_the_door = accepted
+        self._pause(ORDER_SECONDS, partial(self._look_again, accepted, host, looks - 1))
+
+    def _look_again(self, accepted: socket.socket, host: str, looks: int) -> None:
+        self._at_the_door = None
+        if not self.room.is_full or self._makes_way(host):
+            self._admit(accepted, host)
+        elif looks:
+            self._hold(accepted, host, looks)
+            return
+        else:
+            accepted.close()
+        self._resume()
 
     def _makes_way(self, host: str) -> bool:
         """Close the connection whose place one of ``host`` gets, if there is one."""
@@ -277,10 +305,10 @@ class ApiPort:
         found.cut()
         return True
 
-    def _pause(self) -> None:
+    def _pause(self, seconds: float, then: Callable[[], None]) -> None:
         """Wait: a reader that is always ready would keep the loop busy."""
         self._loop.remove_reader(self._socket)
-        self._again = self._loop.call_later(NO_DESCRIPTOR_SECONDS, self._resume)
+        self._again = self._loop.call_later(seconds, then)
 
     def _resume(self) -> None:
         self._again = None

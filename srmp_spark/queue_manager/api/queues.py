@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import ApiError
 from srmp_spark.names import FORWARD_QUEUE, canonical_queue_name
 from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.queue_manager.api.status import queue_status
+from srmp_spark.queue_manager.api.queue_page import Page
+from srmp_spark.queue_manager.api.sliced_json import sliced_json
+from srmp_spark.queue_manager.api.status import everything, queue_status
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -21,16 +23,16 @@ class QueuesApi:
         self._manager = manager
 
     async def list(self, request: Request) -> Response:
-        """``GET queues``."""
-        return Response.json(
-            {
-                "queues": [
-                    queue_status(queue, self._manager)
-                    for queue in self._manager.catalogue
-                    if queue.listed and request.sees(queue.name)
-                ]
-            }
-        )
+        """``GET queues[?queues=GLOB&limit&after]``."""
+        page, sees = Page.of(request), everything if request.sees_all else request.sees
+        async with self._manager.slices.work() as work:
+            selected = await page.select(self._manager.catalogue, sees, work)
+            queues = []
+            for queue in selected.queues:
+                queues.append(queue_status(queue, self._manager))
+                await work.turn()
+            after = {} if page.is_everything else {"queues_after": selected.after}
+            return await sliced_json({"queues": queues, **after}, work)
 
     async def get(self, request: Request) -> Response:
         """``GET queues/{q}``."""

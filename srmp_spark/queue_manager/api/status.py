@@ -1,31 +1,36 @@
-"""``GET status``, ``/healthz``, ``/readyz`` and ``/metrics``: the state of the queue manager for people and machines."""
+"""``GET status``: the state of the queue manager for people and machines, as values; the handlers are in :mod:`.health`."""
 
 from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark import __version__
-from srmp_spark.names import OWN_QUEUES, split_url
-from srmp_spark.queue_manager.api.http import Request, Response
+from srmp_spark.names import split_url
+from srmp_spark.queue_manager.api.queue_page import Page
+from srmp_spark.queue_manager.api.sliced_json import parts_of
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import holder_text
-from srmp_spark.queue_manager.metrics import CONTENT_TYPE, LABELS_MAX, Gauge
 from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
 from srmp_spark.srmp.stream_name import StreamName, shown_queue
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.catalogue import Queue
-    from srmp_spark.queue_manager.remote_queues import Reading
     from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.queue_manager.slices import Work
     from srmp_spark.srmp.incoming_streams import IncomingStream
 
 INCOMING_STREAMS_SHOWN_MAX = 1_000
 """Of ``incoming_streams``, those with a gap first, then those used last: an answer with each of STREAMS_MAX would have 30 MB
 and hold the loop for more than a second. ``incoming_streams_count`` tells of all; the table ``incoming_streams`` of the state
 has all."""
+
+
+def everything(queue: str) -> bool:
+    """Allow every queue: what ``sees`` is for a token for all queues."""
+    return True
 
 
 def disk_free_bytes(manager: QueueManager) -> int:
@@ -42,10 +47,24 @@ def state_lag_seconds(manager: QueueManager) -> float:
     return max(0.0, manager.clock.utc() / 1e6 - lag.as_of)
 
 
+def state_failed(manager: QueueManager) -> dict[str, Any] | None:
+    """What is in the way of the Delta state, and what to do; ``None`` if nothing is. What has ended comes first."""
+    failures = sorted(manager.state_lag.failures.items(), key=lambda each: not each[1].ended)
+    for of, failure in failures:
+        shown = {"of": of, "reason": failure.reason, "remedy": failure.remedy, "ended": failure.ended}
+        return shown | {"since": rfc3339(failure.since)}
+    return None
+
+
+def oldest_waiting_seconds(queue: Queue, utc: int) -> float | None:
+    """Return for how long the oldest waiting row of a queue has waited; ``None``: no row waits."""
+    oldest = queue.waiting.oldest_arrived_at if queue.state.count else None
+    return None if oldest is None else max(0.0, (utc - oldest) / 1e6)
+
+
 def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
     """One entry of ``queues``."""
-    now, utc = manager.clock.monotonic(), manager.clock.utc()
-    oldest = queue.waiting.oldest_arrived_at if queue.state.count else None
+    now = manager.clock.monotonic()
     first = queue.trimmed_to + 1
     return {
         "name": queue.name,
@@ -56,7 +75,7 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
         "received": queue.default.received,
         "waiting": queue.state.count,
         "bytes": queue.held_bytes,
-        "oldest_waiting_seconds": None if oldest is None else max(0.0, (utc - oldest) / 1e6),
+        "oldest_waiting_seconds": oldest_waiting_seconds(queue, manager.clock.utc()),
         "paused": queue.state.paused,
         "damaged": next(iter(queue.damage.values()), None),
         "epochs": [{"epoch": each.epoch, "first": each.first} for each in queue.epochs],
@@ -89,25 +108,42 @@ def host_names(manager: QueueManager) -> list[str]:
     return list(dict.fromkeys((*config.host_name, *public)))
 
 
-def _streams(manager: QueueManager, sees: Callable[[str], bool]) -> tuple[list[IncomingStream], int]:
+async def _streams(
+    manager: QueueManager, sees: Callable[[str], bool], work: Work
+) -> tuple[list[IncomingStream], int]:  # fmt: skip
     """Return the streams to show of those that ``sees`` allows, INCOMING_STREAMS_SHOWN_MAX at most, and how many it allows."""
+    found: list[IncomingStream] = []
+    count = 0
+    async for part in streams_seen(manager, sees, work):
+        count += len(part)
+        found += part
+        if len(found) > 2 * INCOMING_STREAMS_SHOWN_MAX:
+            found = _first_shown(found)
+    return _first_shown(found) if count > INCOMING_STREAMS_SHOWN_MAX else found, count
+
+
+def _first_shown(streams: list[IncomingStream]) -> list[IncomingStream]:
+    return heapq.nlargest(
+        INCOMING_STREAMS_SHOWN_MAX, streams, key=lambda stream: (stream.gap_at is not None, stream.last_access_at or 0)
+    )
+
+
+async def streams_seen(
+    manager: QueueManager, sees: Callable[[str], bool], work: Work
+) -> AsyncIterator[list[IncomingStream]]:  # fmt: skip
+    """Yield the incoming streams that ``sees`` allows, in parts that take a fraction of a slice."""
     seen: dict[StreamName, bool] = {}
-    found = []
-    for stream in manager.receiver.streams:
-        is_seen = seen.get(stream.queue)
-        if is_seen is None:  # once for each queue: globs are slow, and a stranger may begin many streams
-            is_seen = seen[stream.queue] = sees(shown_queue(stream.queue))
-        if is_seen:
-            found.append(stream)
-    count = len(found)
-    if count > INCOMING_STREAMS_SHOWN_MAX:
-        found = heapq.nlargest(
-            INCOMING_STREAMS_SHOWN_MAX, found, key=lambda stream: (stream.gap_at is not None, stream.last_access_at or 0)
-        )
-    return found, count
+    for part in parts_of(list(manager.receiver.streams)):
+        if sees is not everything:
+            for queue in {stream.queue for stream in part} - seen.keys():
+                # once for each queue: globs are slow, and a stranger may begin many streams
+                seen[queue] = sees(shown_queue(queue))
+            part = [stream for stream in part if seen[stream.queue]]
+        yield part
+        await work.turn()
 
 
-def _stream_status(stream: IncomingStream) -> dict[str, Any]:
+def stream_status(stream: IncomingStream) -> dict[str, Any]:
     """Return one entry of ``incoming_streams``."""
     return {
         "queue": shown_queue(stream.queue),
@@ -123,11 +159,8 @@ def _stream_status(stream: IncomingStream) -> dict[str, Any]:
     }
 
 
-def status(
-    manager: QueueManager, *, listening: list[str], api: str, ready: bool, sees: Callable[[str], bool]
-) -> dict[str, Any]:
-    """The answer of ``GET status``, but for what the sender process says. Of queues only those that ``sees`` allows."""
-    streams, streams_count = _streams(manager, sees)
+def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool) -> dict[str, Any]:
+    """Return what ``GET status`` and its summary say of the queue manager itself."""
     return {
         "queue_manager": manager.directory.queue_manager,
         "epoch": manager.epoch,
@@ -149,170 +182,37 @@ def status(
             "position": manager.state_lag.position,
             "lag_seconds": state_lag_seconds(manager),
             "receipts_left_out": manager.state_lag.receipts_left_out,
+            "failed": state_failed(manager),
+            "rows_gone": list(manager.state_lag.rows_gone),
         },
-        "queues": [queue_status(queue, manager) for queue in manager.catalogue if queue.listed and sees(queue.name)],
-        "incoming_streams": [_stream_status(stream) for stream in streams],
+    }
+
+
+def blocked_urls(manager: QueueManager) -> list[dict[str, Any]]:
+    """Return the hosts to which receipts were not sent, and what would allow them."""
+    return [
+        {"host": host, "count": count, "patterns": manager.receipts.blocked_patterns.get(host, [])}
+        for host, count in sorted(manager.receipts.blocked.items())
+    ]
+
+
+async def status(manager: QueueManager, page: Page, sees: Callable[[str], bool], work: Work) -> dict[str, Any]:
+    """Return what ``GET status`` says of queues and streams, of those that ``sees`` allows. The sender process is not asked."""
+    selected = await page.select(manager.catalogue, sees, work)
+    queues = []
+    for queue in selected.queues:
+        queues.append(queue_status(queue, manager))
+        await work.turn()
+    streams, streams_count = await _streams(manager, page.of_streams(sees), work)
+    return {
+        "queues": queues,
+        **({} if page.is_everything else {"queues_after": selected.after}),
+        "incoming_streams": [stream_status(stream) for stream in streams],
         "incoming_streams_count": streams_count,
         "incoming_sequences": manager.incoming_sequences(sees),
         "multicast": None if manager.multicast is None else manager.multicast.status(),
         "outgoing": [],
         "outgoing_seen_at": None,
-        "blocked_urls": [
-            {"host": host, "count": count, "patterns": manager.receipts.blocked_patterns.get(host, [])}
-            for host, count in sorted(manager.receipts.blocked.items())
-        ],
+        "blocked_urls": blocked_urls(manager),
         "subscriptions": [] if manager.remote_queues is None else manager.remote_queues.status(),
     }
-
-
-def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
-    config = manager.config
-    quotas = (("queue", config.queue_quota_bytes), ("machine", config.machine_quota_bytes))
-    return [((of,), float(quota)) for of, quota in (*quotas, ("order-queue", ORDER_QUEUE_UNREAD_MAX)) if quota is not None]
-
-
-def gauges(manager: QueueManager) -> list[Gauge]:
-    """The metrics that are readings and not counters."""
-
-    def for_readers() -> list[Queue]:
-        """Not our own queues: nobody receives from those, so what waits there would rise for ever."""
-        return [queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES]
-
-    def waiting() -> Iterator[tuple[tuple[str, ...], float]]:
-        for queue in for_readers():
-            for consumer in queue.consumers.values():
-                yield (queue.name, consumer.name), queue.waiting_for(consumer)
-
-    def oldest() -> Iterator[tuple[tuple[str, ...], float]]:
-        for queue in for_readers():
-            yield (queue.name,), queue_status(queue, manager)["oldest_waiting_seconds"] or 0.0
-
-    def outgoing() -> Iterator[tuple[tuple[str, ...], float]]:
-        counts: dict[tuple[str, str], int] = {}
-        for entry in manager.outgoing.last_seen:
-            waiting = entry["queued"] + entry["awaiting_stream_receipt"] + entry["awaiting_final_stream_receipt"]
-            known = len(counts) < LABELS_MAX or (entry["destination"], entry["state"]) in counts
-            key = (entry["destination"] if known else "other", entry["state"])
-            counts[key] = counts.get(key, 0) + waiting
-        return iter(counts.items())
-
-    def subscriptions(value: Callable[[Reading], float | None]) -> Iterator[tuple[tuple[str, ...], float]]:
-        for each in () if manager.remote_queues is None else manager.remote_queues.readings():
-            if (found := value(each)) is not None:
-                yield (each.host, each.queue), found
-
-    def of_each(name: str, text: str, value: Callable[[Reading], float | None]) -> Gauge:
-        return Gauge(f"srmp_subscription_{name}", text, ("host", "queue"), lambda: subscriptions(value))
-
-    multicast = manager.multicast
-    return [
-        *(
-            []
-            if multicast is None
-            else [
-                Gauge("srmp_pgm_source_packets", "of each source that is heard", ("queue", "source", "what"), multicast.sources)
-            ]
-        ),
-        of_each("pending", "messages of remote queues that are stored and no rows yet", lambda each: each.pending),
-        of_each("lag_seconds", "how long ago all of a remote queue was here", lambda each: each.lag_seconds),
-        of_each("taken_in_doubt", "rows that another reader may have too", lambda each: each.taken_in_doubt),
-        Gauge("srmp_outgoing", "messages not finished, by the state of their queue", ("destination", "state"), outgoing),
-        Gauge("srmp_queue_waiting", "rows that a consumer has not received", ("queue", "consumer"), waiting),
-        Gauge("srmp_queue_oldest_waiting_seconds", "age of the oldest unreceived row", ("queue",), oldest),
-        Gauge(
-            "srmp_queue_bytes",
-            "bytes that the default consumer has not received",
-            ("queue",),
-            lambda: [((queue.name,), float(queue.held_bytes)) for queue in manager.catalogue.with_journals()],
-        ),
-        Gauge("srmp_quota_bytes", "what --queue-quota-bytes and --machine-quota-bytes say", ("of",), lambda: _quotas(manager)),
-        Gauge("srmp_state_lag_seconds", "how far the Delta state is behind", (), lambda: [((), state_lag_seconds(manager))]),
-        Gauge(
-            "srmp_state_receipts_left_out",
-            "receipts of our order queue, read and deleted before the Delta state had them",
-            (),
-            lambda: [((), float(manager.state_lag.receipts_left_out))],
-        ),
-        Gauge(
-            "srmp_disk_free_bytes", "free space below the data directory", (), lambda: [((), float(disk_free_bytes(manager)))]
-        ),
-        Gauge("srmp_wal_bytes", "size of the write-ahead log", (), lambda: [((), float(manager.journal.wal_bytes))]),
-    ]
-
-
-def counters(manager: QueueManager) -> list[Gauge]:
-    """The metrics that count multicast, if there is any."""
-    ports = manager.multicast
-    if ports is None:
-        return []
-
-    def sent() -> Iterator[tuple[tuple[str, ...], float]]:
-        for entry in manager.outgoing.last_seen:
-            for what, count in (entry.get("multicast") or {}).get("packets", {}).items():
-                yield (entry["destination"], what), count
-
-    return [
-        Gauge("srmp_pgm_sent_packets", "PGM packets of our sessions, and NAKs that came", ("destination", "what"), sent),
-        Gauge("srmp_pgm_packets", "PGM packets that came, and NAKs that left", ("queue", "what"), ports.packets),
-        Gauge("srmp_pgm_lost_packets", "PGM packets that make no row of a queue", ("queue", "reason"), ports.lost),
-    ]
-
-
-def _everything(queue: str) -> bool:
-    return True
-
-
-class HealthApi:
-    """The paths without ``/v1``, and ``status``."""
-
-    def __init__(self, manager: QueueManager, *, listening: list[str], api: str) -> None:
-        self._manager = manager
-        self._listening = listening
-        self._api = api
-        self.ready = False
-        """Set by the process once both ports are open; cleared when it drains."""
-
-    async def healthz(self, request: Request) -> Response:
-        """The process answers."""
-        return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
-
-    async def readyz(self, request: Request) -> Response:
-        """Messages are accepted and rows can be read."""
-        manager = self._manager
-        gate = manager.acceptor.gate
-        if gate is not None:
-            return Response(503, gate.message.encode() + b"\n", "text/plain; charset=utf-8")
-        if not self.ready or not manager.reader.is_up:
-            return Response(503, b"not ready\n", "text/plain; charset=utf-8")
-        return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
-
-    async def metrics(self, request: Request) -> Response:
-        """Prometheus' text form."""
-        await self._manager.outgoing.status()  # the gauge reads what it has seen
-        return Response(body=self._manager.metrics.text(), content_type=CONTENT_TYPE)
-
-    async def status(self, request: Request) -> Response:
-        """Everything that the caller's token is for."""
-        ready = self.ready and self._manager.acceptor.gate is None
-        sees = _everything if request.sees_all else request.sees
-        answer = status(self._manager, listening=self._listening, api=self._api, ready=ready, sees=sees)
-        answer["incoming_sequences"] = [
-            each if request.allows("admin", each["queue"]) else each | {"sequence": None, "peer": None}
-            for each in answer["incoming_sequences"]
-        ]  # whoever knows a sequence's identifier can speak in its client's name
-        if request.sees_all:
-            # After the queues: what is forwarded goes from there to here meanwhile, and must not be in neither.
-            outgoing = self._manager.outgoing
-            answer["outgoing"] = [outgoing_status(entry) for entry in await outgoing.status()]
-            answer["outgoing_seen_at"] = rfc3339(outgoing.seen_at)
-            answer["set_aside"] += outgoing.set_aside
-        else:
-            if answer["multicast"] is not None:
-                for part in ("deaf", "sources"):
-                    answer["multicast"][part] = [each for each in answer["multicast"][part] if sees(each["queue"])]
-            answer["set_aside"] = []
-            answer["blocked_urls"] = []
-            answer["subscriptions"] = [each for each in answer["subscriptions"] if each["to"] and sees(each["to"])]
-            # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.
-            answer["quota"] |= {"machine_bytes": None, "machine_bytes_waiting": None}
-        return Response.json(answer)

@@ -7,7 +7,7 @@ from typing import Any
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH, UNKNOWN_QUEUE
 from srmp_spark.queue_manager.child.answer import AnswerWriter
-from srmp_spark.queue_manager.reader.link import DAMAGED
+from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL
 from srmp_spark.store.log import PastTheEndError, TrimmedError, UnknownEpochError, UnknownQueueError
 
 
@@ -54,4 +54,4 @@ def refusal_of(error: BaseException) -> tuple[int, str]:
     ):
         if isinstance(error, kind):
             return status, code
-    return 503, "internal"
+    return 503, INTERNAL

@@ -12,6 +12,8 @@ from srmp_spark.queue_manager.child.link import ChildLink
 
 DAMAGED = "damaged"
 """Code of a refusal: rows cannot be read any more."""
+INTERNAL = "internal"
+"""Code of a refusal: a bug, or a database that cannot be read."""
 
 
 class ReaderLink(ChildLink):

@@ -34,7 +34,7 @@ from srmp_spark.queue_manager.reader.events import Events
 from srmp_spark.queue_manager.reader.remote_messages import message_frames, priority_runs, record_blob
 from srmp_spark.queue_manager.reader.shared_pool import SharedPool
 from srmp_spark.rows.columns import arrow_schema
-from srmp_spark.store import arrivals, reading, retention, sealing
+from srmp_spark.store import arrivals, due, reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.log import Log
 
@@ -76,6 +76,8 @@ class Reader:
             "end": self._end,
             "holes": self._holes,
             "first-since": self._first_since,
+            "to-seal": self._to_seal,
+            "to-trim": self._to_trim,
             "seal": self._seal,
             "trim": self._trim,
             "packets": self._packets,
@@ -147,6 +149,16 @@ class Reader:
         what = (command[name] for name in ("queue", "epoch", "after", "since"))
         with self._log() as stored:
             answer.head(arrivals.first_since(stored, *what)._asdict())
+
+    def _to_seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
+        """Tell which queues may have something to seal."""
+        with self._log() as stored:
+            answer.whole({"queues": due.to_seal(stored, command["now"])})
+
+    def _to_trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
+        """Tell which queues retention may have something to delete of."""
+        with self._log() as stored:
+            answer.whole({"queues": due.to_trim(stored, command["before"])})
 
     def _seal(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Write the next segment of a queue, if there is enough for one."""

@@ -1,8 +1,9 @@
 """Dead letters whose application named a queue of ours for them ([MC-MQSRM] 3.1.5.2.1.2): handed to the main process.
 
-They lie in the outbox, in the table of all dead letters. The main process, which alone writes queues, asks for them a group at
-a time, stores the rows, and says so with its next question; that is noted here. If either process ends in between, the group
-is handed over again, under the same identifiers: the engine knows those that have their rows.
+They lie in the outbox, in the table of all dead letters. The main process, which alone writes queues, asks which queues have
+some, and for the letters of each queue a group at a time. It stores the rows, and states so with its next question for that
+queue; the queue's cursor is then moved (:mod:`~srmp_spark.store.outbox.letter_cursors`). If either process ends in between,
+the group is handed over again, under the same identifiers: the engine knows those that have their rows.
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.store.outbox.ends import class_of_end
+from srmp_spark.store.outbox.letter_cursors import LetterCursors
 from srmp_spark.store.outbox.outbox import Outbox
 from srmp_spark.store.outbox.waiting import MovedRow
 from srmp_spark.store.schema import connect_reader
 
-HANDED_TO = "dead_letters_handed_to"
-"""Key in the table ``meta``: the number of the last group of dead letters that the main process has stored."""
 TOLD_MAX = 1_000
 """Names that the log warns of: an application chooses them."""
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
@@ -78,37 +78,44 @@ def _refuses_letters(data_dir: Path, queue: str) -> str | None:
 
 
 class ApplicationLetters:
-    """The handler of the command ``dead_letters``."""
+    """The handlers of the commands ``dead_letter_queues`` and ``dead_letters``."""
 
     def __init__(self, outbox: Outbox, store: StoreThread) -> None:
         self._outbox = outbox
         self._store = store
-        self._handed_to: int | None = None
+        self._known: LetterCursors | None = None
+
+    async def queues(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Name the queues beyond ``after`` that letters wait for; none are left beyond it if ``queues`` is empty."""
+        return await self._store.run(partial(self._queues, str(command["after"])), later=True)
 
     async def next(self, command: dict[str, Any]) -> dict[str, Any]:
-        """The next group, ``id`` null if there is none; ``handed`` is the group that is stored now, 0 for none."""
-        return await self._store.run(partial(self._next, int(command["handed"])), later=True)
+        """Return the next group of ``queue``, ``id`` null if there is none; ``handed`` is the group stored last, 0 for none."""
+        return await self._store.run(partial(self._next, str(command["queue"]), int(command["handed"])), later=True)
 
-    def _next(self, handed: int) -> dict[str, Any]:
-        database = self._outbox.database
-        if self._handed_to is None:
-            row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (HANDED_TO,)).fetchone()
-            self._handed_to = 0 if row is None else int(row[0])
-        if handed > self._handed_to:
-            with database.transaction() as connection:
-                connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (HANDED_TO, str(handed)))
-            self._handed_to = handed
-        found = self._outbox.waiting.next_for_application(self._handed_to)
-        if found is None:
+    @property
+    def _cursors(self) -> LetterCursors:
+        """They are read in the thread of the outbox, when they are first asked for."""
+        if self._known is None:
+            self._known = LetterCursors(self._outbox.database)
+        return self._known
+
+    def _queues(self, after: str) -> dict[str, Any]:
+        return {"queues": self._cursors.queues(after)}
+
+    def _next(self, queue: str, handed: int) -> dict[str, Any]:
+        self._cursors.handed(queue, handed)
+        number = self._cursors.next(queue)
+        if number is None:
             return {"id": None}
-        moved, messages, _ = found
+        moved, messages, _ = next(self._outbox.waiting.moved(number - 1, 1))
         letters = []
         for stored in messages or []:  # damaged: it was told where it was read
             try:
                 letters.append(_letter(moved, stored.serial, stored.message))
             except LocalProtocolError as error:  # noqa: PERF203  # it is why it could not be sent either; the table of dead letters has it
                 log.warning('dead_letters.unwritable id=%s reason="%s"', stored.message.id, error)
-        return {"id": moved.id, "queue": moved.target, "messages": letters}
+        return {"id": moved.id, "messages": letters}
 
 
 def _letter(moved: MovedRow, serial: int, message: Message) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class Commands:
         """To which no row returns that came from there, unless its batch allows it; set before :meth:`serve`."""
         self.letter_warning: Callable[[str], str | None] = lambda queue: None
         """What is wrong with a queue that is named for dead letters; set before :meth:`serve`."""
+        letters = ApplicationLetters(outbox, store)
         self._handlers: dict[str, Handler] = {
             "stage": self._stage,
             "commit": self._commit,
@@ -92,7 +93,8 @@ class Commands:
             "state": self._send_commands.state,
             "operate": partial(operations.operate, dispatcher, clock),
             "status": self._status,
-            "dead_letters": ApplicationLetters(outbox, store).next,
+            "dead_letter_queues": letters.queues,
+            "dead_letters": letters.next,
             "hold-forwarding": self._hold_forwarding,
         }
         self._dead_timer: asyncio.TimerHandle | None = None

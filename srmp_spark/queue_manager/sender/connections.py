@@ -275,6 +275,7 @@ class Connections:
         on_doubt: Callable[[Send], object],
         on_reached: Callable[[Load], object],
         on_not_reached: Callable[[Load, str], object],
+        on_addresses: Callable[[QueueKey, Sequence[str]], object] = lambda key, addresses: None,
         addresses: Addresses | None = None,
         endpoint_of: Callable[[str], str] = lambda destination: destination,
         tls: ClientTls | None = None,
@@ -283,7 +284,8 @@ class Connections:
         that of what was before it comes first. ``on_withdrawn``: it never left, because of the
         answer before it. ``on_closed``: a connection ended with nothing on it. ``on_doubt``: it left, has no answer, and
         goes once more before its end is told. ``on_reached``: a connection was made for this load. ``on_not_reached``: none
-        can be made, and why. ``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
+        can be made, and why. ``on_addresses``: the addresses of a queue's host, before a connection is made to one of them.
+        ``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
         self.endpoint_of = endpoint_of
         self._loop = loop
         self.time = loop.time
@@ -295,6 +297,7 @@ class Connections:
         self.on_doubt = on_doubt
         self.on_reached = on_reached
         self.on_not_reached = on_not_reached
+        self._on_addresses = on_addresses
         self._addresses = addresses or Addresses(loop)
         self._wires: dict[QueueKey, Wire] = {}
         self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()
@@ -409,6 +412,7 @@ class Connections:
 
     def _line_up(self, wire: Wire, addresses: Sequence[str]) -> None:
         wire.addresses = addresses
+        self._on_addresses(wire.key, addresses)
         holders = dict.fromkeys(holder_of(f"{address}:0", None) for address in interleaved(addresses))
         payers = (f"host {wire.host}", *holders)  # each of them may be what it connects to
         self._places.want(wire, f"{wire.host}:{wire.port}", payers, is_slow=wire.troubled)

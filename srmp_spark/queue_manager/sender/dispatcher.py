@@ -29,9 +29,10 @@ from srmp_spark.queue_manager.sender.connections import Connections
 from srmp_spark.queue_manager.sender.identifier_stock import IdentifierStock, Reserve
 from srmp_spark.queue_manager.sender.late_at import LateAt
 from srmp_spark.queue_manager.sender.multicasts import Multicasts
-from srmp_spark.queue_manager.sender.receipts import Found, ReceiptLog, note_read
+from srmp_spark.queue_manager.sender.receipts import Found, Mark, ReceiptLog, note_read
 from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
 from srmp_spark.queue_manager.sender.roads import Roads
+from srmp_spark.queue_manager.sender.same_queues import SameQueues
 from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
 from srmp_spark.queue_manager.tls import ClientTls
@@ -128,6 +129,7 @@ class Dispatcher:
         self._late_at = LateAt(clock)
         self._receipts_url = receipts_url
         self.loop = self._loop = asyncio.get_running_loop()
+        self.same_queues = SameQueues(sender, endpoint_of)
         connections = Connections(
             self._loop,
             on_answer=self._answered,
@@ -138,6 +140,7 @@ class Dispatcher:
             on_doubt=sender.doubted,
             on_reached=self._read,
             on_not_reached=self._not_reached,
+            on_addresses=self.same_queues.learnt,
             endpoint_of=endpoint_of,
             tls=tls,
         )
@@ -162,6 +165,8 @@ class Dispatcher:
         self._is_reading = self._read_again = self._has_read = False
         self._retry_timer: asyncio.TimerHandle | None = None
         self._read_to = self._noted_to = receipts_read_to
+        self._read_mark: Mark | None = None
+        """The last receipt that was read in this process."""
         self._note_timer: asyncio.TimerHandle | None = None
         self._moved: dict[QueueKey, asyncio.Event] = {}
         self._stopping = False
@@ -427,6 +432,7 @@ class Dispatcher:
         for message in found.messages:
             self._receipt(message, now, at)
         self._read_to, self._has_read = found.to, True
+        self._read_mark = found.mark or self._read_mark
         self._has_begun = self._has_begun or not found.more
         again, self._read_again = self._read_again or found.more, False
         self.work()
@@ -472,10 +478,10 @@ class Dispatcher:
 
     async def note_receipts(self) -> None:
         """Store how far the receipts were read, once what they did is stored; tell it, also when it was known before."""
-        to = self._read_to
+        to, mark = self._read_to, self._read_mark
         if to != self._noted_to:
             await self.written()
-            await self._store.run(partial(note_read, self._outbox.database, to))
+            await self._store.run(partial(note_read, self._outbox.database, to, mark))
             self._noted_to = to
         if self._has_read:  # before, what is noted may be of a log that an older copy has replaced
             self.on_receipts_noted(to)
@@ -563,5 +569,6 @@ class Dispatcher:
         while any(queue.in_flight for queue in self.sender) and self._loop.time() < end:
             await asyncio.sleep(0.01)
         await self.connections.stop()
+        self.sender.stop()
         await self.written()
         await self.note_receipts()

@@ -10,10 +10,11 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
-from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.srmp.outgoing_effects import Kind, QueueKey
 from srmp_spark.srmp.outgoing_states import QueueState
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 
+KINDS: tuple[Kind, ...] = ("stream", "plain")
 ACTIONS = ("pause", "resume", "resend", "reset", "drop")
 
 log = logging.getLogger(__name__)
@@ -30,8 +31,12 @@ def canonical_name(destination: str) -> str:
 def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
     """The queues of a destination, however it is spelled. Raises a 404 if there is none."""
     name = canonical_name(destination)
-    keys = [key for kind in ("stream", "plain") if dispatcher.sender.get(*(key := QueueKey(name, kind))) is not None]
-    if not keys:
+    # A spelling of an older version stays where there are messages under today's spelling, too.
+    for spelling in dict.fromkeys((destination, name)):
+        keys = [key for kind in KINDS if dispatcher.sender.get(*(key := QueueKey(spelling, kind))) is not None]
+        if keys:
+            break
+    else:
         hint = "`srmp-spark streams` lists the destinations"
         raise ApiError(404, "unknown-destination", f"nothing waits for {name}, or was sent to it lately", hint)
     return keys

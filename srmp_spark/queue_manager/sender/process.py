@@ -32,7 +32,7 @@ from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forward_rules import Rules, load_rules
 from srmp_spark.queue_manager.sender.forwarder import Forwarder, ForwardLog
-from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_to
+from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_mark, read_to
 from srmp_spark.queue_manager.sender.sendings import tell_live
 from srmp_spark.queue_manager.sender.snapshot import told
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
@@ -131,7 +131,7 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     store = StoreThread(loop, _die)
     commands: Commands
     dispatcher = Dispatcher(
-        outbox, sender, store, ReceiptLog(data_dir), clock,
+        outbox, sender, store, ReceiptLog(data_dir, read_mark(outbox.database)), clock,
         receipts_url=settings["receipts_url"], receipts_read_to=read_to(outbox.database),
         reserve=lambda count: commands.reserve(count),
         endpoint_of=Redirections.load(settings["redirect_out"]).endpoint_of,
@@ -149,7 +149,9 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     dispatcher.on_dead = commands.dead_soon
     dispatcher.on_receipts_noted = commands.receipts_noted
     tasks = [
-        loop.create_task(each) for each in (_sweep(outbox, store, clock), forwarder.run(), commands.forward_report.run())
+        loop.create_task(each) for each in (
+            _sweep(outbox, store, clock), forwarder.run(), commands.forward_report.run(), dispatcher.same_queues.run(),
+        )
     ]
     if settings["live"]:
         live = tell_live(data_dir, outbox.database.fence, sender, dispatcher.sendings, clock)

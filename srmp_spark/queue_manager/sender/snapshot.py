@@ -13,6 +13,7 @@ from srmp_spark.srmp.transfer_info import SequenceInfo, transfer_info
 
 def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
     """An entry for each outgoing queue; times in microseconds since 1970, UTC."""
+    dispatcher.same_queues.look()
     now, utc = clock.monotonic(), clock.utc()
     found = []
     for queue in dispatcher.sender:
@@ -36,6 +37,7 @@ def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
             "last_acknowledged_at": queue.last_acknowledged_at or None,
             "last_error": dispatcher.errors.get(queue.key),
             "damaged": dispatcher.damaged(queue.key),
+            "same_queue": None if (same := dispatcher.same_queues.of(queue.key)) is None else same.as_json(),
             "next_attempt_at": None if next_at is None else utc + int((next_at - now) * 1_000_000),
             "multicast": dispatcher.connections.multicast_status(queue.key),
             "wsrm": dispatcher.connections.sessions.status(queue.key),

@@ -8,8 +8,10 @@ store writes by rename and link). So the publisher writes the data files itself,
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -22,6 +24,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from srmp_spark.store.delta.state_folder import state_folder
+from srmp_spark.store.delta.state_room import GuardedFile, StateRoom
 from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
 from srmp_spark.store.durable import sync_directory, sync_file
 
@@ -59,11 +62,19 @@ class Storage(Protocol):
     def open_input(self, path: str) -> IO[bytes]:
         """A seekable file for reading."""
 
+    def discard(self, path: str) -> None:
+        """Delete a file that no commit names, if that is possible now: the vacuum finds what is left."""
+
+    def spare(self) -> int:
+        """How many bytes may be written."""
+
 
 class LocalStorage:
     """A folder on this machine."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, room: StateRoom | None = None) -> None:
+        """``room``: what files may take; ``None``: all that there is."""
+        self._room = room
         self.local: Path | None = folder
         self.options: dict[str, str] = {}
         self.uri = str(folder)
@@ -76,7 +87,9 @@ class LocalStorage:
         """A new file below the folder."""
         target = self._folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        return target.open("xb")
+        if self._room is None:
+            return target.open("xb")
+        return GuardedFile(io.FileIO(target, "x"), self._room.check)
 
     def finish(self, path: str) -> int:
         """Sync the file, its partition folder and the table's folder."""
@@ -89,6 +102,15 @@ class LocalStorage:
     def open_input(self, path: str) -> IO[bytes]:
         """The file, for reading."""
         return (self._folder / path).open("rb")
+
+    def discard(self, path: str) -> None:
+        """Delete the file."""
+        with contextlib.suppress(OSError):
+            (self._folder / path).unlink()
+
+    def spare(self) -> int:
+        """What the volume has."""
+        return sys.maxsize if self._room is None else self._room.spare()
 
 
 class ObjectStorage:
@@ -120,13 +142,20 @@ class ObjectStorage:
         """Ranged reads."""
         return cast("IO[bytes]", self._filesystem().open_input_file(path))
 
+    def discard(self, path: str) -> None:
+        """Leave it to the vacuum: a failed store is not asked for more."""
 
-def storage_of(state: str, table: str, storage_options: Mapping[str, str]) -> Storage:
-    """Where table ``table`` lies below ``--state``."""
+    def spare(self) -> int:
+        """As much as is paid for."""
+        return sys.maxsize
+
+
+def storage_of(state: str, table: str, storage_options: Mapping[str, str], room: StateRoom | None = None) -> Storage:
+    """Where table ``table`` lies below ``--state``; ``room``: what a local one may take."""
     folder = state_folder(state)
     if folder is None:
         return ObjectStorage(f"{state.rstrip('/')}/{table}", storage_options)
-    return LocalStorage(folder.absolute() / table)
+    return LocalStorage(folder.absolute() / table, room)
 
 
 def write_file(
@@ -143,14 +172,18 @@ def write_file(
     rows = 0
     statistics = _Statistics(spec.statistics)
     schema = spec.file_schema.with_metadata(dict(notes)) if notes else spec.file_schema
-    with storage.open_output(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
-        table: pa.Table | None = first
-        while table is not None:
-            writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=ROW_GROUP_ROWS)
-            rows += table.num_rows
-            statistics.add(table)
-            table = next(tables, None)
-    return DataFile(path, storage.finish(path), rows, statistics.json(rows))
+    try:
+        with storage.open_output(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+            table: pa.Table | None = first
+            while table is not None:
+                writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=ROW_GROUP_ROWS)
+                rows += table.num_rows
+                statistics.add(table)
+                table = next(tables, None)
+        return DataFile(path, storage.finish(path), rows, statistics.json(rows))
+    except BaseException:  # what was not finished takes no room until the next vacuum
+        storage.discard(path)
+        raise
 
 
 def read_notes(storage: Storage, path: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -97,7 +97,8 @@ class Snapshot(NamedTuple):
 
     position: int
     ranges: Sequence[LogRange]
-    streams: Sequence[StreamRow]
+    streams: Sequence[tuple[Any, ...]]
+    """Fields of :class:`StreamRow`, as plain tuples: there can be 100,000."""
     queues: Sequence[QueueRow] = ()
     counters: Sequence[CounterRow] = ()
     restores: int = 0
@@ -109,6 +110,12 @@ class Snapshot(NamedTuple):
 
 class LogSource(Protocol):
     """The log, read-only."""
+
+    def stamp(self) -> object:
+        """Return a value that differs from an earlier one if anything was committed in between, by whatever program.
+
+        Ask before :meth:`snapshot`: what is committed between the two calls is then looked at twice, and not never.
+        """
 
     def snapshot(self) -> Snapshot:
         """The log as one commit left it."""

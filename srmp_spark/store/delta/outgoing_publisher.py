@@ -34,13 +34,22 @@ from srmp_spark.store.delta.outgoing_layout import NOTE, HeldFile, HeldGroup, Si
 from srmp_spark.store.delta.outgoing_look import OutboxLook, OutboxSource
 from srmp_spark.store.delta.outgoing_rows import Standing, finish, moved_rows, stamp, standing_of, stream_rows, waiting_rows
 from srmp_spark.store.delta.restore_watch import RestoreNotes, given_up_error, restores_of
+from srmp_spark.store.delta.state_folder import state_folder
+from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, StateRoom
 from srmp_spark.store.delta.state_table import StateTable
 
+SENDING = "sending"
+"""What this publisher is called in its events."""
+DAMAGED_REMEDY = "srmp-spark status shows the destination and what to do about its damaged rows; all others are published"
 MOVED_ROWS = 16_384
 MOVED_BYTES = 16 << 20
 """Rows and bytes of bodies of one commit to ``dead_letter_queue`` or ``journal_queue``."""
 NUMBER_MAX = 2**62
 """Above every number of ``moved``."""
+TABLES_LOOK_S = 60.0
+"""How often the tables are compared with what was written while nothing changes here: others may have restored them."""
+_ALL = LiveFile("", 0, 0, {}, {})
+"""In the place of a lost file: every row that the outbox has."""
 
 _FATES = {"dead": "dead_letter_queue", "journal": "journal_queue"}
 _COMMITS = "outgoing_queue"
@@ -60,6 +69,7 @@ class OutgoingPublisher:
         self._queue_manager = queue_manager
         self._interval_s = interval_s
         self._options = dict(storage_options or {})
+        self._room = StateRoom(self._data_dir, state_folder(state_uri))
         self._source: OutboxSource | None = None
         self._notes = RestoreNotes(state_uri, queue_manager, storage_options)
         self._restores: int | None = None
@@ -69,6 +79,8 @@ class OutgoingPublisher:
         self._done: tuple[Any, ...] | None = None
         """The look that the tables are known to show."""
         self._moved_at = 0.0
+        self._look_at = 0.0
+        """When the tables are looked at next although nothing changed here, on the monotonic clock."""
         self._told: set[int] = set()
         self._as_of = time.time()
         """Nothing waits longer than since the start."""
@@ -83,11 +95,13 @@ class OutgoingPublisher:
     def run(self, stop: threading.Event, notify: Notify) -> None:
         """Publish every ``interval_s`` seconds until ``stop`` is set, then once more. Tells only of failures."""
 
-        def cycle() -> None:
-            for error in self.publish_once():
-                notify({"event": "failed", "error": error, "fatal": False})
+        def cycle() -> bool:
+            damaged = self.publish_once()
+            for error in damaged:
+                notify({"event": "failed", "of": SENDING, "error": error, "remedy": DAMAGED_REMEDY, "fatal": False})
+            return not damaged
 
-        run_cycles(cycle, self._forget, self._interval_s, stop, notify)
+        run_cycles(SENDING, cycle, self._forget, self._interval_s, stop, notify)
 
     def publish_once(self) -> list[str]:
         """One cycle; what of the outbox is damaged and therefore not published. Raises what the store raises."""
@@ -97,13 +111,16 @@ class OutgoingPublisher:
         if self._source is None:  # nothing was ever sent
             self._as_of = as_of
             return []
+        self._room.check(CYCLE_BYTES_MIN)
         try:
             self._check_not_restored()
             look = self._source.look()
             self._open(look)
+            known = (look.position, look.name, look.live)
+            if known != self._done or time.monotonic() >= self._look_at:
+                self._look_at_tables(look)
             self._check_not_ahead(look)
             damaged = self._publish_moved(look)
-            known = (look.position, look.name, look.live)
             if known != self._done:
                 self._done = None
                 damaged += self._publish_queue(look)
@@ -139,7 +156,8 @@ class OutgoingPublisher:
             shadows = self._data_dir / "delta"
             self._tables = {
                 spec.name: StateTable(
-                    storage_of(self._uri, spec.name, self._options), spec, self._queue_manager, shadows / spec.name
+                    storage_of(self._uri, spec.name, self._options, self._room), spec, self._queue_manager,
+                    shadows / spec.name,
                 )
                 for spec in specs
             }
@@ -153,6 +171,37 @@ class OutgoingPublisher:
             for table in self._tables.values():
                 table.refresh()
             self._held = self._read_held()
+
+    def _look_at_tables(self, look: OutboxLook) -> None:
+        """See what others changed in the tables (RESTORE, DELETE, OPTIMIZE), and write again what they took out."""
+        assert self._held is not None, "opened"
+        self._look_at = time.monotonic() + TABLES_LOOK_S
+        for table in self._tables.values():
+            table.refresh()
+        if {each.file.path for each in self._held} != {file.path for file in self._tables["outgoing_queue"].own_files()}:
+            self._held, self._done = self._read_held(), None
+        streams = self._tables["outgoing_streams"]
+        if not streams.is_as_put():
+            self._digest = self._done = None
+        for name in _FATES.values():
+            table = self._tables[name]
+            if table.lacks_rows():
+                self._publish_again(table, look)
+
+    def _publish_again(self, table: StateTable, look: OutboxLook) -> None:
+        """Append dead letters or journal copies that others took out; the outbox has them for DEAD_LETTER_DAYS."""
+        gone, left = table.rows_gone, set[str]()
+        for each in table.own_columns(["message_id"]):
+            left.update(each["message_id"].to_pylist())
+        again = sum(table.append_again(iter([rows])) for rows in self._missing(table, _ALL, left, look) if rows.num_rows)
+        if again < gone:
+            table.accept_count()
+            text = "the rest is not in the outbox any more: RESTORE the table to the version before it went"
+            _log.error("delta.rows_gone table=%s rows=%d: %s", table.spec.name, gone - again, text)
+        _log.warning(
+            "delta.changed_by_others table=%s rows=%d: others took them out; %d are published again",
+            table.spec.name, gone, again,
+        )  # fmt: skip
 
     def _forget(self) -> None:
         """Drop all handles: the next cycle opens and repairs as a start does."""
@@ -258,11 +307,33 @@ class OutgoingPublisher:
         self, step: Step, look: OutboxLook, standings: Mapping[Any, Standing], wanted: Mapping[int, str],
         sizes: Mapping[int, Size],
     ) -> list[str]:  # fmt: skip
-        assert self._source is not None, "there is a look"
         assert self._held is not None, "opened"
+        table = self._tables["outgoing_queue"]
+        written: list[tuple[DataFile, tuple[HeldGroup, ...]]] = []
+        try:
+            damaged = self._write_files(step, look, standings, wanted, sizes, written)
+        except BaseException:
+            table.discard(file for file, _ in written)
+            raise
+        if written or step.removed:
+            positions = {
+                (look.name, _COMMITS): table.published(look.name, _COMMITS) + 1,
+                (look.name, _POSITION): look.position,
+            }
+            table.swap([each.file for each in step.removed], [file for file, _ in written], positions)
+            gone = {each.file.path for each in step.removed}
+            self._held = [each for each in self._held if each.file.path not in gone]
+            self._held += [HeldFile(LiveFile(file.path, file.size, file.rows, {}, {}), groups) for file, groups in written]
+        return damaged
+
+    def _write_files(
+        self, step: Step, look: OutboxLook, standings: Mapping[Any, Standing], wanted: Mapping[int, str],
+        sizes: Mapping[int, Size], written: list[tuple[DataFile, tuple[HeldGroup, ...]]],
+    ) -> list[str]:  # fmt: skip
+        """Write the files of a step, adding each to ``written``. Return what is damaged."""
+        assert self._source is not None, "there is a look"
         spec, table = table_specs.outgoing_queue(), self._tables["outgoing_queue"]
         damaged: list[str] = []
-        written: list[tuple[DataFile, tuple[HeldGroup, ...]]] = []
         ended = False
         for numbers in outgoing_layout.files_of(step.groups, sizes):
             tables, groups = [], []
@@ -285,15 +356,6 @@ class OutgoingPublisher:
                 written.append((file, tuple(groups)))
         if ended:
             damaged += self._publish_moved(look)
-        if written or step.removed:
-            positions = {
-                (look.name, _COMMITS): table.published(look.name, _COMMITS) + 1,
-                (look.name, _POSITION): look.position,
-            }
-            table.swap([each.file for each in step.removed], [file for file, _ in written], positions)
-            gone = {each.file.path for each in step.removed}
-            self._held = [each for each in self._held if each.file.path not in gone]
-            self._held += [HeldFile(LiveFile(file.path, file.size, file.rows, {}, {}), groups) for file, groups in written]
         return damaged
 
     # Streams

@@ -3,6 +3,7 @@
 One cycle: look at the log in one read transaction (commit P, the end of each queue, streams); append the rows that
 ``inbox`` does not have; replace the tables of current state that changed; sync; report P. Only what
 was reported counts as synced elsewhere, so retention and ``srmp_state_lag_seconds`` go by the report and by nothing else.
+A cycle in which SQLite says that nothing was committed since the last look compares nothing, but every :data:`WHOLE_LOOK_S`.
 
 ``message_id_history`` can have millions of rows, which take half a minute to write. It may therefore be behind ``inbox``
 (:data:`IDENTIFIERS_REST`): the identifiers of newer rows are in ``inbox``, and ``restore`` adds them. It must never be ahead of
@@ -32,13 +33,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.store.delta import table_specs
+from srmp_spark.sequences.sequence_set import SequenceSet
+from srmp_spark.store.delta import rows_gone, table_specs
 from srmp_spark.store.delta.actions import LiveFile, digest_of
 from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
 from srmp_spark.store.delta.data_files import DataFile, storage_of
-from srmp_spark.store.delta.log_source import LogRange, LogSource, Snapshot
+from srmp_spark.store.delta.log_source import (
+    CounterRow,
+    HistoryRow,
+    LogRange,
+    LogSource,
+    QueueRow,
+    SequenceRow,
+    Snapshot,
+    StreamRow,
+)
 from srmp_spark.store.delta.losses import LossTable
 from srmp_spark.store.delta.restore_watch import given_up_error
+from srmp_spark.store.delta.rows_gone import Gone
+from srmp_spark.store.delta.state_folder import state_folder
+from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
 from srmp_spark.store.delta.state_table import StateTable
 
 CHUNK_ROWS_MAX = 50_000
@@ -47,10 +61,17 @@ CHUNK_BYTES_MAX = 64 << 20
 """Bytes of one commit to ``inbox`` before compression; with it the publisher's memory is bounded whatever the backlog."""
 UNPUBLISHED_TOLD_MAX = 20
 """Queues that the error of a data directory that was given up names with their rows, 8 KB; the log names all of them."""
+INBOX = "inbox"
+"""What this publisher is called in its events."""
+TABLES_LOOK_S = 60.0
+"""How often the tables of current state are compared with what was written: others may have restored or deleted them."""
 IDENTIFIERS_CHEAP_S = 1.0
 """What takes no longer to compare and write is done in every cycle …"""
 IDENTIFIERS_REST = 20
 """… and what does rests so many times as long: a twentieth of a core is what the largest history may cost."""
+WHOLE_LOOK_S = 600.0
+"""Everything is compared that often although nothing was committed: a thousandth of a core with 10,000 queues and 100,000
+streams. The comparison must find nothing; what it finds is published and logged (``delta.missed``)."""
 _log = logging.getLogger(__name__)
 
 
@@ -63,9 +84,12 @@ class Publisher:
     - ``{"event": "published", "uri", "position", "as_of", "sequences": {epoch: {queue: last}}, "damaged": {queue: error}}``:
       the tables hold, durably, all that was committed up to ``position``, and each queue up to ``sequences``; ``as_of`` is
       when the log was read (seconds since 1970). Position and ``as_of`` stay where they are while a queue is damaged.
-    - ``{"event": "failed", "error", "fatal"}``: a cycle failed, or one queue of it, which ``"queue"`` names. Fatal ones
-      (:class:`StoreDamagedError`) end ``run``; with ``"older_copy": true`` the log is an older copy, and nothing more may be
-      accepted into it.
+    - ``{"event": "failed", "of", "error", "remedy", "fatal"}``: a cycle failed, or one queue of it, which ``"queue"`` names.
+      Fatal ones (:class:`StoreDamagedError`) end ``run``; with ``"older_copy": true`` the log is an older copy, and nothing
+      more may be accepted into it.
+    - ``{"event": "rows_gone", "of", "ranges", "further"}``: others took rows out of ``inbox`` that the log does not have any
+      more: ``[epoch, queue, first, last]`` each, and how many ranges are not named.
+    - ``{"event": "recovered", "of"}``: a cycle went well after one that failed.
     """
 
     def __init__(
@@ -91,11 +115,18 @@ class Publisher:
         self._chunk_rows = chunk_rows
         self._chunk_bytes = chunk_bytes
         self._others_as_of = others_as_of
+        self._room = StateRoom(self._data_dir, state_folder(state_uri))
         self._tables: dict[str, StateTable] = {}
         self._losses = LossTable(self._open_table)
         self._digests: dict[str, str | None] = {}
         self._identifiers_at: int | None = None
         """The commit of which ``message_id_history`` is at least."""
+        self._no_room: NoRoomError | None = None
+        """Why the last cycle ended before all was published."""
+        self._gone: list[Gone] = []
+        """What the last look found to be gone for good."""
+        self._look_at = 0.0
+        """When the tables of current state are looked at next, on the monotonic clock."""
         self._identifiers_due = 0.0
         """When it is written next, on the monotonic clock."""
         self._told_alone: set[LogRange] = set()
@@ -104,6 +135,14 @@ class Publisher:
         self._began_at = time.time()
         self._complete: tuple[int, float] | None = None
         """Commit and time up to which no queue lacks a row."""
+        self._shown: _Shown | None = None
+        """What the tables are known to show; ``None``: everything is compared."""
+        self._changed: set[str] = set()
+        """The tables that others have changed, by the last look of this cycle."""
+        self._written: list[str] = []
+        """The tables that the last comparison has written."""
+        self._believes_stamps = True
+        """False after a comparison that found what no stamp had told: every cycle compares everything then."""
 
     def __repr__(self) -> str:
         return f"<Publisher {self._queue_manager} to {self._uri} every {self._interval_s} s>"
@@ -112,55 +151,105 @@ class Publisher:
         """Publish every ``interval_s`` seconds until ``stop`` is set; then once more, so that a clean end leaves no lag."""
         compared = False
 
-        def cycle() -> None:
+        def cycle() -> bool:
             nonlocal compared
             self._open()
             if not compared:
                 compared = True
                 notify({"event": "compared"})
-            report = self.publish_once()
+            report = self._publish()
             notify(report)
+            if self._gone:
+                gone, self._gone = self._gone, []
+                ranges = [list(each) for each in gone[: rows_gone.RANGES_MAX]]
+                notify({"event": "rows_gone", "of": INBOX, "ranges": ranges, "further": len(gone) - len(ranges)})
+            if self._no_room is not None:  # what was published counts: it may be deleted, which makes room
+                raise self._no_room
             for queue, error in report["damaged"].items():
                 told = f"queue {queue} is not published: {error}"
-                notify({"event": "failed", "error": told, "fatal": False, "queue": queue})
+                notify({"event": "failed", "of": INBOX, "error": told, "remedy": "", "fatal": False, "queue": queue})
+            self._maintain()
+            return True
 
-        run_cycles(cycle, self._close, self._interval_s, stop, notify)
+        run_cycles(INBOX, cycle, self._close, self._interval_s, stop, notify)
 
     def publish_once(self) -> dict[str, Any]:
         """One cycle; the report. Raises what the store raises, and then nothing of this cycle may be believed."""
+        report = self._publish()
+        self._maintain()
+        return report
+
+    def _maintain(self) -> None:
+        """Compaction and the like, after the report: what is published may be deleted meanwhile."""
+        if self._no_room is None:
+            now = time.monotonic()
+            for table in filter(None, (*self._tables.values(), self._losses.table)):
+                table.maintain(now)
+
+    def _publish(self) -> dict[str, Any]:
+        self._room.check(CYCLE_BYTES_MIN)
         source = self._open()
-        snapshot = source.snapshot()
-        identifiers = self._write_identifiers(source, snapshot.position)
-        if identifiers is not None:
-            snapshot = source.snapshot()
-        as_of = time.time()
-        inbox = self._tables["inbox"]
-        inbox.refresh()
-        self._check_not_restored(inbox, snapshot)
-        if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
-            _check_not_ahead(inbox, source.snapshot(), self._uri)
-        damaged = self._append(inbox, source, snapshot)
-        if identifiers is not None:
-            self._commit_identifiers(identifiers)
-        for name, rows in _REPLACED.items():
-            self._replace(name, partial(rows, snapshot), snapshot.position)
-        self._losses.publish(snapshot.losses, snapshot.position)
-        now = time.monotonic()
-        for table in filter(None, (*self._tables.values(), self._losses.table)):
-            table.maintain(now)
-        sequences: dict[str, dict[str, int]] = {}
-        for span in snapshot.ranges:
-            end = min(span.end, inbox.published(span.epoch, span.queue)) if span.queue in damaged else span.end
-            sequences.setdefault(span.epoch, {})[span.queue] = end
-        if not damaged:
-            self._complete = snapshot.position, as_of
+        stamp, as_of = source.stamp(), time.time()
+        known, self._shown = self._shown, None
+        self._changed.clear()
+        if known is None or known.stamp != stamp or self._others_published() or not self._believes_stamps:
+            shown = self._publish_all(source, stamp)
+        elif time.monotonic() < known.compare_at:
+            shown = self._publish_all(source, stamp) if self._look_at_tables() else known
+        else:
+            shown = self._publish_all(source, stamp)
+            if missed := [name for name in self._written if name not in self._changed]:
+                self._believes_stamps = False
+                _log.error("delta.missed tables=%s: published now, and every cycle compares everything now", missed)
+        if not shown.damaged and self._no_room is None:
+            self._complete = shown.position, as_of
+            if self._identifiers_at == shown.position:
+                self._shown = shown
         position, as_of = self._complete or (0, self._began_at)
         if self._others_as_of is not None:
             as_of = min(as_of, self._others_as_of())
         return {
-            "event": "published", "uri": self._uri, "position": position, "as_of": as_of, "sequences": sequences,
-            "damaged": damaged,
+            "event": "published", "uri": self._uri, "position": position, "as_of": as_of, "sequences": shown.sequences,
+            "damaged": shown.damaged,
         }  # fmt: skip
+
+    def _others_published(self) -> bool:
+        """Whether somebody else has written ``inbox`` since the last cycle: a restore, say, or a publisher of before us."""
+        inbox = self._tables["inbox"]
+        version = inbox.version
+        inbox.refresh()
+        return inbox.version != version
+
+    def _publish_all(self, source: LogSource, stamp: object) -> _Shown:
+        """Compare everything with the tables, and write what differs."""
+        compare_at = time.monotonic() + WHOLE_LOOK_S
+        self._written = []
+        snapshot = source.snapshot()
+        identifiers = self._write_identifiers(source, snapshot.position)
+        if identifiers is not None:
+            snapshot = source.snapshot()
+        inbox = self._tables["inbox"]
+        with self._tables[_IDENTIFIERS].discarding(identifiers and identifiers.file):
+            inbox.refresh()
+            self._check_not_restored(inbox, snapshot)
+            if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
+                _check_not_ahead(inbox, source.snapshot(), self._uri)
+            self._publish_again(inbox, source, snapshot)
+            damaged = self._append(inbox, source, snapshot)
+            if self._no_room is not None and identifiers is not None:
+                self._tables[_IDENTIFIERS].discard([identifiers.file] if identifiers.file else [])
+            elif identifiers is not None:
+                self._commit_identifiers(identifiers)
+        if self._no_room is None:
+            self._look_at_tables()
+            for name, rows in _REPLACED.items():
+                self._replace(name, partial(rows, snapshot), snapshot.position)
+            self._losses.publish(snapshot.losses, snapshot.position)
+        sequences: dict[str, dict[str, int]] = {}
+        for span in snapshot.ranges:
+            end = min(span.end, inbox.published(span.epoch, span.queue)) if span.queue in damaged or self._no_room else span.end
+            sequences.setdefault(span.epoch, {})[span.queue] = end
+        return _Shown(stamp, snapshot.position, sequences, damaged, compare_at)
 
     # Opening
 
@@ -201,14 +290,14 @@ class Publisher:
         raise given_up_error(self._uri, ", ".join(told) + more)
 
     def _open_table(self, spec: table_specs.TableSpec) -> StateTable:
-        storage = storage_of(self._uri, spec.name, self._options)
+        storage = storage_of(self._uri, spec.name, self._options, self._room)
         return StateTable(storage, spec, self._queue_manager, self._data_dir / "delta" / spec.name)
 
     def _close(self) -> None:
         """Forget all handles: the next cycle opens and repairs as a start does."""
         self._tables = {}
         self._losses = LossTable(self._open_table)
-        self._source = self._given_source
+        self._source, self._shown = self._given_source, None
 
     def _restore(self, inbox: StateTable, lost: LiveFile, source: LogSource, snapshot: Snapshot) -> None:
         """Publish again, in its place, what a lost data file held."""
@@ -241,12 +330,71 @@ class Publisher:
             except StoreDamagedError as error:  # what of the log is damaged cannot be restored from it
                 _log.error("delta.not_restored queue=%s: %s", span.queue, error)  # the message says it all
 
+    # What others changed
+
+    def _publish_again(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> None:
+        """Publish again what others took out of ``inbox`` (RESTORE, DELETE), and tell what the log does not have any more."""
+        if not inbox.lacks_rows():
+            return
+        gone, told = inbox.rows_gone, list[Gone]()
+        present = rows_gone.sequences_of(inbox)
+        again = 0
+        for span in snapshot.ranges:
+            key = span.epoch, span.queue
+            here, published = present.get(key, SequenceSet()), inbox.published(*key)
+            told += rows_gone.beyond_the_log(snapshot, span, published, here)
+            chunk = self._new_chunk()
+            try:
+                for first, last in rows_gone.in_the_log(span, published, here):
+                    for table in self._pieces(source, span._replace(end=last), first - 1, snapshot.position):
+                        if not chunk.has_room(table):
+                            again += inbox.append_again(chunk.joined())
+                            chunk = self._new_chunk()
+                        chunk.add(table, key)
+            except StoreDamagedError as error:
+                _log.error("delta.not_published_again queue=%s: %s", span.queue, error)  # the message says it all
+            again += inbox.append_again(chunk.joined())
+        if again < gone:
+            inbox.accept_count()
+        _log.warning("delta.changed_by_others table=inbox rows=%d: others took them out; %d are published again", gone, again)
+        for each in told[: rows_gone.RANGES_MAX]:
+            _log.error("delta.rows_gone epoch=%s queue=%s first=%d last=%d: the log does not have them any more", *each)
+        self._gone = told
+
+    def _look_at_tables(self) -> bool:
+        """Find tables of current state that others changed, once a minute: each look is a question to the store.
+
+        Return whether there is one: it is to be written again.
+        """
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + TABLES_LOOK_S
+        for name in (_IDENTIFIERS, *_REPLACED):
+            table = self._tables[name]
+            table.refresh()
+            if not table.is_as_put():
+                _log.warning("delta.changed_by_others table=%s: it is written again", name)
+                self._digests[name] = None
+                if name == _IDENTIFIERS:
+                    self._identifiers_at, self._identifiers_due = None, 0.0
+                self._changed.add(name)
+        return bool(self._changed)
+
     # inbox
 
     def _append(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> dict[str, str]:
         """All new rows, in chunks; one chunk may hold the ends of many queues. Returns the damaged queues and what they say."""
-        chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
         damaged: dict[str, str] = {}
+        self._no_room = None
+        try:
+            self._append_all(inbox, source, snapshot, damaged)
+        except NoRoomError as error:
+            self._no_room = error
+        return damaged
+
+    def _append_all(self, inbox: StateTable, source: LogSource, snapshot: Snapshot, damaged: dict[str, str]) -> None:
+        chunk = self._new_chunk()
         for span in snapshot.ranges:
             key = span.epoch, span.queue
             after = max(inbox.published(*key), span.start - 1)
@@ -258,16 +406,26 @@ class Publisher:
             try:
                 for table in self._pieces(source, span, after, snapshot.position):
                     if not chunk.has_room(table):
-                        inbox.append_unless_restored(iter(chunk.tables), chunk.positions, snapshot.restores)
-                        chunk = _Chunk(self._chunk_rows, self._chunk_bytes)
+                        self._append_chunk(inbox, chunk, snapshot.restores)
+                        chunk = self._new_chunk()
                     chunk.add(table, key)
             except StoreDamagedError as error:  # stops its own queue and no other
                 damaged[span.queue] = str(error)
                 continue
             if key in chunk.positions:
                 chunk.positions[key] = span.end  # what follows the last row is purged
-        inbox.append_unless_restored(iter(chunk.tables), chunk.positions, snapshot.restores)
-        return damaged
+        self._append_chunk(inbox, chunk, snapshot.restores)
+
+    def _new_chunk(self) -> _Chunk:
+        """A chunk for which there is room: compressed it takes less. Raises :class:`NoRoomError`."""
+        return _Chunk(self._chunk_rows, self._chunk_bytes_now())
+
+    def _chunk_bytes_now(self) -> int:
+        return min(self._chunk_bytes, self._room.check(CYCLE_BYTES_MIN))
+
+    def _append_chunk(self, inbox: StateTable, chunk: _Chunk, restores: int) -> None:
+        if inbox.append_unless_restored(chunk.joined(), chunk.positions, restores):
+            self._written.append(inbox.spec.name)
 
     def _pieces(self, source: LogSource, span: LogRange, after: int, position: int) -> Iterator[pa.Table]:
         """Rows of one queue in pieces of at most a chunk."""
@@ -275,7 +433,7 @@ class Publisher:
             if not batch.num_rows:
                 continue
             bytes_per_row = max(1, batch.nbytes // batch.num_rows)
-            step = max(1, min(self._chunk_rows, self._chunk_bytes // bytes_per_row))
+            step = max(1, min(self._chunk_rows, self._chunk_bytes_now() // bytes_per_row))
             for start in range(0, batch.num_rows, step):
                 yield _stamp(batch.slice(start, step), position)
 
@@ -292,7 +450,8 @@ class Publisher:
         if digest != self._digests[_IDENTIFIERS]:
             found = _Identifiers(self._tables[_IDENTIFIERS].write(rows()), position, digest)
         took = time.monotonic() - began
-        self._identifiers_at = position
+        if found is None:
+            self._identifiers_at = position
         self._identifiers_due = 0.0 if took <= IDENTIFIERS_CHEAP_S else began + took * IDENTIFIERS_REST
         return found
 
@@ -300,7 +459,9 @@ class Publisher:
         table = self._tables[_IDENTIFIERS]
         table.refresh()
         table.put(*identifiers)
+        self._written.append(_IDENTIFIERS)
         self._digests[_IDENTIFIERS] = identifiers.digest
+        self._identifiers_at = identifiers.position
 
     def _replace(self, name: str, rows: Callable[[], Iterator[pa.Table]], position: int) -> None:
         digest = digest_of(rows(), ignore=("position", "written_at"))
@@ -310,6 +471,19 @@ class Publisher:
         table.refresh()
         table.replace(rows(), position, digest)
         self._digests[name] = digest
+        self._written.append(name)
+
+
+class _Shown(NamedTuple):
+    """What a cycle has made the tables show, and how to see that nothing was committed since."""
+
+    stamp: object
+    """Of the source, taken before the look at it (:meth:`.LogSource.stamp`)."""
+    position: int
+    sequences: dict[str, dict[str, int]]
+    damaged: dict[str, str]
+    compare_at: float
+    """When everything is compared all the same, on the monotonic clock."""
 
 
 class _Identifiers(NamedTuple):
@@ -332,6 +506,10 @@ class _Chunk:
     def has_room(self, table: pa.Table) -> bool:
         """A chunk takes at least one piece; pieces are cut to the limits beforehand."""
         return not self.tables or (table.num_rows <= self._rows and table.nbytes <= self._bytes)
+
+    def joined(self) -> Iterator[pa.Table]:
+        """Return the pieces as one table: each table is a row group, and a row group of a row or two costs kilobytes a row."""
+        return iter([pa.concat_tables(self.tables)] if self.tables else [])
 
     def add(self, table: pa.Table, key: tuple[str, str]) -> None:
         """Take the next piece of queue ``key``."""
@@ -377,27 +555,27 @@ def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
 
 def _identifier_rows(source: LogSource, position: int) -> Iterator[pa.Table]:
     spec = table_specs.message_id_history()
-    return (_state_table(spec, page, position) for page in source.identifiers())
+    return (_state_table(spec, HistoryRow._fields, page, position) for page in source.identifiers())
 
 
 def _stream_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.streams:
-        yield _state_table(table_specs.incoming_streams(), snapshot.streams, snapshot.position)
+        yield _state_table(table_specs.incoming_streams(), StreamRow._fields, snapshot.streams, snapshot.position)
 
 
 def _queue_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.queues:
-        yield _state_table(table_specs.queues(), snapshot.queues, snapshot.position)
+        yield _state_table(table_specs.queues(), QueueRow._fields, snapshot.queues, snapshot.position)
 
 
 def _counter_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.counters:
-        yield _state_table(table_specs.counters(), snapshot.counters, snapshot.position)
+        yield _state_table(table_specs.counters(), CounterRow._fields, snapshot.counters, snapshot.position)
 
 
 def _sequence_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.sequences:
-        yield _state_table(table_specs.wsrm_sequences(), snapshot.sequences, snapshot.position)
+        yield _state_table(table_specs.wsrm_sequences(), SequenceRow._fields, snapshot.sequences, snapshot.position)
 
 
 _IDENTIFIERS = "message_id_history"
@@ -408,9 +586,11 @@ _REPLACED: dict[str, Callable[[Snapshot], Iterator[pa.Table]]] = {
 """The tables that are replaced when they changed, in every cycle."""
 
 
-def _state_table(spec: table_specs.TableSpec, rows: Sequence[Any], position: int) -> pa.Table:
-    """Rows (named tuples of the table's columns) with what each table carries."""
-    columns: dict[str, Sequence[Any]] = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))
+def _state_table(
+    spec: table_specs.TableSpec, fields: Sequence[str], rows: Sequence[tuple[Any, ...]], position: int
+) -> pa.Table:
+    """Rows (``fields`` are their columns of the table) with what each table carries."""
+    columns: dict[str, Sequence[Any]] = dict(zip(fields, zip(*rows, strict=True), strict=True))
     columns["position"] = [position] * len(rows)
     columns["written_at"] = [datetime.now(timezone.utc)] * len(rows)
     schema = spec.file_schema

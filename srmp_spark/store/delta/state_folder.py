@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from srmp_spark.errors import ConfigurationError
 
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+"""What Delta's reader decodes in the path of a local table although nobody encoded it: it writes and reads two folders."""
+
 
 def state_folder(state: str) -> Path | None:
-    """The local folder that ``--state URI|PATH`` names, or ``None`` for an object store."""
+    """Return the local folder that ``--state URI|PATH`` names, or ``None`` for an object store.
+
+    Raises :class:`ConfigurationError` for one that Delta cannot use.
+    """
     parts = urlsplit(state)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
             raise ConfigurationError(f"--state {state}: a file URL names this machine: file:///folder")
-        return Path(unquote(parts.path))
-    return None if "://" in state else Path(state)
+        folder = Path(unquote(parts.path))
+    elif "://" in state:
+        return None
+    else:
+        folder = Path(state)
+    escape = _ESCAPE.search(str(folder.absolute()))
+    if escape is not None:
+        decoded = unquote(str(folder.absolute()))
+        raise ConfigurationError(
+            f"--state {state}: Delta cannot use a folder with {escape[0]} in its path; rename it, or if {decoded} is meant, "
+            f"name that: a path is taken as it is, only a URL is decoded"
+        )
+    return folder
 
 
 def check_state(state: str) -> None:

@@ -33,10 +33,13 @@ from srmp_spark.store.delta.actions import (
     remove_action,
     restores_id,
 )
+from srmp_spark.store.delta.cycles import TableGoneError
 from srmp_spark.store.delta.data_files import DataFile, Storage, looks_whole, read_notes, write_file
 from srmp_spark.store.delta.live_files import check_format, live_files
-from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow
-from srmp_spark.store.delta.table_specs import FORMAT, PARTITION, TableSpec
+from srmp_spark.store.delta.positions import Positions
+from srmp_spark.store.delta.row_count import ROWS_KEY, RowCount
+from srmp_spark.store.delta.shadow import ACTIONS_KEY, Shadow, commit_name
+from srmp_spark.store.delta.table_specs import FORMAT, LAST_OF_FORMAT, PARTITION, TableSpec
 from srmp_spark.store.durable import SHARED_FOLDER_MODE, make_directory
 
 COMMIT_RETRIES = 20
@@ -45,6 +48,8 @@ COMMIT_RETRY_WAIT_S = 0.01
 """Wait after the n-th attempt: n times this."""
 CHECKPOINT_COMMITS = 100
 """Commits between two checkpoints: a reader that opens the table reads at most so many commit files."""
+CHECKPOINT_ROOM_BYTES = 16 << 20
+"""A checkpoint waits for that much to spare: it names each data file, some hundred bytes each."""
 COMPACT_FILES_MIN = 100
 """Small files that start a compaction: eight minutes of traffic at the default interval."""
 COMPACT_FILES_MAX = 1_000
@@ -88,11 +93,15 @@ class StateTable:
         if self._shadow:
             self._shadow.repair()
         self._table = self._open_or_create()
+        self._positions = Positions(self._table, storage, f"{queue_manager}:")
         self._check_format()
         self._add_new_columns()
         self._checkpointed = self._table.version() // CHECKPOINT_COMMITS * CHECKPOINT_COMMITS
         self._vacuumed_at: float | None = None
         self._appends = len(self.own_files())
+        self._rows = RowCount(self._table, lambda entry: entry.get(_QUEUE_MANAGER_KEY) == queue_manager, self._count_rows)
+        self._put_path: str | None = None
+        """The file that :meth:`put` wrote last; ``None``: none since the table was opened."""
         self._settle()
 
     def __repr__(self) -> str:
@@ -111,34 +120,34 @@ class StateTable:
 
     def published(self, epoch: str, queue: str) -> int:
         """The last sequence of a queue that the table holds, by the table's own word; 0 if none."""
-        return self._table.transaction_version(application_id(self._queue_manager, epoch, queue)) or 0
+        return self._positions.get(application_id(self._queue_manager, epoch, queue)) or 0
 
     @property
     def restores(self) -> int:
         """How often this queue manager was restored from the tables; only ``inbox`` tells (:meth:`note_restore`)."""
-        return self._table.transaction_version(restores_id(self._queue_manager)) or 0
+        return self._positions.get(restores_id(self._queue_manager)) or 0
 
     @property
     def appends(self) -> int:
         """How often rows were appended by :meth:`append_unless_restored`, or their reading ended by :meth:`note_restore`."""
-        return self._table.transaction_version(appends_id(self._queue_manager)) or 0
+        return self._positions.get(appends_id(self._queue_manager)) or 0
 
     def ask(self) -> int:
         """Ask whether the queue manager lives; the number of the question (:mod:`.restore_watch`)."""
         name = asked_id(self._queue_manager)
-        number = (self._table.transaction_version(name) or 0) + 1
+        number = (self._positions.get(name) or 0) + 1
         self._commit([], {name: number}, {RESTORE_KEY: f"asked {number}"})
         return number
 
     @property
     def answered(self) -> int:
         """The last question that the queue manager has answered; 0 if none."""
-        return self._table.transaction_version(answered_id(self._queue_manager)) or 0
+        return self._positions.get(answered_id(self._queue_manager)) or 0
 
     @property
     def answers(self) -> bool:
         """Whether the queue manager is of a version that answers."""
-        return bool(self._table.transaction_version(answers_id(self._queue_manager)))
+        return bool(self._positions.get(answers_id(self._queue_manager)))
 
     def note_restore(self, number: int, appends: int) -> None:
         """Give up every data directory of before restore ``number``: its publisher ends as soon as it sees this commit.
@@ -152,14 +161,19 @@ class StateTable:
             raise PublishConflictError(f"{self._storage.uri}: restore {number} of queue manager {self._queue_manager} is taken")
         if self.appends != appends:
             raise PublishConflictError(f"{self._storage.uri}: queue manager {self._queue_manager} appended rows meanwhile")
-        asked = self._table.transaction_version(asked_id(self._queue_manager)) or 0
+        asked = self._positions.get(asked_id(self._queue_manager)) or 0
         # The question is closed by the same commit: of it and an answer at the same moment one is refused.
         answer = {answered_id(self._queue_manager): asked} if asked > self.answered else {}
         transactions = {restores_id(self._queue_manager): number, appends_id(self._queue_manager): appends + 1, **answer}
         self._commit([], transactions, {RESTORE_KEY: str(number)})
 
     def refresh(self) -> None:
-        """See what others committed."""
+        """See what others committed. Raises :class:`TableGoneError` if they deleted the table."""
+        log, name = self._storage.local and self._storage.local / "_delta_log", commit_name(self._table.version())
+        if log is not None and not (log / name).exists() and not (log / name).with_suffix(".checkpoint.parquet").exists():
+            raise TableGoneError(
+                f"{self._storage.uri} was deleted while the queue manager ran; it is made anew of what the log still holds"
+            )
         self._table.update_incremental()
 
     def append_unless_restored(
@@ -172,6 +186,37 @@ class StateTable:
         if self.restores > restores:
             raise PublishConflictError(f"{self._storage.uri}: queue manager {self._queue_manager} was restored meanwhile")
         return self._append(tables, positions, {appends_id(self._queue_manager): self.appends + 1})
+
+    def lacks_rows(self) -> bool:
+        """Return whether rows that our commits left are gone, as of the last :meth:`refresh`."""
+        return self._rows.lacks()
+
+    @property
+    def rows_gone(self) -> int:
+        """How many rows that is."""
+        return self._rows.expected - self._rows.found
+
+    def is_as_put(self) -> bool:
+        """Return whether the rows are those of the last :meth:`put`, as of the last :meth:`refresh`."""
+        if self._put_path is None:
+            return not self._rows.lacks()
+        return [file.path for file in self.own_files()] == [self._put_path]
+
+    def append_again(self, tables: Iterator[pa.Table]) -> int:
+        """Add rows that were there before: positions and the count that is expected stay. Return their number."""
+        file = write_file(self._storage, self._spec, self._queue_manager, tables)
+        if file is None:
+            return 0
+        with self.discarding(file):
+            self._commit([add_action(file, self._queue_manager)], {appends_id(self._queue_manager): self.appends + 1}, {})
+        self._appends += 1
+        return file.rows
+
+    def accept_count(self) -> None:
+        """Expect from now on what is there: the rest cannot be had again, and was told."""
+        name = f"{self._queue_manager}:counted"
+        number = (self._positions.get(name) or 0) + 1
+        self._commit([], {name: number}, {}, rows=self._count_rows())
 
     def append(self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int]) -> int:
         """Add rows and move the positions {(epoch, queue): last sequence} in one durable commit; the number of rows.
@@ -187,7 +232,8 @@ class StateTable:
         if file is None:
             return 0
         transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()} | dict(more)
-        self._commit([add_action(file, self._queue_manager)], transactions, {})
+        with self.discarding(file):
+            self._commit([add_action(file, self._queue_manager)], transactions, {}, rows=self._rows.expected + file.rows)
         self._appends += 1
         return file.rows
 
@@ -203,7 +249,10 @@ class StateTable:
         if file:
             actions.append(add_action(file, self._queue_manager))
         if actions:
-            self._commit(actions, {f"{self._queue_manager}:position": position}, {_DIGEST_KEY: digest})
+            with self.discarding(file):
+                position_of = {f"{self._queue_manager}:position": position}
+                self._commit(actions, position_of, {_DIGEST_KEY: digest}, rows=file.rows if file else 0)
+            self._put_path = file.path if file else None
         return file.rows if file else 0
 
     def write(self, tables: Iterator[pa.Table], notes: Mapping[str, str] | None = None) -> DataFile | None:
@@ -223,7 +272,10 @@ class StateTable:
             remove_action(file, self._queue_manager, data_change=True) for file in removed
         ]
         actions += [add_action(file, self._queue_manager) for file in added]
-        self._commit(actions, {application_id(self._queue_manager, *key): last for key, last in positions.items()}, {})
+        rows = self._rows.expected + sum(file.rows for file in added) - sum(file.rows for file in removed)
+        transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()}
+        with self.discarding(*added):
+            self._commit(actions, transactions, {}, rows=rows)
 
     def written_digest(self) -> str | None:
         """The digest of what :meth:`replace` wrote last, if it is still the table's content."""
@@ -251,10 +303,24 @@ class StateTable:
         for file in self.own_files():
             if file.path in gone or not overlap(file, lost, by):
                 continue
-            with contextlib.closing(self._storage.open_input(file.path)) as stream:
-                parquet = pq.ParquetFile(stream)
-                for group in range(parquet.num_row_groups):
-                    yield parquet.read_row_group(group, columns=list(columns))
+            yield from self._columns_of(file, columns)
+
+    def own_columns(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Columns of all rows, a row group at a time."""
+        for file in self.own_files():
+            yield from self._columns_of(file, columns)
+
+    def _columns_of(self, file: LiveFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        with contextlib.closing(self._storage.open_input(file.path)) as stream:
+            parquet = pq.ParquetFile(stream)
+            for group in range(parquet.num_row_groups):
+                yield parquet.read_row_group(group, columns=list(columns))
+
+    def _count_rows(self) -> int:
+        """Rows of this queue manager; a file whose writer did not count them is asked."""
+        return sum(
+            file.rows or sum(table.num_rows for table in self._columns_of(file, ["position"])) for file in self.own_files()
+        )
 
     def restore_rows(self, lost: LiveFile, tables: Iterator[pa.Table]) -> int:
         """Put ``tables`` in the place of a lost file. For streaming readers nothing changes: ``dataChange`` is false."""
@@ -262,7 +328,8 @@ class StateTable:
         actions: list[AddAction | RemoveAction] = [remove_action(lost, self._queue_manager)]
         if file:
             actions.append(add_action(file, self._queue_manager, data_change=False))
-        self._commit(actions, {}, {})
+        with self.discarding(file):
+            self._commit(actions, {}, {}, rows=self._rows.expected - lost.rows + (file.rows if file else 0))
         return file.rows if file else 0
 
     # Housekeeping
@@ -271,7 +338,7 @@ class StateTable:
         """Compaction, checkpoint, log clean-up and vacuum, each when its limit is reached. ``now`` is monotonic seconds."""
         if self._spec.append_only and self._appends >= COMPACT_FILES_MIN:
             self._compact()
-        if self._table.version() >= self._checkpointed + CHECKPOINT_COMMITS:
+        if self._table.version() >= self._checkpointed + CHECKPOINT_COMMITS and self._storage.spare() >= CHECKPOINT_ROOM_BYTES:
             self._checkpoint()
         if self._vacuumed_at is None:
             self._vacuumed_at = now  # not at the start: what matters then is to publish
@@ -295,13 +362,16 @@ class StateTable:
             chosen.append(file)
             size += file.size
         self._appends = 0
-        if len(chosen) < 2:
+        if len(chosen) < 2 or size > self._storage.spare():  # it needs the room twice, until the vacuum
             return
         joined = write_file(self._storage, self._spec, self._queue_manager, self._row_groups(chosen))
         if joined is None or joined.rows != sum(file.rows for file in chosen):
+            if joined is not None:
+                self.discard([joined])
             raise StoreDamagedError(f"{self._storage.uri}: a compaction read other rows than the log counts; nothing was done")
         removes: list[AddAction | RemoveAction] = [remove_action(file, self._queue_manager) for file in chosen]
-        self._commit([*removes, add_action(joined, self._queue_manager, data_change=False)], {}, {})
+        with self.discarding(joined):
+            self._commit([*removes, add_action(joined, self._queue_manager, data_change=False)], {}, {})
         _log.info("delta.compacted table=%s files=%d bytes=%d", self._spec.name, len(chosen), size)
 
     def _row_groups(self, files: Iterable[LiveFile]) -> Iterator[pa.Table]:
@@ -323,11 +393,17 @@ class StateTable:
     # Commits
 
     def _commit(
-        self, actions: Sequence[AddAction | RemoveAction], transactions: Mapping[str, int], metadata: Mapping[str, str]
-    ) -> None:
-        """One commit, durable when this returns. What other queue managers commit meanwhile is no conflict of ours."""
-        properties = self._properties(transactions, metadata, len(actions) + len(transactions))
-        before = {application: self._table.transaction_version(application) for application in transactions}
+        self, actions: Sequence[AddAction | RemoveAction], transactions: Mapping[str, int], metadata: Mapping[str, str],
+        *, rows: int | None = None,
+    ) -> None:  # fmt: skip
+        """One commit, durable when this returns. What other queue managers commit meanwhile is no conflict of ours.
+
+        ``rows``: how many of ours it leaves; ``None``: as many as before.
+        """
+        version = self._table.version()
+        noted = {ROWS_KEY: str(self._rows.expected if rows is None else rows)}
+        properties = self._properties(transactions, {**metadata, **noted}, len(actions) + len(transactions))
+        before = {application: self._positions.get(application) for application in transactions}
         removed = {action.path for action in actions if isinstance(action, RemoveAction)}
         for attempt in range(COMMIT_RETRIES):
             try:
@@ -342,14 +418,39 @@ class StateTable:
                 break
             except CommitFailedError as error:
                 self._table.update_incremental()
-                moved = any(self._table.transaction_version(name) != version for name, version in before.items())
+                moved = any(self._positions.get(name) != version for name, version in before.items())
                 if moved or not removed <= {file.path for file in self.own_files()}:
                     raise PublishConflictError(f"{self._storage.uri}: another process published meanwhile ({error})") from error
                 time.sleep(COMMIT_RETRY_WAIT_S * attempt)
         else:
             raise PublishConflictError(f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit were overtaken")
         self._table.update_incremental()
+        self._rows.committed(rows, version)
         self._settle()
+
+    def discard(self, files: Iterable[DataFile]) -> None:
+        """Delete files that were written for a commit that failed, or was never tried.
+
+        After an error of a commit nobody knows whether it is there: the table is asked first, and what it names stays.
+        """
+        paths = {file.path for file in files}
+        try:
+            self._table.update_incremental()
+            paths -= {file.path for file in self.own_files()}
+        except Exception:  # whatever hides the table's log: the vacuum deletes what no commit names
+            _log.debug("delta.not_discarded table=%s", self._storage.uri, exc_info=True)
+            return
+        for path in paths:
+            self._storage.discard(path)
+
+    @contextlib.contextmanager
+    def discarding(self, *files: DataFile | None) -> Iterator[None]:
+        """Delete ``files`` if what is done with them fails."""
+        try:
+            yield
+        except BaseException:
+            self.discard(file for file in files if file is not None)
+            raise
 
     def _settle(self) -> None:
         """Make every commit that this handle has seen durable; only then may it be reported."""
@@ -402,23 +503,33 @@ class StateTable:
 
     def _check_format(self) -> None:
         check_format(self._table, self._storage.uri)
-        names = [field.name for field in self._table.schema().fields]
-        if names != self._spec.schema.names[: len(names)]:
-            raise StoreDamagedError(f"{self._storage.uri} has other columns than format {FORMAT}: {names}")
+        missing = self._missing_columns()
+        of_format = self._spec.schema.names[: self._spec.schema.names.index(LAST_OF_FORMAT) + 1]
+        lost = [name for name in of_format if name in missing]
+        if lost:
+            raise StoreDamagedError(
+                f"{self._storage.uri} lacks columns of format {FORMAT}: {', '.join(lost)}; put them back (RESTORE the table to "
+                "the version before they went), or move the folder away: the queue manager then writes what its log still holds"
+            )
+
+    def _missing_columns(self) -> list[str]:
+        """Our columns that the table does not have. Those that others added are theirs, wherever they stand."""
+        present = {field.name for field in self._table.schema().fields}
+        return [name for name in self._spec.schema.names if name not in present]
 
     def _add_new_columns(self) -> None:
         """The columns that came after the version that made the table; its rows have none of them, which reads as null."""
-        known = len(self._table.schema().fields)
-        if known == len(self._spec.schema):
+        missing = self._missing_columns()
+        if not missing:
             return
-        fields = Schema.from_arrow(self._spec.schema).fields[known:]
+        fields = [field for field in Schema.from_arrow(self._spec.schema).fields if field.name in missing]
         try:
             properties = self._properties({}, {}, None)
             self._table.alter.add_columns(fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
         except CommitFailedError:  # another queue manager that shares the state was first
             self._table.update_incremental()
             self._check_format()
-            if len(self._table.schema().fields) != len(self._spec.schema):
+            if self._missing_columns():
                 raise
         self._table.update_incremental()
 

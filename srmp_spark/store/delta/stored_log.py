@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from srmp_spark.message import StreamId
 from srmp_spark.sequences.as_json import set_as_json
+from srmp_spark.sequences.ranges import Range
 from srmp_spark.store import losses, marks, reading, state
 from srmp_spark.store.delta.log_source import CounterRow, HistoryRow, LogRange, QueueRow, SequenceRow, Snapshot, StreamRow
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.epochs import end_of
+from srmp_spark.store.epochs import ends
 from srmp_spark.store.log import Log
+from srmp_spark.store.sqlite_file import pragma
+from srmp_spark.store.unreadable_rows import GUID_LENGTH_MAX, NAME_LENGTH_MAX
 
 PAGE_ROWS = 20_000
 """Runs of identifiers read at once: ten megabytes, and a tenth of a second in one snapshot."""
@@ -31,6 +36,16 @@ class StoredLog:
     def close(self) -> None:
         """Give the connection back."""
         self._log.close()
+
+    def stamp(self) -> object:
+        """Return SQLite's own number of changes by other connections, and the last commit of the journal.
+
+        The first counts for this connection alone. The second is there as well so that a commit of the journal would be seen
+        even if a SQLite had an error in the first.
+        """
+        with self._log.snapshot() as db:
+            (position,) = db.execute("SELECT position FROM head").fetchone()
+            return pragma(db, "data_version"), position
 
     def snapshot(self) -> Snapshot:
         """Commit number, ends and streams, all of one commit."""
@@ -65,16 +80,29 @@ class StoredLog:
 def _ranges(db: sqlite3.Connection) -> list[LogRange]:
     """What each queue holds in each epoch; an epoch ends where the next one of the queue begins."""
     found = []
+    starts, end_of_each = _epochs(db), ends(db)
     queues = db.execute("SELECT id, name, trimmed_to FROM queues WHERE deleted_at IS NULL ORDER BY name").fetchall()
     for queue_id, name, trimmed_to in queues:
-        starts = db.execute(
-            "SELECT epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id WHERE queue_id = ? ORDER BY epoch_id",
-            (queue_id,),
-        ).fetchall()
-        for at, (epoch, start) in enumerate(starts):
-            current = at + 1 == len(starts)
-            end = end_of(db, queue_id) if current else starts[at + 1][1] - 1
+        own = starts.get(queue_id, ())
+        for at, (epoch, start) in enumerate(own):
+            current = at + 1 == len(own)
+            end = end_of_each[queue_id] if current else own[at + 1][1] - 1
             found.append(LogRange(epoch, name, start, min(max(start, trimmed_to + 1), end + 1), end, current))
+    return found
+
+
+def _epochs(db: sqlite3.Connection) -> dict[int, list[tuple[str, int]]]:
+    """Return of each queue its epochs, oldest first, with the first sequence of each."""
+    return _by_queue(
+        db, "SELECT queue_id, epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id ORDER BY queue_id, epoch_id"
+    )
+
+
+def _by_queue(db: sqlite3.Connection, query: str) -> dict[int, list[Any]]:
+    """Return the rows of ``query`` by their first column, without it, in the order that they come in."""
+    found: dict[int, list[Any]] = {}
+    for queue_id, *rest in db.execute(query):
+        found.setdefault(queue_id, []).append(tuple(rest))
     return found
 
 
@@ -93,7 +121,50 @@ def _history_from(db: sqlite3.Connection, last: HistoryRow | None) -> list[Histo
     return [HistoryRow(*row) for row in found]
 
 
-def _streams(db: sqlite3.Connection) -> list[StreamRow]:
+_STREAM_COLUMNS = (
+    "queue, guid, 'uid:' || guid || '\\' || stream_ordinal, sequence_number, last_acknowledged, nullif(send_receipts_to, ''), "
+    "nullif(peer, ''), reject_count, started_at, last_access_at, sender_name"
+)
+"""Of :class:`StreamRow`, of a row that :data:`_READABLE_STREAM` is true of."""
+_READABLE_STREAM = (
+    " AND ".join(f"typeof({name}) = 'text'" for name in ("queue", "guid", "stream_ordinal", "send_receipts_to", "peer"))
+    + " AND "
+    + " AND ".join(
+        f"typeof({name}) = 'integer'"
+        for name in ("sequence_number", "last_acknowledged", "reject_count", "started_at", "last_access_at")
+    )
+    + " AND typeof(source_qm) IN ('text', 'null') AND typeof(sender_name) IN ('text', 'null')"
+    + f" AND length(queue) <= {NAME_LENGTH_MAX} AND length(guid) <= {GUID_LENGTH_MAX}"
+    + " AND stream_ordinal NOT GLOB '*[^0-9]*' AND length(stream_ordinal) BETWEEN 1 AND 20"
+    + " AND (stream_ordinal NOT GLOB '0*' OR stream_ordinal = '0') AND instr(queue || guid, char(0)) = 0"
+)
+"""Whether a row is what this version writes, so that SQLite may make a :class:`StreamRow` of it. Of one that is not, and of
+text that is no UTF-8, :func:`.state.load_streams` says what it is worth."""
+
+
+def _streams(db: sqlite3.Connection) -> Sequence[tuple[Any, ...]]:
+    """Return all streams in the order of their key, as the fields of :class:`StreamRow`. There can be 100,000."""
+    with _plain_text(db):
+        try:
+            if db.execute(f"SELECT 1 FROM streams WHERE NOT ({_READABLE_STREAM}) LIMIT 1").fetchone() is None:  # noqa: S608  # our own names
+                return db.execute(f"SELECT {_STREAM_COLUMNS} FROM streams ORDER BY queue, guid").fetchall()  # noqa: S608  # our own names
+        except (sqlite3.OperationalError, UnicodeDecodeError):
+            pass  # a text that is no UTF-8 costs its row alone, below
+    return _each_stream(db)
+
+
+@contextmanager
+def _plain_text(db: sqlite3.Connection) -> Iterator[None]:
+    """Let Python's sqlite3 decode text by itself: no call for each value, and the statement fails at what is no UTF-8."""
+    factory, db.text_factory = db.text_factory, str
+    try:
+        yield
+    finally:
+        db.text_factory = factory
+
+
+def _each_stream(db: sqlite3.Connection) -> list[StreamRow]:
+    """Return the streams that can be read, each tested by itself."""
     return [
         StreamRow(
             row.queue,
@@ -127,25 +198,27 @@ def _queues(db: sqlite3.Connection) -> list[QueueRow]:
     found = db.execute(
         "SELECT id, name, transactional, paused, options, trimmed_to, deleted_at FROM queues ORDER BY name"
     ).fetchall()
+    epochs = _epochs(db)
+    holes = _by_queue(db, "SELECT queue_id, first, last, reason FROM holes ORDER BY queue_id, first")
+    consumers = _by_queue(db, "SELECT queue_id, name, received FROM consumers ORDER BY queue_id, name")
+    ahead = set(db.execute("SELECT DISTINCT queue_id, consumer FROM marks"))
     return [
         QueueRow(
             name, bool(transactional), bool(paused), options, trimmed_to, deleted_at,
-            _json(db, "SELECT epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id WHERE queue_id = ? "
-                      "ORDER BY epoch_id", queue_id),
-            _json(db, "SELECT first, last, reason FROM holes WHERE queue_id = ? ORDER BY first", queue_id),
+            json.dumps(epochs.get(queue_id, [])),
+            json.dumps(holes[queue_id]) if queue_id in holes else "[]",
             json.dumps([
-                [consumer, received, set_as_json(marks.load(db, queue_id, consumer, received))]
-                for consumer, received in db.execute(
-                    "SELECT name, received FROM consumers WHERE queue_id = ? ORDER BY name", (queue_id,)
-                ).fetchall()
-            ]),
+                [consumer, received, _ahead(db, queue_id, consumer, received) if (queue_id, consumer) in ahead else []]
+                for consumer, received in consumers[queue_id]
+            ]) if queue_id in consumers else "[]",
         )
         for queue_id, name, transactional, paused, options, trimmed_to, deleted_at in found
     ]  # fmt: skip
 
 
-def _json(db: sqlite3.Connection, query: str, queue_id: int) -> str:
-    return json.dumps(db.execute(query, (queue_id,)).fetchall())
+def _ahead(db: sqlite3.Connection, queue_id: int, consumer: str, received: int) -> list[Range] | str:
+    """Return what a consumer has received beyond its mark, for JSON."""
+    return set_as_json(marks.load(db, queue_id, consumer, received))
 
 
 def _counters(db: sqlite3.Connection) -> list[CounterRow]:

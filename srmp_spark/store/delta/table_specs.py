@@ -62,6 +62,10 @@ class TableSpec:
         return pa.schema([field for field in self.schema if field.name != PARTITION])
 
 
+LAST_OF_FORMAT = "written_at"
+"""The last column that every table had from the first version on; those after it came later."""
+
+
 @cache
 def inbox() -> TableSpec:
     """Every accepted message: the columns of the Spark source."""

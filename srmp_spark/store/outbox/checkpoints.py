@@ -56,6 +56,15 @@ class Checkpoints:
             self._pass = threading.Thread(target=self._run, name="outbox-checkpoint", daemon=True)
             self._pass.start()
 
+    def finish(self) -> None:
+        """Copy all that is in the log, between two transactions: the file of the database then ends with its last page."""
+        if self._pass is not None:
+            self._pass.join()
+            self._pass = None
+        if not self._failed:
+            self._copy(self._connection)
+            self._written = self._copied = 0
+
     def _run(self) -> None:
         try:
             if self._second is None:

@@ -29,8 +29,9 @@ REASONS = {BY_KEY: KEY_CONFLICT, BY_POSITION: POSITION_CONFLICT}
 """What a dead letter says of its end."""
 
 _APART = (
-    "give each sink of a query its own application, or give the message a key of its own (column key); "
-    "onKeyConflict=ignore or dead-letter sends the batch without such rows"
+    "if two sinks of a query write these rows, give this one, which was refused, an application of its own (or its rows a "
+    "column key), and leave the other as it is: what that one has sent would be sent again under another application. If the "
+    "content of a row changed between two runs of a batch, onKeyConflict=ignore or dead-letter goes on without such rows"
 )
 _OTHER_KEY = (
     "a key belongs to one message for ever: use another one; "

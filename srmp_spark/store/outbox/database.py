@@ -17,9 +17,12 @@ from typing import IO
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.srmp.effects import Committed
+from srmp_spark.store.disk_room import FREE_PAGES_KEPT, WAL_EDGE, Volume
+from srmp_spark.store.giving_back import GIVE_BACK_BYTES, can_give_back, give_back
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.outbox.checkpoints import Checkpoints
-from srmp_spark.store.outbox.limits import LOCK_WAIT_S
+from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
+from srmp_spark.store.outbox.limits import DISK_RESERVE_BYTES, DISK_RESERVE_SHARE, LOCK_WAIT_S
 from srmp_spark.store.outbox.queue_rows import add_columns
 from srmp_spark.store.outbox.schema import DATABASE_FILE, LOCK_FILE, OUTBOX, PAGE_SIZE_BYTES
 from srmp_spark.store.outbox.which_file import WHICH_FILE, foreign_because, read_which, write_which
@@ -27,6 +30,14 @@ from srmp_spark.store.sqlite_file import assert_durable, connect_writer, readabl
 
 COUNTED = ("batches", "parts", "data", "scopes", "sources", "identity_log")
 """Tables whose rowids are given out here, so that rows can refer to each other before they are written."""
+
+GIVE_BACK_BELOW = 2
+"""Free pages are given back to the volume while it has less than so many times the reserve free."""
+
+
+def _reserve(volume: Volume) -> int:
+    """Return what a commit leaves free on a volume."""
+    return min(DISK_RESERVE_BYTES, max(volume.least, volume.size // DISK_RESERVE_SHARE))
 
 
 class OutboxDatabase:
@@ -149,6 +160,38 @@ class OutboxDatabase:
         if self._failure is not None:
             raise self._failure
         return Committed(self.position)
+
+    def check_room(self, files: int, inside: int, doing: str) -> None:
+        """Raise :class:`BatchError` (503) unless the volume has room for ``files`` bytes and the database for ``inside`` more.
+
+        ``files`` bytes go into the log, or into files beside it. Pages that are free in the database count for the rest
+        (store/disk_room.py). Only between transactions.
+        """
+        volume = Volume.look(self.path.parent)
+        counted = max(0, self._free_bytes() - FREE_PAGES_KEPT)
+        needed = files + inside + _reserve(volume)
+        if volume.free < files + WAL_EDGE or volume.free + counted < needed:
+            message = (
+                f"the disk of the outbox has {volume.free} bytes free, and {counted} in its database; {doing} may need {needed}"
+            )
+            raise BatchError(503, NO_ROOM, message, "make room, then commit again; what waits to be tried again is, by itself")
+
+    def give_back(self) -> bool:
+        """Give a slice of the free pages back to a tight volume. Return whether there is more to do."""
+        volume = Volume.look(self.path.parent)
+        if volume.free >= GIVE_BACK_BELOW * _reserve(volume) or self._free_bytes() <= FREE_PAGES_KEPT:
+            return False
+        if not can_give_back(self.connection):
+            return False
+        with self.transaction(unsynced_bytes=GIVE_BACK_BYTES) as connection:
+            left = give_back(connection, FREE_PAGES_KEPT)
+        if left == 0:
+            self._checkpoints.finish()
+        return left > 0
+
+    def _free_bytes(self) -> int:
+        (pages,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+        return int(pages) * PAGE_SIZE_BYTES
 
     def fail(self, doing: str, error: Exception) -> StoreSyncError:
         """Nothing more is written; what to raise. The process must end."""

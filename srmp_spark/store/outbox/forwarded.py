@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,9 +30,8 @@ from srmp_spark.srmp.forwarding import forwarded, restored
 from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
 from srmp_spark.store.outbox.columns import ARROW, BYTES, INT, KINDS, TEXT, TIME
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
 from srmp_spark.store.outbox.forward_place import READ_TO, Cursor, read_to
-from srmp_spark.store.outbox.limits import DISK_RESERVE_BYTES, GROUP_BYTES, GROUP_ROWS, LABEL_LENGTH_MAX
+from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS, LABEL_LENGTH_MAX
 from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
 from srmp_spark.store.outbox.packing import Part
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered
@@ -142,11 +140,8 @@ class ForwardedBatch:
 
     def _check_room(self) -> None:
         """As for a batch of a sink: who forwards waits, its queue fills up to its quota, and then its senders wait too."""
-        needed = 2 * sum(len(row.post) for row in self._rows) + DISK_RESERVE_BYTES
-        free = shutil.disk_usage(self._database.path.parent).free
-        if free < needed:
-            message = f"the disk of the outbox has {free} bytes free, what is to be forwarded may need {needed}"
-            raise BatchError(503, NO_ROOM, message, "make room; it is tried again by itself")
+        size = sum(len(row.post) for row in self._rows)
+        self._database.check_room(size, size, "what is to be forwarded")
 
     def _queues(self) -> dict[QueueKey, list[Incoming]]:
         queues: dict[QueueKey, list[Incoming]] = {}

@@ -93,6 +93,9 @@ DEAD_LETTER_DAYS = 30
 DISK_RESERVE_BYTES = 256 * 1024 * 1024
 """What a commit leaves free on the disk: the engine's own writes must go on, and a full disk ends the process."""
 
+DISK_RESERVE_SHARE = 4
+"""On a volume smaller than four times that, a commit leaves this part of it: a quarter. The log has its length within that."""
+
 LOCK_WAIT_S = 15.0
 """A new sender process waits so long for the end of the one before it, which may be in its last sync."""
 
@@ -103,7 +106,7 @@ CHECKPOINT_REST_BYTES = 16 * 1024 * 1024
 """What is left to copy when the thread of the outbox copies it itself, so that the WAL is begun anew: two chunks, 20 ms."""
 
 WAL_BYTES_MAX = 128 * 1024 * 1024
-"""Before the WAL becomes longer, writing waits until it is copied: it is never shortened, and the disk has room for it
+"""Before the WAL becomes longer, writing waits until it is copied: the disk has room for it
 (:data:`DISK_RESERVE_BYTES`)."""
 
 SWEEP_ROWS = 4_096

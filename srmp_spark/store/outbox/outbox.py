@@ -48,6 +48,7 @@ from srmp_spark.store.outbox.live import SentRun
 from srmp_spark.store.outbox.loops import Loops, OwnQueues
 from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparation, stage_set
 from srmp_spark.store.outbox.queue_rows import load_queues, save_queue
+from srmp_spark.store.outbox.respelled import respell
 from srmp_spark.store.outbox.schema import FORMAT_RELIABLE, OUTBOX, raise_format
 from srmp_spark.store.outbox.sessions import SessionRow, load_sessions, runs_of, save_session, serials_of
 from srmp_spark.store.outbox.stage_file import write_rows
@@ -108,6 +109,7 @@ class Outbox:
                 database.belongs_to(queue_manager)
                 with database.transaction() as rows:
                     set_aside = unreadable.set_unreadable_aside(rows, at)
+                    respell(rows)
                 outbox = cls(database, directory, queue_manager, monotonic)
                 outbox.set_aside = set_aside
                 outbox._begin(epoch, at)
@@ -344,6 +346,8 @@ class Outbox:
         if self._preparation is not None:
             return False
         more = retention.sweep(self.database, self.stages, at, self._retention_at(at))
+        if not more and self.database.give_back():
+            return True
         if not more:
             self.database.note_position()
         return more

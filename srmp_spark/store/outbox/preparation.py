@@ -34,14 +34,13 @@ from srmp_spark.store.outbox.batch_order import BatchOrder
 from srmp_spark.store.outbox.columns import Addresses
 from srmp_spark.store.outbox.conflicts import REASONS
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.errors import BAD_BATCH, DEAD_LETTER, FAIL, NO_ROOM, UNKNOWN_STAGE, BatchError
+from srmp_spark.store.outbox.errors import BAD_BATCH, DEAD_LETTER, FAIL, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.identities import Identities, source_numbers
 from srmp_spark.store.outbox.leftovers import delete_batch_in_steps, delete_groups
 from srmp_spark.store.outbox.limits import (
     BATCH_ROWS_MAX,
     BATCH_STAGES_MAX,
     CHUNK_ROWS,
-    DISK_RESERVE_BYTES,
     FILED_ROW_BYTES,
     PART_ROWS_MAX,
 )
@@ -280,14 +279,10 @@ class Preparation:
             twice = next(each for each in sorted(partitions) if partitions.count(each) > 1)
             message = f"two stages of partition {twice}"
             raise BatchError(400, BAD_BATCH, message, "name the stage of the attempt that won")
-        needed = 2 * sum(stage.size for stage in self.stages) + DISK_RESERVE_BYTES  # once in the WAL or the buckets
+        size = sum(stage.size for stage in self.stages)  # once in the WAL or the buckets, once in the database
         rows = sum(stage.rows for stage in self.stages)
-        if is_large(rows):
-            needed += rows * FILED_ROW_BYTES
-        free = shutil.disk_usage(self._folder.parent).free
-        if free < needed:
-            message = f"the disk of the outbox has {free} bytes free, this commit may need {needed}"
-            raise BatchError(503, NO_ROOM, message, "make room, then commit again")
+        filed = rows * FILED_ROW_BYTES if is_large(rows) else 0
+        self._database.check_room(size + filed, size, "this commit")
         _only([stage.order_by for stage in self.stages], "order_by")
         _only([stage.dead_letter for stage in self.stages], "dead_letter")
 

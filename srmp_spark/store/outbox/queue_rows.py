@@ -16,7 +16,7 @@ from srmp_spark.store.set_aside import typed
 _NAMES = (*OutgoingQueueRow._fields, "earlier_receipts")
 COLUMNS = ", ".join(_NAMES)
 _MARKS = ", ".join("?" * len(_NAMES))
-_TYPES = (str, str, str, *(int,) * 4, str, *(int,) * 4, str, int, str, str)
+_TYPES = (str, str, str, *(int,) * 4, str, *(int,) * 4, str, int, int, int, str, str)
 KINDS: tuple[str, ...] = get_args(Kind)
 _SETTINGS = ", ".join(f"{name} = ?" for name in _NAMES)
 
@@ -24,6 +24,8 @@ _SETTINGS = ", ".join(f"{name} = ?" for name in _NAMES)
 _ADDED = (
     ("queues", "origin", "TEXT NOT NULL DEFAULT ''"),
     ("queues", "begun_after", "INTEGER NOT NULL DEFAULT 0"),
+    ("queues", "finals_since", "INTEGER NOT NULL DEFAULT 0"),
+    ("queues", "finals_to", "INTEGER NOT NULL DEFAULT 0"),
     ("queues", "earlier", "TEXT NOT NULL DEFAULT '[]'"),
     ("queues", "earlier_receipts", "TEXT NOT NULL DEFAULT '{}'"),  # beside it: who does not know this column reads only that
     ("parts", "dead_letter_queue", "TEXT"),  # of the application; NULL: the system's
@@ -76,6 +78,8 @@ def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
         raise ValueError(f"base {row.base}, acknowledged {row.acknowledged_to}, released {row.released_to}, end {row.end}")
     if not 0 <= row.begun_after <= row.acknowledged_to:
         raise ValueError(f"begun after {row.begun_after}, acknowledged {row.acknowledged_to}")
+    if row.finals_since < 0 or not 0 <= row.finals_to <= row.acknowledged_to:
+        raise ValueError(f"final receipts since {row.finals_since} up to {row.finals_to}, acknowledged {row.acknowledged_to}")
     if not 0 <= found.stream_ordinal < 1 << 64 or row.resend_interval_index < 0:
         raise ValueError(f"stream {found.stream_ordinal}, resend interval {row.resend_interval_index}")
     return found

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from srmp_spark.store.outbox.limits import CHECKPOINT_BYTES, CHECKPOINT_REST_BYTES
 from srmp_spark.store.sqlite_file import Database
 
 DATABASE_FILE = "outbox.db"
@@ -118,8 +119,12 @@ ADDED = (
     "CREATE INDEX IF NOT EXISTS position_contents_by_batch ON position_contents(batch_no)",
     # How many rows of a committed batch were refused, because another content has their identity; without a row: none.
     "CREATE TABLE IF NOT EXISTS batch_conflicts(batch_no INTEGER PRIMARY KEY, conflicts INTEGER NOT NULL)",
+    # How far the dead letters of each queue of an application were handed over (letter_cursors.py).
+    "CREATE TABLE IF NOT EXISTS letter_cursors(queue TEXT PRIMARY KEY, handed_to INTEGER NOT NULL) WITHOUT ROWID",
+    """CREATE INDEX IF NOT EXISTS moved_for_applications ON moved(target, id)
+        WHERE fate = 'dead' AND target NOT IN ('deadletter$', 'deadxact$')""",
 )
-"""Tables that version 0.1 has not, and that it goes on to work beside: made when the database is opened."""
+"""Tables and indexes that version 0.1 has not, and that it goes on to work beside: made when the database is opened."""
 
 OUTBOX = Database(
     format=FORMAT,
@@ -127,12 +132,14 @@ OUTBOX = Database(
     ddl=DDL,
     pragmas={
         "page_size": PAGE_SIZE_BYTES,
+        "auto_vacuum": 2,  # INCREMENTAL, of a file that is made now: its free pages can be given back
         "journal_mode": "wal",
         "synchronous": 2,  # FULL: one sync of the WAL per commit
         "secure_delete": 0,
         "wal_autocheckpoint": 0,  # database.py copies the WAL itself: an error of SQLite's own way would go unseen
         "foreign_keys": 0,
         "cache_size": -CACHE_KIB,
+        "journal_size_limit": CHECKPOINT_BYTES + CHECKPOINT_REST_BYTES,  # what became longer is cut when it is begun anew
     },
     promise="a committed batch",
     restore_hint=(

@@ -79,6 +79,7 @@ _WANTED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         **dict.fromkeys(("known", "contents"), (_BYTES,)),
     },
     "batch_conflicts": {"conflicts": (_NUMBER,)},
+    "letter_cursors": {"queue": (_TEXT,), "handed_to": (_NUMBER,)},
     "identity_log": {**dict.fromkeys(("batch_no", "scope_id"), (_NUMBER,)), "hashes": (_BYTES,)},
     "moved": {
         **dict.fromkeys(
@@ -97,6 +98,7 @@ retention clock goes on from the newest batch."""
 _KEYS = {
     "batches": "no", "positions": "scope_id, source_id, block",
     "position_contents": "scope_id, source_id, block, batch_no", "batch_conflicts": "batch_no",
+    "letter_cursors": "queue",
 }  # fmt: skip
 """What names a row of a table without ``id``."""
 _COUNTERS = ("last_stream_ordinal", "serials_after")

@@ -355,14 +355,6 @@ class Waiting:
         if self._connection.execute("SELECT 1 FROM groups WHERE id >= ? AND id < ? LIMIT 1", (low, high)).fetchone() is None:
             self._connection.execute("DELETE FROM parts WHERE id = ?", (part.id,))
 
-    def next_for_application(self, after: int) -> Moved | None:
-        """The first dead letters with a number above ``after`` that belong into a queue of an application."""
-        row = self._connection.execute(
-            "SELECT id FROM moved WHERE id > ? AND fate = 'dead' AND target NOT IN (?, ?) ORDER BY id LIMIT 1",
-            (after, DEADLETTER, DEADXACT),
-        ).fetchone()
-        return None if row is None else next(self.moved(row[0] - 1, 1))
-
     def moved(self, after: int, rows_max: int) -> Iterator[Moved]:
         """Dead letters and journal copies with a number above ``after``, ascending, about ``rows_max`` of them.
 

@@ -20,8 +20,8 @@ from srmp_spark.errors import ApiError, ProcessMustEndError
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.connection import OWNER
 from srmp_spark.queue_manager.api.guard import Guard
+from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.router import Router
-from srmp_spark.queue_manager.api.status import HealthApi
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.reader.process import Reader

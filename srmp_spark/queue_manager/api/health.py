@@ -1,0 +1,99 @@
+"""``GET status``, ``/healthz``, ``/readyz`` and ``/metrics``: the handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.queue_manager.api.queue_page import Page
+from srmp_spark.queue_manager.api.sliced_json import sliced_json
+from srmp_spark.queue_manager.api.status import everything, facts, outgoing_status, status
+from srmp_spark.queue_manager.api.status_summary import finish_summary, summary
+from srmp_spark.queue_manager.api.times import rfc3339
+from srmp_spark.queue_manager.metrics import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+
+
+class HealthApi:
+    """The paths without ``/v1``, and ``status``."""
+
+    def __init__(self, manager: QueueManager, *, listening: list[str], api: str) -> None:
+        self._manager = manager
+        self._listening = listening
+        self._api = api
+        self.ready = False
+        """Set by the process once both ports are open; cleared when it drains."""
+
+    async def healthz(self, request: Request) -> Response:
+        """The process answers."""
+        return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
+
+    async def readyz(self, request: Request) -> Response:
+        """Messages are accepted and rows can be read."""
+        manager = self._manager
+        gate = manager.acceptor.gate
+        if gate is not None:
+            return Response(503, gate.message.encode() + b"\n", "text/plain; charset=utf-8")
+        if not self.ready or not manager.reader.is_up:
+            return Response(503, b"not ready\n", "text/plain; charset=utf-8")
+        return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
+
+    async def metrics(self, request: Request) -> Response:
+        """Prometheus' text form."""
+        await self._manager.outgoing.status()  # the gauge reads what it has seen
+        async with self._manager.slices.work() as work:
+            return Response(body=await self._manager.metrics.text(work), content_type=CONTENT_TYPE)
+
+    async def status(self, request: Request) -> Response:
+        """Everything that the caller's token is for, or a part of the queues, or the summary."""
+        manager, sees = self._manager, everything if request.sees_all else request.sees
+        page, is_summary = Page.of(request), request.text("summary", "0") in ("1", "true")
+        if is_summary and not page.is_everything:
+            raise usage("summary is of all queues: queues, limit and after are for the whole status")
+        ready = self.ready and manager.acceptor.gate is None
+        answer = facts(manager, listening=self._listening, api=self._api, ready=ready)
+        async with manager.slices.work() as work:
+            if is_summary:
+                answer |= await summary(manager, sees, work)
+            else:
+                answer |= await status(manager, page, sees, work)
+        if request.sees_all:
+            # After the queues: what is forwarded goes from there to here meanwhile, and must not be in neither.
+            outgoing = manager.outgoing
+            entries = await outgoing.status()
+            answer["outgoing_seen_at"] = rfc3339(outgoing.seen_at)
+            answer["set_aside"] += outgoing.set_aside
+        else:
+            entries = []
+            self._leave_out(answer, sees)
+        async with manager.slices.work() as work:
+            if is_summary:
+                answer = await finish_summary(answer, entries, work)
+            else:
+                for entry in entries:
+                    answer["outgoing"].append(outgoing_status(entry))
+                    await work.turn()
+                answer["incoming_sequences"] = [
+                    each if request.allows("admin", each["queue"]) else each | {"sequence": None, "peer": None}
+                    for each in answer["incoming_sequences"]
+                ]  # whoever knows a sequence's identifier can speak in its client's name
+            return await sliced_json(answer, work)
+
+    @staticmethod
+    def _leave_out(answer: dict[str, Any], sees: Callable[[str], bool]) -> None:
+        """Take out what a token for some queues is not told."""
+        if answer["multicast"] is not None:
+            for part in ("deaf", "sources"):
+                answer["multicast"][part] = [each for each in answer["multicast"][part] if sees(each["queue"])]
+        answer["set_aside"] = []
+        answer["blocked_urls"] = []
+        state = answer["state"]
+        state["rows_gone"] = [each for each in state["rows_gone"] if sees(str(each["queue"]))]
+        if state["failed"] is not None:  # a reason may name queues that the token is not for
+            state["failed"]["reason"] = None
+        answer["subscriptions"] = [each for each in answer["subscriptions"] if each["to"] and sees(each["to"])]
+        # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.
+        answer["quota"] |= {"machine_bytes": None, "machine_bytes_waiting": None}

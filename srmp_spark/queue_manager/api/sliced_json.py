@@ -1,0 +1,42 @@
+"""JSON answers with long lists, written in slices of the loop: a list of 10,000 queues takes 40 ms at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from srmp_spark.queue_manager.api.http import Response
+from srmp_spark.queue_manager.slices import Work
+
+ENTRIES_AT_ONCE = 50
+"""Entries of a list that are written between two looks at the clock: a fraction of a millisecond."""
+
+
+async def sliced_json(value: dict[str, Any], work: Work) -> Response:
+    """Return the answer that :meth:`.Response.json` makes of ``value``, byte for byte."""
+    pieces: list[bytes] = []
+    for key, each in value.items():
+        pieces.append(b"," if pieces else b"{")
+        pieces.append(_text(key) + b":")
+        if isinstance(each, list):
+            entries = iter(each)
+            before = b"["
+            while part := list(islice(entries, ENTRIES_AT_ONCE)):
+                pieces.append(before + _text(part)[1:-1])
+                before = b","
+                await work.turn()
+            pieces.append(b"]" if each else b"[]")
+        else:
+            pieces.append(_text(each))
+    return Response(body=b"".join(pieces) + b"}\n" if pieces else b"{}\n")
+
+
+def _text(value: Any) -> bytes:  # noqa: ANN401  # anything that JSON can write
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def parts_of(entries: list[Any], size: int = ENTRIES_AT_ONCE * 20) -> Iterator[list[Any]]:
+    """Yield a long list in parts: what a loop does with one of them takes a fraction of a slice."""
+    return (entries[at : at + size] for at in range(0, len(entries), size))

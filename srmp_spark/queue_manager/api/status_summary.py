@@ -1,0 +1,124 @@
+"""``GET status?summary=1``: counts and totals, and of each list the few entries that somebody should look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.queue_manager.api.sliced_json import parts_of
+from srmp_spark.queue_manager.api.status import (
+    blocked_urls,
+    outgoing_status,
+    queue_status,
+    stream_status,
+    streams_seen,
+)
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.queue_manager.slices import Work
+
+SUMMARY_SHOWN = 20
+"""Entries of each list: a screen."""
+
+
+async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work) -> dict[str, Any]:
+    """Return the summary of queues and streams, of those that ``sees`` allows; :func:`finish_summary` has the rest."""
+    quota = manager.config.queue_quota_bytes
+    totals: Counter[str] = Counter()
+    oldest: int | None = None
+    shown: list[Queue] = []
+    for part in parts_of([*manager.catalogue]):
+        seen = [queue for queue in part if queue.listed and sees(queue.name)]
+        for queue in seen:
+            totals["waiting"] += queue.state.count
+            totals["bytes"] += queue.held_bytes
+            totals["damaged"] += bool(queue.damage)
+            totals["paused"] += queue.state.paused
+            totals["full"] += _is_full(queue, quota)
+            arrived = queue.waiting.oldest_arrived_at if queue.state.count else None
+            if arrived is not None and (oldest is None or arrived < oldest):
+                oldest = arrived
+        totals["count"] += len(seen)
+        shown = nlargest(SUMMARY_SHOWN, shown + seen, key=lambda queue: _trouble(queue, quota))
+        await work.turn()
+    gaps: list[Any] = []
+    streams: Counter[str] = Counter()
+    async for each in streams_seen(manager, sees, work):
+        streams["count"] += len(each)
+        with_gap = [stream for stream in each if stream.gap_at is not None]
+        streams["gaps"] += len(with_gap)
+        gaps = (gaps + with_gap)[:SUMMARY_SHOWN]
+    wait = None if oldest is None else max(0.0, (manager.clock.utc() - oldest) / 1e6)
+    return {
+        "totals": {
+            "queues": {
+                **{name: totals[name] for name in ("count", "waiting", "bytes", "damaged", "paused", "full")},
+                "oldest_waiting_seconds": wait,
+            },
+            "incoming_streams": {"count": streams["count"], "gaps": streams["gaps"]},
+        },
+        "queues": [queue_status(queue, manager) for queue in shown],
+        "incoming_streams": [stream_status(stream) for stream in gaps],
+        "incoming_streams_count": streams["count"],
+        "incoming_sequences": manager.incoming_sequences(sees),
+        "multicast": None if manager.multicast is None else manager.multicast.status(),
+        "outgoing": [],
+        "outgoing_seen_at": None,
+        "blocked_urls": blocked_urls(manager),
+        "subscriptions": [] if manager.remote_queues is None else manager.remote_queues.status(),
+    }
+
+
+def _is_full(queue: Queue, quota: int | None) -> bool:
+    return quota is not None and queue.quota_bytes >= quota
+
+
+def _trouble(queue: Queue, quota: int | None) -> tuple[bool, bool, bool, int]:
+    """Return what a queue is ranked by: damaged ones first, then full and paused ones, then whose oldest row waits longest."""
+    arrived = queue.waiting.oldest_arrived_at if queue.state.count else None
+    return bool(queue.damage), _is_full(queue, quota), queue.state.paused, -(1 << 62) if arrived is None else -arrived
+
+
+async def finish_summary(answer: dict[str, Any], outgoing: list[dict[str, Any]], work: Work) -> dict[str, Any]:
+    """Count what a token may see of the other lists, and cut them to what somebody should look at."""
+    sums: Counter[str] = Counter()
+    states: Counter[str] = Counter()
+    troubled: list[dict[str, Any]] = []
+    for part in parts_of(outgoing):
+        for entry in part:
+            states[entry["state"]] += 1
+            for name in ("queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"):
+                sums[name] += entry[name]
+        troubled = nlargest(SUMMARY_SHOWN, troubled + [each for each in part if _is_troubled(each)], key=_unfinished)
+        await work.turn()
+    subscriptions = answer["subscriptions"]
+    answer["totals"] |= {
+        "incoming_sequences": {"count": len(answer.pop("incoming_sequences"))},
+        "outgoing": {
+            "count": len(outgoing),
+            **{name: sums[name] for name in ("queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt")},
+            "states": dict(sorted(states.items())),
+        },
+        "blocked_urls": {"count": len(answer["blocked_urls"])},
+        "subscriptions": {
+            "count": len(subscriptions), "errors": sum(each["last_error"] is not None for each in subscriptions),
+        },
+        "set_aside": {"count": len(answer["set_aside"])},
+    }  # fmt: skip
+    answer["outgoing"] = [outgoing_status(entry) for entry in troubled]
+    answer["subscriptions"] = [each for each in subscriptions if each["last_error"] is not None][:SUMMARY_SHOWN]
+    for name in ("blocked_urls", "set_aside"):
+        answer[name] = answer[name][:SUMMARY_SHOWN]
+    return answer
+
+
+def _is_troubled(entry: dict[str, Any]) -> bool:
+    return bool(entry.get("damaged") or entry["last_error"] or entry["in_doubt"] or entry["state"] == "OnHold")
+
+
+def _unfinished(entry: dict[str, Any]) -> tuple[bool, int]:
+    return bool(entry.get("damaged")), entry["queued"] + entry["awaiting_stream_receipt"] + entry["in_doubt"]

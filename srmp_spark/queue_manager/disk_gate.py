@@ -1,0 +1,137 @@
+"""The disk gate: nothing is accepted for which there may be no room, and room that comes back is taken at once.
+
+**Theory of operation.** Room is what the volume has free and what the database has free inside (store/disk_room.py). The
+gate closes before a write can fail, and opens when there is room again: rows were purged or trimmed, and their pages take
+the next rows. While the volume is tight the pages that nobody needs are given back to it (store/giving_back.py), so that
+sealing and the publisher, which write files of their own, have room too.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from srmp_spark.queue_manager.acceptor import Gate
+from srmp_spark.store.delta.state_folder import state_folder
+from srmp_spark.store.disk_room import (
+    DISK_FREE_FLOOR,
+    FREE_PAGES_KEPT,
+    STATE_SHARES,
+    WAL_EDGE,
+    DiskRoom,
+    Volume,
+    on_one_volume,
+    wal_bytes,
+)
+from srmp_spark.store.giving_back import GIVE_BACK_BYTES, give_back
+from srmp_spark.store.journal import GROUP_BYTES_MAX
+from srmp_spark.store.sealing import SEAL_BYTES_MAX
+
+if TYPE_CHECKING:
+    from srmp_spark.queue_manager.service import QueueManager
+    from srmp_spark.store.transaction import Transaction
+
+DISK_FULL = "disk-full"
+"""Reason of the gate."""
+DISK_LOOK_SECONDS = 0.5
+DISK_LOOK_BYTES = DISK_FREE_FLOOR // 4
+"""The disk is looked at so often, or after so many bytes that we took: a fast sender fills a small volume in less time."""
+DISK_TIGHT_FACTOR = 2
+"""Below so many times the least, rows that are received and durable elsewhere are deleted before their time, and free pages
+of the database are given back."""
+SEAL_ROOM_BYTES = SEAL_BYTES_MAX + GROUP_BYTES_MAX
+"""What the files of one segment may take: its posts, and one group more. With less to spare rows stay unsealed."""
+
+log = logging.getLogger(__name__)
+
+
+class DiskGate:
+    """Looks at the disk below one data directory."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self._manager = manager
+        directory = manager.directory
+        state = manager.config.state
+        folder = None if state is None else state_folder(state)
+        self._shares = STATE_SHARES if folder is not None and on_one_volume(directory.path, folder.absolute()) else 1
+        self._cut_due = False
+        """Pages were given back, and the file still has its length: a reader looks at an older state."""
+        self.is_tight = False
+        """Whether there is so little room that what can make room should."""
+        self.spare = sys.maxsize
+        """Bytes of the volume that other files than the databases may take."""
+
+    def __repr__(self) -> str:
+        return f"<DiskGate tight={self.is_tight} spare={self.spare}>"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether messages are refused because there is no room."""
+        gate = self._manager.acceptor.gate
+        return gate is not None and gate.reason == DISK_FULL
+
+    def look_again(self) -> None:
+        """Look in the middle of taking a message, where nothing may be raised."""
+        self._manager.acceptor.room = DISK_LOOK_BYTES
+        with suppress(OSError):  # the next look of the clock tells it
+            self.look()
+
+    def look(self) -> None:
+        """Open or close the gate."""
+        manager, acceptor = self._manager, self._manager.acceptor
+        volume = Volume.look(manager.directory.path)
+        least = self._shares * volume.least
+        database, journal = manager.directory.database, manager.journal
+        promised = acceptor.unwritten_bytes + max(0, journal.used_bytes - database.stat().st_size)
+        room = DiskRoom(volume.free - promised, least, journal.free_bytes, wal_bytes(database))
+        self.spare = volume.spare
+        self.is_tight = volume.free < DISK_TIGHT_FACTOR * least
+        # Half: the log takes a message, and its checkpoint may take it once more. The cap: others fill the disk meanwhile.
+        acceptor.room = min(DISK_LOOK_BYTES, max(0, room.left) // 2)
+        if room.left < 0 and acceptor.gate is None:
+            acceptor.gate = Gate(
+                DISK_FULL,
+                f"only {volume.free} bytes are free below the data directory, {room.inside} in its database; {least} must stay "
+                "free: make room, or receive or purge what waits in the queues",
+            )
+            log.error("disk.full free_bytes=%d free_inside_bytes=%d least_bytes=%d", volume.free, room.inside, least)
+        elif room.left >= 0 and self.is_closed:
+            acceptor.gate = None
+            log.info("disk.freed free_bytes=%d free_inside_bytes=%d", volume.free, room.inside)
+
+    # --- giving back --------------------------------------------------------------------------------------------------------
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether pages of the database should become room of the volume."""
+        journal = self._manager.journal
+        return self.is_tight and journal.can_give_back and journal.free_bytes > FREE_PAGES_KEPT
+
+    async def give_back(self) -> bool:
+        """Give a slice of the free pages back. Return whether there is more to do."""
+        free = Volume.look(self._manager.directory.path).free
+        if not self.gives_back or free < WAL_EDGE:  # a page that is moved goes through the log
+            return False
+        short = free < DISK_FREE_FLOOR
+        left = await self._manager.journal.transact(partial(_slice, size=GIVE_BACK_BYTES // 4 if short else GIVE_BACK_BYTES))
+        self._cut_due = True
+        if left == 0 or short:
+            await self.cut()
+        return left > 0
+
+    async def cut(self) -> None:
+        """Make the file of the database as short as it can be, if it is not."""
+        manager = self._manager
+        if not self._cut_due:
+            return
+        await manager.journal.checkpoint()
+        self._cut_due = manager.directory.database.stat().st_size > manager.journal.used_bytes
+        self.look()
+
+
+def _slice(transaction: Transaction, size: int) -> int:
+    transaction.written += size
+    return give_back(transaction.connection, FREE_PAGES_KEPT, size)

@@ -1,0 +1,236 @@
+"""Finds two destinations that seem to be one queue of a peer: ``machine2`` and ``machine2.example.com``, http and https.
+
+Hosts are not compared by their addresses, so each name has a stream of its own. A peer that knows both names as one queue keeps
+one stream of each sender for it: it answers 200 to messages of the older one and keeps none of them, as late copies, and the
+sender is sent no receipt. Nothing that the peer sends shows this, so it is found out here, in two ways.
+
+- *When a stream begins* and its host has an address that another stream is sent to: another host name with the same port, or
+  the other scheme, and the same path. Nothing need be wrong yet. Destinations that are reached through a redirection are left
+  out, because the address is that of the proxy.
+- *When receipts are missing*: a stream was sent again :data:`REPEATS_MIN` times, all of it was answered 200, and meanwhile a
+  newer stream to the same address, or to the same path of another host, was acknowledged.
+
+Both are told once in the log, and for as long as they last in ``status.outgoing`` and by ``doctor``. For the loop of the sender
+process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from srmp_spark.names import UrlParts, split_url
+from srmp_spark.srmp.outgoing_effects import QueueKey
+from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sender import Sender
+
+LOOK_SECONDS = 10.0
+"""How often it is looked for missing receipts: less than one resend interval. A look walks through all streams, some
+milliseconds for ten thousand."""
+REPEATS_MIN = 2
+"""Repeats of a stream without a receipt: one may be lost, or late. With the default ``--resend-table`` they take a minute."""
+NAMES_MAX = 8
+"""Destinations that are remembered for one address and path. More names are those of a proxy, and each would be compared with
+all others."""
+ADDRESSES_MAX = 8
+"""Addresses of one host that are remembered."""
+TOLD_MAX = 1_000
+"""Pairs that the log tells of; later ones are in ``status`` alone."""
+
+_Place = tuple[str, str]
+"""An address and a path."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SameQueue:
+    """What is told about one stream: ``other`` seems to be the same queue."""
+
+    other: str
+    receipts_missing: bool
+    text: str
+    hint: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As ``status.outgoing`` has it."""
+        return {"destination": self.other, "receipts_missing": self.receipts_missing, "text": self.text, "hint": self.hint}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Where a destination leads."""
+
+    url: UrlParts
+    places: tuple[_Place, ...]
+
+
+class SameQueues:
+    """All pairs of one sender process."""
+
+    def __init__(self, sender: Sender, endpoint_of: Callable[[str], str]) -> None:
+        self._sender = sender
+        self._endpoint_of = endpoint_of
+        self._known: dict[QueueKey, _Known] = {}
+        """Of streams that the engine has; no more than its records."""
+        self._names: dict[_Place, list[QueueKey]] = {}
+        self._near: dict[QueueKey, tuple[QueueKey, str]] = {}
+        """Another stream, and the address that both are sent to."""
+        self._missing: dict[QueueKey, SameQueue] = {}
+        self._told: set[tuple[QueueKey, QueueKey, bool]] = set()
+
+    def __repr__(self) -> str:
+        return f"<SameQueues known={len(self._known)} near={len(self._near)} missing={len(self._missing)}>"
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.look()
+
+    def of(self, key: QueueKey) -> SameQueue | None:
+        """Return what is known of a stream at the last look."""
+        missing = self._missing.get(key)
+        if missing is not None:
+            return missing
+        near = self._near.get(key)
+        return None if near is None else _as_near(key, *near)
+
+    def learnt(self, key: QueueKey, addresses: Sequence[str]) -> None:
+        """Take in that the host of ``key`` has these addresses, before a connection is made to one of them."""
+        if key.kind != "stream" or self._endpoint_of(key.destination) != key.destination:
+            return
+        url = split_url(key.destination)
+        places = tuple((address, url.path) for address in addresses[:ADDRESSES_MAX])
+        known = self._known.get(key)
+        if known is None or known.places != places:
+            self._forget(key)
+            self._known[key] = _Known(url, places)
+            for place in places:
+                names = self._names.setdefault(place, [])
+                if len(names) < NAMES_MAX:
+                    names.append(key)
+        for other, address in self._neighbours(key):
+            if _are_two_names(url, self._known[other].url) and self._stream(other) is not None:
+                self._near[key], self._near[other] = (other, address), (key, address)
+                self._tell(key, other, _as_near(key, other, address))
+                return
+
+    def look(self) -> None:
+        """Forget what has ended, and find streams whose receipts are missing."""
+        for key in [key for key in self._known if self._sender.get(*key) is None]:
+            self._forget(key)
+        for key, (other, _) in list(self._near.items()):
+            if self._stream(key) is None or self._stream(other) is None:
+                del self._near[key]
+        stuck = [queue for queue in self._sender if isinstance(queue, OutgoingStream) and _is_stuck(queue)]
+        by_path = self._acknowledged_by_path(stuck)
+        self._missing = {}
+        for stream in stuck:
+            found = self._newer_one(stream, by_path)
+            if found is not None:
+                newer, address = found
+                self._missing[stream.key] = _as_missing(stream, newer.key.destination, address)
+                self._tell(stream.key, newer.key, self._missing[stream.key])
+
+    def _stream(self, key: QueueKey) -> OutgoingStream | None:
+        """Return the stream if messages are in it."""
+        queue = self._sender.get(*key)
+        return queue if isinstance(queue, OutgoingStream) and queue.holds_messages else None
+
+    def _neighbours(self, key: QueueKey) -> Iterator[tuple[QueueKey, str]]:
+        known = self._known.get(key)
+        for place in known.places if known is not None else ():
+            for other in self._names.get(place, ()):
+                if other != key:
+                    yield other, place[0]
+
+    def _acknowledged_by_path(self, stuck: list[OutgoingStream]) -> dict[str, OutgoingStream]:
+        """Return, for the paths of these streams, the stream that was acknowledged last."""
+        found: dict[str, OutgoingStream] = {}
+        if stuck:
+            paths = {_path_of(stream.key.destination) for stream in stuck}
+            for queue in self._sender:
+                if isinstance(queue, OutgoingStream) and queue.last_acknowledged_at:
+                    path = _path_of(queue.key.destination)
+                    last = found.get(path)
+                    if path in paths and (last is None or queue.last_acknowledged_at > last.last_acknowledged_at):
+                        found[path] = queue
+        return found
+
+    def _newer_one(
+        self, stream: OutgoingStream, by_path: dict[str, OutgoingStream]
+    ) -> tuple[OutgoingStream, str | None] | None:
+        """Return the stream that goes on in place of ``stream``, and the address if it is known to be the same."""
+        for key, address in self._neighbours(stream.key):
+            other = self._sender.get(*key)
+            if isinstance(other, OutgoingStream) and _goes_on(other, stream):
+                return other, address
+        last = by_path.get(_path_of(stream.key.destination))
+        return (last, None) if last is not None and _goes_on(last, stream) else None
+
+    def _tell(self, key: QueueKey, other: QueueKey, found: SameQueue) -> None:
+        pair = (min(key, other), max(key, other), found.receipts_missing)
+        if pair not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add(pair)
+            text = "sender.same_queue destination=%s other=%s: %s; %s"
+            log.warning(text, key.destination, found.other, found.text, found.hint)
+
+    def _forget(self, key: QueueKey) -> None:
+        known = self._known.pop(key, None)
+        for place in known.places if known is not None else ():
+            names = self._names.get(place, [])
+            if key in names:
+                names.remove(key)
+                if not names:
+                    del self._names[place]
+        self._near.pop(key, None)
+        self._told = {pair for pair in self._told if key not in pair}
+
+
+def _path_of(destination: str) -> str:
+    return "/" + destination.partition("://")[2].partition("/")[2]
+
+
+def _are_two_names(one: UrlParts, other: UrlParts) -> bool:
+    """Return whether two URLs of one address and path may be one queue; another port is another queue manager."""
+    return one.scheme != other.scheme or (one.host != other.host and one.port == other.port)
+
+
+def _is_stuck(stream: OutgoingStream) -> bool:
+    """Return whether the peer answers 200 to a stream, again and again, and sends no receipt."""
+    return stream.repeats >= REPEATS_MIN and stream.unacknowledged > 0 and stream.last_status == 200
+
+
+def _goes_on(other: OutgoingStream, stream: OutgoingStream) -> bool:
+    """Return whether ``other`` is newer than ``stream``, and was acknowledged since ``stream`` was the last time."""
+    since = max(stream.last_acknowledged_at, stream.started_at)
+    return other is not stream and other.ordinal > stream.ordinal and other.last_acknowledged_at > since
+
+
+def _as_near(key: QueueKey, other: QueueKey, address: str) -> SameQueue:
+    text = (
+        f"{key.destination} and {other.destination} lead to one address ({address}) and one queue there, and each has a stream "
+        "of its own: a peer that takes both for one queue keeps the newer stream alone"
+    )
+    return SameQueue(other.destination, False, text, "write one of the two names everywhere")
+
+
+def _as_missing(stream: OutgoingStream, other: str, address: str | None) -> SameQueue:
+    destination = stream.key.destination
+    same = f"of the same address ({address})" if address is not None else "of the same queue path"
+    text = (
+        f"{stream.unacknowledged} messages to {destination} were answered 200 again and again and no stream receipt was "
+        f"received, while the newer stream to {other}, {same}, is acknowledged: the peer takes both for one queue, keeps the "
+        "newer stream, and drops the messages of the older one"
+    )
+    hint = (
+        f"write one of the two names everywhere; once nothing waits for {other}, "
+        f"`srmp-spark streams reset --destination '{destination}'` sends the rest"
+    )
+    if address is None:
+        hint += "; if they are two machines, see whether the peer reaches the address in send_receipts_to"
+    return SameQueue(other, True, text, hint)

@@ -1,0 +1,59 @@
+"""What others took out of ``inbox``: which rows are there, which are gone, and which of these the log does not have either."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from srmp_spark.sequences.ranges import Range, subtract
+from srmp_spark.sequences.sequence_set import SequenceSet
+from srmp_spark.store.delta.log_source import LogRange, Snapshot
+from srmp_spark.store.delta.state_table import StateTable
+
+RANGES_MAX = 100
+"""Ranges that are told one by one; of the others the number."""
+
+
+class Gone(NamedTuple):
+    """Rows that are neither in ``inbox`` nor in the log."""
+
+    epoch: str
+    queue: str
+    first: int
+    last: int
+
+
+def sequences_of(inbox: StateTable) -> dict[tuple[str, str], SequenceSet]:
+    """Return the sequences of all rows in the table, by epoch and queue. Reads three columns of every file."""
+    found: dict[tuple[str, str], SequenceSet] = {}
+    for table in inbox.own_columns(["epoch", "queue", "sequence"]):
+        keys = table.select(["epoch", "queue"]).group_by(["epoch", "queue"]).aggregate([])
+        if keys.num_rows == 1:
+            epoch, queue = keys["epoch"][0].as_py(), keys["queue"][0].as_py()
+            found.setdefault((epoch, queue), SequenceSet()).add_each(table["sequence"].to_pylist())
+            continue
+        for epoch, queue, sequence in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
+            found.setdefault((epoch, queue), SequenceSet()).add(sequence, sequence)
+    return found
+
+
+def in_the_log(span: LogRange, published: int, here: SequenceSet) -> Iterator[Range]:
+    """Yield the ranges of a queue that should be in the table, are not, and lie where the log still has rows."""
+    if span.first <= min(published, span.end):
+        yield from here.gaps(span.first, min(published, span.end))
+
+
+def beyond_the_log(snapshot: Snapshot, span: LogRange, published: int, here: SequenceSet) -> Iterator[Gone]:
+    """Yield the ranges that should be in the table, are not, and that the log has no more.
+
+    What was purged or given up is left out; it may never have been there.
+    """
+    last = min(published, span.first - 1)
+    if span.start > last:
+        return
+    holes: list[Range] = [
+        (first, stop) for row in snapshot.queues if row.queue == span.queue for first, stop, _ in json.loads(row.holes)
+    ]
+    for first, last_gone in subtract(here.gaps(span.start, last), holes):
+        yield Gone(span.epoch, span.queue, first, last_gone)
