@@ -36,7 +36,7 @@ def chosen_columns(schema: StructType | None, option: tuple[str, ...] | None = N
 
     Raises :class:`ConfigurationError` for a column that is not known, named twice or declared with another type.
     """
-    if schema is None:
+    if schema is None or not schema.fields:  # a declared schema cannot be empty
         return option or NAMES
     names = tuple(schema.fieldNames())
     _check_names("the declared schema", names)
