@@ -121,7 +121,10 @@ BENCHES: dict[str, tuple[Bench, str, tuple[str, ...]]] = {
     "spark_drain": (
         _drain,
         "1,000,000 rows into the noop sink, against Spark's Kafka source",
-        ("spark_drain_1", "spark_drain_2", "spark_drain_two_over_one"),
+        (
+            "spark_drain_1", "spark_drain_seven_1", "spark_drain_2", "spark_drain_seven_2", "spark_drain_two_columns",
+            "spark_drain_two_over_one",
+        ),
     ),
     "spark_latency": (_latency, "POST to foreachBatch at 100 messages a second", ("spark_latency_p50",)),
     "spark_sink": (

@@ -30,6 +30,7 @@ from srmp_spark.interface import (
     QUEUE_MANAGER_HEADER,
 )
 from srmp_spark.names import quote_queue_name, split_url
+from srmp_spark.rows.columns import NAMES
 
 CONNECT_SECONDS = 5.0
 """A queue manager that does not take a connection within this is not there."""
@@ -225,15 +226,18 @@ class QueueManagerClient:
 
     def rows(
         self, queue: str, *, epoch: str, after: int, to: int, envelope: bool = False, dense: bool = False,
-        queue_manager: str | None = None,
+        queue_manager: str | None = None, columns: Sequence[str] = NAMES,
     ) -> RowsStream:  # fmt: skip
         """``GET rows``: the rows of (after, to] as an Arrow IPC stream, or in the denser form of our own readers.
 
+        ``columns``: those that are needed; the denser form may have others as well.
         ``queue_manager``: whose rows they are. Raises :class:`ApiError` ``another-queue-manager`` if another one answers.
         """
         parameters: dict[str, Any] = {"epoch": epoch, "after": after, "to": to, "queue_manager": queue_manager}
         if envelope:
             parameters["envelope"] = 1
+        if tuple(columns) != NAMES:
+            parameters["columns"] = ",".join(columns)
         accept = f"{DENSE_STREAM}, {ARROW_STREAM};q=0.5" if dense else ARROW_STREAM
         response = self._call("GET", _queue_path(queue, "rows"), parameters=parameters, headers={"Accept": accept}, stream=True)
         answered = response.headers.get(QUEUE_MANAGER_HEADER)

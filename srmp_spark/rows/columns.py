@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -72,14 +73,19 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 """Name and Spark SQL type, in the order of the rows. ``envelope`` is null unless asked for (option ``includeEnvelope``)."""
 
 NAMES: tuple[str, ...] = tuple(name for name, _ in COLUMNS)
+KINDS: dict[str, str] = dict(COLUMNS)
+"""Spark SQL type of each column."""
+
+WIDE = ("soap_body", "extension", "body_text", "body", "envelope")
+"""What may be large: a reader that needs none of them gets a segment without its wide part (rows/segment.py)."""
 
 LOG_COLUMNS = ("queue_manager", "epoch", "queue")
 """The same for a whole segment of one queue: added by the reader, stored in no row."""
 
 
 @cache
-def arrow_schema() -> pa.Schema:
-    """The columns for Arrow, in the exact types that PySpark 4.2 accepts (``timestamp[us, UTC]``, plain ``binary``)."""
+def arrow_schema(names: tuple[str, ...] = NAMES) -> pa.Schema:
+    """Return the columns ``names`` for Arrow, in the types that PySpark 4.2 accepts (``timestamp[us, UTC]``, ``binary``)."""
     import pyarrow as pa  # the queue manager's accepting process never loads Arrow
 
     types = {
@@ -92,7 +98,7 @@ def arrow_schema() -> pa.Schema:
         "array<string>": pa.list_(pa.string()),
         "decimal(20,0)": pa.decimal128(20, 0),
     }
-    return pa.schema([(name, types[kind]) for name, kind in COLUMNS])
+    return pa.schema([(name, types[KINDS[name]]) for name in names])
 
 
 NOT_FOR_A_SINK = frozenset({"destination", "delivery", "time_to_reach_queue", "admin_queue"})
@@ -109,7 +115,7 @@ def comment_of(name: str) -> str | None:
     return f"{name} of the message that came; a sink ignores it" if name in NOT_FOR_A_SINK else None
 
 
-def spark_ddl() -> str:
-    """Return the columns as a DDL string for ``DataSource.schema()``, with their comments."""
-    commented = ((name, kind, comment_of(name)) for name, kind in COLUMNS)
+def spark_ddl(names: Iterable[str] = NAMES) -> str:
+    """Return the columns ``names`` as a DDL string for ``DataSource.schema()``, with their comments."""
+    commented = ((name, KINDS[name], comment_of(name)) for name in names)
     return ", ".join(f"`{name}` {kind}" + (f" COMMENT '{text}'" if text else "") for name, kind, text in commented)

@@ -6,9 +6,13 @@ are many, turn them into rows. A frame is
     kind (1) · length of epoch (u8) · number of ranges (u16) · crc32 of the data (u32) · length of the data (u64)
     · epoch (UTF-8) · ranges × (first u64, last u64) · data                                            little-endian
 
-with kind ``S`` (a segment's columns), ``P`` (its posts, only when the envelope is asked for, right behind it), ``G`` (a group)
-and ``E`` (the end: a stream without it was cut off). The ranges say which rows of the piece count: those asked for, without
-the holes.
+with kind ``S`` (a segment's columns), ``N`` (the same without its wide part, for a reader that
+needs none of it), ``P`` (its posts, only when the envelope is asked for, right behind it), ``G`` (a
+group) and ``E`` (the end: a stream without it was cut off). The ranges say which rows of the piece
+count: those asked for, without the holes.
+
+The data of a narrow segment are: where the wide part begins (u64) · length of the whole file (u64) · what lies before
+the part · what lies behind it. Its checksum is of the last two.
 """
 
 from __future__ import annotations
@@ -19,12 +23,15 @@ from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from srmp_spark.errors import ApiUnreachableError, StoreDamagedError
+from srmp_spark.rows.columns import NAMES, WIDE
 from srmp_spark.rows.group import Record, unpack_group
+from srmp_spark.rows.wide_part import WidePart
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SEGMENT = b"S"
+NARROW = b"N"
 POSTS = b"P"
 GROUP = b"G"
 END = b"E"
@@ -38,6 +45,7 @@ BATCH_BYTES = 16 * 1024 * 1024
 
 _HEAD = struct.Struct("<cBHIQ")
 _RANGE = struct.Struct("<QQ")
+_NARROW = struct.Struct("<QQ")
 _CUT_OFF = "the stream of rows was cut off; it is read again from the last row that came"
 
 Range = tuple[int, int]
@@ -51,6 +59,8 @@ class Frame(NamedTuple):
     keep: tuple[Range, ...]
     data: Any
     """``bytes`` of a group, else a buffer of Arrow."""
+    size: int
+    """Bytes that came: a narrow segment's buffer has as many as its file."""
 
 
 def head(kind: bytes, epoch: str, keep: tuple[Range, ...], crc: int, length: int) -> bytes:
@@ -77,23 +87,31 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
     """
     while True:
         kind, epoch_length, ranges, crc, length = _HEAD.unpack(_exactly(stream, _HEAD.size))
-        if kind not in (SEGMENT, POSTS, GROUP, END) or length > FRAME_BYTES_MAX:
+        if kind not in (SEGMENT, NARROW, POSTS, GROUP, END) or length > FRAME_BYTES_MAX:
             raise StoreDamagedError(f"{kind!r} is no frame of the dense stream: the queue manager is of another version")
         if kind == END:
             stream.read(1)  # nothing comes behind it; who has seen that may use the connection again
             return
         epoch = _exactly(stream, epoch_length).decode()
         keep = tuple(_RANGE.iter_unpack(_exactly(stream, ranges * _RANGE.size)))
-        data = _exactly(stream, length) if kind == GROUP else _buffer(stream, length)
-        if zlib.crc32(data) != crc:
+        if kind == NARROW:
+            data, found = _without_wide_part(stream, length)
+        else:
+            data = _exactly(stream, length) if kind == GROUP else _buffer(stream, length)
+            found = zlib.crc32(data)
+        if found != crc:
             raise StoreDamagedError(f"rows {keep[0][0]} to {keep[-1][1]} came with another checksum than they were stored with")
-        yield Frame(kind, epoch, keep, data)
+        yield Frame(kind, epoch, keep, data, length)
 
 
 def batches(
-    found: Iterable[Frame], queue_manager: str, queue: str, after: int, to: int, envelope: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """The rows in (after, to] of a stream's frames, in order, all columns. Errors as :func:`frames`, and damage in a row."""
+    found: Iterable[Frame], queue_manager: str, queue: str, after: int, to: int, envelope: bool = False, *,
+    names: tuple[str, ...] = NAMES,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Yield the rows in (after, to] of a stream's frames, in order, with the columns ``names``, of which one is ``sequence``.
+
+    Errors as :func:`frames`, and damage in a row.
+    """
     from srmp_spark.rows.decode import rows_of
     from srmp_spark.rows.segment import read_segment, rows_kept
 
@@ -105,12 +123,12 @@ def batches(
     def flush() -> Iterator[pa.RecordBatch]:
         nonlocal waiting_bytes
         if waiting:
-            yield rows_of(queue_manager, waiting_epoch, queue, waiting, envelope)
+            yield rows_of(queue_manager, waiting_epoch, queue, waiting, envelope, names=names)
             waiting.clear()
             waiting_bytes = 0
 
     def sealed(frame: Frame, posts: bytes | None) -> Iterator[pa.RecordBatch]:
-        batch = read_segment(frame.data, queue_manager, frame.epoch, queue, posts)
+        batch = read_segment(frame.data, queue_manager, frame.epoch, queue, posts, names=names)
         return rows_kept(batch, _inside(frame.keep, after, to))
 
     for frame in found:
@@ -119,8 +137,10 @@ def batches(
                 raise StoreDamagedError("a segment came without its posts, which the envelope is read from")
             yield from sealed(segment, frame.data)
             segment = None
-        elif frame.kind == SEGMENT:
+        elif frame.kind in (SEGMENT, NARROW):
             yield from flush()
+            if frame.kind == NARROW and needs_wide_part(names, envelope=envelope):
+                raise StoreDamagedError("a segment came without the part that has the bodies, which are needed")
             if envelope:
                 segment = frame
             else:
@@ -139,6 +159,17 @@ def batches(
     yield from flush()
 
 
+def needs_wide_part(names: Iterable[str], *, envelope: bool) -> bool:
+    """Return whether rows with the columns ``names`` need what may be large in a segment."""
+    return envelope or any(name in WIDE for name in names)
+
+
+def narrow_head(epoch: str, keep: tuple[Range, ...], wide: WidePart, size: int) -> bytes:
+    """Return what comes before the two pieces of a file of ``size`` bytes that lie around its wide part."""
+    length = _NARROW.size + size - (wide.end - wide.begin)
+    return head(NARROW, epoch, keep, wide.crc, length) + _NARROW.pack(wide.begin, size)
+
+
 def _inside(keep: tuple[Range, ...], after: int, to: int) -> tuple[Range, ...]:
     return tuple((max(first, after + 1), min(last, to)) for first, last in keep if last > after and first <= to)
 
@@ -148,13 +179,32 @@ def _buffer(stream: IO[bytes], length: int) -> pa.Buffer:
     import pyarrow as pa
 
     buffer = pa.allocate_buffer(length)
-    left = memoryview(buffer).cast("B")
+    _fill(stream, memoryview(buffer).cast("B"))
+    return buffer
+
+
+def _fill(stream: IO[bytes], left: memoryview) -> None:
     while left:
         count = stream.readinto(left)  # type: ignore[attr-defined]  # raw and buffered streams have it, IO[bytes] forgets it
         if not count:
             raise ApiUnreachableError(_CUT_OFF)
         left = left[count:]
-    return buffer
+
+
+def _without_wide_part(stream: IO[bytes], length: int) -> tuple[pa.Buffer, int]:
+    """Read a narrow segment: a buffer as long as its file, whose wide part nobody may look at, and the checksum of the rest."""
+    import pyarrow as pa
+
+    begin, size = _NARROW.unpack(_exactly(stream, min(length, _NARROW.size)))
+    behind = length - _NARROW.size - begin
+    if behind < 0 or not begin + behind <= size <= FRAME_BYTES_MAX:
+        raise StoreDamagedError(f"a narrow segment of {length} bytes cannot be {begin} bytes and the end of {size}")
+    buffer = pa.allocate_buffer(size)  # memory that nobody writes to costs nothing
+    view = memoryview(buffer).cast("B")
+    before, after = view[:begin], view[size - behind :]
+    _fill(stream, before)
+    _fill(stream, after)
+    return buffer, zlib.crc32(after, zlib.crc32(before))
 
 
 def _exactly(stream: IO[bytes], length: int) -> bytes:

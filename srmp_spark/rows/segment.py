@@ -9,6 +9,10 @@ are: 45 of 59 with a Windows sender); columns that follow from others are not ke
 ``….posts.arrow`` holds what was received, so that the original POST can be given back byte for byte (remote read, forwarding,
 ``envelope``): the post with its body cut out, compressed, and where the body belongs.
 
+The columns that may be large stand at the end of the first file, before Arrow's footer. A reader that
+needs none of them gets what lies before and behind them (:class:`~srmp_spark.rows.wide_part.WidePart`)
+and reads it as if the rest were there: Arrow looks at no buffer of a column that it was not asked for.
+
 Reading restores all columns of INTERFACE.md at about 1 us a row, most of it copying strings that are all the same. The files
 carry no checksum of their own: the log keeps one for each, and the dense stream sends it along.
 """
@@ -17,7 +21,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -27,9 +32,10 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.message import Arrival
-from srmp_spark.rows.columns import LOG_COLUMNS, NAMES, arrow_schema
-from srmp_spark.rows.decode import Decoded, columns_of, message_ids, with_log_columns
+from srmp_spark.rows.columns import LOG_COLUMNS, NAMES, WIDE, arrow_schema
 from srmp_spark.rows.group import Form, Record
+from srmp_spark.rows.made_columns import Decoded, columns_of, message_ids, with_log_columns
+from srmp_spark.rows.wide_part import WidePart
 
 FORMAT = 1
 METADATA = b"srmp.segment"
@@ -37,11 +43,14 @@ DICTIONARY_MAX = 256
 """A column of text or bytes with at most so many values is stored as a dictionary: peers, labels, heartbeats."""
 CONSTANT_BYTES_MAX = 1024
 """A longer value that is the same in all rows is stored as a dictionary of one: the metadata stands in the file twice."""
+WIDE_BYTES_MIN = 16_384
+"""A smaller wide part is sent with the rest: leaving it out would cost more calls than bytes."""
 POSTS_AT_ONCE = 256
 """Posts that are whole at the same time while a segment is read: half a megabyte of small ones."""
 
-_schema = arrow_schema()
-_types: dict[str, pa.DataType] = {field.name: field.type for field in _schema}
+_DERIVED_FROM = {"message_id": ("lineage", "uniquifier"), "body_text": ("body",)}
+"""Columns that are not stored when they follow from others."""
+_types: dict[str, pa.DataType] = {field.name: field.type for field in arrow_schema()}
 _POSTS = pa.schema(
     [
         ("post", pa.binary()),  # without its body
@@ -60,6 +69,8 @@ class SegmentBytes(NamedTuple):
     columns: bytes
     posts: bytes
     sizes: list[int]
+    wide: WidePart | None
+    """None: the file of columns has no wide part."""
 
 
 def encode_segment(decoded: Decoded) -> SegmentBytes:
@@ -71,7 +82,7 @@ def encode_segment(decoded: Decoded) -> SegmentBytes:
     # A bug of ours must not cost the original, which is deleted after this. One by one: they are as many bytes again.
     if any(ours != theirs for ours, theirs in zip_longest(restored, decoded.records)):
         raise StoreDamagedError(f"a segment of rows {decoded.sequences[0]} to {decoded.sequences[-1]} did not read back")
-    return SegmentBytes(columns_file, posts_file, [len(record.post) for record in decoded.records])
+    return SegmentBytes(columns_file, posts_file, [len(record.post) for record in decoded.records], wide_part(columns_file))
 
 
 def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
@@ -90,17 +101,49 @@ def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
             pc.binary_length(columns["body"]).to_pylist(), pc.binary_length(columns["extension"]).to_pylist(), strict=True
         )
     ]
-    return SegmentBytes(_encode_columns(columns, columns["sequence"].to_pylist()), posts_file, sizes)
+    columns_file = _encode_columns(columns, columns["sequence"].to_pylist())
+    return SegmentBytes(columns_file, posts_file, sizes, wide_part(columns_file))
+
+
+def wide_part(columns_file: bytes) -> WidePart | None:
+    """Return where the large columns stand in a file of columns; None: it stores none of them, or not at its end."""
+    file = pa.py_buffer(columns_file)
+    reader = pa.ipc.open_file(file)
+    names = reader.schema.names
+    wide = [name for name in names if name in WIDE]
+    if not wide or names[-len(wide) :] != wide:
+        return None
+    batch = reader.get_batch(0)
+    places = [
+        (buffer.address - file.address, buffer.address - file.address + buffer.size)
+        for name in wide
+        for buffer in _buffers(batch.column(name))
+    ]
+    begin, end = min((place[0] for place in places), default=0), max((place[1] for place in places), default=0)
+    if end - begin < WIDE_BYTES_MIN:
+        return None
+    return WidePart(begin, end, zlib.crc32(columns_file[end:], zlib.crc32(columns_file[:begin])))
+
+
+def _buffers(column: pa.Array) -> Iterator[pa.Buffer]:
+    """Yield the buffers of a column that stand in the record batch: those of a dictionary stand before it."""
+    if pa.types.is_dictionary(column.type):
+        column = column.indices
+    yield from (buffer for buffer in column.buffers() if buffer is not None and buffer.size)
 
 
 def read_segment(
-    columns_file: bytes, queue_manager: str, epoch: str, queue: str, posts_file: bytes | None = None
-) -> pa.RecordBatch:
-    """All rows of a segment with all columns; ``posts_file`` fills ``envelope``. Raises :class:`StoreDamagedError`."""
-    columns, rows = _decode_columns(columns_file)
-    if posts_file is not None:
+    columns_file: bytes, queue_manager: str, epoch: str, queue: str, posts_file: bytes | None = None, *,
+    names: tuple[str, ...] = NAMES,
+) -> pa.RecordBatch:  # fmt: skip
+    """Return all rows of a segment with the columns ``names``; ``posts_file`` fills ``envelope``.
+
+    Raises :class:`StoreDamagedError`.
+    """
+    columns, rows = _decode_columns(columns_file, names if posts_file is None else (*names, "body"))
+    if posts_file is not None and "envelope" in names:
         columns["envelope"] = _envelopes(posts_file, columns["body"])
-    return with_log_columns(columns, rows, queue_manager, epoch, queue)
+    return with_log_columns(columns, rows, queue_manager, epoch, queue, names)
 
 
 def arrivals_of(path: str) -> tuple[pa.Array, pa.Array]:
@@ -178,33 +221,56 @@ def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes
         else:
             stored[name] = _dictionary(column)
     note = {"format": FORMAT, "rows": rows, "derived": derived, "constants": constants}
+    stored = {name: stored[name] for name in sorted(stored, key=_place)}
     return _file(stored, {METADATA: json.dumps(note).encode()}, None)
 
 
-def _decode_columns(columns_file: bytes) -> tuple[dict[str, pa.Array], int]:
+def _decode_columns(columns_file: bytes, names: Iterable[str] = NAMES) -> tuple[dict[str, pa.Array], int]:
+    """Return the columns ``names`` of a file, and what they are made from; nothing else of the file is looked at."""
+    wanted = _sources_of(names)
     try:
         reader = pa.ipc.open_file(pa.py_buffer(columns_file))
         note = json.loads((reader.schema.metadata or {})[METADATA])
         if note["format"] != FORMAT:
             message = f"a segment has format {note['format']}, this version reads {FORMAT}: start the newer version"
             raise StoreDamagedError(message)
-        rows, derived = note["rows"], note["derived"]
-        batch = reader.get_batch(0) if reader.num_record_batches else None
-        columns = {name: _repeat(name, value, rows) for name, value in note["constants"].items()}
+        rows, derived, stored = note["rows"], note["derived"], reader.schema.names
+        unknown = {*stored, *derived, *note["constants"]} - set(NAMES) | set(stored) & set(LOG_COLUMNS)
+        if unknown:
+            raise StoreDamagedError(f"a segment file has other columns than this version knows: {sorted(unknown)}")
+        included = [at for at, name in enumerate(stored) if name in wanted]
+        if len(included) < len(stored):
+            options = pa.ipc.IpcReadOptions(included_fields=included)
+            reader = pa.ipc.open_file(pa.py_buffer(columns_file), options=options)
+        batch = reader.get_batch(0) if included else None
+        columns = {name: _repeat(name, value, rows) for name, value in note["constants"].items() if name in wanted}
     except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
         raise StoreDamagedError(f"a segment file cannot be read: {error}") from error
     for name, column in zip(batch.schema.names, batch.columns, strict=True) if batch is not None else ():
         columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    if "sequence" in derived:
+    if "sequence" in derived and "sequence" in wanted:
         columns["sequence"] = pa.array(range(derived["sequence"], derived["sequence"] + rows), pa.int64())
-    if "body_text" in derived:
+    if "body_text" in derived and "body_text" in wanted:
         columns["body_text"] = columns["body"].view(pa.string())  # checked when it was sealed
-    if "lineage" in columns:  # messages of WS-ReliableMessaging have none
+    if "message_id" in wanted and "lineage" in columns:  # messages of WS-ReliableMessaging have none
         columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
-    unknown = columns.keys() - set(NAMES) | columns.keys() & set(LOG_COLUMNS)
-    if unknown or any(len(column) != rows for column in columns.values()):
-        raise StoreDamagedError(f"a segment file has other columns or lengths than its head says: {sorted(unknown)}")
+    if any(len(column) != rows for column in columns.values()):
+        raise StoreDamagedError("a segment file has columns of other lengths than its head says")
     return columns, rows
+
+
+def _sources_of(names: Iterable[str]) -> set[str]:
+    """Return the columns ``names`` and those that a derived one of them may be made from."""
+    wanted = set(names)
+    for name, sources in _DERIVED_FROM.items():
+        if name in wanted:
+            wanted |= set(sources)
+    return wanted
+
+
+def _place(name: str) -> int:
+    """Return where a column stands among those of a file: what may be large stands behind all others."""
+    return WIDE.index(name) + 1 if name in WIDE else 0
 
 
 def _is_constant(column: pa.Array) -> bool:

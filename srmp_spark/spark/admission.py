@@ -18,7 +18,8 @@ K = TypeVar("K", bound=Hashable)
 class Delay:
     """Holds micro-batches back until they have enough rows, or long enough (``minOffsetsPerTrigger``, ``maxTriggerDelay``).
 
-    As with Spark's Kafka source the first batch of a run is not held, and the time counts from the batch before.
+    As with Spark's Kafka source the first batch of a run is not held, though it may be empty, and the time counts
+    from the batch before.
     """
 
     def __init__(self, rows_min: int | None, seconds_max: float) -> None:
@@ -28,10 +29,11 @@ class Delay:
 
     def holds(self, rows: int, now: float) -> bool:
         """Return whether ``rows`` that wait go on waiting; ``now`` is monotonic seconds. If not, they are a batch now."""
-        if self._rows_min is None or rows == 0:
+        if self._rows_min is None:
             return False
-        if rows < self._rows_min and now - self._batch_at < self._seconds_max:
-            return True
+        is_first = self._batch_at == -math.inf
+        if not is_first and (rows == 0 or (rows < self._rows_min and now - self._batch_at < self._seconds_max)):
+            return rows > 0
         self._batch_at = now
         return False
 

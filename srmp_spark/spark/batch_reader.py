@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from srmp_spark.spark.admission import pieces_of, split_range
 from srmp_spark.spark.embedded import locate
 from srmp_spark.spark.logs import Logs
 from srmp_spark.spark.options import SourceOptions, check_batch
-from srmp_spark.spark.partitions import SrmpPartition, clipped, read_partition
+from srmp_spark.spark.partitions import SrmpPartition, clipped, read_columns, read_partition
 from srmp_spark.spark.starting import began_at, check_ending, ending_sequence, starting_positions
 
 if TYPE_CHECKING:
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 class SrmpBatchReader(DataSourceReader):
     """Rows of queue logs between the start and the end that the options say."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType | None = None) -> None:
+        """``schema``: the columns to read; None: all."""
         check_batch(options)
         self._options = options
+        self._columns = read_columns(schema, options)
 
     def partitions(self) -> list[InputPartition]:
         """The tasks, ordered by queue manager, queue and sequence."""
@@ -61,4 +64,4 @@ class SrmpBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the rows of one partition. Spark asks for one empty partition when there is none."""
-        return read_partition(partition, self._options) if isinstance(partition, SrmpPartition) else iter(())
+        return read_partition(partition, self._options, self._columns) if isinstance(partition, SrmpPartition) else iter(())

@@ -10,6 +10,7 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.mqrr.remote_host import RemoteHost, parse_remote_host
 from srmp_spark.signing_in.credentials import Credentials, credentials
+from srmp_spark.spark.chosen_columns import names_in
 from srmp_spark.spark.option_values import OptionSpec, choice
 from srmp_spark.spark.options import SERVE_OPTIONS
 
@@ -25,6 +26,7 @@ MQRR_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("authProtocol", "both", "ntlm (default), kerberos or negotiate"),
     OptionSpec("authLevel", "both", "none, connect, integrity or privacy (default: privacy, on loopback none)"),
     OptionSpec("mode", "stream", "move (default): each message is removed there; copy: nothing is"),
+    OptionSpec("columns", "both", "columns to read, comma separated, in this order (default: all); .schema(…) does the same"),
     OptionSpec("queueManager", "stream", "API URL of the queue manager that pulls the queues into its logs (or dataDir)"),
 )
 _STREAM = (
@@ -53,6 +55,8 @@ class RemoteOptions:
     credentials: Credentials
     """Of a batch, which signs in itself."""
     mode: str | None
+    columns: tuple[str, ...] | None = None
+    """Those of option ``columns``; None: it was not given."""
     account: Mapping[str, str] = field(repr=False)
     """As it was given, in the words of ``[[subscription]]``; for a stream, whose queue manager signs in."""
 
@@ -75,13 +79,17 @@ def parse_remote(options: Mapping[str, str]) -> RemoteOptions:
     for each in queues:
         queue_format_for(host.name, each)
     stream = {name: given[name] for name in _STREAM if name in given}
+    columns = names_in(given["columns"]) if "columns" in given else None
     mode = choice("mode", given["mode"], _MODES) if "mode" in given else None
     account = {key: given[name] for name, key in _ACCOUNT.items() if name in given}
     if not account and ("queueManager" in stream or "dataDir" in stream):  # the subscription may be there, with its account
-        signs_in = Credentials()
-        return RemoteOptions(host=host, queues=queues, stream=stream, credentials=signs_in, mode=mode, account=account)
+        return RemoteOptions(
+            host=host, queues=queues, stream=stream, credentials=Credentials(), mode=mode, columns=columns, account=account
+        )
     signs_in = credentials(
         "format mqrr", host, level=given.get("authLevel"), protocol=given.get("authProtocol"), user=given.get("username"),
         password=given.get("password"), domain=given.get("domain"),
     )  # fmt: skip
-    return RemoteOptions(host=host, queues=queues, stream=stream, credentials=signs_in, mode=mode, account=account)
+    return RemoteOptions(
+        host=host, queues=queues, stream=stream, credentials=signs_in, mode=mode, columns=columns, account=account
+    )

@@ -26,8 +26,9 @@ from srmp_spark.message import Arrival, Message
 from srmp_spark.mqrr.lookup_identifier import lookup_id_of
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.queue_format import queue_format_for
-from srmp_spark.rows.columns import spark_ddl
+from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.rows.group import Form, Record
+from srmp_spark.spark.chosen_columns import chosen_columns
 from srmp_spark.spark.mqrr_options import RemoteOptions, parse_remote
 
 if TYPE_CHECKING:
@@ -55,18 +56,17 @@ class MqrrDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns. Checks the options first, as ``format("srmp")`` does."""
-        parse_remote(dict(self.options))
-        return spark_ddl()
+        return spark_ddl(parse_remote(dict(self.options)).columns or NAMES)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        return MqrrBatchReader(parse_remote(dict(self.options)))
+        return MqrrBatchReader(parse_remote(dict(self.options)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """For ``spark.readStream``: the log of the subscription."""
         from srmp_spark.spark.mqrr_stream import MqrrStreamReader
 
-        return MqrrStreamReader(parse_remote(dict(self.options)))
+        return MqrrStreamReader(parse_remote(dict(self.options)), schema)
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,14 @@ class RemotePartition(InputPartition):
 class MqrrBatchReader(DataSourceReader):
     """A snapshot of remote queues."""
 
-    def __init__(self, options: RemoteOptions) -> None:
+    def __init__(self, options: RemoteOptions, schema: StructType | None = None) -> None:
+        """``schema``: the columns to read; None: all."""
         for name in (*options.stream, *(["mode"] if options.mode else [])):
             raise ConfigurationError(
                 f"option {name} is for streams: a batch reads {options.host.text} itself, and removes nothing"
             )
         self._options = options
+        self._columns = chosen_columns(schema, options.columns)
 
     def partitions(self) -> list[InputPartition]:
         """A task for each queue."""
@@ -114,10 +116,10 @@ class MqrrBatchReader(DataSourceReader):
                     messages[shown.sequence_id] = message_of(shown.packet)
                 size += _bytes_of(piece)
                 if len(waiting) >= BATCH_ROWS or size >= BATCH_BYTES:
-                    yield rows_of(None, None, shown_as, waiting, messages=messages)
+                    yield rows_of(None, None, shown_as, waiting, messages=messages, names=self._columns)
                     waiting, messages, size = [], {}, 0
         if waiting:
-            yield rows_of(None, None, shown_as, waiting, messages=messages)
+            yield rows_of(None, None, shown_as, waiting, messages=messages, names=self._columns)
 
 
 def _pieces(walk: Iterator[Shown]) -> Iterator[list[Shown]]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
 
 from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ConfigurationError
@@ -28,9 +29,9 @@ _UNKNOWN_YET = "private$/subscription"
 class MqrrStreamReader(SrmpStreamReader):
     """The reader of ``format("srmp")``, on the queues of ours that remote ones are pulled into."""
 
-    def __init__(self, remote: RemoteOptions) -> None:
+    def __init__(self, remote: RemoteOptions, schema: StructType | None = None) -> None:
         """Raises :class:`ConfigurationError`; nothing is asked or started yet: Spark makes this object several times."""
-        super().__init__(_log_options(remote, _UNKNOWN_YET))
+        super().__init__(_log_options(remote, _UNKNOWN_YET), schema)
         self._remote = remote
         self._pass: FirstPass | None = None
         self._is_first = True
@@ -76,7 +77,7 @@ def _log_options(remote: RemoteOptions, queues: str) -> SourceOptions:
             f"option queueManager is missing: a stream reads the log of a queue manager of yours that pulls the queues of "
             f"{remote.host.text} (or dataDir and listen to embed one); a batch (spark.read) reads {remote.host.text} itself"
         )
-    return parse({**remote.stream, "queue": queues})
+    return replace(parse({**remote.stream, "queue": queues}), columns=remote.columns)
 
 
 def subscribed(remote: RemoteOptions, options: SourceOptions) -> tuple[SubscriptionsClient, list[Subscribed]]:

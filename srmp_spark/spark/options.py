@@ -20,6 +20,7 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.names import CONSUMER_NAME_LENGTH_MAX, local_queue_name, split_queue_suffixes
 from srmp_spark.spark.by_queue import ByQueue, parse_by_queue
+from srmp_spark.spark.chosen_columns import names_in
 from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, duration_s, token
 
 EARLIEST, LATEST = -2, -1
@@ -61,6 +62,7 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
         "failOnQueueInUse", "stream", "false (default): read on without a queue of a glob that another receiver holds, and say "
         "so in the log; true: end, as for a queue that is named"
     ),
+    OptionSpec("columns", "both", "columns to read, comma separated, in this order (default: all); .schema(…) does the same"),
     OptionSpec("includeEnvelope", "both", "true: fill the column envelope"),
     OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
     OptionSpec("allowPlainToken", "both", "true: send the token over plain HTTP beyond loopback, where others can read it"),
@@ -181,6 +183,8 @@ class SourceOptions:
     rows_per_partition: int | None = None
     fail_on_data_loss: bool = True
     fail_on_queue_in_use: bool = False
+    columns: tuple[str, ...] | None = None
+    """Those of option ``columns``; None: it was not given."""
     include_envelope: bool = False
     token: str | None = field(default=None, repr=False)
     allow_plain_token: bool = False
@@ -232,6 +236,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         rows_per_partition=_whole("maxRecordsPerPartition", values.get("maxRecordsPerPartition")),
         fail_on_data_loss=boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
         fail_on_queue_in_use=boolean("failOnQueueInUse", values.get("failOnQueueInUse", "false")),
+        columns=names_in(values["columns"]) if "columns" in values else None,
         include_envelope=boolean("includeEnvelope", values.get("includeEnvelope", "false")),
         token=token(values),
         allow_plain_token=boolean("allowPlainToken", values.get("allowPlainToken", "false")),

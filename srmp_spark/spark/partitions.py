@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from srmp_spark.client.api import QueueManagerClient, is_loopback
 from srmp_spark.client.read_ahead import ReadAhead
@@ -28,6 +29,7 @@ from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMM
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.sequences.ranges import Range
 from srmp_spark.sequences.sequence_set import SequenceSet
+from srmp_spark.spark.chosen_columns import chosen_columns, fills_envelope
 from srmp_spark.spark.offsets import LogKey
 from srmp_spark.spark.options import SourceOptions
 
@@ -72,15 +74,39 @@ class SrmpPartition(InputPartition):
     """The host of the driver."""
 
 
-def read_partition(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition, ascending, in batches of the exact schema.
+@dataclass(frozen=True)
+class ReadColumns:
+    """Which columns rows have."""
+
+    chosen: tuple[str, ...]
+    """Those that Spark gets, in its order."""
+    envelope: bool
+    """Whether the column ``envelope`` has values."""
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """Those that are read: ``sequence`` is, whether or not it was chosen, since rows are counted by it."""
+        return self.chosen if "sequence" in self.chosen else ("sequence", *self.chosen)
+
+
+def read_columns(schema: StructType | None, options: SourceOptions) -> ReadColumns:
+    """Return the columns that a reader's schema declares; None: all. Raises :class:`ConfigurationError`."""
+    names = chosen_columns(schema, options.columns)
+    return ReadColumns(names, fills_envelope(names, asked=options.include_envelope))
+
+
+def read_partition(
+    partition: SrmpPartition, options: SourceOptions, columns: ReadColumns | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition, ascending, in batches of ``columns``; None: those that the options alone say.
 
     Raises :class:`DataLossError` when planned rows are gone (``failOnDataLoss``), :class:`ApiUnreachableError` when nobody
     answers for :data:`RESUME_SECONDS`.
     """
     if partition.host is not None and partition.host != socket.gethostname():
         raise SrmpSparkError(f"embedded queue manager is on {partition.host}; run srmp-spark serve")
-    return merged(_checked(partition, options))
+    columns = columns or read_columns(None, options)
+    return (batch.select(columns.chosen) for batch in merged(_checked(partition, options, columns)))
 
 
 @functools.lru_cache(maxsize=CLIENTS_MAX)
@@ -89,7 +115,7 @@ def _client(url: str, token: str | None, pid: int, *, allow_plain_token: bool) -
     return QueueManagerClient(url, token, allow_plain_token=allow_plain_token)
 
 
-def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def _checked(partition: SrmpPartition, options: SourceOptions, columns: ReadColumns) -> Iterator[pa.RecordBatch]:
     client = _client(partition.url, options.token, os.getpid(), allow_plain_token=options.allow_plain_token)
     after, rows = partition.after, 0
     dense = True
@@ -102,15 +128,16 @@ def _checked(partition: SrmpPartition, options: SourceOptions) -> Iterator[pa.Re
                     epoch=partition.epoch,
                     after=after,
                     to=partition.to,
-                    envelope=options.include_envelope,
+                    envelope=columns.envelope,
+                    columns=columns.inside,
                     dense=dense,
                     queue_manager=partition.key.queue_manager,
                 ) as stream,
-                contextlib.closing(_batches(stream, partition, after, options)) as batches,  # before the stream it reads
+                contextlib.closing(_batches(stream, partition, after, columns)) as batches,  # before the stream it reads
             ):
                 for batch in batches:
                     if batch.num_rows:
-                        _check(batch, after, partition)
+                        _check(batch, after, partition, columns)
                         after = batch.column("sequence")[-1].as_py()
                         rows += batch.num_rows
                         progress_at = time.monotonic()
@@ -149,7 +176,7 @@ def _check_loopback(partition: SrmpPartition, error: ApiUnreachableError) -> Non
 
 
 def _batches(
-    stream: RowsStream, partition: SrmpPartition, after: int, options: SourceOptions
+    stream: RowsStream, partition: SrmpPartition, after: int, columns: ReadColumns
 ) -> Generator[pa.RecordBatch, None, None]:
     import pyarrow as pa
 
@@ -159,7 +186,9 @@ def _batches(
         key = partition.key
         frames = dense.frames(stream.as_file())
         with ReadAhead(frames, size=_bytes_of, limit=READ_AHEAD_BYTES, interrupt=stream.interrupt) as ahead:
-            yield from dense.batches(ahead, key.queue_manager, key.queue, after, partition.to, options.include_envelope)
+            yield from dense.batches(
+                ahead, key.queue_manager, key.queue, after, partition.to, columns.envelope, names=columns.inside
+            )
         return
     if stream.content_type != ARROW_STREAM:
         raise SrmpSparkError(
@@ -167,7 +196,8 @@ def _batches(
         )
     try:
         with pa.ipc.open_stream(stream) as reader:
-            yield from reader
+            has_others = reader.schema.names != list(columns.inside) and set(columns.inside) <= set(reader.schema.names)
+            yield from (batch.select(columns.inside) if has_others else batch for batch in reader)  # of an older version
     except (pa.ArrowInvalid, OSError) as error:  # cut off in the middle: Arrow sees it before HTTP does
         raise ApiUnreachableError(f"the stream of {partition.url} broke: {error}") from error
 
@@ -193,12 +223,12 @@ def _without(batch: pa.RecordBatch, taken: Sequence[Range]) -> pa.RecordBatch:
 
 
 def _bytes_of(frame: dense.Frame) -> int:
-    return len(frame.data)
+    return frame.size
 
 
-def _check(batch: pa.RecordBatch, after: int, partition: SrmpPartition) -> None:
+def _check(batch: pa.RecordBatch, after: int, partition: SrmpPartition, columns: ReadColumns) -> None:
     """Spark checks the schema of the first batch only, and sequences not at all."""
-    if not batch.schema.equals(arrow_schema()):
+    if not batch.schema.equals(arrow_schema(columns.inside)):
         raise SrmpSparkError(
             f"{partition.url} sent other columns than this version reads: install one srmp-spark there and on the executors"
         )

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from srmp_spark.rows.columns import spark_ddl
+from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.spark.options import SourceOptions, parse
 from srmp_spark.spark.sink_options import parse_sink
 
@@ -45,20 +45,19 @@ class SrmpDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns. Checks the options first: an exception of ``streamReader`` would reach nobody in readable form."""
-        self._parsed()
-        return spark_ddl()
+        return spark_ddl(self._parsed().columns or NAMES)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
         from srmp_spark.spark.batch_reader import SrmpBatchReader
 
-        return SrmpBatchReader(self._parsed())
+        return SrmpBatchReader(self._parsed(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """For ``spark.readStream``. Must not fail: the rules of streams are checked by the reader's first call."""
         from srmp_spark.spark.stream_reader import SrmpStreamReader
 
-        return SrmpStreamReader(self._parsed())
+        return SrmpStreamReader(self._parsed(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``df.write``; one instance a write."""

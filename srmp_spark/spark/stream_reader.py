@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError
@@ -40,7 +41,7 @@ from srmp_spark.spark.marks import Marks
 from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
 from srmp_spark.spark.options import SourceOptions, Starting, check_stream
 from srmp_spark.spark.parallel import THREADS_MAX, gather
-from srmp_spark.spark.partitions import SrmpPartition, clipped, read_partition
+from srmp_spark.spark.partitions import ReadColumns, SrmpPartition, clipped, read_columns, read_partition
 from srmp_spark.spark.spark_progress import SparkProgress
 from srmp_spark.spark.starting import began_at, check_starting, of_newcomer, starting_position
 
@@ -57,8 +58,10 @@ _log = logging.getLogger(__name__)
 class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Rows of queue logs as a stream; see the module's theory of operation."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType | None = None) -> None:
+        """``schema``: the columns to read; None: all."""
         self._options = options
+        self._schema = schema
         self._driver: _Driver | None = None
 
     def __repr__(self) -> str:
@@ -70,7 +73,7 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """The row limit; the byte limit beside it is applied in :meth:`latestOffset`."""
-        check_stream(self._options)
+        self._check()
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         if self._options.max_bytes is not None:
@@ -96,7 +99,7 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the rows of one partition."""
         assert isinstance(partition, SrmpPartition)
-        return read_partition(partition, self._options)
+        return read_partition(partition, self._options, self._check())
 
     def commit(self, end: dict[str, Any]) -> None:
         """Send the received mark of a batch, if ``latestOffset`` has not sent it."""
@@ -107,10 +110,15 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver is not None:
             self._driver.close()
 
+    def _check(self) -> ReadColumns:
+        """Return the columns to read. Raises :class:`ConfigurationError`: here, because an error of the constructor is lost."""
+        check_stream(self._options)
+        return read_columns(self._schema, self._options)
+
     def _here(self) -> _Driver:
         """The driver side, made when first needed: never in a planning process, never on an executor."""
         if self._driver is None:
-            check_stream(self._options)
+            self._check()
             _end_on_sigterm()
             self._driver = _Driver(self._options)
             atexit.register(self._driver.close)

@@ -21,10 +21,11 @@ from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.rows.group import Record, post_lengths, unpack_group
+from srmp_spark.rows.wide_part import WidePart
 from srmp_spark.sequences.ranges import SEQUENCE_MAX, Range, gaps
 from srmp_spark.store import moves
 from srmp_spark.store.epochs import end_of
@@ -108,6 +109,8 @@ class SegmentChunk(NamedTuple):
     posts: Path
     posts_bytes: int
     posts_crc: int
+    wide: WidePart | None = None
+    """What the file of columns can be sent without; None: it is sent whole."""
 
     def read_columns(self) -> bytes:
         """The file of columns. Raises :class:`StoreDamagedError` if a byte differs, :class:`FileNotFoundError` if trimmed."""
@@ -329,12 +332,13 @@ class Log:
                 return [], holes[0][1] + 1
             segment = self._segment(db, queue_id, at)
             if segment is not None:
-                first, last, file, columns_bytes, columns_crc, posts_bytes, posts_crc = segment
+                first, last, file, columns_bytes, columns_crc, posts_bytes, posts_crc, *wide = segment
                 base = self._segments / file
                 chunk = SegmentChunk(
                     queue, epoch, first, last, gaps(max(at, first), min(last, to), holes),
                     base.with_name(base.name + ".columns.arrow"), columns_bytes, columns_crc,
                     base.with_name(base.name + ".posts.arrow"), posts_bytes, posts_crc,
+                    None if wide[0] is None else WidePart(*wide),
                 )  # fmt: skip
                 if not chunk.columns.exists():  # trimmed after our snapshot has begun, or gone
                     return self._after_loss(queue, chunk, at)
@@ -342,10 +346,11 @@ class Log:
             return self._groups(db, queue, queue_id, epoch, at, to, holes, fetch_bytes)
 
     @staticmethod
-    def _segment(db: sqlite3.Connection, queue_id: int, at: int) -> tuple[int, int, str, int, int, int, int] | None:
-        row = db.execute(
-            "SELECT first, last, file, columns_bytes, columns_crc, posts_bytes, posts_crc FROM segments "
-            "WHERE id BETWEEN ? AND ? ORDER BY id LIMIT 1",
+    def _segment(db: sqlite3.Connection, queue_id: int, at: int) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = db.execute(
+            "SELECT first, last, file, columns_bytes, s.columns_crc, posts_bytes, posts_crc, wide_begin, wide_end, narrow_crc "
+            "FROM segments s LEFT JOIN wide_parts w ON w.id = s.id AND w.columns_crc = s.columns_crc "
+            "WHERE s.id BETWEEN ? AND ? ORDER BY s.id LIMIT 1",
             (row_key(queue_id, at), row_key(queue_id, SEQUENCE_MAX)),
         ).fetchone()
         return row if row is not None and row[0] <= at else None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from srmp_spark.rows.columns import NAMES
 from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.dense import BATCH_BYTES, BATCH_ROWS
 from srmp_spark.rows.group import Record
@@ -15,10 +16,11 @@ from srmp_spark.store.log import Chunk, GroupChunk, Log
 
 def batches(
     log: Log, queue_manager: str, queue: str, epoch: str | None, after: int, to: int, envelope: bool = False, *,
-    shown: str | None = None,
+    shown: str | None = None, names: tuple[str, ...] = NAMES,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """The rows in (after, to], in order, with all columns; holes are left out. ``shown``: the column ``queue`` (a journal's).
+    """Yield the rows in (after, to], in order, with the columns ``names``; holes are left out.
 
+    ``shown``: the column ``queue`` (a journal's).
     Raises as :meth:`Log.chunks`; a row that cannot be decoded is a :class:`StoreDamagedError` with queue and sequence.
     """
     waiting: list[tuple[int, Record]] = []
@@ -30,16 +32,16 @@ def batches(
                 waiting.append((sequence, record))
                 waiting_bytes += len(record.post)
                 if len(waiting) >= BATCH_ROWS or waiting_bytes >= BATCH_BYTES:
-                    yield rows_of(queue_manager, name, shown, waiting, envelope)
+                    yield rows_of(queue_manager, name, shown, waiting, envelope, names=names)
                     waiting, waiting_bytes = [], 0
             continue
         if waiting:
-            yield rows_of(queue_manager, name, shown, waiting, envelope)
+            yield rows_of(queue_manager, name, shown, waiting, envelope, names=names)
             waiting, waiting_bytes = [], 0
         posts = chunk.read_posts() if envelope else None
-        yield from rows_kept(read_segment(chunk.read_columns(), queue_manager, name, shown, posts), chunk.keep)
+        yield from rows_kept(read_segment(chunk.read_columns(), queue_manager, name, shown, posts, names=names), chunk.keep)
     if waiting:
-        yield rows_of(queue_manager, name, shown, waiting, envelope)
+        yield rows_of(queue_manager, name, shown, waiting, envelope, names=names)
 
 
 def records(log: Log, queue: str, epoch: str | None, after: int, to: int) -> Iterator[tuple[int, Record]]:

@@ -26,12 +26,14 @@ from typing import NamedTuple
 
 from srmp_spark.errors import StoreError
 from srmp_spark.rows.group import Record
+from srmp_spark.rows.wide_part import WidePart
 from srmp_spark.sequences.ranges import SEQUENCE_MAX
 from srmp_spark.store import holes, sweeper
 from srmp_spark.store.durable import make_directory, sync_directory, write_durably
 from srmp_spark.store.log import GroupChunk, Log
 from srmp_spark.store.schema import row_key
 from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.wide_parts import note_wide_part
 
 SEAL_ROWS_MIN = 2048
 """Rows that are worth a pair of files: Spark's batches of 2,000 rows and more hide the cost per batch (measured)."""
@@ -81,6 +83,7 @@ class Sealed(NamedTuple):
     columns_crc: int
     posts_bytes: int
     posts_crc: int
+    wide: WidePart | None
     sizes: bytes
     """u32 per sequence from ``plan.first`` to ``plan.last``; 0 for a hole."""
 
@@ -91,10 +94,10 @@ class Sealed(NamedTuple):
     @classmethod
     def from_json(cls, text: str) -> Sealed:
         """The reverse of :meth:`to_json`."""
-        plan, rows, length, file, columns_bytes, columns_crc, posts_bytes, posts_crc, sizes = json.loads(text)
+        plan, rows, length, file, columns_bytes, columns_crc, posts_bytes, posts_crc, wide, sizes = json.loads(text)
         return cls(
             SealPlan(*plan), rows, length, file, columns_bytes, columns_crc, posts_bytes, posts_crc,
-            zlib.decompress(b64decode(sizes)),
+            None if wide is None else WidePart(*wide), zlib.decompress(b64decode(sizes)),
         )  # fmt: skip
 
 
@@ -170,7 +173,7 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
     sync_directory(folder)
     return Sealed(
         plan, len(decoded.sequences), sum(encoded.sizes), file, len(encoded.columns), zlib.crc32(encoded.columns),
-        len(encoded.posts), zlib.crc32(encoded.posts), struct.pack(f"<{len(sizes)}I", *sizes),
+        len(encoded.posts), zlib.crc32(encoded.posts), encoded.wide, struct.pack(f"<{len(sizes)}I", *sizes),
     )  # fmt: skip
 
 
@@ -195,6 +198,8 @@ def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> 
          plan.position_last, sealed.posts_length, sealed.rows, plan.arrived_first, plan.arrived_last, sealed.file,
          sealed.columns_bytes, sealed.columns_crc, sealed.posts_bytes, sealed.posts_crc, sealed.sizes),
     )  # fmt: skip
+    if sealed.wide is not None:
+        note_wide_part(db, row_key(plan.queue_id, plan.last), sealed.columns_crc, sealed.wide)
     sweeper.discard(transaction, plan.queue_id, plan.first, plan.last)
     return True
 

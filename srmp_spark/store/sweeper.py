@@ -34,6 +34,9 @@ def drop(transaction: Transaction, queue_id: int, first: int, last: int, segment
     discard(transaction, queue_id, first, last)
     db, span = transaction.connection, (row_key(queue_id, first), row_key(queue_id, last), first)
     files = db.execute("SELECT file FROM segments WHERE id BETWEEN ? AND ? AND first >= ?", span).fetchall()
+    db.execute(
+        "DELETE FROM wide_parts WHERE id IN (SELECT id FROM segments WHERE id BETWEEN ? AND ? AND first >= ?)", span
+    )
     db.execute("DELETE FROM segments WHERE id BETWEEN ? AND ? AND first >= ?", span)
     if files:
         transaction.after_commit.append(lambda: unlink(segments, [file for (file,) in files]))
@@ -52,7 +55,8 @@ def drop_each(transaction: Transaction, queue_id: int, ranges: Sequence[Range], 
     inside = overlaps([(first, last) for _, first, last, _ in held], ranges)
     whole = [(key, file) for (key, first, last, file), rows in zip(held, inside, strict=True) if rows == last - first + 1]
     if whole:
-        db.executemany("DELETE FROM segments WHERE id = ?", [(key,) for key, _ in whole])
+        for table in ("segments", "wide_parts"):
+            db.executemany(f"DELETE FROM {table} WHERE id = ?", [(key,) for key, _ in whole])  # noqa: S608  # our own names
         transaction.after_commit.append(lambda: unlink(segments, [file for _, file in whole]))
 
 

@@ -16,7 +16,7 @@ from srmp_spark.mqrr.packets.queue_names import QueueName, QueueNameType
 from srmp_spark.mqrr.packets.sections import join_sections, split_sections
 from srmp_spark.mqrr.packets.security_header import SecurityHeader
 from srmp_spark.mqrr.packets.user_header import UserHeader
-from srmp_spark.rows.decode import format_name
+from srmp_spark.rows.made_columns import format_name
 
 
 def test_every_property_of_a_message():

@@ -34,7 +34,14 @@ query = writer.trigger(availableNow=True).start()
 query.awaitTermination(90)
 landed = spark.read.parquet(f"{directory}/rows").select("sequence").distinct().count()
 batches = len([file for file in Path(directory, "checkpoint", "commits").iterdir() if file.name.isdigit()])
-read = {"batch": batch, "stream": landed, "batches": batches}
+every = {**options, "startingOffsets": "earliest"}
+declared = spark.read.format("srmp").options(**every).schema("label STRING, sequence LONG").load()
+named = spark.read.format("srmp").options(**every, columns="label,sequence").load()
+whole = spark.read.format("srmp").options(**every).load().select("label", "sequence")
+assert declared.columns == named.columns == ["label", "sequence"]
+found = [frame.orderBy("sequence").collect() for frame in (declared, named, whole)]
+assert found[0] == found[1] == found[2], found
+read = {"batch": batch, "stream": landed, "batches": batches, "declared": len(found[0])}
 
 # --- the sink -----------------------------------------------------------------------------------------------------------------
 

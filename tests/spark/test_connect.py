@@ -47,7 +47,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 
 def test_the_source_in_a_spark_connect_session(session: Session) -> None:
-    assert session.said["source"] == {"batch": 300, "stream": 300, "batches": 3}
+    assert session.said["source"] == {"batch": 300, "stream": 300, "batches": 3, "declared": 300}
     assert session.source.consumer(ORDERS).received == 300
 
 

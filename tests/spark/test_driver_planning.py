@@ -297,6 +297,15 @@ def test_a_batch_waits_for_minOffsetsPerTrigger_rows(fake: Fake) -> None:  # noq
     assert reader.latestOffset(second, reader.getDefaultReadLimit()) == second
 
 
+def test_the_first_batch_of_a_query_at_the_end_is_empty_and_the_next_one_waits(fake: Fake) -> None:
+    qm = fake(orders=3)
+    reader = reader_of(qm, startingOffsets="latest", minOffsetsPerTrigger="10")
+    first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+    assert first == at((qm, "orders", 3))
+    qm.add("private$/orders", 1)
+    assert reader.latestOffset(first, EVERYTHING) == first
+
+
 def test_a_batch_waits_no_longer_than_maxTriggerDelay(fake: Fake) -> None:  # noqa: N802  # the option's name
     qm = fake(orders=1)
     reader = reader_of(qm, startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="1s")

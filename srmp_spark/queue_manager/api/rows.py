@@ -21,6 +21,7 @@ from srmp_spark.queue_manager.api.http import Request, Response, usage
 from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
 from srmp_spark.queue_manager.child.link import DirectAnswer, ReadRefusedError
 from srmp_spark.queue_manager.reader.link import DAMAGED
+from srmp_spark.rows.columns import KINDS, NAMES
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -102,7 +103,7 @@ class RowsApi:
         return Response.json({"epoch": span.epoch, **await self._manager.reader.ask(command)})
 
     async def rows(self, request: Request) -> Response:
-        """``GET rows?epoch&after&to[&envelope=1][&queue_manager]``: the rows of (after, to], if that one has them."""
+        """``GET rows?epoch&after&to[&envelope=1][&columns][&queue_manager]``: the rows of (after, to], if that one has them."""
         self._manager.read_at = self._manager.clock.monotonic()
         ours = self._manager.directory.queue_manager
         if request.text("queue_manager", ours) != ours:
@@ -116,6 +117,7 @@ class RowsApi:
         envelope = request.text("envelope", "0")
         if envelope not in ("0", "1", "true", "false"):
             raise usage("envelope is 1 or 0")
+        columns = _columns(request.text("columns"))
         if to < after:
             raise usage("to lies before after")
         after = _after(queue, span, after)
@@ -135,6 +137,7 @@ class RowsApi:
             "after": after,
             "to": to,
             "envelope": envelope in ("1", "true"),
+            "columns": columns,
             "dense": dense,
             "direct": dense and request.connection is not None,
         }
@@ -197,6 +200,17 @@ class RowsApi:
         if error.code == DAMAGED:
             queue.damage["read"] = error.message
             self._unreadable[queue.name] = after, to
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    """Return the columns that a caller names, else all. Raises a 400 for one that is not known."""
+    if text is None:
+        return NAMES
+    names = tuple(text.split(","))
+    unknown = [name for name in names if name not in KINDS]
+    if unknown or len(set(names)) < len(names):
+        raise usage(f"columns names {unknown[0][:100]!r}, which no row has" if unknown else "columns names one of them twice")
+    return names
 
 
 def _after(queue: Queue, span: EpochSpan, after: int) -> int:

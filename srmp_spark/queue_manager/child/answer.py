@@ -78,13 +78,14 @@ class AnswerWriter:
         self._pending += view[at:]
         return size
 
-    def write_file(self, file: BinaryIO, size: int) -> None:
-        """``size`` bytes of a file, from its beginning; those for a caller's connection do not come into this process.
+    def write_file(self, file: BinaryIO, begin: int, end: int) -> None:
+        """Send the bytes of a file from ``begin`` to ``end``; those for a caller's connection do not come into this process.
 
         Raises :class:`EOFError` if the file has fewer.
         """
         if self._caller is None:
-            left = size
+            left = end - begin
+            file.seek(begin)
             while left:
                 data = file.read(min(left, SEND_MAX))
                 if not data:
@@ -93,16 +94,16 @@ class AnswerWriter:
                 left -= len(data)
             return
         self.flush()
-        self._send_all(memoryview(b"%x\r\n" % size))
-        at = 0
-        while at < size:
+        self._send_all(memoryview(b"%x\r\n" % (end - begin)))
+        at = begin
+        while at < end:
             try:
-                sent = os.sendfile(self._caller.fileno(), file.fileno(), at, min(size - at, SEND_MAX))
+                sent = os.sendfile(self._caller.fileno(), file.fileno(), at, min(end - at, SEND_MAX))
             except BlockingIOError:
                 self._wait_for(self._caller, select.POLLOUT)
                 continue
             if not sent:
-                raise EOFError(f"{file.name} ends {size - at} bytes early")
+                raise EOFError(f"{file.name} ends {end - at} bytes early")
             at += sent
         self._send_all(memoryview(b"\r\n"))
 

@@ -36,8 +36,10 @@ _Found = Pulled | Unreadable | Status
 class Locks:
     """What one batch has locked. Errors of all methods: :class:`.answers.LostError`, :class:`RefusedError`."""
 
-    def __init__(self, queue: ReadableQueue) -> None:
+    def __init__(self, queue: ReadableQueue, messages_max: int | None = None) -> None:
+        """``messages_max``: of the batch; None: a full one."""
         self._queue = queue
+        self._messages_max = BATCH_MESSAGES if messages_max is None else messages_max
         self._width = min(queue.calls_at_once, READS_AT_ONCE)
         self._under_way: deque[asyncio.Task[_Found]] = deque()
         self._found: dict[PulledKey, Pulled] = {}
@@ -83,7 +85,7 @@ class Locks:
         expected = self._size + under_way * (self._size // self._reads if self._reads else 0)
         return (
             not self.is_empty
-            and self._reads + under_way < BATCH_MESSAGES
+            and self._reads + under_way < self._messages_max
             and expected < BATCH_BYTES
             and len(self.unreadable) + under_way < UNREADABLE_MAX
         )

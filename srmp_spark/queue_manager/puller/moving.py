@@ -4,10 +4,11 @@ Theory of operation: :mod:`srmp_spark.mqrr.pulled_states`. Messages are taken in
 
     R_StartReceive × n  →  one commit: kept  →  R_EndReceive × n  →  one commit: rows, and kept no more
 
-Of a backlog three batches are under way (:meth:`Mover.batches`), where the other side takes so many calls: one becomes rows,
-the next one is ended, and the one behind it is locked and kept; neither side, nor a disk, waits for the others. Ends leave in
-the order of the queue, so rows come in that order, too. Should a message of a batch before come again, because its lock had
-ended, then how its End went must be known first.
+How many messages a batch has, a line that breaks decides (:mod:`.line`). Of a backlog three batches
+are under way (:meth:`Mover.batches`), where the other side takes so many calls: one becomes rows,
+the next one is ended, and the one behind it is locked and kept; neither side, nor a disk, waits for
+the others. Ends leave in the order of the queue, so rows come in that order, too. Should a message
+of a batch before come again, because its lock had ended, then how its End went must be known first.
 
 A message that comes again while it is kept, because its End did not come through, is the same one: it is ended again, and
 nothing is stored twice. Doubtful ones are looked up as soon as there is a connection, and those that somebody holds every few
@@ -34,6 +35,7 @@ from srmp_spark.queue_manager.puller.answers import (
     Unreadable,
     unreadable_text,
 )
+from srmp_spark.queue_manager.puller.line import Line
 from srmp_spark.queue_manager.puller.locks import READS_AT_ONCE, UNREADABLE_MAX, Locks
 from srmp_spark.queue_manager.puller.passing import Passing
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
@@ -128,6 +130,7 @@ class Mover:
         self.is_busy = False
         """Whether something is locked: a good moment to stop is when nothing is."""
         self._full: str | None = None
+        self._line = Line()
         self._is_blocked = False
         """At the head stands more that cannot be read than may be held: it is passed by."""
         self._passing: Passing | None = None
@@ -161,6 +164,7 @@ class Mover:
         if self._full is not None:
             return 0
         count = 0
+        self._line.tries()
         try:
             batch = await self._keep(queue, await self._lock(queue, wait_s))
             for left in reversed(range(BATCHES_TOGETHER)):
@@ -170,6 +174,7 @@ class Mover:
                 batch = await self._settle_end_and_take(queue, batch)
             await self._end(queue, batch.messages)
             await self._settle()
+            self._line.carried(count)
         finally:
             self.is_busy = False
         return count
@@ -181,6 +186,7 @@ class Mover:
             and not self.is_empty
             and not self.unreadable
             and not self.doubtful
+            and self._line.is_good
             and self._full is None
             and self._keeping.refuses() is None
         )
@@ -213,7 +219,7 @@ class Mover:
         """
         if self._is_blocked:
             return await self._pass_by(queue)
-        locks = Locks(queue)
+        locks = Locks(queue, self._line.messages_max)
         found = await locks.first(wait_s)
         try:
             while found is not None:
@@ -236,7 +242,7 @@ class Mover:
             self._passing = Passing(queue)
         passing = self._passing
         self.is_busy = True
-        locked = await passing.lock()
+        locked = await passing.lock(self._line.messages_max)
         self.unreadable = passing.passed
         if passing.is_over:
             self._passing = None
@@ -328,6 +334,7 @@ class Mover:
     def lost(self) -> None:
         """The connection is gone, and every lock and cursor with it."""
         self._passing = None
+        self._line.broke()
         for each in self.kept.values():
             if each.state in (PulledState.KEPT, PulledState.ENDING):
                 each.move(PulledEvent.LOST)

@@ -38,11 +38,11 @@ class Passing:
         self.is_over = False
         """The end of the queue was seen."""
 
-    async def lock(self) -> list[Pulled]:
-        """Lock the next messages that can be read, at most a batch, in the order of the queue."""
+    async def lock(self, messages_max: int = BATCH_MESSAGES) -> list[Pulled]:
+        """Lock the next messages that can be read, at most so many, in the order of the queue."""
         locked: list[Pulled] = []
         size, passes_until = 0, self.passed + PASSED_AT_ONCE
-        while len(locked) < BATCH_MESSAGES and size < BATCH_BYTES and self.passed < passes_until:
+        while len(locked) < messages_max and size < BATCH_BYTES and self.passed < passes_until:
             found = await self._next()
             if found is None:
                 break

@@ -12,7 +12,7 @@ from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.puller.added import subscription_file
-from srmp_spark.queue_manager.puller.answers import ReadableQueue
+from srmp_spark.queue_manager.puller.answers import LostError, ReadableQueue
 from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Between attempts to reach a machine; the last one repeats, and a connection that worked begins them anew."""
+BREAKS_SECONDS = (0.1, 0.1, 0.2, 0.5, 1.0)
+"""In their place after a connection that was made and then broke: the machine is there, and on a line that breaks again and
+again each connection moves a message or two. One that moved something begins them anew."""
 WAIT_SECONDS = 5.0
 """Longest wait of one R_StartReceive for a message: what is doubtful is looked up as often."""
 COPY_PAUSE_SECONDS = 2.0
@@ -122,6 +125,8 @@ class Puller:
         self._is_new = not left.kept and not left.copied
         self._stopping = asyncio.Event()
         self._worked = False
+        self._broke = False
+        """Whether the last connection was made and then lost."""
         self._marks = SentMarks.open(
             subscription_file(manager.directory.path, subscription.name, "sent"), [each.key for each in left.kept],
             unchanged=manager.directory.changed is None,
@@ -222,7 +227,7 @@ class Puller:
         self._error = what
 
     async def _run(self) -> None:
-        failures, did = 0, 0
+        failures = breaks = did = 0
         while not self._stopping.is_set():
             if self.removing and not self._mover.kept:
                 self.settled()
@@ -242,29 +247,38 @@ class Puller:
             if self._stopping.is_set():
                 return
             before, did = did, self._mover.ended + self.pulled
-            failures = 0 if self._worked or did > before else failures + 1
-            await asyncio.sleep(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)])
+            has_worked = self._worked or did > before
+            breaks = 0 if has_worked else breaks + self._broke
+            failures = 0 if has_worked or self._broke else failures + 1
+            pauses, number = (BREAKS_SECONDS, breaks) if self._broke else (PAUSES_SECONDS, failures)
+            await asyncio.sleep(pauses[min(number, len(pauses) - 1)])
 
     async def _connected(self) -> None:
         """One connection, until it is gone. Raises :class:`LostError`, :class:`RefusedError`."""
-        self._worked = self._is_drained = False
+        self._worked = self._is_drained = self._broke = False
         given = self.subscription
         connection = await self._remotes.connect(given.host, given.credentials)
         try:
             if not self.removing:
                 self._circles.enter(given, connection.address)
             queue = await connection.open(given.format, receive=given.mode == "move" and not self.removing)
-            while not self._stopping.is_set():
-                if self.removing:
-                    if not await self._settle(queue):
-                        return
-                elif self._copier is not None:
-                    await self._copy(queue, self._copier)
-                else:
-                    await self._move(queue)
-                self._worked, self._failed_at = True, None
+            await self._go_on(queue)
+        except LostError:
+            self._broke = True
+            raise
         finally:
             connection.close()
+
+    async def _go_on(self, queue: ReadableQueue) -> None:
+        while not self._stopping.is_set():
+            if self.removing:
+                if not await self._settle(queue):
+                    return
+            elif self._copier is not None:
+                await self._copy(queue, self._copier)
+            else:
+                await self._move(queue)
+            self._worked, self._failed_at = True, None
 
     async def _move(self, queue: ReadableQueue) -> None:
         mover = self._mover

@@ -178,8 +178,11 @@ class Reader:
         """Rows as an Arrow stream, or the stored pieces as they are."""
         with self._log() as stored:
             queue, epoch, after, to = (command[key] for key in ("queue", "epoch", "after", "to"))
+            names = tuple(command["columns"])
             if command["dense"]:
-                pieces = dense_pieces(stored.chunks(queue, epoch, after, to), envelope=command["envelope"])
+                pieces = dense_pieces(
+                    stored.chunks(queue, epoch, after, to), envelope=command["envelope"], names=names
+                )
                 first = next(pieces)  # a refusal must come before the head
                 answer.head({})
                 if command["direct"]:
@@ -187,16 +190,18 @@ class Reader:
                 for piece in chain((first,), pieces):
                     if isinstance(piece, FilePiece):
                         with piece.file:
-                            answer.write_file(*piece)
+                            for begin, end in piece.spans:
+                                answer.write_file(piece.file, begin, end)
                     else:
                         answer.write(piece)
             else:
                 batches = reading.batches(
-                    stored, self._queue_manager, queue, epoch, after, to, command["envelope"], shown=command["shown"]
-                )
-                batch = next(batches, None)
+                    stored, self._queue_manager, queue, epoch, after, to, command["envelope"], shown=command["shown"],
+                    names=names,
+                )  # fmt: skip
+                batch, schema = next(batches, None), arrow_schema(names)
                 answer.head({})
-                with pa.PythonFile(AnswerFile(answer), mode="w") as sink, pa.ipc.new_stream(sink, arrow_schema()) as writer:
+                with pa.PythonFile(AnswerFile(answer), mode="w") as sink, pa.ipc.new_stream(sink, schema) as writer:
                     while batch is not None:
                         writer.write_batch(batch)
                         batch = next(batches, None)

@@ -26,6 +26,7 @@ from srmp_spark.store.durable import sync_directory, write_durably
 from srmp_spark.store.restore.known_queues import KnownQueue
 from srmp_spark.store.schema import row_key
 from srmp_spark.store.sealing import SEAL_BYTES_MAX, SEAL_ROWS_MAX
+from srmp_spark.store.wide_parts import note_wide_part
 
 BUFFERED_BYTES_MAX = 256 << 20
 """Of all queues together; then everything that is collected is written."""
@@ -121,6 +122,8 @@ class LogRows:
              rows.num_rows, arrived["min"], arrived["max"], name, len(encoded.columns), zlib.crc32(encoded.columns),
              len(encoded.posts), zlib.crc32(encoded.posts), struct.pack(f"<{len(encoded.sizes)}I", *encoded.sizes)),
         )  # fmt: skip
+        if encoded.wide is not None:
+            note_wide_part(self._db, row_key(queue_id, last), zlib.crc32(encoded.columns), encoded.wide)
         _cover(queue.covered, first, last)
 
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ProcessMustEndError
@@ -59,8 +59,9 @@ class _Collected(AnswerWriter):
         self.data += view
         return len(view)
 
-    def write_file(self, file: Any, size: int) -> None:  # noqa: ANN401  # a file of bytes
-        self.data += file.read(size)
+    def write_file(self, file: BinaryIO, begin: int, end: int) -> None:
+        file.seek(begin)
+        self.data += file.read(end - begin)
 
     def end(self) -> None:
         """Do nothing: nothing is held back."""
