@@ -52,6 +52,7 @@ from srmp_spark.store import (
     moves,
     state,
     unreadable_rows,
+    wide_parts,
     wsrm_sequences,
 )
 from srmp_spark.store.durable import make_directory, sync_directory
@@ -205,6 +206,7 @@ class DataDirectory:
         for statement in (
             *ADDED.split(";"),
             losses.DDL,
+            wide_parts.DDL,
             moves.DDL,
             wsrm_sequences.DDL,
         ):  # a directory that an older version made has none of these

@@ -113,18 +113,13 @@ CREATE TABLE IF NOT EXISTS copied(
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS subscriptions(
     name TEXT PRIMARY KEY, entry TEXT NOT NULL, removing INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS wide_parts(
-    id INTEGER PRIMARY KEY, columns_crc INTEGER NOT NULL, wide_begin INTEGER NOT NULL, wide_end INTEGER NOT NULL,
-    narrow_crc INTEGER NOT NULL
-)
+) WITHOUT ROWID
 """
 """New in 0.2, made at every open. ``accepted_gaps`` stands beside ``streams``, whose columns 0.1 counts when it writes: it
 opens such a directory, and forgets what was accepted. A row outlives its gap: it names the position that was the last one then.
 ``pulled`` has messages of remote queues that are locked there or were removed there, and are no rows yet; ``copied`` those
 that are rows and still there; lookup identifiers are two's complement. ``subscriptions`` has those that were added while the
-queue manager ran. ``wide_parts`` has what a segment's file can be sent without (rows/segment.py), by the segment's id; the
-checksum of the file says that it is that one: 0.1 deletes and makes segments and knows no such table."""
+queue manager ran."""
 
 
 def row_key(queue_id: int, last: int) -> int:

@@ -6,6 +6,15 @@ import sqlite3
 
 from srmp_spark.rows.wide_part import WidePart
 
+DDL = """
+CREATE TABLE IF NOT EXISTS wide_parts(
+    id INTEGER PRIMARY KEY, columns_crc INTEGER NOT NULL, wide_begin INTEGER NOT NULL, wide_end INTEGER NOT NULL,
+    narrow_crc INTEGER NOT NULL
+)
+"""
+"""New in 0.2, made at every open: what the file of columns of a segment can be sent without, by the segment's id. The checksum
+of the file says that it is that one: 0.1 deletes and makes segments and knows no such table."""
+
 
 def note_wide_part(db: sqlite3.Connection, key: int, columns_crc: int, wide: WidePart) -> None:
     """Store the wide part of the segment ``key``, whose file of columns has the checksum ``columns_crc``."""

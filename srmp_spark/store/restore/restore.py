@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.store import epochs, holes, losses, state
+from srmp_spark.store import epochs, holes, losses, state, wide_parts
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, answers_id, appends_id, restores_id
 from srmp_spark.store.delta.data_files import storage_of
@@ -182,6 +182,7 @@ class _Restore:
         try:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(losses.DDL)  # empty: those of before are in the Delta table
+            connection.execute(wide_parts.DDL)
             ids = write_queues(connection, list(queues.values()), order, self._at)
             self._restore_rows(connection, queues, order, ids)
             self._skip(connection, queues, ids)
