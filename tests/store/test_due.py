@@ -57,7 +57,7 @@ def seal(store: Store, queue: str, now: int) -> None:
             path = store.directory.segments / f"{plan.queue_id}" / f"{plan.first}-{plan.last}{ending}"
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(b"x")
-    sealed = sealing.Sealed(plan, 1, 1, f"{plan.queue_id}/{plan.first}-{plan.last}", 1, 0, 1, 0, b"")
+    sealed = sealing.Sealed(plan, 1, 1, f"{plan.queue_id}/{plan.first}-{plan.last}", 1, 0, 1, 0, None, b"")
     assert store.call(lambda t: sealing.commit_segment(t, sealed, store.directory.segments))
 
 
