@@ -58,6 +58,9 @@ SPARED_SECONDS = 10.0
 RANK_SECONDS = 0.1
 """Least time between two looks at who makes way in a full port: each sorts up to CONNECTIONS_MAX connections, some 3 ms,
 and a flood must not cause one for each of its own."""
+RANKED_MIN = 64
+"""Places that such a look gives before the next one may come early: a flood that takes all of them in less than RANK_SECONDS
+must not keep the honest sender out that comes behind it. Each place costs some 50 us at most then."""
 
 REFUSED_MAX = 64
 """Connections that were not admitted and are being answered 503. More are closed without an answer: they hold

@@ -493,6 +493,8 @@ class SrmpEndpoint:
         self.now = self.loop.time()
         """Seconds, refreshed by the sweep: exact enough for deadlines of seconds."""
         self.room = ConnectionRoom(connections_max, SRMP_SHARE)
+        self._given = 0
+        """Places that were given since the last look at who makes way."""
         self._makes_way: list[SrmpConnection | asyncio.Task[None]] = []
         """Who makes way in a full port, the next one last; as of :attr:`_ranked_at`."""
         self._ranked_at = float("-inf")
@@ -552,7 +554,8 @@ class SrmpEndpoint:
         return False
 
     def _evict(self) -> bool:
-        if not self._makes_way and self.loop.time() >= self._ranked_at + limits.RANK_SECONDS:
+        is_due = self._given >= limits.RANKED_MIN or self.loop.time() >= self._ranked_at + limits.RANK_SECONDS
+        if not self._makes_way and is_due:
             self._rank()
         while self._makes_way:
             found = self._makes_way.pop()
@@ -566,12 +569,13 @@ class SrmpEndpoint:
                     continue
                 found.abort()
             self.room.leave(found)  # now and not with its last event: the next one of this turn needs another's place
+            self._given += 1
             return True
         return False
 
     def _rank(self) -> None:
         """Sort who makes way."""
-        self._ranked_at = self.loop.time()
+        self._ranked_at, self._given = self.loop.time(), 0
         ranked: list[tuple[tuple[bool, bool, float], SrmpConnection | asyncio.Task[None]]] = [
             ((False, False, since), task) for task, since in self.handshakes.items()
         ]
