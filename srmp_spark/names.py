@@ -181,7 +181,7 @@ def quote_queue_name(name: str) -> str:
 
 
 def canonical_host(text: str) -> str:
-    """A host as it is compared: lower case, and ``machine2.`` is ``machine2`` (RFC 1034 3.1, an absolute name).
+    """Return a host as it is compared: lower case, and ``machine2.`` is ``machine2`` (RFC 1034 3.1, an absolute name).
 
     An IPv6 address has its shortest form (RFC 5952); one that stands for an IPv4 address (``::ffff:192.0.2.7``) is that.
     """

@@ -136,7 +136,7 @@ def _identifiers(
 
 
 def _array(name: str, values: Values[Any]) -> pa.Array:
-    """A column; one value for all is stored by one call."""
+    """Make a column; one value for all rows is stored by one call."""
     type_, first, rows = _types[name], values[0], len(values)
     if values.count(first) == rows:
         return pa.nulls(rows, type_) if first is None else pa.repeat(pa.scalar(first, type_), rows)
@@ -144,7 +144,7 @@ def _array(name: str, values: Values[Any]) -> pa.Array:
 
 
 def _each(values: Values[Any], function: Callable[[Any], Any]) -> Values[Any]:
-    """``function`` of each value, asked once if they are all the same."""
+    """Return ``function`` of each value, asked once if all values are the same."""
     if values.count(values[0]) == len(values):
         return (function(values[0]),) * len(values)
     return tuple(map(function, values))
@@ -181,14 +181,14 @@ _VERDICTS = {Form.SRMP_VALID: "valid", Form.SRMP_INVALID: "invalid"}
 
 
 def _signature_status(signatures: Values[str], records: Values[Record]) -> Values[str]:
-    """The verdict that the record keeps; the bytes say only whether there is a signature."""
+    """Return the verdicts that the records keep; the bytes say only whether there is a signature."""
     if signatures.count("none") == len(signatures):
         return signatures
     return tuple([_VERDICTS.get(record.form, said) for said, record in zip(signatures, records, strict=True)])
 
 
 def _body_text(body_types: Values[int], bodies: Values[bytes], column: pa.Array) -> pa.Array:
-    """The text of each body. Where all are plain UTF-8 it is the bytes of ``column`` seen as text: nothing is copied."""
+    """Make the text of each body. Where all are plain UTF-8 it is the bytes of ``column`` seen as text: nothing is copied."""
     if body_types.count(VT_EMPTY) == len(bodies) and is_plain_text(bodies):
         try:
             return column.cast(pa.string())

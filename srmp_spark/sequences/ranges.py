@@ -28,6 +28,20 @@ def runs_of(numbers: Iterable[int]) -> list[Range]:
     return found
 
 
+def covered(ranges: Iterable[Range]) -> Iterator[Range]:
+    """Yield what ascending closed ranges cover together: ranges that touch or overlap are one."""
+    first = last = -2
+    for low, high in ranges:
+        if low <= last + 1:
+            last = max(last, high)
+            continue
+        if last >= 0:
+            yield first, last
+        first, last = low, high
+    if last >= 0:
+        yield first, last
+
+
 def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
     """What of the closed range remains outside the closed ranges ``taken``, in order."""
     left = []

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from srmp_spark.sequences.ranges import Range
+from srmp_spark.sequences.ranges import Range, covered
 
 BLOCK_BITS = 12
 BLOCK_SEQUENCES = 1 << BLOCK_BITS
@@ -137,16 +137,7 @@ class SequenceSet:
 
     def runs(self, start: int = 0) -> Iterator[Range]:
         """Yield the runs of sequences from ``start`` on: ascending, disjoint, not adjacent. One that begins before is cut."""
-        first = last = -2
-        for piece_first, piece_last in self._runs_of_pieces(start):
-            if piece_first == last + 1:
-                last = piece_last
-                continue
-            if last >= 0:
-                yield first, last
-            first, last = piece_first, piece_last
-        if last >= 0:
-            yield first, last
+        return covered(self._runs_of_pieces(start))
 
     def gaps(self, first: int, last: int) -> Iterator[Range]:
         """Yield what of the closed range is not here: ascending, disjoint, not adjacent."""

@@ -28,7 +28,7 @@ class SrmpBatchReader(DataSourceReader):
     """Rows of queue logs between the start and the end that the options say."""
 
     def __init__(self, options: SourceOptions, schema: StructType | None = None) -> None:
-        """``schema``: the columns to read; None: all."""
+        """Take the options, and as ``schema`` the columns to read; None: all."""
         check_batch(options)
         self._options = options
         self._columns = read_columns(schema, options)

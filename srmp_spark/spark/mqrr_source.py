@@ -80,7 +80,7 @@ class MqrrBatchReader(DataSourceReader):
     """A snapshot of remote queues."""
 
     def __init__(self, options: RemoteOptions, schema: StructType | None = None) -> None:
-        """``schema``: the columns to read; None: all."""
+        """Take the options, and as ``schema`` the columns to read; None: all."""
         for name in (*options.stream, *(["mode"] if options.mode else [])):
             raise ConfigurationError(
                 f"option {name} is for streams: a batch reads {options.host.text} itself, and removes nothing"

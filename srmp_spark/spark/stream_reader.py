@@ -59,7 +59,7 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Rows of queue logs as a stream; see the module's theory of operation."""
 
     def __init__(self, options: SourceOptions, schema: StructType | None = None) -> None:
-        """``schema``: the columns to read; None: all."""
+        """Take the options, and as ``schema`` the columns to read; None: all."""
         self._options = options
         self._schema = schema
         self._driver: _Driver | None = None

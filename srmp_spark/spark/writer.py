@@ -147,9 +147,6 @@ def _commit(options: SinkOptions, target: Target, staged: list[StagedPartition])
     return result
 
 
-ADVICE = ". If two sinks of the query write the same rows, give this one alone an application of its own"
-
-
 def warn_of_rest(target: Target, result: CommitAnswer, options: SinkOptions) -> None:
     """Warn of the rows of a committed batch that are no new messages, with their number."""
     if result.known:
@@ -163,8 +160,8 @@ def warn_of_rest(target: Target, result: CommitAnswer, options: SinkOptions) -> 
         fate = "became dead letters" if options.on_key_conflict == "dead-letter" else "are not sent"
         _log.warning(
             "sink.conflicts application=%s batch=%s rows=%s: their key or source position was sent with another content, and "
-            "they %s (onKeyConflict=%s)%s",
-            *target, result.conflicts, fate, options.on_key_conflict, ADVICE,
+            "they %s (onKeyConflict=%s). If two sinks of the query write these rows, give this one alone an application",
+            *target, result.conflicts, fate, options.on_key_conflict,
         )  # fmt: skip
 
 

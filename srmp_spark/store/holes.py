@@ -3,7 +3,7 @@
 Readers, sealing, restore and the Delta state ask where holes are, and a queue may be purged every minute for years without one
 row that stays. So holes that lie directly side by side and have one reason are one row: a queue has at most one hole more than
 it has runs of rows, for each reason. Holes of several reasons side by side stay several rows, and count as one wherever the
-question is whether a sequence has a row (:func:`covered`).
+question is whether a sequence has a row (:func:`srmp_spark.sequences.ranges.covered`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from srmp_spark.sequences.ranges import Range, overlaps, subtract
+from srmp_spark.sequences.ranges import Range, covered, overlaps, subtract
 
 
 class Hole(NamedTuple):
@@ -36,20 +36,6 @@ def joined(holes: Iterable[Hole]) -> Iterator[Hole]:
         before = hole
     if before is not None:
         yield before
-
-
-def covered(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Yield what ascending closed ranges cover together: ranges that touch or overlap are one."""
-    first = last = -2
-    for low, high in ranges:
-        if low <= last + 1:
-            last = max(last, high)
-            continue
-        if last >= 0:
-            yield first, last
-        first, last = low, high
-    if last >= 0:
-        yield first, last
 
 
 def make(db: sqlite3.Connection, queue_id: int, ranges: Sequence[Range], reason: str) -> tuple[int, list[Range]]:
@@ -86,7 +72,7 @@ def join_all(db: sqlite3.Connection) -> int:
 
 
 def _near(db: sqlite3.Connection, queue_id: int, first: int, last: int) -> list[Hole]:
-    """The holes that overlap or touch the closed range."""
+    """Return the holes that overlap or touch the closed range."""
     before = "SELECT coalesce(max(first), 0) FROM holes WHERE queue_id = ? AND first < ?"
     (begin,) = db.execute(before, (queue_id, first)).fetchone()  # one that begins before the range may reach into it
     found = db.execute(

@@ -31,6 +31,7 @@ from srmp_spark.store import moves
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.moves import Moves
 from srmp_spark.store.schema import connect_reader, row_key
+from srmp_spark.store.wide_parts import IS_WIDE_PART
 
 GROUPS_BYTES_MAX = 8 * 1024 * 1024
 """Groups fetched by one query: what a reader holds at once besides the piece it works on."""
@@ -60,6 +61,13 @@ class TrimmedError(StoreError):
     def __init__(self, queue: str, after: int, first: int) -> None:
         super().__init__(f"rows {after + 1} to {first - 1} of {queue} were deleted by retention; the oldest left is {first}")
         self.first = first
+
+
+_SEGMENT = (
+    "SELECT first, last, file, columns_bytes, s.columns_crc, posts_bytes, posts_crc, wide_begin, wide_end, narrow_crc "  # noqa: S608  # no words of others
+    f"FROM segments s LEFT JOIN wide_parts w ON w.id = s.id AND {IS_WIDE_PART} "
+    "WHERE s.id BETWEEN ? AND ? ORDER BY s.id LIMIT 1"
+)
 
 
 class Bounds(NamedTuple):
@@ -347,12 +355,8 @@ class Log:
 
     @staticmethod
     def _segment(db: sqlite3.Connection, queue_id: int, at: int) -> tuple[Any, ...] | None:
-        row: tuple[Any, ...] | None = db.execute(
-            "SELECT first, last, file, columns_bytes, s.columns_crc, posts_bytes, posts_crc, wide_begin, wide_end, narrow_crc "
-            "FROM segments s LEFT JOIN wide_parts w ON w.id = s.id AND w.columns_crc = s.columns_crc "
-            "WHERE s.id BETWEEN ? AND ? ORDER BY s.id LIMIT 1",
-            (row_key(queue_id, at), row_key(queue_id, SEQUENCE_MAX)),
-        ).fetchone()
+        span = row_key(queue_id, at), row_key(queue_id, SEQUENCE_MAX)
+        row: tuple[Any, ...] | None = db.execute(_SEGMENT, span).fetchone()
         return row if row is not None and row[0] <= at else None
 
     def _after_loss(self, queue: str, chunk: SegmentChunk, at: int) -> tuple[list[Chunk], int]:

@@ -27,8 +27,8 @@ from typing import NamedTuple
 from srmp_spark.errors import StoreError
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.wide_part import WidePart
-from srmp_spark.sequences.ranges import SEQUENCE_MAX
-from srmp_spark.store import holes, sweeper
+from srmp_spark.sequences.ranges import SEQUENCE_MAX, covered
+from srmp_spark.store import sweeper
 from srmp_spark.store.durable import make_directory, sync_directory, write_durably
 from srmp_spark.store.log import GroupChunk, Log
 from srmp_spark.store.schema import row_key
@@ -115,7 +115,7 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
         known = db.execute(
             "SELECT first, last FROM holes WHERE queue_id = ? AND last >= ? ORDER BY first", (queue_id, begin)
         )
-        empty = list(holes.covered(known))
+        empty = list(covered(known))
         found = db.execute(
             "SELECT first, last, position, bytes, arrived_first, arrived_last, epoch_id FROM groups "
             "WHERE id BETWEEN ? AND ? ORDER BY id",

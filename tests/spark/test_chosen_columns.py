@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.spark.chosen_columns import chosen_columns, fills_envelope
 from srmp_spark.spark.mqrr_options import parse_remote
 from srmp_spark.spark.options import parse
+from srmp_spark.store.directory import DATABASE_FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -156,3 +159,12 @@ def test_a_reader_that_needs_no_bodies_moves_none(tmp_path: Path) -> None:
         assert kinds == {dense.NARROW}
         assert rows == [{"sequence": n, "label": str(n - 1)} for n in range(1, 3_001)]
         assert size < received("sequence", "body")[0] / 10
+
+        running.stop()
+        with contextlib.closing(sqlite3.connect(tmp_path / "data" / DATABASE_FILE)) as database:
+            database.execute("UPDATE wide_parts SET wide_begin = 'nonsense'")
+            database.commit()
+        running.restart()
+        client = QueueManagerClient(running.api)
+        size, kinds, again = received("sequence", "label")
+        assert (kinds, again) == ({dense.SEGMENT}, rows), "what cannot be believed costs bytes and no row"

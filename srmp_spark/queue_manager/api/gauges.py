@@ -24,7 +24,7 @@ def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
 
 
 def gauges(manager: QueueManager) -> list[Gauge]:
-    """The metrics that are readings and not counters."""
+    """Return the metrics that are readings and not counters."""
 
     def for_readers() -> list[Queue]:
         """Not our own queues: nobody receives from those, so what waits there would rise for ever."""
@@ -101,7 +101,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
 
 
 def counters(manager: QueueManager) -> list[Gauge]:
-    """The metrics that others count: dead letters, and multicast if there is any."""
+    """Return the metrics that others count: dead letters, and multicast if there is any."""
     dead = Gauge(
         "srmp_dead_letters", "messages that became dead letters, since the outbox was made", ("reason",),
         lambda: [((reason,), float(rows)) for reason, rows in islice(manager.outgoing.dead_letters.items(), LABELS_MAX)],

@@ -28,11 +28,11 @@ class HealthApi:
         """Set by the process once both ports are open; cleared when it drains."""
 
     async def healthz(self, request: Request) -> Response:
-        """The process answers."""
+        """Tell that the process answers."""
         return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
 
     async def readyz(self, request: Request) -> Response:
-        """Messages are accepted and rows can be read."""
+        """Tell whether messages are accepted and rows can be read."""
         manager = self._manager
         gate = manager.acceptor.gate
         if gate is not None:
@@ -42,7 +42,7 @@ class HealthApi:
         return Response(body=b"ok\n", content_type="text/plain; charset=utf-8")
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus' text form."""
+        """Return the metrics in Prometheus' text form."""
         await self._manager.outgoing.status()  # the gauge reads what it has seen
         async with self._manager.slices.work() as work:
             return Response(body=await self._manager.metrics.text(work), content_type=CONTENT_TYPE)

@@ -22,7 +22,8 @@ from typing import Generic, Protocol, TypeVar
 from srmp_spark.srmp.stream_room import holder_of
 
 ORDER_SECONDS = 0.02
-"""Least time between two orders, but for ORDERED_MIN: a caller that comes meanwhile may be refused, and comes again."""
+"""Least time between two orders, but for ORDERED_MIN: a caller that comes meanwhile waits at
+the door (:mod:`.port`)."""
 ORDERED_MIN = 64
 """Places that one order gives before the next one is made early: each place costs some 16 us then."""
 

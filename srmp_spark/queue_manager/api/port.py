@@ -26,7 +26,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from srmp_spark.queue_manager.api.connection import OWNER, LendingProtocol
 from srmp_spark.queue_manager.api.places import ORDER_SECONDS, Places, Standing
@@ -46,9 +46,11 @@ ANSWER_SECONDS = 120.0
 PIPELINED_MAX = 16
 """Requests of one connection that wait for the answers before them. Hardly a client sends a request before it has its answer;
 each one that waits costs some 4 KB, and one read brings thousands of them."""
-AT_THE_DOOR_LOOKS = 10
-"""How often a full port looks for a place for a newcomer, ORDER_SECONDS apart, before it refuses the newcomer: 200 ms, less
-than a caller waits for an answer, and more than the short calls of a full port take."""
+AT_THE_DOOR_MAX = 16
+"""Newcomers for whom a full port looks again. One more takes the turn of the one that has waited longest, which is refused:
+a caller behind a flood that is over is looked for, and none waits for those before it."""
+AT_THE_DOOR_SECONDS = 0.2
+"""How long it does so, every ORDER_SECONDS: less than a caller waits for an answer, more than most calls take."""
 STARTS_AT_ONCE = 8
 """Calls that begin in one turn of the loop: 2 ms for those that are refused."""
 ACCEPTS_AT_ONCE = 64
@@ -179,6 +181,15 @@ class ApiProtocol(LendingProtocol):
         self.transport.abort()
 
 
+class _Newcomer(NamedTuple):
+    """A connection that has no place yet."""
+
+    accepted: socket.socket
+    host: str
+    until: float
+    """When it is refused, on the loop's clock."""
+
+
 class ApiPort:
     """Accepts from one listening socket, within the limits of the port."""
 
@@ -200,8 +211,9 @@ class ApiPort:
         self._accepting: dict[object, asyncio.Task[None]] = {}
         self._turns = HandshakeTurns()
         self._again: asyncio.TimerHandle | None = None
-        self._at_the_door: socket.socket | None = None
-        """A connection that waits for a place; it alone, the kernel keeps those behind it."""
+        self._at_the_door: deque[_Newcomer] = deque()
+        """Connections that wait for a place, the oldest first."""
+        self._next_look: asyncio.TimerHandle | None = None
         self._starts: deque[Callable[[], object]] = deque()
         """Calls that wait for a turn of the loop."""
         self._started = 0
@@ -222,8 +234,10 @@ class ApiPort:
         if self._again is not None:
             self._again.cancel()
         self._loop.remove_reader(self._socket)
-        if self._at_the_door is not None:
-            self._at_the_door.close()
+        if self._next_look is not None:
+            self._next_look.cancel()
+        for newcomer in self._at_the_door:
+            newcomer.accepted.close()
         await end(tuple(self._accepting.values()))
 
     def begins(self, start: Callable[[], object]) -> None:
@@ -261,17 +275,16 @@ class ApiPort:
                 return
             except OSError as error:
                 if error.errno in _OUT_OF_THEM:
-                    self._pause(NO_DESCRIPTOR_SECONDS, self._resume)
+                    self._pause()
                     return
                 continue  # the one that came is gone again
             host = str(address[0])
             if not self.room.admits(host):
                 accepted.close()
-            elif self.room.is_full and not self._makes_way(host):
-                self._hold(accepted, host, AT_THE_DOOR_LOOKS)
-                return
-            else:
+            elif not self.room.is_full or self._makes_way(host):
                 self._admit(accepted, host)
+            else:
+                self._hold(accepted, host)
 
     def _admit(self, accepted: socket.socket, host: str) -> None:
         accepted.setblocking(False)
@@ -280,21 +293,26 @@ class ApiPort:
         self._places.enter(host)
         self._accepting[entry] = self._loop.create_task(self._begin(accepted, entry, host))
 
-    def _hold(self, accepted: socket.socket, host: str, looks: int) -> None:
-        """Keep a newcomer at the door of a full port, and those behind it in the kernel: most calls are short."""
-        self._at_the_door = accepted
-        self._pause(ORDER_SECONDS, partial(self._look_again, accepted, host, looks - 1))
+    def _hold(self, accepted: socket.socket, host: str) -> None:
+        """Keep a newcomer at the door of a full port: most calls are short."""
+        if len(self._at_the_door) >= AT_THE_DOOR_MAX:
+            self._at_the_door.popleft().accepted.close()
+        self._at_the_door.append(_Newcomer(accepted, host, self._loop.time() + AT_THE_DOOR_SECONDS))
+        if self._next_look is None:
+            self._next_look = self._loop.call_later(ORDER_SECONDS, self._look_again)
 
-    def _look_again(self, accepted: socket.socket, host: str, looks: int) -> None:
-        self._at_the_door = None
-        if not self.room.is_full or self._makes_way(host):
-            self._admit(accepted, host)
-        elif looks:
-            self._hold(accepted, host, looks)
-            return
-        else:
-            accepted.close()
-        self._resume()
+    def _look_again(self) -> None:
+        """Admit those at the door for whom there is a place by now, and refuse those who have waited long enough."""
+        now, left = self._loop.time(), deque[_Newcomer]()
+        for newcomer in self._at_the_door:
+            if not self.room.admits(newcomer.host) or now >= newcomer.until:
+                newcomer.accepted.close()
+            elif not self.room.is_full or self._makes_way(newcomer.host):
+                self._admit(newcomer.accepted, newcomer.host)
+            else:
+                left.append(newcomer)
+        self._at_the_door = left
+        self._next_look = self._loop.call_later(ORDER_SECONDS, self._look_again) if left else None
 
     def _makes_way(self, host: str) -> bool:
         """Close the connection whose place one of ``host`` gets, if there is one."""
@@ -305,10 +323,10 @@ class ApiPort:
         found.cut()
         return True
 
-    def _pause(self, seconds: float, then: Callable[[], None]) -> None:
+    def _pause(self) -> None:
         """Wait: a reader that is always ready would keep the loop busy."""
         self._loop.remove_reader(self._socket)
-        self._again = self._loop.call_later(seconds, then)
+        self._again = self._loop.call_later(NO_DESCRIPTOR_SECONDS, self._resume)
 
     def _resume(self) -> None:
         self._again = None

@@ -48,7 +48,7 @@ def state_lag_seconds(manager: QueueManager) -> float:
 
 
 def state_failed(manager: QueueManager) -> dict[str, Any] | None:
-    """What is in the way of the Delta state, and what to do; ``None`` if nothing is. What has ended comes first."""
+    """Return what is in the way of the Delta state and what to do; None: nothing. A publisher that ended comes first."""
     failures = sorted(manager.state_lag.failures.items(), key=lambda each: not each[1].ended)
     for of, failure in failures:
         shown = {"of": of, "reason": failure.reason, "remedy": failure.remedy, "ended": failure.ended}
@@ -188,6 +188,19 @@ def facts(manager: QueueManager, *, listening: list[str], api: str, ready: bool)
     }
 
 
+def transports(manager: QueueManager, sees: Callable[[str], bool]) -> dict[str, Any]:
+    """Return what ``status`` and its summary say of all but queues and SRMP streams. The sender process has yet to be asked."""
+    return {
+        "incoming_sequences": manager.incoming_sequences(sees),
+        "multicast": None if manager.multicast is None else manager.multicast.status(),
+        "outgoing": [],
+        "outgoing_seen_at": None,
+        "dead_letters": {},
+        "blocked_urls": blocked_urls(manager),
+        "subscriptions": [] if manager.remote_queues is None else manager.remote_queues.status(),
+    }
+
+
 def blocked_urls(manager: QueueManager) -> list[dict[str, Any]]:
     """Return the hosts to which receipts were not sent, and what would allow them."""
     return [
@@ -209,11 +222,5 @@ async def status(manager: QueueManager, page: Page, sees: Callable[[str], bool],
         **({} if page.is_everything else {"queues_after": selected.after}),
         "incoming_streams": [stream_status(stream) for stream in streams],
         "incoming_streams_count": streams_count,
-        "incoming_sequences": manager.incoming_sequences(sees),
-        "multicast": None if manager.multicast is None else manager.multicast.status(),
-        "outgoing": [],
-        "outgoing_seen_at": None,
-        "dead_letters": {},
-        "blocked_urls": blocked_urls(manager),
-        "subscriptions": [] if manager.remote_queues is None else manager.remote_queues.status(),
+        **transports(manager, sees),
     }

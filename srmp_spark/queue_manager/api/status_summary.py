@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.queue_manager.api.sliced_json import parts_of
 from srmp_spark.queue_manager.api.status import (
-    blocked_urls,
     outgoing_status,
     queue_status,
     stream_status,
     streams_seen,
+    transports,
 )
 
 if TYPE_CHECKING:
@@ -64,13 +64,7 @@ async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work
         "queues": [queue_status(queue, manager) for queue in shown],
         "incoming_streams": [stream_status(stream) for stream in gaps],
         "incoming_streams_count": streams["count"],
-        "incoming_sequences": manager.incoming_sequences(sees),
-        "multicast": None if manager.multicast is None else manager.multicast.status(),
-        "outgoing": [],
-        "outgoing_seen_at": None,
-        "dead_letters": {},
-        "blocked_urls": blocked_urls(manager),
-        "subscriptions": [] if manager.remote_queues is None else manager.remote_queues.status(),
+        **transports(manager, sees),
     }
 
 

@@ -35,22 +35,22 @@ def restores_id(queue_manager: str) -> str:
 
 
 def asked_id(queue_manager: str) -> str:
-    """The Delta application (of ``inbox``) whose version is how often a restore has asked whether the queue manager lives."""
+    """Name the Delta application (of ``inbox``) whose version counts the questions whether the queue manager lives."""
     return f"{queue_manager}:asked"
 
 
 def answered_id(queue_manager: str) -> str:
-    """The Delta application (of ``inbox``) whose version is the last question that the queue manager has answered."""
+    """Name the Delta application (of ``inbox``) whose version is the last question that the queue manager has answered."""
     return f"{queue_manager}:answered"
 
 
 def answers_id(queue_manager: str) -> str:
-    """The Delta application (of ``inbox``) whose version is 1 once a version that answers questions has started."""
+    """Name the Delta application (of ``inbox``) whose version is 1 once a version that answers questions has started."""
     return f"{queue_manager}:answers"
 
 
 def appends_id(queue_manager: str) -> str:
-    """The Delta application (of ``inbox``) that every append and every restore moves: of two at once one is refused."""
+    """Name the Delta application (of ``inbox``) that every append and every restore moves: of two at once one is refused."""
     return f"{queue_manager}:appends"
 
 

@@ -109,7 +109,7 @@ class LocalStorage:
             (self._folder / path).unlink()
 
     def spare(self) -> int:
-        """What the volume has."""
+        """Return the room that the volume has."""
         return sys.maxsize if self._room is None else self._room.spare()
 
 

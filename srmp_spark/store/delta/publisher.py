@@ -452,7 +452,7 @@ class Publisher:
         self._append_chunk(inbox, chunk, snapshot.restores)
 
     def _new_chunk(self) -> _Chunk:
-        """A chunk for which there is room: compressed it takes less. Raises :class:`NoRoomError`."""
+        """Begin a chunk for which there is room: compressed it takes less. Raises :class:`NoRoomError`."""
         return _Chunk(self._chunk_rows, self._chunk_bytes_now())
 
     def _chunk_bytes_now(self) -> int:
@@ -571,7 +571,7 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
 
 
 def _unpublished(inbox: StateTable, snapshot: Snapshot) -> Iterator[LogRange]:
-    """What the log holds and the table does not: accepted, and on this disk alone."""
+    """Yield what the log holds and the table does not: accepted, and on this disk alone."""
     for span in snapshot.ranges:
         first = max(inbox.published(span.epoch, span.queue) + 1, span.first)
         if first <= span.end:

@@ -97,7 +97,7 @@ class RestoreNotes:
         return is_new
 
     def version(self, application: str) -> int:
-        """The version of an application transaction as of :meth:`refresh`; 0 if none."""
+        """Return the version of an application transaction as of :meth:`refresh`; 0 if none."""
         if self._table is None:
             return 0
         if application not in self._versions:

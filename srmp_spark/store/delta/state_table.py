@@ -319,7 +319,7 @@ class StateTable:
             self._commit(actions, transactions, {}, rows=rows)
 
     def written_digest(self) -> str | None:
-        """The digest of what :meth:`replace` wrote last, if it is still the table's content.
+        """Return the digest of what :meth:`replace` wrote last, if it is still the table's content.
 
         Whether it is nobody knows once a program that is no queue manager has committed: RESTORE and UPDATE may leave as many
         rows as there were.

@@ -44,7 +44,7 @@ class DeadLetterCounts:
 
 
 def _read(value: object) -> tuple[int, Mapping[str, int]]:
-    """What was counted; nothing where that cannot be read, and then all that is there is counted again."""
+    """Return what was counted; nothing where that cannot be read, and then all that is there is counted again."""
     try:
         to, rows = json.loads(str(value))
         return int(to), {str(reason): int(count) for reason, count in rows.items()}

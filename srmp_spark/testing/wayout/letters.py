@@ -53,7 +53,7 @@ class _Tables:
         self.connection.execute("COMMIT")
 
     def bury(self, target: str) -> int:
-        """A group of dead letters of one message."""
+        """Make a group of dead letters of one message."""
         self.letters_for.add(target)
         cursor = self.connection.execute(
             "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, ids_base, application, batch, "
@@ -152,7 +152,7 @@ class _Living:
     # --- what happens -----------------------------------------------------------------------------------------
 
     async def _die(self) -> None:
-        """Some messages become dead letters; the sender process tells so."""
+        """Make some messages dead letters, as the sender process tells."""
         for _ in range(self._random.choice((1, 1, 3))):
             name = self._random.choice(list(self._queues))
             self._queues[name].died[self._tables.bury(name)] = self._loop.time()

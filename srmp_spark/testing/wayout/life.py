@@ -165,7 +165,7 @@ class _Living:
         await rig.dispatcher.connections.stop()
 
     async def _drop(self, key: QueueKey) -> None:
-        """An operator gives up what waits for a destination, beside a commit that may be for the same one."""
+        """Give up, as an operator does, what waits for a destination, beside a commit that may be for the same one."""
         self._dropped.add(key)
         self._dropped.add(QueueKey(key.destination, "plain" if key.kind == "stream" else "stream"))
         self._life.marks["drop"] += 1

@@ -89,7 +89,7 @@ class Net:
         return transport, protocol
 
     def arrived(self, peer: Peer, data: bytes) -> tuple[int, float] | None:
-        """A whole request is there: the status of the answer and when it begins its way back, or ``None`` for silence."""
+        """Judge a whole request: return the status of the answer and when it begins its way back, or ``None`` for silence."""
         number = int(data.partition(b"X-Row: ")[2].partition(b"\r\n")[0])
         message = self._on_the_way.pop(number)
         row = message.body.decode()

@@ -67,7 +67,7 @@ class Batch:
         return True
 
     def numbered(self, ids_first: int, enqueued: Iterable[Enqueued], unsent: AbstractSet[int] = frozenset()) -> Numbered:
-        """The batch with its numbers."""
+        """Return the batch with its numbers."""
         return Numbered(cast("Any", self), ids_first, tuple(enqueued), unsent)
 
 
@@ -92,7 +92,7 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
         yield mock.Mock()
 
     def load(self, load: Load) -> list[StoredMessage]:
-        """The rows that ``load`` asks for."""
+        """Return the rows that ``load`` asks for."""
         found: list[StoredMessage] = []
         for serial, stored in self.messages.get(load.key, {}).items():
             if serial > load.last or len(found) >= load.rows_max:
@@ -181,7 +181,7 @@ class SimStoreThread:
                 future.set_exception(error)
 
     def die(self, doing: str, error: BaseException) -> NoReturn:
-        """A bug: the run ends."""
+        """End the run: this is a bug."""
         raise AssertionError(f"{doing}: {error!r}") from error
 
 
@@ -225,12 +225,12 @@ class Rig:
         return first
 
     def read(self, after: int) -> Found:
-        """The order queue, as the dispatcher reads it."""
+        """Return the order queue, as the dispatcher reads it."""
         found = self._receipts[after:]
         return Found(after + len(found), found, more=False)
 
     def receipt(self, peer: Peer, message: Message) -> None:
-        """A stream receipt of a peer is stored in the order queue."""
+        """Store a stream receipt of a peer in the order queue."""
         assert message.stream is not None
         receipt = Receipt("stream", stream_id=message.stream.id, last_ordinal=peer.number)
         found = Message(RECEIPTS_URL, ORDERING_ACK_ACTION, has_msmq=True, message_class=CLASS_ORDER_ACK, receipt=receipt)
