@@ -83,6 +83,11 @@ LOG_COLUMNS = ("queue_manager", "epoch", "queue")
 """The same for a whole segment of one queue: added by the reader, stored in no row."""
 
 
+def with_sequence(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``names`` and ``sequence``, which is read whether or not it was chosen: rows are counted by it."""
+    return names if "sequence" in names else ("sequence", *names)
+
+
 @cache
 def arrow_schema(names: tuple[str, ...] = NAMES) -> pa.Schema:
     """Return the columns ``names`` for Arrow, in the types that PySpark 4.2 accepts (``timestamp[us, UTC]``, ``binary``)."""

@@ -26,7 +26,7 @@ from srmp_spark.client.read_ahead import ReadAhead
 from srmp_spark.client.rows_stream import RowsStream
 from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError, StoreDamagedError
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
-from srmp_spark.rows.columns import arrow_schema
+from srmp_spark.rows.columns import arrow_schema, with_sequence
 from srmp_spark.sequences.ranges import Range
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.spark.chosen_columns import chosen_columns, fills_envelope
@@ -85,8 +85,8 @@ class ReadColumns:
 
     @property
     def inside(self) -> tuple[str, ...]:
-        """Those that are read: ``sequence`` is, whether or not it was chosen, since rows are counted by it."""
-        return self.chosen if "sequence" in self.chosen else ("sequence", *self.chosen)
+        """Return those that are read."""
+        return with_sequence(self.chosen)
 
 
 def read_columns(schema: StructType | None, options: SourceOptions) -> ReadColumns:

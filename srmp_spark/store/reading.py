@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from srmp_spark.rows.columns import NAMES
+from srmp_spark.rows.columns import NAMES, with_sequence
 from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.dense import BATCH_BYTES, BATCH_ROWS
 from srmp_spark.rows.group import Record
@@ -20,12 +20,21 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Yield the rows in (after, to], in order, with the columns ``names``; holes are left out.
 
-    ``shown``: the column ``queue`` (a journal's).
+    ``shown`` fills the column ``queue`` (of a journal).
     Raises as :meth:`Log.chunks`; a row that cannot be decoded is a :class:`StoreDamagedError` with queue and sequence.
     """
+    inside = with_sequence(names)
+    found = _batches(log, queue_manager, queue, epoch, after, to, envelope, shown=shown or queue, names=inside)
+    yield from found if inside == names else (batch.select(names) for batch in found)
+
+
+def _batches(
+    log: Log, queue_manager: str, queue: str, epoch: str | None, after: int, to: int, envelope: bool, *,
+    shown: str, names: tuple[str, ...],
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     waiting: list[tuple[int, Record]] = []
     waiting_bytes = 0
-    name, shown = log.bounds(queue, epoch).epoch, shown or queue
+    name = log.bounds(queue, epoch).epoch
     for chunk in log.chunks(queue, name, after, to):
         if isinstance(chunk, GroupChunk):
             for sequence, record in chunk.records():

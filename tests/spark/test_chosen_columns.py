@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from fake_queue_manager import FakeQueueManager
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.errors import ConfigurationError
+from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.spark.chosen_columns import chosen_columns, fills_envelope
 from srmp_spark.spark.mqrr_options import parse_remote
@@ -159,6 +160,15 @@ def test_a_reader_that_needs_no_bodies_moves_none(tmp_path: Path) -> None:
         assert kinds == {dense.NARROW}
         assert rows == [{"sequence": n, "label": str(n - 1)} for n in range(1, 3_001)]
         assert size < received("sequence", "body")[0] / 10
+
+        for plain in (("label",), ("message_id", "sequence"), ("queue", "body_text")):  # the form for everybody
+            with client.rows("private$/orders", epoch=epoch, after=10, to=20, columns=plain) as stream:
+                table = pa.ipc.open_stream(stream.as_file()).read_all()
+            assert (table.column_names, table.num_rows) == (list(plain), 10)
+        for wrong in (("sequnce",), ("label", "label"), ("",)):
+            with pytest.raises(ApiError, match="columns names"):
+                client.rows("private$/orders", epoch=epoch, after=10, to=20, columns=wrong)
+        assert "Traceback" not in running.stderr()
 
         running.stop()
         with contextlib.closing(sqlite3.connect(tmp_path / "data" / DATABASE_FILE)) as database:
