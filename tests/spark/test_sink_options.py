@@ -13,9 +13,10 @@ from pyspark.sql.types import StructField, StructType
 from srmp_spark import SrmpSink
 from srmp_spark.client.outbox_batches import CommitAnswer
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.rows.columns import comment_of
+from srmp_spark.rows.columns import NAMES, comment_of
 from srmp_spark.spark import writer
-from srmp_spark.spark.sink_columns import StagePlan, plan
+from srmp_spark.spark.misspelt_columns import misspelt
+from srmp_spark.spark.sink_columns import SINK_COLUMNS, StagePlan, plan
 from srmp_spark.spark.sink_options import SINK_OPTIONS, Target, check_stream_sink, parse_sink
 from srmp_spark.spark.staging import StagedPartition
 
@@ -320,3 +321,55 @@ def test_rows_that_are_no_new_messages_are_warned_of_with_their_number(
 def test_a_wrong_way_with_conflicts_is_told() -> None:
     with pytest.raises(ConfigurationError, match=r"onKeyConflict.*fail"):
         parse_sink({"queueManager": "http://127.0.0.1:1", "onKeyConflict": "drop"})
+
+
+# --- columns written by a slip ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("lable", "label"), ("prioriy", "priority"), ("corelation_id", "correlation_id"), ("correlationId", "correlation_id"),
+        ("labels", "label"), ("LABEL_", "label"), ("time-to-reach-queue", "time_to_reach_queue"), ("kye", "key"),
+        ("transactions", "transaction"), ("responseQueue", "response_queue"), ("delivry", "delivery"),
+    ],
+)  # fmt: skip
+def test_a_column_that_is_written_by_a_slip_is_refused_with_the_remedies(written: str, meant: str) -> None:
+    told = refusal(f"body string, {written} string")
+    assert told == (
+        f"column {written!r} would not be sent: the sink knows no such column; if it is {meant!r}, write "
+        f".withColumnRenamed('{written}', '{meant}'), if not, .drop('{written}')"
+    )
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "body string, body_ string", "body string, label string, labels array", "body string, transaction_id string",
+        "body string, sent_at timestamp", "body string, customer string, amount double, day date, net double",
+        "body string, destinations string", "body string, soap_actoin string", "body string, sequence long, quee string",
+    ],
+)  # fmt: skip
+def test_another_column_is_ignored(ddl: str) -> None:
+    """What is there already, two slips, a column of the source, what means nothing to these rows."""
+    assert [each.name for each in planned(ddl).columns if each.source is not None and each.name not in ("body", "label")] == []
+
+
+def test_a_column_that_the_order_names_is_used() -> None:
+    assert planned("body string, keys string", orderBy="keys").order_by == ("keys",)
+
+
+def test_a_slip_counts_where_the_column_would_mean_something() -> None:
+    position = "body string, queue_manager string, epoch string, queue string, sequense long"
+    assert "if it is 'sequence'" in refusal(position)
+    with pytest.raises(ConfigurationError, match="if it is 'soap_action'"):
+        plan(parse_sink({"queueManager": URL, "destination": "wsrm:http://h/q"}), StructType(
+            [StructField("body", types.StringType()), StructField("soap_actoin", types.StringType())]
+        ))
+    assert planned("body string, soap_actoin string", destination="wsrm:http://h/q", soap_action="urn:a").columns
+
+
+def test_every_column_of_the_source_goes_through_the_sink() -> None:
+    frame = StructType([StructField(name, types.StringType()) for name in ("body", *NAMES)][1:])
+    names = {each.lower() for each in frame.fieldNames()}
+    assert misspelt(names - {spec.name for spec in SINK_COLUMNS}, [s.name for s in SINK_COLUMNS if s.name not in names]) is None
