@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from srmp_spark.spark.misspelt_columns import misspelt
 from srmp_spark.spark.sink_columns import SINK_COLUMNS, StagePlan, plan
 from srmp_spark.spark.sink_options import SINK_OPTIONS, Target, check_stream_sink, parse_sink
 from srmp_spark.spark.staging import StagedPartition
+from srmp_spark.testing.service import RunningQueueManager
 
 URL = "http://127.0.0.1:8081"
 QUEUE = "DIRECT=http://host/msmq/private$/orders"
@@ -373,3 +375,41 @@ def test_every_column_of_the_source_goes_through_the_sink() -> None:
     frame = StructType([StructField(name, types.StringType()) for name in ("body", *NAMES)][1:])
     names = {each.lower() for each in frame.fieldNames()}
     assert misspelt(names - {spec.name for spec in SINK_COLUMNS}, [s.name for s in SINK_COLUMNS if s.name not in names]) is None
+
+
+# --- destinations that name no machine ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("orders", "a queue's name says no machine: write DIRECT=http://HOST/msmq/orders, with the host that has it"),
+        (r".\private$\Orders", "write DIRECT=http://HOST/msmq/private$/orders, with the host"),
+        (r"windows\private$\orders", "the path name of a queue of another machine is written DIRECT=http://windows/msmq/private$/orders"),
+    ],
+)
+def test_a_destination_that_names_no_machine_says_what_to_write(text: str, told: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        parse_sink({"queueManager": "http://127.0.0.1:9", "destination": text})
+    assert str(error.value).startswith("option destination: not a destination: not an http or https URL")
+    assert told in str(error.value)
+
+
+def test_a_queue_of_the_queue_manager_that_sends_is_named_as_it_is_written(tmp_path: Path) -> None:
+    options = {"queues": ["private$/orders", "public"], "host_name": ["qm.example"]}
+    with RunningQueueManager(tmp_path / "qm", **options) as running:
+        _, port = running.endpoint
+
+        def told(text: str) -> str:
+            with pytest.raises(ConfigurationError) as error:
+                parse_sink({"queueManager": running.api, "destination": text})
+            return str(error.value)
+
+        for text in ("orders", "private$/orders", r".\private$\Orders"):
+            assert told(text).endswith(
+                f"for private$/orders of the queue manager at {running.api} write "
+                f"DIRECT=http://qm.example:{port}/msmq/private$/orders"
+            )
+        assert told("public").endswith(f"DIRECT=http://qm.example:{port}/msmq/public")
+        assert f"the queue manager at {running.api} has no queue nowhere: write DIRECT=http://HOST/msmq/" in told("nowhere")
+        assert parse_sink({"queueManager": running.api, "destination": told("orders").rpartition(" ")[2]}).destination
