@@ -81,6 +81,10 @@ def test_a_move_makes_it_and_it_goes_when_it_is_received_and_closed(served: Serv
             assert move(queue, retry, lookup_id=rebuilt(2, priority=7)) == Status.MQ_OK
         assert (served.waiting(name), served.waiting(retry)) == (1, 1)
         assert under(served, name) == [retry]
+        (entry,) = served.client.status(queues=retry)["queues"]
+        assert (entry["name"], entry["waiting"]) == (retry, 1)
+        totals = served.client.status_summary()["totals"]["queues"]
+        assert totals["waiting"] == sum(each["waiting"] for of in served.client.queues() for each in (of, *of["subqueues"]))
         with opened(machine, retry, receive=True) as other:
             assert bodies(other) == ["body 2"]
             request, _ = other.start(Action.RECEIVE)
