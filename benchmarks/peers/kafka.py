@@ -55,7 +55,7 @@ consumer.close()
 
 
 def spark_jars() -> str:
-    """Spark's Kafka source, for ``spark.jars``."""
+    """Return the jars of Spark's Kafka source, for ``spark.jars``. Raises :class:`NotHere`."""
     need_file(CACHE / "spark-kafka", "Spark's Kafka source")
     return ",".join(str(path) for path in sorted((CACHE / "spark-kafka").glob("*.jar")))
 
@@ -67,6 +67,8 @@ class Kafka:
         need("java")
         need_file(CACHE / "kafka" / ".complete", "Kafka")
         need_file(KAFKA_PYTHON, "confluent-kafka")
+        spark_jars()
+        folder.mkdir()
         self.port, controller = free_port(), free_port()
         self.address = f"127.0.0.1:{self.port}"
         configuration = folder / "server.properties"
