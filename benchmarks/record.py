@@ -32,7 +32,8 @@ class Run:
 
     commit: str
     """A plus sign behind it: files of the work tree had changes."""
-    day: str
+    began: str
+    """UTC, to the minute: the name of the run."""
     rounds: int
     cores: int
     python: str
@@ -51,7 +52,7 @@ class Run:
             raise NotHere("--write names the commit of each figure, so it needs git and a clone of the repository") from None
         return cls(
             commit=commit + ("+" if changed else ""),
-            day=datetime.now(timezone.utc).date().isoformat(),
+            began=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M}",
             rounds=rounds,
             cores=len(os.sched_getaffinity(0)),
             python=platform.python_version(),
@@ -64,47 +65,47 @@ class Run:
         return replace(self, load=f"{first} to {max(float(most), float(load())):g}")
 
     def __str__(self) -> str:
-        return f"{self.commit}, {self.day}, medians of {self.rounds}, {self.cores} cores, load {self.load}, Python {self.python}"
+        return f"{self.commit}, {self.began[:10]}, medians of {self.rounds}, {self.cores} cores, load {self.load}, Python {self.python}"
 
 
 @dataclass(slots=True)
 class Record:
     """All figures by name, each with the run that measured it."""
 
-    figures: dict[str, tuple[Figure, Run]]
+    figures: dict[str, tuple[Figure, str]]
+    """With the name of the run."""
+    runs: dict[str, Run]
 
     @classmethod
     def read(cls, path: Path = FILE) -> Record:
         found = json.loads(path.read_text()) if path.exists() else {"runs": [], "figures": {}}
-        runs = [Run(**each) for each in found["runs"]]
-        return cls({name: (Figure(name=name, **entry["figure"]), runs[entry["run"]]) for name, entry in found["figures"].items()})
+        figures = {name: (Figure(name=name, **each["figure"]), each["run"]) for name, each in found["figures"].items()}
+        return cls(figures, {each["began"]: Run(**each) for each in found["runs"]})
 
     def put(self, figures: Iterable[Figure], run: Run) -> None:
-        """Take over what was measured; what has no value keeps its earlier figure."""
-        before = {(run.commit, run.day)}
-        for name, (figure, old) in self.figures.items():  # earlier parts of this run, with the load that was seen since
-            if (old.commit, old.day) in before and old.rounds == run.rounds and old.load.split(" to ")[0] == run.load.split(" to ")[0]:
-                self.figures[name] = (figure, run)
-        self.figures |= {figure.name: (figure, run) for figure in figures if figure.value is not None}
+        """Take over what was measured. What has no value, or no reference any more, keeps its earlier figure."""
+        for figure in figures:
+            earlier = self.figures.get(figure.name)
+            loses_its_peer = earlier is not None and earlier[0].reference is not None and figure.reference is None
+            if figure.value is not None and not loses_its_peer:
+                self.figures[figure.name] = (figure, run.began)
+        named = {name for _, name in self.figures.values()}
+        self.runs = {name: each for name, each in sorted((self.runs | {run.began: run}).items()) if name in named}
 
     def write(self, path: Path = FILE, page: Path = PAGE) -> None:
         """Write both files."""
-        runs = self.runs()
-        entries = {
-            name: {"figure": _entry(figure), "run": runs.index(run)} for name, (figure, run) in sorted(self.figures.items())
-        }
-        path.write_text(json.dumps({"runs": [asdict(run) for run in runs], "figures": entries}, indent=1) + "\n")
-        text = page.read_text()
-        head, rest = text.split(BEGIN)
-        page.write_text(head + BEGIN + "\n\n" + self.table() + "\n" + END + rest.split(END)[1])
+        figures = {name: {"figure": _entry(figure), "run": run} for name, (figure, run) in sorted(self.figures.items())}
+        path.write_text(json.dumps({"runs": [asdict(run) for run in self.runs.values()], "figures": figures}, indent=1) + "\n")
+        head, rest = page.read_text().split(BEGIN)
+        page.write_text(head + self.section() + rest.split(END)[1])
 
-    def runs(self) -> list[Run]:
-        """Return the runs that have a figure, the oldest first."""
-        return sorted({run for _, run in self.figures.values()}, key=lambda run: (run.day, run.commit, run.load))
+    def section(self) -> str:
+        """Return what stands in the page, the markers included."""
+        return f"{BEGIN}\n\n{self.table()}\n{END}"
 
     def table(self) -> str:
         """Return the table, its runs, and the names of what was never measured, in Markdown."""
-        runs = self.runs()
+        places = {name: place for place, name in enumerate(self.runs, 1)}
         lines = ["| figure | ours | compared with | ratio | target | | run |", "| --- | --- | --- | --- | --- | --- | --- |"]
         missing = []
         for name in (figure for benchmark in ALL.values() for figure in benchmark.figures):
@@ -113,9 +114,9 @@ class Record:
                 continue
             figure, run = self.figures[name]
             cells = (f"`{name}`", number(figure.value, figure.unit), _beside(figure), number(figure.ratio), figure.target, VERDICTS[figure.ok])
-            lines.append(f"| {' | '.join(cells)} | {runs.index(run) + 1} |")
+            lines.append(f"| {' | '.join(cells)} | {places[run]} |")
         lines += ["", "Runs (commit, day, machine; a plus sign: with changes that are not in the commit):", ""]
-        lines += [f"{place}. {run}" for place, run in enumerate(runs, 1)]
+        lines += [f"{places[name]}. {run}" for name, run in self.runs.items()]
         if missing:
             lines += ["", f"Not measured yet: {', '.join(missing)}."]
         return "\n".join(lines) + "\n"

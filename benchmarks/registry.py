@@ -18,6 +18,7 @@ class Benchmark:
     figures: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     """What the function takes after the plan."""
+    needs_spark: bool = False
 
     def run(self, plan: Plan) -> Iterator[Figure]:
         """Yield the figures as they come. Raises :class:`RuntimeError` for one that is not among those of this benchmark."""
@@ -71,16 +72,19 @@ BENCHES = {
             "spark_drain_two_columns",
             "spark_drain_two_over_one",
         ),
+        needs_spark=True,
     ),
     "spark_latency": Benchmark(
         "spark_bench:latency",
         "POST to foreachBatch at 100 messages a second, against Spark's Kafka source",
         ("spark_latency_p50", "spark_latency_seven_p50"),
+        needs_spark=True,
     ),
     "spark_sink": Benchmark(
         "spark_sink:run",
         "1,000,000 rows staged and committed, against Spark's Kafka sink",
         ("sink_stage_commit", "sink_memory"),
+        needs_spark=True,
     ),
 }
 
@@ -107,6 +111,7 @@ SCALE = {
             f"10,000,000 identifiers ({shape}) and 1,000,000 waiting rows beside 10,000 of each",
             tuple(f"{shape}_{figure}" for figure in _OF_A_SHAPE),
             (shape,),
+            needs_spark=shape == "worst",  # a quick run has the batches of this shape alone
         )
         for shape in _SHAPES
     },
@@ -114,6 +119,7 @@ SCALE = {
         "scale.spark_down:run",
         "a million messages while Spark is away, and its return",
         ("down_lost", "down_doubled", "down_memory_growth", "down_memory", "down_drain", "down_accept_p99"),
+        needs_spark=True,
     ),
 }
 """The parts of ``python -m benchmarks.scale``: minutes each."""
