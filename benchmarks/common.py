@@ -1,4 +1,4 @@
-"""What the benchmarks share: how a run is to be made, the cache folder, processes started and ended by id, CPU time, figures."""
+"""What the benchmarks share: how a run is made, the cache folder, processes started and ended by id, CPU time, figures."""
 
 from __future__ import annotations
 
@@ -96,9 +96,10 @@ def beside(
     at_most: float | None = None,
     note: str = "",
 ) -> Figure:
-    """Return a figure judged by its ratio to the reference. The ratio is taken inside each round, so both sides had the same noise.
+    """Return a figure judged by its ratio to the reference.
 
-    Without the reference (``theirs`` says why) the figure has our value, and nothing is judged.
+    The ratio is taken inside each round, so both sides had the same noise. Without the
+    reference (``theirs`` says why) the figure has our value, and nothing is judged.
     """
     target = f"ratio >= {at_least:g}" if at_least is not None else f"ratio <= {at_most:g}"
     if isinstance(theirs, NotHere):

@@ -36,7 +36,7 @@ class Load:
         self._wrk = found if isinstance(found, str) else None
 
     def __call__(self, endpoint: str, connections: int, seconds: float) -> dict[str, float]:
-        """Post to the queue of ``post.lua`` at ``endpoint`` (``http://HOST:PORT``); rate, p50 and p99 (ms), requests, seconds."""
+        """Post to the queue of ``post.lua`` at ``http://HOST:PORT``; return rate, p50 and p99 (ms), requests, seconds."""
         if self._wrk is None:
             return _own(endpoint, connections, seconds)
         return _wrk(self._wrk, f"{endpoint}/msmq/private$/simpleq", connections, seconds)
@@ -71,7 +71,9 @@ def _wrk(program: str, target: str, connections: int, seconds: float, body: int 
 def _own(endpoint: str, connections: int, seconds: float = 0.0, count: int | None = None) -> dict[str, float]:
     with TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger"
-        with senders(endpoint, ledger, first=first_number(), lineages=1, connections=connections, seconds=seconds, count=count) as fleet:
+        with senders(
+            endpoint, ledger, first=first_number(), lineages=1, connections=connections, seconds=seconds, count=count
+        ) as fleet:
             found = fleet.finish()
     if not found.numbers:
         raise RuntimeError(f"no message to {endpoint} was acknowledged")

@@ -1,7 +1,7 @@
 """The figures as they were last measured: ``figures.json``, and the table of ``README.md`` that is made of it.
 
-``python -m benchmarks --write`` puts what it measures into both. Each figure names its run: the commit, the day, the machine. What
-a run could not measure keeps the figure of an earlier one; what was never measured is named below the table.
+``python -m benchmarks --write`` puts what it measures into both. Each figure names its run: the commit, the day, the machine.
+What a run could not measure keeps the figure of an earlier one; what was never measured is named below the table.
 """
 
 from __future__ import annotations
@@ -45,9 +45,13 @@ class Run:
         """Return the run that begins now. Raises :class:`NotHere` outside of a clone."""
         git = ["git", "-C", str(ROOT)]
         try:
-            commit = subprocess.run([*git, "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+            commit = subprocess.run(
+                [*git, "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True
+            ).stdout.strip()
             others = [f":(exclude){path.relative_to(ROOT)}" for path in (FILE, PAGE)]
-            changed = subprocess.run([*git, "status", "--porcelain", "--", ".", *others], capture_output=True, text=True, check=True).stdout
+            changed = subprocess.run(
+                [*git, "status", "--porcelain", "--", ".", *others], capture_output=True, text=True, check=True
+            ).stdout
         except (OSError, subprocess.CalledProcessError):
             raise NotHere("--write names the commit of each figure, so it needs git and a clone of the repository") from None
         return cls(
@@ -65,7 +69,8 @@ class Run:
         return replace(self, load=f"{first} to {max(float(most), float(load())):g}")
 
     def __str__(self) -> str:
-        return f"{self.commit}, {self.began[:10]}, medians of {self.rounds}, {self.cores} cores, load {self.load}, Python {self.python}"
+        machine = f"{self.cores} cores, load {self.load}, Python {self.python}"
+        return f"{self.commit}, {self.began[:10]}, medians of {self.rounds}, {machine}"
 
 
 @dataclass(slots=True)
@@ -113,7 +118,14 @@ class Record:
                 missing.append(f"`{name}`")
                 continue
             figure, run = self.figures[name]
-            cells = (f"`{name}`", number(figure.value, figure.unit), _beside(figure), number(figure.ratio), figure.target, VERDICTS[figure.ok])
+            cells = (
+                f"`{name}`",
+                number(figure.value, figure.unit),
+                _beside(figure),
+                number(figure.ratio),
+                figure.target,
+                VERDICTS[figure.ok],
+            )
             lines.append(f"| {' | '.join(cells)} | {places[run]} |")
         lines += ["", "Runs (commit, day, machine; a plus sign: with changes that are not in the commit):", ""]
         lines += [f"{places[name]}. {run}" for name, run in self.runs.items()]

@@ -29,7 +29,6 @@ from benchmarks.common import (
     beside,
     load,
     median,
-    need,
     need_cores,
     say,
     scratch,
@@ -215,7 +214,9 @@ class Measured:
 
     def told(self) -> str:
         """Return the last round in words."""
-        theirs = [f"{name} {rates[-1]:,.0f}/s; " for name, rates in (("go-msrpc", self.go), ("impacket", self.impacket)) if rates]
+        theirs = [
+            f"{name} {rates[-1]:,.0f}/s; " for name, rates in (("go-msrpc", self.go), ("impacket", self.impacket)) if rates
+        ]
         return (
             f"{self.mine[-1]:,.0f}/s, {self.cpu[-1]:.0f} us of CPU; partitions at once {self.together[-1]:,.0f}/s; "
             f"pulled {self.pulled[-1]:,.0f}/s, {self.pull_cpu[-1]:.0f} us of CPU; {''.join(theirs)}load {load()}"
@@ -257,7 +258,10 @@ def run(plan: Plan) -> Iterator[Figure]:
                 say(f"remote_read {number + 1}/{plan.rounds}: {found.told()}")
         finally:
             server.close()
-    theirs = (go_peer if isinstance(go_peer, NotHere) else found.go, impacket_peer if isinstance(impacket_peer, NotHere) else found.impacket)
+    theirs = (
+        go_peer if isinstance(go_peer, NotHere) else found.go,
+        impacket_peer if isinstance(impacket_peer, NotHere) else found.impacket,
+    )
     yield from _figures(found, *theirs)
 
 
@@ -269,8 +273,9 @@ def _figures(found: Measured, by_go: list[float] | NotHere, by_impacket: list[fl
                  ratio=median([a / b for a, b in zip(found.together, found.mine, strict=True)]), reference_name="1 partition",
                  note="client processes share a core")  # fmt: skip
     ratio = median([a / b for a, b in zip(found.pulled, found.mine, strict=True)])
+    note = f"{ratio:.2f} x peek_rate; {median(found.pull_cpu):.0f} us of CPU a message in the puller"
     yield Figure(name="pull_rate", value=median(found.pulled), unit="messages/s", target=f">= {PULL_RATIO_MIN} x peek_rate",
-                 ok=ratio >= PULL_RATIO_MIN, note=f"{ratio:.2f} x peek_rate; {median(found.pull_cpu):.0f} us of CPU a message in the puller")  # fmt: skip
+                 ok=ratio >= PULL_RATIO_MIN, note=note)  # fmt: skip
     yield beside("peek_vs_go", "calls/s", found.mine, by_go, "go-msrpc", at_least=5.0)
     yield beside("peek_vs_impacket", "calls/s", found.mine, by_impacket, "impacket", at_least=50.0)
 

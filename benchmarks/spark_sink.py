@@ -2,7 +2,8 @@
 
 The three sides write the same cached rows: a key, and a body of 1 KB that no other row has and that does not compress well.
 Ours ends when the commit is durable and the rows have their numbers in a stream; the destination is down, so nothing is sent.
-Kafka's ends when the broker has acknowledged all, from the page cache, as it does by default. Without Kafka the others run alone.
+Kafka's ends when the broker has acknowledged all, from the page cache, as it does by default. Without
+Kafka the others run alone.
 """
 
 from __future__ import annotations

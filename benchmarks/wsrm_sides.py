@@ -40,7 +40,7 @@ WAIT_S = 300
 
 
 def cxf(plan: Plan) -> bool:
-    """Build the peers if need be, and raise :class:`NotHere` where they cannot be. A quick run builds nothing: that takes minutes."""
+    """Build the peers if need be. Raises :class:`NotHere` where they cannot be; a quick run builds none: it takes minutes."""
     if plan.quick and not BUILT.exists():
         raise NotHere("Apache CXF is not built: run tests/peers/wsrm/build.sh (Maven)")
     try:
@@ -101,7 +101,7 @@ def cxf_client(url: str, sequences: int, count: int, warm: int) -> float:
 
 
 def own_client(folder: Path, urls: Sequence[str], count: int, warm: int) -> float:
-    """Messages a second of our queue manager and its sender process, from the end of a hold until everything is acknowledged."""
+    """Messages a second of our sender process, from the end of a hold until everything is acknowledged."""
     folder.mkdir()
     server = QueueManager(folder, CLIENT_CORE)
     destinations = [f"wsrm:{url}" for url in urls]

@@ -101,7 +101,9 @@ class Side:
         query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
         deadline = time.monotonic() + 120
         try:
-            while len(done := [each for each in query.recentProgress if each["numInputRows"] == sizes.batch_rows]) < sizes.batches:
+            while (
+                len(done := [each for each in query.recentProgress if each["numInputRows"] == sizes.batch_rows]) < sizes.batches
+            ):
                 if not query.isActive or time.monotonic() > deadline:
                     raise RuntimeError(f"{self.name}: {len(done)} batches, then {query.exception() or query.status}")
                 time.sleep(0.02)

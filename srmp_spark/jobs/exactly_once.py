@@ -149,9 +149,10 @@ class ExactlyOnce:
         there = columns_of(self._spark, self._table)
         missing = [name for name in self._columns if name.lower() not in there] if there else []
         if missing:
+            declared = ", ".join(f"{name} {KINDS[name].upper()}" for name in missing)
             raise ConfigurationError(
                 f"the table {self._table} has no column {', '.join(missing)}: name the columns that it has with --columns, or "
-                f"add them: ALTER TABLE delta.`{self._table}` ADD COLUMNS ({', '.join(f'{n} {KINDS[n].upper()}' for n in missing)})"
+                f"add them: ALTER TABLE delta.`{self._table}` ADD COLUMNS ({declared})"
             )
 
     def _claim_for(self, batch: DataFrame, batch_id: int) -> Writer | None:

@@ -140,7 +140,10 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
 
 
 def chosen_columns(args: argparse.Namespace) -> tuple[str, ...] | None:
-    """Return the columns of the table, those that a row is known by first; ``None``: all. Raises :class:`ConfigurationError`."""
+    """Return the columns of the table, those that a row is known by first; ``None``: all.
+
+    Raises :class:`ConfigurationError`.
+    """
     from srmp_spark.spark.chosen_columns import names_in
 
     given = [value for key, _, value in (option.partition("=") for option in args.option) if key.lower() == COLUMNS]

@@ -1,4 +1,4 @@
-"""Every benchmark that needs no Spark runs with small sizes: what is ours must run, and the peers that are left out are named."""
+"""Every benchmark that needs no Spark runs with small sizes: what is ours must run, and missing peers are named."""
 
 from __future__ import annotations
 
