@@ -9,66 +9,88 @@ queue manager, which has each number on the disk before it leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from benchmarks.common import Figure, NotHere, Plan, beside, cpu_seconds, load, median, need_cores, say, scratch
-from benchmarks.wsrm_sides import CxfService, OwnService, cxf, cxf_client, own_client
+from benchmarks.wsrm_sides import CxfService, OwnClient, OwnService, cxf, cxf_client
 
 COUNTS = {1: 3_000, 8: 1_500}
 """Messages of each sequence that are timed, by the number of sequences."""
 WARM = 500
 
 
-def ours(folder: Path, sequences: int, count: int, warm: int, *, own: bool) -> tuple[float, float]:
-    """Rate, and microseconds of CPU a message. ``own``: the client is ours, and each sequence has a queue."""
-    service = OwnService(folder / "server", sequences if own else 1)
-    try:
-        used = cpu_seconds(service.server.process.pid)
-        if own:
-            rate = own_client(folder / "client", service.urls, count, warm)
-        else:
-            rate = cxf_client(service.url, sequences, count, warm)
-        messages = sequences * (count + warm)
-        if service.rows() != messages:
-            raise RuntimeError(f"{service.rows()} rows of {messages} messages")
-        return rate, (cpu_seconds(service.server.process.pid) - used) / messages * 1e6
-    finally:
-        service.close()
+@dataclass(slots=True)
+class Rounds:
+    """What the rounds with one number of sequences gave."""
+
+    mine: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+    """Of the server, a message."""
+    other: list[float] = field(default_factory=list)
+
+    def figure(self, name: str, missing: NotHere | None) -> Figure:
+        """Return the figure; ``missing``: our client sent, and nobody stood beside us."""
+        reference = NotHere(f"{missing}; the client is ours") if missing else self.other
+        note = f"{median(self.cpu_us):.0f} us of CPU a message in the server"
+        return beside(name, "messages/s", self.mine, reference, "CXF service", at_least=0.5, note=note)
 
 
-def theirs(folder: Path, sequences: int, count: int, warm: int) -> float:
-    """Messages a second of CXF's service."""
-    service = CxfService(folder)
-    try:
-        return cxf_client(service.url, sequences, count, warm)
-    finally:
-        service.close()
+def counted(found: Rounds, service: OwnService, messages: int, send: Callable[[], float]) -> None:
+    """Add the rate of ``send`` and the server's CPU a message; each message must be a row."""
+    group, before = service.server.process.pid, service.rows()
+    used = cpu_seconds(group)
+    found.mine.append(send())
+    if service.rows() - before != messages:
+        raise RuntimeError(f"{service.rows() - before} rows of {messages} messages")
+    found.cpu_us.append((cpu_seconds(group) - used) / messages * 1e6)
+
+
+def alone(plan: Plan, folder: Path) -> dict[int, Rounds]:
+    """Our client to our server: each sequence is one to a queue of its own, which no earlier one went to."""
+    found = {sequences: Rounds() for sequences in COUNTS}
+    for number in range(plan.rounds):
+        base = folder / f"{number}"
+        base.mkdir()
+        with closing(OwnService(base / "server", sum(COUNTS))) as service, closing(OwnClient(base / "client")) as client:
+            urls = iter(service.urls)
+            for sequences, full in COUNTS.items():
+                count, warm = plan.size(full, 50), plan.size(WARM, 10)
+                to = list(islice(urls, sequences))
+                messages = sequences * (count + warm)
+                counted(found[sequences], service, messages, partial(client.send, to, count, warm))
+                say(f"wsrm_in {sequences} {number + 1}/{plan.rounds}: {found[sequences].mine[-1]:,.0f}/s; load {load()}")
+    return found
+
+
+def beside_cxf(plan: Plan, folder: Path) -> dict[int, Rounds]:
+    """CXF's client to our server and to CXF's, each run with fresh ones."""
+    found = {sequences: Rounds() for sequences in COUNTS}
+    for sequences, full in COUNTS.items():
+        count, warm = plan.size(full, 100), plan.size(WARM, 20)
+        for number in range(plan.rounds):
+            with closing(OwnService(folder / f"{sequences}-{number}")) as service:
+                send = partial(cxf_client, service.url, sequences, count, warm)
+                counted(found[sequences], service, sequences * (count + warm), send)
+            with closing(CxfService(folder)) as other:
+                found[sequences].other.append(cxf_client(other.url, sequences, count, warm))
+            told = found[sequences]
+            say(
+                f"wsrm_in {sequences} {number + 1}/{plan.rounds}: {told.mine[-1]:,.0f}/s, {told.cpu_us[-1]:.0f} us of CPU; "
+                f"CXF {told.other[-1]:,.0f}/s; load {load()}"
+            )
+    return found
 
 
 def run(plan: Plan) -> Iterator[Figure]:
     need_cores(plan)
-    missing = plan.peer("Apache CXF", lambda: cxf(plan))
-    alone = isinstance(missing, NotHere)
+    peer = plan.peer("Apache CXF", lambda: cxf(plan))
+    missing = peer if isinstance(peer, NotHere) else None
     with scratch("wsrm-in") as folder:
-        for sequences, full in COUNTS.items():
-            count, warm = plan.size(full, 50), plan.size(WARM, 10)
-            mine: list[float] = []
-            cpu: list[float] = []
-            other: list[float] = []
-            for number in range(plan.rounds):
-                round_folder = folder / f"{sequences}-{number}"
-                round_folder.mkdir()
-                rate, used = ours(round_folder, sequences, count, warm, own=alone)
-                mine.append(rate)
-                cpu.append(used)
-                if not alone:
-                    other.append(theirs(folder, sequences, count, warm))
-                beside_it = "" if alone else f"CXF {other[-1]:,.0f}/s; "
-                say(
-                    f"wsrm_in {sequences} {number + 1}/{plan.rounds}: {mine[-1]:,.0f}/s, {cpu[-1]:.0f} us of CPU; "
-                    f"{beside_it}load {load()}"
-                )
-            reference = NotHere(f"{missing}; the client is ours") if alone else other
-            note = f"{median(cpu):.0f} us of CPU a message in the server"
-            yield beside(f"wsrm_in_{sequences}", "messages/s", mine, reference, "CXF service", at_least=0.5, note=note)
+        found = alone(plan, folder) if missing else beside_cxf(plan, folder)
+    for sequences, rounds in found.items():
+        yield rounds.figure(f"wsrm_in_{sequences}", missing)

@@ -9,10 +9,11 @@ everything is acknowledged, CXF's from the first call until everything is acknow
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from benchmarks.common import Figure, NotHere, Plan, beside, load, need_cores, say, scratch
-from benchmarks.wsrm_sides import BUFFER, CxfService, OwnService, cxf, cxf_client, own_client
+from benchmarks.wsrm_sides import BUFFER, CxfService, OwnClient, OwnService, cxf, cxf_client
 
 ROWS = 5_000
 WARM = 500
@@ -20,19 +21,14 @@ WARM = 500
 
 def ours(folder: Path, service: CxfService | OwnService, rows: int, warm: int) -> float:
     """Messages a second."""
-    try:
-        return own_client(folder, [service.url], rows, warm)
-    finally:
-        service.close()
+    with closing(service), closing(OwnClient(folder)) as client:
+        return client.send([service.url], rows, warm)
 
 
 def theirs(folder: Path, rows: int, warm: int) -> float:
     """Messages a second."""
-    service = CxfService(folder)
-    try:
+    with closing(CxfService(folder)) as service:
         return cxf_client(service.url, 1, rows, warm)
-    finally:
-        service.close()
 
 
 def run(plan: Plan) -> Iterator[Figure]:

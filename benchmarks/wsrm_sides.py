@@ -80,7 +80,7 @@ class OwnService:
         self.url = self.urls[0]
 
     def rows(self) -> int:
-        """How many rows all queues have."""
+        """Count the rows of all queues."""
         return sum(self.server.end_of(name) for name in self.queues)
 
     def close(self) -> None:
@@ -100,24 +100,31 @@ def cxf_client(url: str, sequences: int, count: int, warm: int) -> float:
     return float(found["per_second"])
 
 
-def own_client(folder: Path, urls: Sequence[str], count: int, warm: int) -> float:
-    """Messages a second of our sender process, from the end of a hold until everything is acknowledged."""
-    folder.mkdir()
-    server = QueueManager(folder, CLIENT_CORE)
-    destinations = [f"wsrm:{url}" for url in urls]
-    try:
-        _commit(server, destinations, warm, "warm")
-        _acknowledged(server, destinations, warm)
+class OwnClient:
+    """Our queue manager and its sender process on the client's core."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.server = QueueManager(folder, CLIENT_CORE)
+        self._runs = 0
+
+    def send(self, urls: Sequence[str], count: int, warm: int) -> float:
+        """Messages a second to services that are new to it, from the end of a hold until everything is acknowledged."""
+        self._runs += 1
+        destinations = [f"wsrm:{url}" for url in urls]
+        _commit(self.server, destinations, warm, f"warm{self._runs}")
+        _acknowledged(self.server, destinations, warm)
         for each in destinations:
-            decide(server, each, "pause")
-        _commit(server, destinations, count, "rows")
+            decide(self.server, each, "pause")
+        _commit(self.server, destinations, count, f"rows{self._runs}")
         began = time.perf_counter()
         for each in destinations:
-            decide(server, each, "resume")
-        _acknowledged(server, destinations, warm + count)
+            decide(self.server, each, "resume")
+        _acknowledged(self.server, destinations, warm + count)
         return len(urls) * count / (time.perf_counter() - began)
-    finally:
-        server.close()
+
+    def close(self) -> None:
+        self.server.close()
 
 
 def _acknowledged(server: QueueManager, destinations: Sequence[str], last: int) -> None:
