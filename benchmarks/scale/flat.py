@@ -46,6 +46,7 @@ class Sizes:
     """Of identifiers and waiting rows."""
     smaller: int
     """The small side has so many times fewer identifiers: enough for a run of each."""
+    warms: bool
     slices: int
     """Of each kind in a round, by turns."""
     alone: int
@@ -57,8 +58,8 @@ class Sizes:
     """Measured of each query; the first two are warming up and not counted. A small store has rows for no more."""
 
 
-FULL = Sizes(divisor=1, smaller=1_000, slices=3, alone=1_500, together=6_000, batch_rows=1_000, batches=8)
-QUICK = Sizes(divisor=1_000, smaller=10, slices=1, alone=50, together=200, batch_rows=50, batches=3)
+FULL = Sizes(divisor=1, smaller=1_000, warms=True, slices=3, alone=1_500, together=6_000, batch_rows=1_000, batches=8)
+QUICK = Sizes(divisor=1_000, smaller=10, warms=False, slices=1, alone=50, together=200, batch_rows=50, batches=3)
 
 
 @dataclass(slots=True)
@@ -190,7 +191,7 @@ def _figures(shape: str, found: Found) -> Iterator[Figure]:
 
 def _round(big: Side, small: Side, spark: SparkSession | None, checkpoint: Path, number: int, sizes: Sizes) -> None:
     sides = (big, small) if number % 2 else (small, big)
-    for side in sides:  # warm: the first messages of a connection teach it the layout
+    for side in sides if sizes.warms else ():  # the first messages of a connection teach it the layout
         side.accept(CONNECTIONS, sizes.alone)
         side.together_ms.clear()
         side.tail_ms.clear()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from quick_kit import QuickRun, assert_ours_ran, quick_run
+from quick_kit import SECONDS_MAX, QuickRun, assert_ours_ran, quick_run
 
 from benchmarks.registry import ALL
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(SECONDS_MAX + 60)]
 NAMES = [name for name, benchmark in ALL.items() if benchmark.needs_spark]
 PEERS = {
     "Kafka": {
