@@ -105,7 +105,7 @@ def decide(server: QueueManager, url: str, action: str) -> None:
 def warm(server: QueueManager, url: str) -> None:
     """A destination that is known, connected, and has been sent to."""
     commit(server, url, WARM, "warm")
-    until(lambda: entry(server, url).get("last_acknowledged") == WARM, 30)
+    until(lambda: entry(server, url).get("last_acknowledged") == WARM, 120)
 
 
 def until(condition: Any, seconds: float = 300.0) -> None:
