@@ -226,6 +226,18 @@ def cpu_seconds(group: int) -> float:
     return total / 1e9
 
 
+def tree_cpu_seconds(root: int) -> float:
+    """CPU time of a process and its descendants, of those that have ended too if somebody waited for them."""
+    ticks, waiting = 0, [root]
+    while waiting:
+        folder = Path(f"/proc/{waiting.pop()}")
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, (folder / "stat").read_text().rsplit(")", 1)[1].split()[11:15]))
+            for thread in (folder / "task").iterdir():
+                waiting += map(int, (thread / "children").read_text().split())
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class QueueManager:
     """``srmp-spark serve`` on free ports with a fresh data directory; with ``core`` pinned to it, helper process and all."""
 

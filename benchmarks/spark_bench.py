@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common import QUEUE, Figure, NotHere, Plan, QueueManager, beside, load, quantile, say, scratch
+from benchmarks.common import QUEUE, Figure, NotHere, Plan, QueueManager, beside, load, quantile, say, scratch, tree_cpu_seconds
 from benchmarks.peers.kafka import Kafka
 from benchmarks.posting import Load
-from benchmarks.spark_session import spark_session
+from benchmarks.spark_session import jvm_of, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +43,8 @@ def _srmp(spark: SparkSession, api: str, partitions: int, columns: str | None = 
     return reader.option("startingOffsets", "earliest").option("minPartitions", partitions).load()
 
 
+PROCESSES = ("Spark", "queue manager", "Kafka")
+"""Whose CPU time is told beside a drain: it says more than rates on a machine that others use."""
 Case = tuple[str, int]
 """Whose rows or which columns, and how many partitions."""
 
@@ -63,13 +65,19 @@ def drain(plan: Plan) -> Iterator[Figure]:
             _settled(server)
         cases = _cases(spark, server, None if isinstance(broker, NotHere) else broker, rows)
         got: dict[Case, list[float]] = {case: [] for case in cases}
+        pids = [jvm_of(spark), server.process.pid, *([broker.process.pid] if isinstance(broker, Kafka) else [])]
         warming = plan.size(1, 0)  # the first round warms the JVM and is not counted
         for number in range(plan.rounds + warming):
             for case, make in cases.items():
+                before = [tree_cpu_seconds(pid) for pid in pids]
                 seen, rate = _drain_once(make(), folder / f"checkpoint-{number}-{case[0]}-{case[1]}")
                 if seen != rows:
                     raise RuntimeError(f"{case}: {seen} rows read, {rows} are there")
-                say(f"drain round {number} {case[0]:5s} {case[1]} partition(s): {rate:,.0f} rows/s load {load()}")
+                used = [(tree_cpu_seconds(pid) - earlier) / rows * 1e6 for pid, earlier in zip(pids, before, strict=True)]
+                told = ", ".join(f"{name} {each:.2f}" for name, each in zip(PROCESSES, used, strict=False))
+                say(
+                    f"drain round {number} {case[0]:5s} {case[1]} partition(s): {rate:,.0f} rows/s, us of CPU a row: {told}; load {load()}"
+                )
                 if number >= warming:
                     got[case].append(rate)
     yield from _drain_figures(got, broker if isinstance(broker, NotHere) else None)

@@ -43,6 +43,11 @@ def spark_session(plan: Plan) -> SparkSession:
     )
 
 
+def jvm_of(spark: SparkSession) -> int:
+    """Return the process of the session's JVM."""
+    return int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+
+
 def end_session() -> None:
     """Stop the session if there is one."""
     if "pyspark" not in sys.modules:
@@ -57,7 +62,7 @@ def end_session() -> None:
 @contextlib.contextmanager
 def on_core(spark: SparkSession, core: str) -> Iterator[None]:
     """Keep the session's JVM and its Python workers on one core: threads and processes inherit the cores of who starts them."""
-    jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
+    jvm = jvm_of(spark)
     before = os.sched_getaffinity(jvm)
     _pin(jvm, {int(core)})
     try:
