@@ -75,9 +75,8 @@ def drain(plan: Plan) -> Iterator[Figure]:
                     raise RuntimeError(f"{case}: {seen} rows read, {rows} are there")
                 used = [(tree_cpu_seconds(pid) - earlier) / rows * 1e6 for pid, earlier in zip(pids, before, strict=True)]
                 told = ", ".join(f"{name} {each:.2f}" for name, each in zip(PROCESSES, used, strict=False))
-                say(
-                    f"drain round {number} {case[0]:5s} {case[1]} partition(s): {rate:,.0f} rows/s, us of CPU a row: {told}; load {load()}"
-                )
+                side = f"drain round {number} {case[0]:5s} {case[1]} partition(s)"
+                say(f"{side}: {rate:,.0f} rows/s, us of CPU a row: {told}; load {load()}")
                 if number >= warming:
                     got[case].append(rate)
     yield from _drain_figures(got, broker if isinstance(broker, NotHere) else None)
