@@ -7,6 +7,7 @@ than what they measure, so a figure that was taken with them has a value and is 
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import time
 from pathlib import Path
@@ -53,7 +54,8 @@ class Load:
 
 
 def _wrk(program: str, target: str, connections: int, seconds: float, body: int = 1024) -> dict[str, float]:
-    command = ["taskset", "-c", CLIENT_CORE, program, "-t1", f"-c{connections}", f"-d{seconds:g}s"]
+    whole = math.ceil(seconds)  # wrk takes no fractions
+    command = ["taskset", "-c", CLIENT_CORE, program, "-t1", f"-c{connections}", f"-d{whole}s"]
     command += ["-s", str(PEERS / "post.lua"), target, "--", str(body), str(first_number())]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     got = json.loads(next(line for line in out.splitlines() if line.startswith("JSON "))[5:])
