@@ -26,8 +26,8 @@ PEERS = HERE / "peers"
 CACHE = Path(
     os.environ.get("SRMP_PEERS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srmp-spark-peers"
 )
-KAFKA_PYTHON = CACHE / "py" / "bin" / "python"
-"""The interpreter that has confluent-kafka; the project itself does not need it."""
+PEERS_PYTHON = CACHE / "py" / "bin" / "python"
+"""The interpreter that has confluent-kafka and impacket; the project itself needs neither."""
 _CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, CLIENT_CORE = str(_CORES[0]), str(_CORES[min(1, len(_CORES) - 1)])
 """The first two cores that this process may use; a machine with one core has the same one twice."""

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from benchmarks.common import (
     CLIENT_CORE,
+    PEERS_PYTHON,
     ROOT,
     Figure,
     NotHere,
@@ -175,21 +176,23 @@ def go(program: str, rpc: str, calls: int) -> float:
     return float(found["per_second"])
 
 
-def impacket_client() -> str:
-    """Return the path of impacket's client."""
-    if subprocess.run(
-        [sys.executable, "-c", "import impacket.dcerpc.v5.transport"], capture_output=True, check=False
-    ).returncode:
-        raise NotHere("impacket is missing: pip install '.[interop]'")
-    return str(PEERS / "impacket_client.py")
+def impacket_python() -> str:
+    """Return an interpreter that has impacket: ours, or that of the peers. Raises :class:`NotHere`."""
+    for python in (sys.executable, str(PEERS_PYTHON)):
+        look = [python, "-c", "import impacket.dcerpc.v5.transport"]
+        if Path(python).exists() and not subprocess.run(look, capture_output=True, check=False).returncode:
+            return python
+    raise NotHere("impacket is missing: run benchmarks/peers/setup.sh")
 
 
-def impacket(program: str, rpc: str) -> float:
+def impacket(python: str, rpc: str) -> float:
     """Calls a second of impacket: a walk of a short queue less that of an empty one."""
     seconds = []
     for queue in (EMPTY, SHORT):
         began = time.perf_counter()
-        on_client_core(sys.executable, program, "peek-all", rpc, "OS:machine2\\" + queue.replace("/", "\\"))
+        on_client_core(
+            python, str(PEERS / "impacket_client.py"), "peek-all", rpc, "OS:machine2\\" + queue.replace("/", "\\")
+        )
         seconds.append(time.perf_counter() - began)
     return FEW / (seconds[1] - seconds[0])
 
@@ -228,7 +231,7 @@ def run(plan: Plan) -> Iterator[Figure]:
     rows = plan.size(ROWS, 400)
     parts = [f"private$/part{number}" for number in range(plan.size(PARTITIONS, 2))]
     pulled_queues = [f"private$/pulled{number}" for number in range(plan.rounds)]
-    go_peer, impacket_peer = plan.peer("go-msrpc", lambda: go_client(plan)), plan.peer("impacket", impacket_client)
+    go_peer, impacket_peer = plan.peer("go-msrpc", lambda: go_client(plan)), plan.peer("impacket", impacket_python)
     found = Measured()
     with scratch("remote-read") as folder:
         server, rpc = serve(folder / "one")
