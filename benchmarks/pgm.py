@@ -41,7 +41,7 @@ TARGET = 0.5
 SECONDS, PROBE_SECONDS, QUICK_SECONDS = 3.0, 1.0, 0.2
 """Of data at the rate of a run: of a round, while a rate is looked for, and with ``--quick``."""
 QUICK_RATES = (5e6, 1e6)
-"""Octets a second of a quick run alone: nearly every machine keeps up with the first."""
+"""Octets a second of a quick run: nearly every machine keeps up with the first."""
 QUICK_LINGER = "3"
 """Seconds of repairs, from the default window: on a busy machine they come late."""
 RUN_SECONDS_MAX = 20.0
@@ -128,7 +128,8 @@ def best_rate(hosts: Hosts, who: str, case: Case, seconds: float, rates: Sequenc
 
 def measured(hosts: TwoHosts, case: Case, rounds: int, seconds: float) -> dict[str, list[Run]]:
     """Rounds in which both sides got everything through; a side that failed slows down for the next one."""
-    rates = {who: best_rate(hosts, who, case, min(seconds, PROBE_SECONDS)) for who in WHO}
+    tried = QUICK_RATES if seconds == QUICK_SECONDS else RATES
+    rates = {who: best_rate(hosts, who, case, min(seconds, PROBE_SECONDS), tried) for who in WHO}
     found: dict[str, list[Run]] = {who: [] for who in WHO}
     for number in range(2 * rounds):
         if None in rates.values() or len(found["ours"]) == rounds:
