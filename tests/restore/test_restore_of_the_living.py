@@ -252,7 +252,7 @@ def test_rows_that_are_appended_while_it_is_restored_refuse_the_restore(manager:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StateTable, "note_restore", note)
-        with pytest.raises(StoreError, match="while it was restored: it is alive. Stop it"):
+        with pytest.raises(StoreError, match=r"while it was restored: it is alive\. Stop it"):
             manager.restore()
     publisher.publish_once()  # it was not given up
     manager.lose()

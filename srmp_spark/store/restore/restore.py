@@ -56,7 +56,7 @@ SEQUENCES_SKIPPED = 1 << 20
 reader has come further all the same, it stops (``failOnDataLoss``) and misses nothing."""
 
 GIVE_UP_TRIES = 20
-"""A queue manager appends a few times a second at most, while it publishes a backlog: one commit of twenty comes between two."""
+"""A queue manager that publishes a backlog appends a few times a second: one of twenty commits comes between two of them."""
 
 _TABLES = {
     spec.name: spec
@@ -129,7 +129,7 @@ def _give_up(inbox: StateTable) -> None:
     for left in reversed(range(GIVE_UP_TRIES)):
         try:
             inbox.note_restore(inbox.restores + 1, inbox.appends)
-        except PublishConflictError:  # it appended at the same moment
+        except PublishConflictError:  # noqa: PERF203  # it appended at the same moment
             if not left:
                 raise
             inbox.refresh()
