@@ -176,6 +176,7 @@ class Maintenance:
         if self.disk.gives_back:
             self._manager.garbage.set()
         await self.disk.cut()
+        await self.disk.cut_log()
 
     # --- sealing and deleting -------------------------------------------------------------------------------------------------
 
