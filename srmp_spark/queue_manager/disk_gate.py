@@ -61,7 +61,7 @@ class DiskGate:
         self._cut_due = False
         """Pages were given back, and the file still has its length: a reader looks at an older state."""
         self._log_shuts = False
-        """The gate is closed, and would be open if the log's file had no length."""
+        """The gate is closed, and would be open, or could give pages back, if the log's file had no length."""
         self.is_tight = False
         """Whether there is so little room that what can make room should."""
         self.spare = sys.maxsize
@@ -94,7 +94,8 @@ class DiskGate:
         self.is_tight = volume.free < DISK_TIGHT_FACTOR * least
         # Half: the log takes a message, and its checkpoint may take it once more. The cap: others fill the disk meanwhile.
         acceptor.room = min(DISK_LOOK_BYTES, max(0, room.left) // 2)
-        self._log_shuts = room.left < 0 <= room.without_log.left
+        cut_helps = room.without_log.left >= 0 or (volume.free < WAL_EDGE <= room.wal and self.gives_back)
+        self._log_shuts = room.left < 0 and cut_helps
         if room.left < 0 and acceptor.gate is None:
             acceptor.gate = Gate(DISK_FULL, self._told(volume, room, promised))
             told = "disk.full free_bytes=%d promised_bytes=%d free_inside_bytes=%d least_bytes=%d"
@@ -143,7 +144,7 @@ class DiskGate:
         self.look()
 
     async def cut_log(self) -> None:
-        """Give the file of the log back to the volume, if that opens the gate.
+        """Give the file of the log back to the volume, if that opens the gate, or is the room in which pages are given back.
 
         It is written from its beginning again after each checkpoint, and keeps the length that it once had. It grows again with
         the messages that come then: they are what the gate must open for.
