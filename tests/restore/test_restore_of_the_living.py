@@ -375,6 +375,23 @@ def test_the_publisher_of_sending_leaves_the_tables_to_the_restored_one(manager:
 # The table is made anew
 
 
+def test_a_table_that_was_made_anew_while_it_was_watched_is_no_trouble(manager: Manager) -> None:
+    notes = RestoreNotes(str(manager.folder), manager.guid)
+    for _ in range(3):
+        manager.store.put(1, make=srmp_record)
+        manager.publish()
+    assert notes.refresh()
+    shutil.rmtree(manager.folder / "inbox")
+    assert not notes.refresh(), "there is none"
+    manager.publish()
+    assert notes.refresh()
+    shutil.rmtree(manager.folder / "inbox")
+    manager.publish()  # with fewer commits than the handle has seen
+    inbox(manager, manager.path.parent / "asks").ask()
+    notes.refresh()
+    assert notes.version(asked_id(manager.guid)) == 1
+
+
 def test_a_table_that_is_made_anew_says_how_often_we_were_restored(manager: Manager, tmp_path: Path) -> None:
     """Otherwise the next restore gets the number of the last one, and gives nobody up."""
     manager.store.settle()
