@@ -179,6 +179,7 @@ class Maintenance:
         if self.disk.gives_back:
             self._manager.garbage.set()
         await self.disk.cut()
+        await self.disk.cut_log()
 
     # --- sealing and deleting -------------------------------------------------------------------------------------------------
 
@@ -270,6 +271,9 @@ class Maintenance:
             segments_max -= 1
             end, held = queue.end, queue.unsealed_bytes
             answer = await manager.reader.ask({"op": "seal", "queue": queue.name, "now": manager.clock.utc()})
+            if answer["later"]:  # there is no room for its files; it is due again when it has grown, or with the old rows
+                self._to_seal.discard(queue.name)
+                return
             if answer["sealed"] is None:
                 self._sealed[queue.name] = end
                 self._to_seal.discard(queue.name)
