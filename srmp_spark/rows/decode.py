@@ -22,6 +22,7 @@ from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.packets.message_packet import parse_message_packet
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.rows.group import Form, Record
+from srmp_spark.rows.kept_columns import columns_of_record, message_of_columns
 from srmp_spark.rows.made_columns import Decoded, columns_of, with_log_columns
 from srmp_spark.rows.reliable import read_soap
 from srmp_spark.srmp.decoder import decode_parts
@@ -54,7 +55,7 @@ def decode(queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[in
 
     Raises :class:`StoreDamagedError` for a record that is no message any more.
     """
-    decoded = Decoded([], [], [], [], [], [])
+    decoded = Decoded([], [], [], [], [], [], [])
     known: dict[bytes, tuple[bytes, str | None]] = {}
     for sequence, record in pairs:
         _, post, head_length, form = record
@@ -65,6 +66,10 @@ def decode(queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[in
         if form is Form.WSRM:
             message, action, numbered = read_soap(queue, sequence, post[head_length:])
             decoded.add(sequence, record, message, action, Parts((0, len(post) - head_length), None, None), numbered)
+            continue
+        if form is Form.COLUMNS:
+            columns = columns_of_record(queue, sequence, record)
+            decoded.add(sequence, record, message_of_columns(columns), None, _NO_PARTS, kept=columns)
             continue
         head = post[:head_length]
         found = known.get(head)
@@ -110,7 +115,7 @@ def rows_of(
         columns = columns_of(decoded, names)
     if envelope and "envelope" in names:
         contents = [
-            record.post[record.head_length + parts.envelope[0] : record.head_length + parts.envelope[1]].decode()
+            record.post[record.head_length + parts.envelope[0] : record.head_length + parts.envelope[1]].decode() or None
             for record, parts in zip(decoded.records, decoded.parts, strict=True)
         ]
         columns["envelope"] = pa.array(contents, pa.string())

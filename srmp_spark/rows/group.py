@@ -38,6 +38,9 @@ class Form(IntEnum):
     """A message packet that was read from a remote queue ([MS-MQRR] 2.2.5); in place of the head its lookup identifier, u64."""
     WSRM = 80
     """An HTTP request whose body is a SOAP message of WS-ReliableMessaging: head, blank line, envelope."""
+    COLUMNS = 96
+    """A row of which only the columns are left, as after a restore: JSON in place of the head, then the body
+    (rows/kept_columns.py). Nothing in it is what was received."""
 
     @classmethod
     def _missing_(cls, value: object) -> Form:

@@ -20,9 +20,12 @@ from srmp_spark.message import Arrival, Message, Receipt, StreamPosition
 from srmp_spark.rows.body_text import VT_EMPTY, body_text, is_plain_text
 from srmp_spark.rows.columns import LOG_COLUMNS, NAMES, arrow_schema
 from srmp_spark.rows.group import Form, Record
+from srmp_spark.rows.kept_columns import ARRIVAL_COLUMNS
 from srmp_spark.srmp.mime import Parts
 from srmp_spark.wsrm.elements import Sequence
 
+OF_THE_RECORD = ("sequence", *ARRIVAL_COLUMNS)
+"""Columns that every record brings, whatever its post is."""
 _LOOKUP_ID = Struct("<Q")
 _FIELD = {name: at for at, name in enumerate(Message._fields)}
 _ARRIVAL = {name: at for at, name in enumerate(Arrival._fields)}
@@ -40,12 +43,15 @@ class Decoded(NamedTuple):
     """Offsets into ``record.content``; of a packet none."""
     numbered: list[Sequence | None]
     """Which number of which sequence of WS-ReliableMessaging it is."""
+    kept: list[Mapping[str, Any] | None]
+    """The columns of a row of which nothing else is left: they are not made, but stay as they are."""
 
     def add(
         self, sequence: int, record: Record, message: Message, soap_action: str | None, parts: Parts,
-        numbered: Sequence | None = None,
+        numbered: Sequence | None = None, kept: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """Add one row."""
+        self.kept.append(kept)
         self.numbered.append(numbered)
         self.sequences.append(sequence)
         self.records.append(record)
@@ -58,7 +64,27 @@ def columns_of(decoded: Decoded, names: Iterable[str] = NAMES) -> dict[str, pa.A
     """Return the columns ``names`` of at least one row, but for the log's, ``envelope``, and those that are null throughout."""
     rows = _Rows(decoded)
     made = {name: rows.column(name) for name in names if name in _MAKERS}
+    if any(kept is not None for kept in decoded.kept):
+        made = _with_kept_columns(made, decoded.kept)
     return {name: column for name, column in made.items() if column is not None}
+
+
+def _with_kept_columns(made: dict[str, pa.Array | None], kept: Values[Mapping[str, Any] | None]) -> dict[str, pa.Array]:
+    """Return the columns with the values of those rows that bring their own."""
+    own = [columns for columns in kept if columns is not None]
+    rows, places, found = len(kept), [], 0
+    for at, columns in enumerate(kept):
+        places.append(at if columns is None else rows + found)
+        found += columns is not None
+    where = pa.array(places, pa.int64())
+    joined = {}
+    for name, column in made.items():
+        if name in OF_THE_RECORD:
+            joined[name] = column
+            continue
+        values = pa.array([columns.get(name) for columns in own], _types[name])
+        joined[name] = pa.concat_arrays([pa.nulls(rows, _types[name]) if column is None else column, values]).take(where)
+    return joined
 
 
 def with_log_columns(

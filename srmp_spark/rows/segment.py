@@ -7,7 +7,8 @@ are: 45 of 59 with a Windows sender); columns that follow from others are not ke
     body_text   the bytes of body, when they are the text       queue_manager, epoch, queue   from the log
 
 ``….posts.arrow`` holds what was received, so that the original POST can be given back byte for byte (remote read, forwarding,
-``envelope``): the post with its body cut out, compressed, and where the body belongs.
+``envelope``): the post with its body cut out, compressed, and where the body belongs. A row that was restored from its columns
+has an empty one: its record is made from the columns (:mod:`.kept_columns`) when somebody asks for it.
 
 The columns that may be large stand at the end of the first file, before Arrow's footer. A reader that
 needs none of them gets what lies before and behind them (:class:`~srmp_spark.rows.wide_part.WidePart`)
@@ -34,6 +35,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.message import Arrival
 from srmp_spark.rows.columns import LOG_COLUMNS, NAMES, WIDE, arrow_schema
 from srmp_spark.rows.group import Form, Record
+from srmp_spark.rows.kept_columns import KEPT, record_of_columns
 from srmp_spark.rows.made_columns import Decoded, columns_of, message_ids, with_log_columns
 from srmp_spark.rows.wide_part import WidePart
 
@@ -86,13 +88,13 @@ def encode_segment(decoded: Decoded) -> SegmentBytes:
 
 
 def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
-    """The files of rows of which only the columns of INTERFACE.md are left: nothing of what was received lies beside them.
+    """Return the files of rows of which only the columns of INTERFACE.md are left: none of what was received is there.
 
     ``batch`` has one queue and epoch and at least one row, sequences ascending. A row's size is that of its body and extension.
     """
     columns = {name: batch.column(name) for name in batch.schema.names if name not in (*LOG_COLUMNS, "envelope")}
     columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
-    nothing = {"post": b"", "body_at": -1, "head_length": 0, "envelope_at": 0, "envelope_length": 0, "form": 0}
+    nothing = {"post": b"", "body_at": -1, "head_length": 0, "envelope_at": 0, "envelope_length": 0, "form": Form.COLUMNS.value}
     posts = {field.name: pa.repeat(pa.scalar(nothing[field.name], field.type), batch.num_rows) for field in _POSTS}
     posts_file = _file(posts, {METADATA: json.dumps({"format": FORMAT}).encode()}, "zstd")
     sizes = [
@@ -171,8 +173,13 @@ def arrivals_of(path: str) -> tuple[pa.Array, pa.Array]:
     return sequences, arrived
 
 
-def records_of(columns_file: bytes, posts_file: bytes) -> Iterator[tuple[int, Record]]:
-    """The (sequence, record) pairs as they were accepted, byte for byte."""
+def records_of(
+    columns_file: bytes, posts_file: bytes, keep: tuple[tuple[int, int], ...] | None = None
+) -> Iterator[tuple[int, Record]]:
+    """Yield the (sequence, record) pairs as they were accepted, byte for byte; of a restored row a record of its columns.
+
+    ``keep``: only those whose sequences lie in these closed ranges.
+    """
     columns, rows = _decode_columns(columns_file)
     arrivals = zip(
         columns["arrived_at"].cast(pa.int64()).to_pylist(),
@@ -184,10 +191,38 @@ def records_of(columns_file: bytes, posts_file: bytes) -> Iterator[tuple[int, Re
     placing = _posts_of(posts_file)
     posts = _whole_posts(placing, columns["body"])
     heads, forms = placing.column("head_length").to_pylist(), placing.column("form").to_pylist()
-    for sequence, arrival, post, head_length, form in zip(
-        columns["sequence"].to_pylist(), arrivals, posts, heads, forms, strict=True
+    left = _ColumnsLeft(columns)
+    for at, (sequence, arrival, post, head_length, form) in enumerate(
+        zip(columns["sequence"].to_pylist(), arrivals, posts, heads, forms, strict=True)
     ):
-        yield sequence, Record(Arrival(*arrival), post, head_length, Form(form))
+        if keep is not None and not any(first <= sequence <= last for first, last in keep):
+            continue
+        if post:
+            yield sequence, Record(Arrival(*arrival), post, head_length, Form(form))
+        else:  # the first versions wrote form 0 here
+            yield sequence, record_of_columns(Arrival(*arrival), left.row(at))
+
+
+class _ColumnsLeft:
+    """The rows of a segment as values by name, :data:`POSTS_AT_ONCE` of them at a time."""
+
+    def __init__(self, columns: dict[str, pa.Array]) -> None:
+        self._columns = {name: columns[name] for name in (*KEPT, "body") if name in columns}
+        self._start = 0
+        self._values: dict[str, list[Any]] = {}
+
+    def row(self, at: int) -> dict[str, Any]:
+        """Return the row at place ``at``; times in microseconds since 1970."""
+        start = at - at % POSTS_AT_ONCE
+        if not self._values or start != self._start:
+            self._start = start
+            self._values = {name: _plain(column.slice(start, POSTS_AT_ONCE)) for name, column in self._columns.items()}
+        return {name: values[at - start] for name, values in self._values.items()}
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    values: list[Any] = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+    return values
 
 
 def rows_kept(batch: pa.RecordBatch, keep: tuple[tuple[int, int], ...]) -> Iterator[pa.RecordBatch]:
@@ -314,9 +349,12 @@ def _repeat(name: str, value: Any, rows: int) -> pa.Array:  # noqa: ANN401  # a 
 
 
 def _encode_posts(decoded: Decoded) -> bytes:
-    posts, body_at, envelope_at, envelope_length = [], [], [], []
+    posts, heads, body_at, envelope_at, envelope_length = [], [], [], [], []
     for record, parts in zip(decoded.records, decoded.parts, strict=True):
         post, head = record.post, record.head_length
+        if record.form is Form.COLUMNS:  # all of it stands in the file of columns
+            post, head = b"", 0
+        heads.append(head)
         if parts.body is None:
             posts.append(post)
             body_at.append(-1)
@@ -325,7 +363,6 @@ def _encode_posts(decoded: Decoded) -> bytes:
             body_at.append(head + parts.body[0])
         envelope_at.append(head + parts.envelope[0])
         envelope_length.append(parts.envelope[1] - parts.envelope[0])
-    heads = [record.head_length for record in decoded.records]
     forms = [int(record.form) for record in decoded.records]
     values = (posts, body_at, heads, envelope_at, envelope_length, forms)
     arrays = {field.name: pa.array(value, field.type) for field, value in zip(_POSTS, values, strict=True)}

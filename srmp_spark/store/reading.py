@@ -54,7 +54,9 @@ def _batches(
 
 
 def records(log: Log, queue: str, epoch: str | None, after: int, to: int) -> Iterator[tuple[int, Record]]:
-    """The rows in (after, to] as they were accepted, byte for byte: for remote read and forwarding.
+    """Yield the rows in (after, to] as they were accepted, byte for byte: for remote read and forwarding.
+
+    A row that was restored has a record of its columns.
 
     Errors as :func:`batches`.
     """
@@ -67,6 +69,4 @@ def chunk_records(chunk: Chunk) -> Iterator[tuple[int, Record]]:
     if isinstance(chunk, GroupChunk):
         yield from chunk.records()
         return
-    for sequence, record in records_of(chunk.read_columns(), chunk.read_posts()):
-        if any(first <= sequence <= last for first, last in chunk.keep):
-            yield sequence, record
+    yield from records_of(chunk.read_columns(), chunk.read_posts(), chunk.keep)

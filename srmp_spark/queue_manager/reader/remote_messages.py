@@ -1,6 +1,7 @@
 """What remote readers get, made in the reader process: messages as packets, and which priority each row has.
 
-A row that came over HTTP is an SRMP message, with its POST as it arrived; one that our own API took in is a binary message.
+A row that came over HTTP is an SRMP message, with its POST as it arrived. Any other is a binary message: one that our own API
+took in, say, and one that was restored, of which the columns are left and no POST.
 Both are framed for the main process, which only cuts and sends them:
 
     sequence u64 · arrived_at u32, seconds · kind u8 · lengths of head, counted part, tail (3 × u32) · these three
@@ -22,7 +23,7 @@ from srmp_spark.mqrr.packets.limits import SUBQUEUE_NAME_SIZE
 from srmp_spark.mqrr.packets.trailers import SubqueueHeader
 from srmp_spark.queue_manager.remote_read.frames import BINARY, FRAME, RUN, SRMP, UNREADABLE
 from srmp_spark.rows.decode import decode
-from srmp_spark.rows.group import Record, pack_group
+from srmp_spark.rows.group import Form, Record, pack_group
 from srmp_spark.store.log import GroupChunk, Log
 from srmp_spark.store.moves import Moves
 from srmp_spark.store.reading import batches, chunk_records, records
@@ -67,7 +68,7 @@ def _frame(queue: str, sequence: int, record: Record, moves: Moves | None) -> by
         decoded = decode(queue, [(sequence, record)])
         message, parts = decoded.messages[0], decoded.parts[0]
         post = None
-        if record.arrival.transport in HTTP_TRANSPORTS:
+        if record.arrival.transport in HTTP_TRANSPORTS and record.form is not Form.COLUMNS:
             at, (start, end) = record.head_length, parts.envelope
             first, last = parts.body or (0, 0)
             envelope = record.post[at + start : at + end].decode()

@@ -3,6 +3,7 @@
 One pass over the data files. Each queue's rows are collected and written as a segment when there are as many as sealing would
 take, or a sequence is missing between them: so segments never overlap, in whatever order the files are. What was received
 byte for byte is not in Delta: these rows have their columns and no post (:func:`~srmp_spark.rows.segment.segment_of_rows`).
+Who asks for a message or moves one gets a record of the columns (:mod:`srmp_spark.rows.kept_columns`).
 """
 
 from __future__ import annotations
