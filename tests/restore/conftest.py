@@ -1,9 +1,9 @@
-"""What these tests share with those of the store, the outbox, the Delta state and the queue manager."""
+"""What these tests share with those of the store, the outbox, the Delta state, the queue manager, rows and remote read."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-for folder in ("store", "outbox", "delta", "queue_manager"):
+for folder in ("store", "outbox", "delta", "queue_manager", "rows", "remote_read"):
     sys.path.insert(0, str(Path(__file__).parents[1] / folder))
