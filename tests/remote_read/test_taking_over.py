@@ -11,6 +11,7 @@ from srmp_spark.mqrr.server.positions import Came, Positions
 from srmp_spark.queue_manager.catalogue import QueueEpoch
 from srmp_spark.queue_manager.remote_read.frames import RUN
 from srmp_spark.queue_manager.remote_read.queue import SLICE_RUNS, ServedQueue, ServedView
+from srmp_spark.sequences.sequence_set import SequenceSet
 
 ROWS = 5 * SLICE_RUNS + 7
 
@@ -44,11 +45,12 @@ class Reader:
         return None, pieces()
 
 
-def served(turns: Turns, turn: asyncio.Lock) -> ServedQueue:
+def served(turns: Turns, turn: asyncio.Lock, **state: Any) -> ServedQueue:
     queue: Any = SimpleNamespace(
         name="q", log_name="q", end=ROWS, trimmed_to=0, epochs=[QueueEpoch("e", 1)], consumers={},
         state=SimpleNamespace(transactional=False), waiting=SimpleNamespace(holes=[]),
     )  # fmt: skip
+    vars(queue).update(state)
     manager: Any = SimpleNamespace(reader=Reader(), catalogue=SimpleNamespace(get=lambda _: queue))
 
     def came(view: ServedView, runs: list[Came]) -> None:
@@ -83,5 +85,28 @@ def test_what_comes_is_told_a_slice_in_a_turn():
         assert turns.taken == [Came(n % 8, n, n) for n in range(1, ROWS + 1)]
         assert max(turns.runs.values()) <= SLICE_RUNS
         assert it.view.known == ROWS
+
+    asyncio.run(main())
+
+
+def test_holes_of_a_transactional_queue_are_no_messages():
+    """After a restore a million of them would be passed by in one turn of the loop, which accepts nothing meanwhile."""
+
+    async def main() -> None:
+        holes = SequenceSet([(ROWS + 1, ROWS + 1_000_000), *((n, n) for n in range(2, ROWS, 2))])
+        transactional, end = SimpleNamespace(transactional=True), ROWS + 1_000_003
+        turns = Turns()
+        it = served(turns, asyncio.Lock(), end=end, state=transactional, waiting=SimpleNamespace(holes=holes))
+        it._came = lambda view, runs: turns.took(runs)
+        assert await it._told()
+        assert [(each.first, each.last) for each in turns.taken] == list(holes.gaps(1, end))
+        assert {each.priority for each in turns.taken} == {0}
+        assert max(turns.runs.values()) <= SLICE_RUNS
+        assert it.view.known == end
+        holes.add(end - 1, end)
+        turns.taken.clear()
+        it.view.known = end - 2
+        assert await it._told()
+        assert (turns.taken, it.view.known) == ([], end)
 
     asyncio.run(main())
