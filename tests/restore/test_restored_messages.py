@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -197,6 +199,10 @@ def test_a_move_keeps_every_column_and_a_second_restore_has_it(tmp_path: Path) -
         check_moved(scene, rows(served.client, to, second, envelope=True), queue)
         check_packets(scene, peeked(served, to), queue)
         served.send(to, 3)  # a row with a post among those without
+        command = [sys.executable, "-m", "srmp_spark.cli", "capture", "--queue", to, "--out", str(tmp_path / "out")]
+        done = subprocess.run([*command, "--api", served.api], capture_output=True, text=True, timeout=60, check=True)
+        assert f"{len(scene.rows[queue])} messages are no posts of SRMP" in done.stderr
+        assert len(done.stdout.splitlines()) == 1, "the one that was sent"
         until(lambda: len(published(scene, to)) == len(scene.rows[queue]) + 1)
     again = tmp_path / "again"
     restore(str(scene.manager.folder), again, lambda _: None, answer_seconds=0.0)

@@ -15,7 +15,9 @@ from srmp_spark.names import FORWARD_QUEUE, LocalHosts
 from srmp_spark.queue_manager.sender import forwarder
 from srmp_spark.queue_manager.sender.forward_rules import RULES, RULES_MAX, ForwardRules, Rules, load_rules
 from srmp_spark.queue_manager.sender.forwarder import ForwardLog
+from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.group import Record
+from srmp_spark.rows.kept_columns import record_of_columns
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.redirection import Redirection, Redirections
 from srmp_spark.store import queues, retention, state
@@ -109,6 +111,25 @@ def test_each_row_says_where_it_goes_and_who_forwarded_it(tmp_path: Path) -> Non
     (foreign,) = log_of(tmp_path / "d", inbound=inbound).read(None).rows
     assert foreign.to == "http://machine2/msmq/private$/orders"
     assert redirected.message.sent_at == NOW
+    store.close()
+
+
+def test_a_restored_row_is_told_and_kept_and_stops_nothing(tmp_path: Path) -> None:
+    """It is here if somebody moved it away and back: what a restore finds here counts as forwarded."""
+
+    def restored(n: int, size: int, at: int) -> Record:
+        made = srmp_record(n, size, at)
+        (columns,) = rows_of("", "", FORWARD_QUEUE, [(n, made)], names=("destination", "body", "label")).to_pylist()
+        return record_of_columns(made.arrival, columns)
+
+    store = Store(tmp_path / "d")
+    store.put(1, make=restored)
+    store.put(1, make=srmp_record)
+    told, sent = log_of(tmp_path / "d").read(None).rows
+    assert isinstance(told, Unsendable)
+    assert (told.to, told.sequence, told.post[:8]) == ("http://machine2/msmq/private$/orders", 1, b"00000001")
+    assert "restored without its POST" in told.why
+    assert isinstance(sent, Incoming)
     store.close()
 
 

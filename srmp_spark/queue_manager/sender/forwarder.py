@@ -13,15 +13,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from srmp_spark.errors import SrmpSparkError
+from srmp_spark.errors import SrmpSparkError, StoreDamagedError
 from srmp_spark.names import FORWARD_QUEUE
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forward_rules import ForwardRules
-from srmp_spark.rows.group import Record
+from srmp_spark.rows.group import Form, Record
+from srmp_spark.rows.kept_columns import columns_of_record, message_of_columns
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.forwarding import hops_in_head, via_of
 from srmp_spark.srmp.http_head import content_type_of
@@ -98,6 +100,8 @@ class ForwardLog:
 
     def _row(self, at: Cursor, epochs: Sequence[str], record: Record) -> Incoming | Unsendable:
         to = FORWARD_QUEUE
+        if record.form is Form.COLUMNS:
+            return self._restored(at.sequence, record)
         try:
             message = decode(content_type_of(record.head), record.content)
             to = message.destination
@@ -107,6 +111,14 @@ class ForwardLog:
         via = via_of((*hops_in_head(record.head), self._identity))
         origin = origin_of_forwarded(holder_of(record.arrival.peer, record.arrival.sender_name))
         return Incoming(message, to, via, at.sequence, record.post, origin)
+
+    @staticmethod
+    def _restored(sequence: int, record: Record) -> Unsendable:
+        """Return a row that a restore made of its columns: one that a remote reader moved away and back, for instance."""
+        to, why = FORWARD_QUEUE, "the row was restored without its POST, which cannot be sent on: ask its sender for it"
+        with suppress(StoreDamagedError):
+            to = message_of_columns(columns_of_record(FORWARD_QUEUE, sequence, record)).destination
+        return Unsendable(to, sequence, record.content, why)
 
     def _tell_trimmed(self, stored: Log, epoch: str, after: int, to: int) -> None:
         """Rows that this outbox did not forward are gone, and no operator gave them up: nothing here does that."""
