@@ -14,6 +14,7 @@ from __future__ import annotations
 import resource
 import select
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -61,13 +62,15 @@ Verdict = Readable | Unreadable
 
 
 def judge(question: Question) -> Verdict:
-    """Read the whole file."""
+    """Read the whole file, and leave beside it what a commit needs to know of its rows."""
     from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+    from srmp_spark.store.outbox.row_hashes import HashesWriter
     from srmp_spark.store.outbox.stage_file import StageFile
 
     try:
         stage = StageFile(Path(question.folder, question.file))
-        rows = stage.check(multicast=question.multicast)
+        with closing(HashesWriter(stage.path, stage.bytes)) as hashes:
+            rows = stage.check(multicast=question.multicast, judged=hashes.add)
     except BatchError as error:
         return Unreadable(error.status, error.code, error.message, error.hint)
     except MemoryError:

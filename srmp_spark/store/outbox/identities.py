@@ -26,8 +26,9 @@ from srmp_spark.store.outbox.conflicts import LETTERS, Conflicts
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, again
 from srmp_spark.store.outbox.limits import CHUNK_ROWS
+from srmp_spark.store.outbox.row_hashes import BY_DIGEST, BY_KEY, BY_POSITION
 from srmp_spark.store.outbox.row_numbers import blocks, is_large, shares
-from srmp_spark.store.outbox.scan import BY_DIGEST, BY_KEY, BY_POSITION, Scan
+from srmp_spark.store.outbox.scan import Scan
 from srmp_spark.store.outbox.writes import Writes
 
 ROW_BYTES = 64

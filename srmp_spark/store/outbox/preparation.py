@@ -326,7 +326,7 @@ class Preparation:
     def _take(self, scan: Scan, part: int) -> Generator[list[Group]]:
         """The numbers about each row, and the groups of :meth:`_scan`. If there are groups, it runs in another thread."""
         packer: Packer | None = None
-        for piece in scan.pieces():
+        for piece in scan.pieces(hashed=True):
             scan.take(piece)
             if self._early and len(scan.queues) == 1:
                 packer = packer or Packer([self._part(part, scan.queues[0], scan.rows)])
