@@ -28,7 +28,8 @@ import pyarrow as pa
 
 from srmp_spark.private_files import replace_private
 from srmp_spark.store.outbox.columns import POSITION
-from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, content_hashes, key_hashes
+from srmp_spark.store.outbox.content_marks import content_marks
+from srmp_spark.store.outbox.hashing import HASH_BYTES, content_hashes, key_hashes
 from srmp_spark.store.outbox.stage_file import Slice
 
 BY_KEY, BY_POSITION, BY_DIGEST = 0, 1, 2
@@ -62,7 +63,7 @@ class RowHashes(NamedTuple):
     low: np.ndarray
     """Second half."""
     content: np.ndarray | None
-    """What a key must come with again; only if there is a column ``key``."""
+    """Marks of what a key must come with again (:mod:`.content_marks`); only if there is a column ``key``."""
 
 
 def whole_positions(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray | None:
@@ -82,7 +83,7 @@ def row_hashes(columns: Mapping[str, pa.Array], rows: int) -> RowHashes:
     if "key" in columns:
         hashes = key_hashes(columns["key"])
         _put(hashes, how == BY_KEY, high, low)
-        content = content_hashes(columns, rows, CONTENT_BYTES)[:, 0]
+        content = content_marks(columns, rows)
     by_digest = how == BY_DIGEST
     if by_digest.any():
         _put(content_hashes(columns, rows, HASH_BYTES), by_digest, high, low)

@@ -21,7 +21,7 @@ from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.columns import POSITION, Addresses, body_sizes
 from srmp_spark.store.outbox.content_marks import content_marks
 from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
-from srmp_spark.store.outbox.hashing import key_hashes
+from srmp_spark.store.outbox.hashing import CONTENT_BYTES, content_hashes, key_hashes
 from srmp_spark.store.outbox.limits import BATCH_DESTINATIONS_MAX
 from srmp_spark.store.outbox.loops import Loops, Source
 from srmp_spark.store.outbox.multiple import expanded
@@ -78,7 +78,9 @@ class Scan:
         self.low = self.zeros(np.uint64)
         """Second half; the sequence of a position, its sign turned so that it sorts."""
         self.content: np.ndarray | None = None
-        """What a key must come with again; only if there are keys."""
+        """Marks of what a key must come with again (:mod:`.content_marks`); only if there are keys."""
+        self.hashed = np.zeros(0, np.uint64)
+        """The same as earlier versions stored it (:mod:`.key_contents`), once :meth:`hash_all` was asked for."""
         self.has_positions = False
         """Whether a row has a source position and perhaps no key."""
         self.marks = np.zeros(0, np.uint64)
@@ -108,6 +110,7 @@ class Scan:
     def forget(self) -> None:
         """Identities and order are decided: keep what packing needs."""
         self.high = self.low = np.zeros(0, np.uint64)
+        self.hashed = np.zeros(0, np.uint64)
         self.how, self.scope, self.content, self.order = np.zeros(0, np.uint8), np.zeros(0, np.uint16), None, []
 
     def pieces(self, *, hashed: bool = False) -> Iterator[Piece]:
@@ -168,6 +171,17 @@ class Scan:
                 self.mark(piece)
                 yield
             self.is_marked = True
+
+    def hash_all(self) -> Iterator[None]:
+        """Hash the contents of all rows, in steps, unless that is done."""
+        if len(self.hashed):
+            return
+        hashed = self.zeros(np.uint64)
+        for piece in self.pieces():
+            rows = piece.slice.rows
+            hashed[piece.first : piece.first + rows] = content_hashes(piece.slice.columns, rows, CONTENT_BYTES)[:, 0]
+            yield
+        self.hashed = hashed
 
     def _queues(self, columns: dict[str, pa.Array], span: slice, rows: int) -> None:
         spelled = columns["destination"].dictionary_encode()

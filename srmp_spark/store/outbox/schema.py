@@ -25,7 +25,9 @@ FORMAT_FORWARDED = 2
 """There may be forwarded messages, which an older version would send as its own (:mod:`.forwarded`)."""
 FORMAT_RELIABLE = 3
 """There may be messages of reliable sessions, which an older version cannot send (:mod:`.sessions`)."""
-FORMAT = FORMAT_RELIABLE
+FORMAT_MARKED = 4
+"""There may be keys with the marks of their contents, which an older version would take for other contents (:mod:`.key_contents`)."""
+FORMAT = FORMAT_MARKED
 """The newest of the database and the groups in it."""
 FORMAT_OF_NEW = 1
 """What a database is made with: it becomes a newer one with the first message that needs it (:func:`raise_format`)."""
@@ -84,7 +86,9 @@ CREATE TABLE scopes(
     UNIQUE (application, destination, batch)
 );
 CREATE TABLE identities(
-    scope_id INTEGER NOT NULL, hash BLOB NOT NULL, content BLOB, batch_no INTEGER NOT NULL, PRIMARY KEY (scope_id, hash)
+    scope_id INTEGER NOT NULL, hash BLOB NOT NULL,
+    content BLOB,  -- of a key: see key_contents.py
+    batch_no INTEGER NOT NULL, PRIMARY KEY (scope_id, hash)
 ) WITHOUT ROWID;
 -- The same hashes by batch: what to delete when the batch is given up, or its time is over.
 CREATE TABLE identity_log(id INTEGER PRIMARY KEY, batch_no INTEGER NOT NULL, scope_id INTEGER NOT NULL, hashes BLOB NOT NULL);
