@@ -218,6 +218,7 @@ class Preparation:
     def _flush(self) -> None:
         if not self._flushed:
             self._flushed = True
+            self._database.keep_log(is_long=True)
             first = Writes()
             first.add("INSERT INTO batches VALUES (?, ?, ?, ?, 0, 0, ?, 0)", *self._row())
             first.flush(self._database)
@@ -517,6 +518,8 @@ class Preparation:
 
     def end(self) -> None:
         """It counts now, or never will."""
+        if self._flushed and not self._ended:
+            self._database.keep_log(is_long=False)
         self._ended = True
         self._steps.close()
         shutil.rmtree(self._folder, ignore_errors=True)

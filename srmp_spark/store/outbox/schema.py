@@ -35,6 +35,9 @@ FORMAT_OF_NEW = 1
 PAGE_SIZE_BYTES = 16_384
 """Nearly everything here is a group of 256 KB: fewer links in its chain of pages."""
 
+LOG_BYTES_KEPT = CHECKPOINT_BYTES + CHECKPOINT_REST_BYTES
+"""Bytes that the file of the WAL keeps when it is begun anew (:meth:`.database.OutboxDatabase.keep_log`)."""
+
 CACHE_KIB = 16_384
 """Pages of the open transaction and of the identities that were looked up last."""
 
@@ -143,7 +146,7 @@ OUTBOX = Database(
         "wal_autocheckpoint": 0,  # database.py copies the WAL itself: an error of SQLite's own way would go unseen
         "foreign_keys": 0,
         "cache_size": -CACHE_KIB,
-        "journal_size_limit": CHECKPOINT_BYTES + CHECKPOINT_REST_BYTES,  # what became longer is cut when it is begun anew
+        "journal_size_limit": LOG_BYTES_KEPT,  # what became longer is cut when it is begun anew
     },
     promise="a committed batch",
     restore_hint=(
