@@ -14,10 +14,12 @@ from outbox_kit import A, Desk, bodies
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.outbox import stage_file
+from srmp_spark.store.outbox.conflicts import LETTERS, Conflicting
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.hashing import CONTENT_BYTES, content_hashes
+from srmp_spark.store.outbox.hashing import CONTENT_BYTES, content_hashes, key_hashes
 from srmp_spark.store.outbox.key_contents import KeyContent, decode, encode
 from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.row_hashes import BY_KEY
 from srmp_spark.store.outbox.schema import FORMAT_MARKED, FORMAT_OF_NEW
 
 
@@ -36,17 +38,19 @@ def contents(desk: Desk) -> list[bytes]:
     return [row for (row,) in desk.outbox.database.connection.execute("SELECT content FROM identities ORDER BY hash")]
 
 
-def as_an_earlier_version(desk: Desk, rows: list[dict[str, Any]]) -> None:
-    """Store with the keys of ``rows``, which alone are stored, what an earlier version stored."""
-    columns = {"body": pa.array([row["body"] for row in rows])}
-    hashed = {row["key"]: each.tobytes() for row, each in zip(rows, content_hashes(columns, len(rows), CONTENT_BYTES).astype(">u8"), strict=True)}
-    from srmp_spark.store.outbox.hashing import key_hashes
+def hashed(bodies: list[bytes]) -> np.ndarray:
+    """What an earlier version compared, of rows with these bodies."""
+    return content_hashes({"body": pa.array(bodies)}, len(bodies), CONTENT_BYTES)[:, 0]
 
+
+def as_an_earlier_version(desk: Desk, rows: list[dict[str, Any]]) -> None:
+    """Store with the keys of ``rows`` what an earlier version stored."""
+    contents = hashed([row["body"] for row in rows]).astype(">u8")
     keys = key_hashes(pa.array([row["key"].encode() for row in rows])).astype(">u8")
     with desk.outbox.database.transaction() as connection:
-        for row, key in zip(rows, keys, strict=True):
-            changed = connection.execute("UPDATE identities SET content = ? WHERE hash = ?", (hashed[row["key"]], key.tobytes()))
-            assert changed.rowcount == 1
+        for content, key in zip(contents, keys, strict=True):
+            update = "UPDATE identities SET content = ? WHERE hash = ?"
+            assert connection.execute(update, (content.tobytes(), key.tobytes())).rowcount == 1
 
 
 def test_stored_values() -> None:
@@ -77,17 +81,20 @@ def test_a_key_of_an_earlier_version_is_compared_as_it_was_stored(desk: Desk, mo
     assert bodies(desk.read()) == [b"%d" % n for n in range(5)] * 2
 
 
-def test_a_conflict_of_an_earlier_version_becomes_no_second_dead_letter(desk: Desk) -> None:
-    rows = [keyed("a", b"1"), keyed("b", b"2")]
-    others = [keyed("a", b"other"), keyed("b", b"2")]
+def test_a_conflict_with_a_key_of_an_earlier_version_is_the_dead_letter_that_it_was(desk: Desk) -> None:
+    """A row that became a dead letter is known by its key and content, in the form of the key."""
+    rows, other = [keyed("a", b"1"), keyed("b", b"2")], keyed("a", b"other")
     assert desk.send(rows) == CommitResult(2, 0)
     as_an_earlier_version(desk, rows)
-    assert desk.send(others, batch="2", on_conflict="dead-letter") == CommitResult(0, 1, 1)
-    letters = desk.outbox.database.connection.execute("SELECT count(*) FROM moved").fetchone()
-    assert letters == (1,)
-    hashed = content_hashes({"body": pa.array([b"other"])}, 1, CONTENT_BYTES)
-    assert desk.send(others, batch="3", on_conflict="dead-letter") == CommitResult(0, 1, 1)
-    assert desk.outbox.database.connection.execute("SELECT count(*) FROM moved").fetchone() == letters, hashed
+    key = key_hashes(pa.array([b"a"]))
+    found = Conflicting(A, BY_KEY, np.zeros(1, np.uint32), key[:, 0], key[:, 1], hashed([b"other"])).hashes(0, 1)
+    for batch in ("2", "3"):
+        assert desk.send([other, rows[1]], batch=batch, on_conflict="dead-letter") == CommitResult(0, 1, 1)
+        stored = desk.outbox.database.connection.execute(
+            "SELECT hash FROM identities JOIN scopes ON id = scope_id WHERE batch = ?", (LETTERS,)
+        ).fetchall()
+        assert stored == [(found.astype(">u8").tobytes(),)]
+        assert desk.outbox.database.connection.execute("SELECT count(*) FROM moved").fetchone() == (1,)
 
 
 def test_an_older_version_opens_the_outbox_until_a_key_is_stored(desk: Desk) -> None:

@@ -111,8 +111,8 @@ def flip(at: int) -> Callable[[bytes], bytes]:
 
 
 DAMAGES: list[Callable[[bytes], bytes]] = [
-    cut, flip(0), flip(31), flip(32), flip(40), flip(44), flip(48), flip(60), flip(-1), lambda data: b"", lambda data: data[:32],
-    lambda data: bytes(len(data)), lambda data: data[:32] + data[32 + 20 + 72 :],
+    cut, flip(0), flip(31), flip(32), flip(40), flip(44), flip(48), flip(60), flip(-1), lambda data: b"",
+    lambda data: data[:32], lambda data: bytes(len(data)), lambda data: data[:32] + data[32 + 20 + 72 :],
 ]  # fmt: skip
 
 

@@ -4,6 +4,8 @@ Arrow is fast because it believes what it reads. A stage is a client's, and some
 that costs one process that owns nothing: no socket, no database, no lock, and a limit on its memory. Only a file that was read
 here to its end is read by the sender process (:mod:`.stage_readers` is its side).
 
+It reads each row, so it hashes each row too, and leaves the hashes beside the stage (``srmp_spark.store.outbox.row_hashes``).
+
     python -m srmp_spark.queue_manager.sender.stage_reader PARENT
 
 Questions come as lines of JSON on standard input, answers leave as lines of JSON on standard output, one for each question.

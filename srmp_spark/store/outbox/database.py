@@ -155,9 +155,10 @@ class OutboxDatabase:
             raise self._failure
 
     def keep_log(self, *, is_long: bool) -> None:
-        """Say whether the file of the WAL keeps its length when the WAL is begun anew, for as long as a large batch is written.
+        """Say whether the file of the WAL keeps its length when the WAL is begun anew: while a large batch is written.
 
-        Cut and made longer again every 100 MB, it costs the thread that writes a tenth of its time: each page of it is made anew.
+        Cut and made longer again every 100 MB, it costs the thread that writes a tenth of its time, for pages that are made
+        anew.
         """
         size = WAL_BYTES_MAX if is_long else LOG_BYTES_KEPT
         self.connection.execute(f"PRAGMA journal_size_limit = {size}")

@@ -26,7 +26,7 @@ FORMAT_FORWARDED = 2
 FORMAT_RELIABLE = 3
 """There may be messages of reliable sessions, which an older version cannot send (:mod:`.sessions`)."""
 FORMAT_MARKED = 4
-"""There may be keys with the marks of their contents, which an older version would take for other contents (:mod:`.key_contents`)."""
+"""There may be keys with marks (:mod:`.key_contents`), which an older version would take for other contents."""
 FORMAT = FORMAT_MARKED
 """The newest of the database and the groups in it."""
 FORMAT_OF_NEW = 1

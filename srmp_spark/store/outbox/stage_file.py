@@ -104,8 +104,8 @@ class StageFile:
             self.release()
 
     def check(self, *, multicast: bool = False, judged: Callable[[Slice], object] = lambda piece: None) -> int:
-        """Judge every row; how many there are. ``multicast``: whether it is spoken here. ``judged`` is called with the rows that
-        can become messages, slice by slice.
+        """Judge every row; how many there are. ``multicast``: whether it is spoken here. ``judged`` is called with the rows
+        that can become messages, slice by slice.
 
         What Arrow makes of hostile bytes may end the process: a helper process calls this first (``queue_manager/sender``).
         """
