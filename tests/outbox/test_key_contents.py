@@ -45,12 +45,12 @@ def hashed(bodies: list[bytes]) -> np.ndarray:
 
 def as_an_earlier_version(desk: Desk, rows: list[dict[str, Any]]) -> None:
     """Store with the keys of ``rows`` what an earlier version stored."""
-    contents = hashed([row["body"] for row in rows]).astype(">u8")
+    contents = [value.to_bytes(CONTENT_BYTES, "big") for value in hashed([row["body"] for row in rows]).tolist()]
     keys = key_hashes(pa.array([row["key"].encode() for row in rows])).astype(">u8")
     with desk.outbox.database.transaction() as connection:
         for content, key in zip(contents, keys, strict=True):
             update = "UPDATE identities SET content = ? WHERE hash = ?"
-            assert connection.execute(update, (content.tobytes(), key.tobytes())).rowcount == 1
+            assert connection.execute(update, (content, key.tobytes())).rowcount == 1
 
 
 def test_stored_values() -> None:

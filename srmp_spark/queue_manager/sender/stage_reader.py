@@ -93,6 +93,14 @@ def main() -> None:
             return
         sys.stdout.buffer.write(msgspec.json.encode(judge(msgspec.json.decode(line, type=Question))) + b"\n")
         sys.stdout.buffer.flush()
+        _give_back()
+
+
+def _give_back() -> None:
+    """Give memory that is not used any more back to the system: the process waits for the next stage."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 if __name__ == "__main__":

@@ -160,8 +160,12 @@ class OutboxDatabase:
         Cut and made longer again every 100 MB, it costs the thread that writes a tenth of its time, for pages that are made
         anew.
         """
-        size = WAL_BYTES_MAX if is_long else LOG_BYTES_KEPT
-        self.connection.execute(f"PRAGMA journal_size_limit = {size}")
+        if self._failure is not None:
+            return
+        try:
+            self.connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX if is_long else LOG_BYTES_KEPT}")
+        except sqlite3.Error as error:
+            raise self.fail("a setting", error) from error
 
     def proof(self) -> Committed:
         """Proof of everything up to :attr:`position`; only between transactions."""

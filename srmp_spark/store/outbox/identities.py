@@ -143,8 +143,9 @@ class Identities:
 
     def _decide(self, scan: Scan, rows: np.ndarray, rank: Callable[[np.ndarray], np.ndarray]) -> Iterator[None]:
         """Decide for some rows, among which are all those with the same identities."""
-        kind = scan.scope[rows].astype(np.uint32) * 4 + scan.how[rows]
-        high, low = scan.high[rows], scan.low[rows]
+        of = rows if is_large(scan.rows) else slice(None)  # all of them: no copy
+        kind = scan.scope[of].astype(np.uint32) * 4 + scan.how[of]
+        high, low = scan.high[of], scan.low[of]
         if not is_large(scan.rows):  # one share may have all rows of a large batch, and the shares after it look for theirs
             scan.high = scan.low = _NONE  # a third of what is kept of a row
         order = _ascending(kind, high, low)
