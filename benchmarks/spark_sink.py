@@ -57,7 +57,7 @@ def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
                     if number:
                         rates[name].append(rate)
                         memory += [seen.peak_mb] if name == "srmp" else []
-    figure = beside("sink_stage_commit", "rows/s", rates["srmp"], rates["kafka"], "Kafka sink", at_least=0.5)
+    figure = beside("sink_stage_commit", "rows/s", rates["srmp"], rates["kafka"], "Kafka sink", at_least=1.0)
     yield replace(figure, note=f"{rows:,} rows of 1 KB; df.write.parquet of the same: {median(rates['parquet']):,.0f} rows/s")
     peak = max(memory)
     yield Figure(

@@ -148,6 +148,14 @@ def test_a_small_stage_has_no_file_and_a_large_one_has_its_first_rows(desk: Desk
     assert desk.send(rows, batch="2") == CommitResult(0, 10)
 
 
+def test_a_stage_that_takes_long_to_hash_is_hashed_at_its_commit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reader has other work to do, and is killed if that takes too long."""
+    monkeypatch.setattr(module, "HASHING_SECONDS_MAX", -1)
+    stage, path = staged(desk, [{"body": b"%d" % n, "key": f"k{n}"} for n in range(10)])
+    assert not hashes_of(path).exists()
+    assert desk.commit([stage]) == CommitResult(10, 0)
+
+
 def test_rows_for_several_queues_are_hashed_at_the_commit(desk: Desk) -> None:
     """Each of the messages that such a row becomes has a content of its own."""
     rows = [{"body": b"%d" % n, "key": f"k{n}", "destination": f"{A},{B}"} for n in range(10)]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import struct
+import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -36,10 +37,12 @@ BY_KEY, BY_POSITION, BY_DIGEST = 0, 1, 2
 """How a row is known."""
 
 HASHED_ROWS_MIN = 4_096
-"""Rows from which on a stage has a file of hashes: a commit hashes fewer in 10 milliseconds."""
+"""Rows from which on a stage has a file of hashes: a commit hashes fewer in 5 milliseconds."""
 HASHED_ROWS_MAX = 4_000_000
-"""Rows of a stage whose hashes are written beside it, about 100 MB and ten seconds of the reader's time (it is killed after
-``READ_SECONDS_MAX``). The commit hashes the rest."""
+"""Rows of a stage whose hashes are written beside it, about 100 MB. The commit hashes the rest."""
+HASHING_SECONDS_MAX = 30.0
+"""How long the rows of one stage are hashed, a quarter of what its reader gets for all it does (``READ_SECONDS_MAX``): most take
+a second. The commit hashes the rest."""
 ENDING = ".hashes"
 """What follows the name of the stage in the name of its file of hashes."""
 
@@ -135,14 +138,17 @@ class HashesWriter:
         self._waiting: list[bytes] = [_head(stage, size)]
         self._file: FileIO | None = None
         self._is_over = False
+        self._seconds = 0.0
 
     def add(self, piece: Slice) -> None:
         """Hash the next rows of the stage. A file that cannot be written is given up."""
         self._rows += piece.rows
-        if self._is_over or self._rows > HASHED_ROWS_MAX:
+        if self._is_over or self._rows > HASHED_ROWS_MAX or self._seconds > HASHING_SECONDS_MAX:
             self._is_over = True
             return
+        began = time.monotonic()
         self._waiting.append(_packed(piece.first_row, row_hashes(piece.columns, piece.rows)))
+        self._seconds += time.monotonic() - began
         if self._rows < HASHED_ROWS_MIN:
             return
         try:
@@ -209,7 +215,7 @@ class StoredHashes:
                     words = np.frombuffer(body, "<u8").reshape(2 + has_content, rows)
                     content = words[2] if has_content else None
                     return RowHashes(_how(piece.columns, rows), words[0], words[1], content)
-        if head:  # where it simply ends, the writer had reached HASHED_ROWS_MAX
+        if head:  # where it simply ends, the writer had reached a limit
             _log.warning("outbox.hashes_unusable file=%s row=%d: its rows are hashed again", self._name, piece.first_row)
         self.close()
         return None
