@@ -41,8 +41,8 @@ HASHED_ROWS_MIN = 4_096
 HASHED_ROWS_MAX = 4_000_000
 """Rows of a stage whose hashes are written beside it, about 100 MB. The commit hashes the rest."""
 HASHING_SECONDS_MAX = 30.0
-"""How long the rows of one stage are hashed, a quarter of what its reader gets for all it does (``READ_SECONDS_MAX``): most take
-a second. The commit hashes the rest."""
+"""How long the rows of one stage are hashed, a quarter of what its reader gets for all it does (``READ_SECONDS_MAX``). Most
+take a second. The commit hashes the rest."""
 ENDING = ".hashes"
 """What follows the name of the stage in the name of its file of hashes."""
 
