@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from srmp_spark.queue_manager.child.log_lines import log_to_stderr
 from srmp_spark.queue_manager.child.process import end_with_parent
 from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
 
@@ -84,6 +85,7 @@ def judge(question: Question) -> Verdict:
 def main() -> None:
     """Answer until the parent closes its end, or asks nothing for :data:`IDLE_SECONDS`."""
     end_with_parent(int(sys.argv[1]))
+    log_to_stderr()
     leave_out_pandas()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold messages
