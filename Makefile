@@ -105,7 +105,7 @@ bench: setup java ## measure against the targets; the last line is one JSON obje
 scale: setup java ## ten million identifiers, a million waiting rows, a day without Spark; half an hour: make scale ROUNDS=5
 	@$(PYTHON) -m benchmarks.scale --rounds $(ROUNDS)
 
-many: setup ## 10,000 queues and 100,000 streams: idle CPU, start, status; two minutes
+many: setup ## 10,000 queues and 100,000 streams: idle CPU, start, status; three minutes
 	@$(PYTHON) -m benchmarks.scale --only many
 
 sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000

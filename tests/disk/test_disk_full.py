@@ -84,7 +84,8 @@ def takes_the_room(ballast: Path, left: int) -> bool:
         with ballast.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, free(ballast.parent) - left)
     except OSError as error:
-        assert error.errno == errno.ENOSPC, error
+        if error.errno != errno.ENOSPC:
+            raise
         ballast.unlink()
         return False
     return True
