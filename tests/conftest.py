@@ -29,7 +29,7 @@ TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test
 QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multicast_to_dataframe.py")
 """Read queues, as the tests of the engine do: the other half."""
 PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test_whole.py", "compat/test_whole_elsewhere.py",
-            "conf/test_compose.py")  # fmt: skip
+            "conf/test_compose.py", "benchmarks/test_quick_spark.py")  # fmt: skip
 """Start programs with Spark that take the JVM of :mod:`one_jvm`, or share addresses with such a module."""
 LONGEST = (
     "spark tables",
@@ -45,6 +45,7 @@ LONGEST = (
     "docs/test_page_commands.py",
     "spark/test_replay_command.py",
     "fuzz/test_slow_clients.py",
+    "benchmarks/test_quick.py",
     "acceptance/test_kill_ingest.py",
     "sender/test_kill_out.py",
     "remote read",
