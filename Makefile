@@ -108,7 +108,7 @@ bench-quick: setup java ## every benchmark once with small sizes, those of make 
 scale: setup java ## ten million identifiers, a million waiting rows, a day without Spark; half an hour: make scale ROUNDS=5
 	@$(PYTHON) -m benchmarks.scale --rounds $(ROUNDS)
 
-many: setup ## 10,000 queues and 100,000 streams: idle CPU, start, status; two minutes
+many: setup ## 10,000 queues and 100,000 streams: idle CPU, start, status; three minutes
 	@$(PYTHON) -m benchmarks.scale --only many
 
 sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000
