@@ -115,7 +115,9 @@ def rows_of(
         columns = columns_of(decoded, names)
     if envelope and "envelope" in names:
         contents = [
-            record.post[record.head_length + parts.envelope[0] : record.head_length + parts.envelope[1]].decode() or None
+            None
+            if record.form is Form.COLUMNS
+            else record.post[record.head_length + parts.envelope[0] : record.head_length + parts.envelope[1]].decode()
             for record, parts in zip(decoded.records, decoded.parts, strict=True)
         ]
         columns["envelope"] = pa.array(contents, pa.string())
