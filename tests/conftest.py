@@ -6,7 +6,8 @@ and may take a JVM that is there are a third group (:mod:`one_jvm`). Nothing is 
 groups: each test has its own directory, and ports are whatever is free. The groups that take longest begin first, so that no
 process is left alone with one of them in the end; hence ``--no-loadscope-reorder``.
 
-A run of all of them also fails when a test that a page of MUSTs relies on did not pass: :mod:`musts_gate`.
+A run of all of them also fails when a test that a page of MUSTs relies on did not pass: :mod:`musts_gate`. Tests marked ``long``
+are left out of ``make test``: :mod:`long_samples`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from long_samples import LeftOut
 from musts_gate import MustsGate
 from one_jvm import one_jvm
 
@@ -92,6 +94,7 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LeftOut(config), "left-out")
     if not hasattr(config, "workerinput"):  # the controller sees every report
         for table in musts_tables():
             config.pluginmanager.register(MustsGate(table, ROOT), f"musts-gate {table.document.name}")
