@@ -15,20 +15,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from long_samples import LeftOut
 from musts_gate import MustsGate
 from one_jvm import one_jvm
+from one_session import one_session
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.testing import musts
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ROOT = Path(__file__).resolve().parent
 TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test_replay.py", "spark/test_backfill.py",
-          "spark/test_backfill_mqrr.py", "spark/test_checkpoint_rolled_back.py")  # fmt: skip
-"""Write Delta tables."""
-QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multicast_to_dataframe.py")
+          "spark/test_backfill_mqrr.py", "spark/test_checkpoint_rolled_back.py", "spark/test_asynchronous_progress.py",
+          "spark/test_sink_to_service.py", "spark/test_two_sinks.py")  # fmt: skip
+"""Write Delta tables, and some that balance the halves."""
+QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multicast_to_dataframe.py",
+          "spark/test_chosen_columns.py", "spark/test_progress.py", "spark/test_wsrm_to_dataframe.py")  # fmt: skip
 """Read queues, as the tests of the engine do: the other half."""
 PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test_whole.py", "compat/test_whole_elsewhere.py",
             "conf/test_compose.py")  # fmt: skip
@@ -84,6 +91,13 @@ def musts_tables() -> list[musts.Table]:
         return [musts.load(document) for document in musts.DOCUMENTS]
     except ConfigurationError as error:
         raise pytest.UsageError(f"docs/musts: {error}") from None
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session of this process."""
+    with one_session() as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,16 @@ def shares(variable: str, count: int, first: int) -> list[Any]:  # of pytest.par
     return [pytest.param(range(first), id="first"), pytest.param(range(first, wanted), id="rest", marks=pytest.mark.long)]
 
 
+def lengths(variable: str, short: float, long: float) -> list[Any]:  # of pytest.param
+    """Return the parameters of a test that takes seconds: a short run, and a long one as a long test.
+
+    The environment ``variable`` says another length: it is the only one then.
+    """
+    if variable in os.environ:
+        return [pytest.param(float(os.environ[variable]), id="as asked")]
+    return [pytest.param(short, id="short"), pytest.param(long, id="long", marks=pytest.mark.long)]
+
+
 class Node(Protocol):
     """What is read of a process of pytest-xdist that has ended."""
 

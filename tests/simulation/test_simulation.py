@@ -9,14 +9,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from long_samples import shares
 
 from srmp_spark.testing.planted_bugs import PLANTED
 from srmp_spark.testing.simulation import STEPS_MAX, main, run, run_many
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = int(os.environ.get("SRMP_SPARK_SIM_SEEDS", "1000"))
+SEEDS = shares("SRMP_SPARK_SIM_SEEDS", 1000, first=400)
 """``make sim`` runs more."""
-DIGESTS = int(os.environ.get("SRMP_SPARK_SIM_DIGESTS", "200"))
+DIGESTS = int(os.environ.get("SRMP_SPARK_SIM_DIGESTS", "60"))
 """Seeds that are run twice; ``make proof`` takes 1,000."""
 PYTHONS = os.environ.get("SRMP_SPARK_PYTHONS", "").split()
 """Interpreters of other versions; they need nothing but the standard library."""
@@ -38,12 +39,13 @@ MARKS = {
 """What must have happened somewhere: a branch that no run reaches is not tested by any."""
 
 
-def test_no_seed_violates_anything_and_everything_happens() -> None:
-    runs, marks, steps, failed = run_many(range(SEEDS))
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_no_seed_violates_anything_and_everything_happens(seeds: range) -> None:
+    runs, marks, steps, failed = run_many(seeds)
     assert failed == [], f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.simulation --seed {failed[0].seed} --trace"
-    assert runs == SEEDS
+    assert runs == len(seeds)
     assert steps / runs < STEPS_MAX / 20
-    rare = {mark: marks[mark] for mark in MARKS if marks[mark] < SEEDS / 100}
+    rare = {mark: marks[mark] for mark in MARKS if marks[mark] < len(seeds) / 100}
     assert rare == {}, f"these hardly happened: {rare}"
     assert set(marks) == MARKS, "a new mark belongs in the list"
 
@@ -99,9 +101,9 @@ def test_a_failing_seed_stops_the_run_and_names_the_command(
 
 
 def test_several_processes_find_the_same() -> None:
-    command = [sys.executable, "-m", "srmp_spark.testing.simulation", "--seeds", "1100", "--jobs", "2"]
+    command = [sys.executable, "-m", "srmp_spark.testing.simulation", "--seeds", "520", "--jobs", "2"]  # two reports
     out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     marks: Counter[str] = Counter()
-    for seed in range(1100):
+    for seed in range(520):
         marks.update(run(seed).marks)
     assert f"  {'accepted':42} {marks['accepted']}\n" in out

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 
 import pytest
+from long_samples import shares
 
 from srmp_spark.testing.wayout.__main__ import JUDGED, RATIO_MAX, main
 from srmp_spark.testing.wayout.day import Traffic, compare
@@ -15,7 +15,7 @@ from srmp_spark.testing.wayout.life import Life
 from srmp_spark.testing.wayout.planted import PLANTED_IN_LETTERS, PLANTED_IN_LIFE
 from srmp_spark.testing.wayout.virtual_loop import VirtualLoop, run_virtual
 
-SEEDS = int(os.environ.get("SRMP_SPARK_WAY_OUT_SEEDS", "100"))
+SEEDS = shares("SRMP_SPARK_WAY_OUT_SEEDS", 100, first=40)
 """``make sim`` runs more."""
 SEEDS_MAX = 400
 """Within so many seeds each planted bug is found."""
@@ -38,18 +38,20 @@ FOUND_BY = {
 """Bug → how it shows."""
 
 
-def test_no_seed_violates_anything_and_everything_happens() -> None:
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_no_seed_violates_anything_and_everything_happens(seeds: range) -> None:
     marks: Counter[str] = Counter()
-    for seed in range(SEEDS):
+    for seed in seeds:
         life = Life(seed).run()
         assert life.problems == [], f"seed {seed}"
         marks += life.marks
     assert set(marks) == MARKS, "everything happens, and a new mark belongs in the list"
 
 
-def test_dead_letters_of_one_queue_wait_for_no_other() -> None:
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_dead_letters_of_one_queue_wait_for_no_other(seeds: range) -> None:
     marks: Counter[str] = Counter()
-    for seed in range(SEEDS):
+    for seed in seeds:
         life = LettersLife(seed).run()
         assert life.problems == [], f"seed {seed}"
         marks += life.marks
