@@ -6,8 +6,8 @@ and may take a JVM that is there are a third group (:mod:`one_jvm`). Nothing is 
 groups: each test has its own directory, and ports are whatever is free. The groups that take longest begin first, so that no
 process is left alone with one of them in the end; hence ``--no-loadscope-reorder``.
 
-A run of all of them also fails when a test that a page of MUSTs relies on did not pass: :mod:`musts_gate`. Tests marked ``long``
-are left out of ``make test``: :mod:`long_samples`.
+A run of all of them also fails when a test that a page of MUSTs relies on did not pass: :mod:`musts_gate`. Tests marked
+``long`` are left out of ``make test``: :mod:`long_samples`.
 """
 
 from __future__ import annotations

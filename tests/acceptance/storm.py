@@ -36,6 +36,8 @@ class Season:
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
         """``time.monotonic()``."""
+        self.streams: list[StreamSender] = []
+        """Those that take part."""
 
     def is_over(self) -> bool:
         return time.monotonic() >= self.until
@@ -98,6 +100,7 @@ async def storm(
             StreamSender(second, "private$/payments", faults=FAULTS, dialect=Dialect.TEXT),
             StreamSender(first, "private$/shipments", faults=FAULTS, dialect=Dialect.PRINTED),
         ]
+        season.streams = streams
         messages = [
             MessageSender(first, "private$/orders", faults=FAULTS, delivery_receipts=0.05),
             MessageSender(second, "private$/orders", faults=FAULTS, dialect=Dialect.PRINTED),
