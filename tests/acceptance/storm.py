@@ -31,20 +31,18 @@ T = TypeVar("T")
 
 
 class Season:
-    """How long the senders have new messages; a killer that is behind on a slow machine makes it longer."""
+    """How long the senders have new messages: some seconds, and on until the killer owes nothing more."""
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
         """``time.monotonic()``."""
+        self.owes: Callable[[], bool] = lambda: False
+        """Whether something has not happened yet that must; the killer sets it."""
         self.streams: list[StreamSender] = []
         """Those that take part."""
 
     def is_over(self) -> bool:
-        return time.monotonic() >= self.until
-
-    def lasts(self, seconds: float) -> None:
-        """Let it last so long from now, at the least."""
-        self.until = max(self.until, time.monotonic() + seconds)
+        return time.monotonic() >= self.until and not self.owes()
 
 
 async def application(sender: StreamSender, dice: random.Random, season: Season) -> None:

@@ -26,8 +26,6 @@ KILLS_MIN = 3
 """Fewer would prove little."""
 FAULTS = ("lost reply", "duplicate", "reorder", "ghost")
 """What must have happened, and a second stream of a sender too: a slow machine takes longer than :data:`SECONDS` for it."""
-MORE_S = 2.0
-"""While something has not happened yet, the senders go on so long after each kill."""
 
 
 class Snapshots:
@@ -53,13 +51,12 @@ async def killer(
     """Kill and restart until it is time; returns how often."""
     kills = 0
 
-    def has_everything_happened() -> bool:
-        seen = all(ledger.faults[fault] for fault in FAULTS)
-        return seen and kills >= KILLS_MIN and max(sender.streams_started for sender in season.streams) > 1
+    def owes() -> bool:
+        again = max(sender.streams_started for sender in season.streams) > 1
+        return kills < KILLS_MIN or not again or not all(ledger.faults[fault] for fault in FAULTS)
 
+    season.owes = owes
     while not season.is_over():
-        if not has_everything_happened():
-            season.lasts(MORE_S)
         await asyncio.sleep(dice.choice((0.02, 0.3, 1.0, 1.0)) * dice.uniform(0.5, 1.5))
         await asyncio.to_thread(queue_manager.kill9)
         kills += 1
