@@ -32,7 +32,7 @@ MQRR_OPTIONS: tuple[OptionSpec, ...] = (
 _STREAM = (
     "queueManager", "readMode", "consumer", "startingOffsets", "startingTimestamp", "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition",
-    "failOnDataLoss", "failOnQueueInUse", "includeEnvelope", "token",
+    "failOnDataLoss", "failOnQueueInUse", "includeEnvelope", "reportTimes", "token",
     "allowPlainToken", "dataDir", *SERVE_OPTIONS,
 )  # fmt: skip
 """What a stream has of ``format("srmp")``: it reads the log that the subscription fills."""

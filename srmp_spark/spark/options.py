@@ -64,6 +64,9 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     ),
     OptionSpec("columns", "both", "columns to read, comma separated, in this order (default: all); .schema(…) does the same"),
     OptionSpec("includeEnvelope", "both", "true: fill the column envelope"),
+    OptionSpec(
+        "reportTimes", "stream", "true: the milliseconds that the reader spent, as ms in sources[].latestOffset of the progress"
+    ),
     OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
     OptionSpec("allowPlainToken", "both", "true: send the token over plain HTTP beyond loopback, where others can read it"),
     OptionSpec("dataDir", "both", "embedded: data directory of the queue manager to start or join"),
@@ -186,6 +189,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     """Those of option ``columns``; None: it was not given."""
     include_envelope: bool = False
+    report_times: bool = False
     token: str | None = field(default=None, repr=False)
     allow_plain_token: bool = False
     given: frozenset[str] = frozenset()
@@ -238,6 +242,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         fail_on_queue_in_use=boolean("failOnQueueInUse", values.get("failOnQueueInUse", "false")),
         columns=names_in(values["columns"]) if "columns" in values else None,
         include_envelope=boolean("includeEnvelope", values.get("includeEnvelope", "false")),
+        report_times=boolean("reportTimes", values.get("reportTimes", "false")),
         token=token(values),
         allow_plain_token=boolean("allowPlainToken", values.get("allowPlainToken", "false")),
         given=frozenset(values),

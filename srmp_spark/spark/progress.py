@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,6 +49,9 @@ class QueryProgress(NamedTuple):
     """Rows that the query has read since the listener knows it."""
     waiting: dict[LogKey, int]
     """Rows that wait in each queue, behind what the micro-batch had. Holes count as rows."""
+    spent_ms: dict[str, float] = {}  # noqa: RUF012  # a field of a tuple: nobody changes it
+    """Where the time of the last trigger went: Spark's phases by Spark's names (``triggerExecution`` is the whole,
+    ``addBatch`` the job), and with option ``reportTimes`` the reader's own share as ``source.NAME`` (:mod:`.trigger_time`)."""
 
     @property
     def lag(self) -> int:
@@ -69,6 +73,8 @@ class SrmpListener(StreamingQueryListener):
         self._file = None if prometheus_file is None else Path(prometheus_file)
         self._monotonic = monotonic
         self._logged_at: dict[str, float] = {}
+        self._spent: dict[str, Counter[str]] = {}
+        """Seconds by phase since the listener knows a query, by its id."""
         self._lock = threading.Lock()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
@@ -78,18 +84,24 @@ class SrmpListener(StreamingQueryListener):
         """Note what a micro-batch has left."""
         progress = event.progress
         waiting: dict[LogKey, int] = {}
+        spent: dict[str, float] = {phase: float(ms) for phase, ms in progress.durationMs.items()}
         sources = [each for each in progress.sources if _is_ours(each.endOffset)]
         if not sources:
             return
         for each in sources:
             for key, rows in waiting_of(each.endOffset, each.latestOffset):
                 waiting[key] = waiting.get(key, 0) + rows
+            for part, ms in reader_ms(each.latestOffset):
+                spent[f"source.{part}"] = spent.get(f"source.{part}", 0.0) + ms
         number = str(progress.id)
         with self._lock:
             before = self.progress.get(number)
             read = sum(each.numInputRows for each in sources) + (0 if before is None else before.rows)
-            found = QueryProgress(progress.name or number, progress.batchId, read, waiting)
+            found = QueryProgress(progress.name or number, progress.batchId, read, waiting, spent)
             self.progress[number] = found
+            totals = self._spent.setdefault(number, Counter())
+            for phase, ms in spent.items():
+                totals[phase] += ms / 1e3
             self._tell(number, found)
             self._write()
 
@@ -100,6 +112,7 @@ class SrmpListener(StreamingQueryListener):
         """Forget the query."""
         with self._lock:
             self._logged_at.pop(str(event.id), None)
+            self._spent.pop(str(event.id), None)
             if self.progress.pop(str(event.id), None) is not None:
                 self._write()
 
@@ -108,14 +121,16 @@ class SrmpListener(StreamingQueryListener):
         if now - self._logged_at.get(number, float("-inf")) >= self._log_seconds:
             self._logged_at[number] = now
             queues = " ".join(f"{key.queue}@{key.queue_manager}={rows}" for key, rows in sorted(found.waiting.items()))
+            spent = " ".join(f"{phase}_ms={ms:g}" for phase, ms in sorted(found.spent_ms.items()))
             _log.info(
-                "query.progress query=%s batch=%d rows=%d waiting=%d %s", found.name, found.batch, found.rows, found.lag, queues
-            )
+                "query.progress query=%s batch=%d rows=%d waiting=%d %s %s", found.name, found.batch, found.rows, found.lag,
+                queues, spent,
+            )  # fmt: skip
 
     def _write(self) -> None:
         if self._file is None:
             return
-        text = "".join(f"{line}\n" for line in _metrics(self.progress))
+        text = "".join(f"{line}\n" for line in _metrics(self.progress, self._spent))
         part = self._file.with_name(f".{self._file.name}.{os.getpid()}.part")
         try:
             part.unlink(missing_ok=True)
@@ -154,7 +169,14 @@ def _is_ours(offset: str | None) -> bool:
         return False
 
 
-def _metrics(progress: dict[str, QueryProgress]) -> Iterator[str]:
+def reader_ms(latest: str | None) -> Iterator[tuple[str, float]]:
+    """Yield the parts of a trigger that a reader of ours measured (:mod:`.trigger_time`), and their milliseconds."""
+    if latest is not None and _is_ours(latest):
+        for part, ms in json.loads(latest).get("ms", {}).items():
+            yield part, float(ms)
+
+
+def _metrics(progress: dict[str, QueryProgress], spent: dict[str, Counter[str]]) -> Iterator[str]:
     yield "# HELP srmp_query_waiting_rows Rows of a queue that wait for a streaming query."
     yield "# TYPE srmp_query_waiting_rows gauge"
     for found in progress.values():
@@ -165,6 +187,12 @@ def _metrics(progress: dict[str, QueryProgress]) -> Iterator[str]:
     yield "# TYPE srmp_query_rows_total counter"
     for found in progress.values():
         yield f"srmp_query_rows_total{_labels({'query': found.name})} {found.rows}"
+    yield "# HELP srmp_query_phase_seconds_total Where the time of triggers went: Spark's phases, and the reader's as source.*."
+    yield "# TYPE srmp_query_phase_seconds_total counter"
+    for number, totals in spent.items():
+        for phase, seconds in sorted(totals.items()):
+            labels = {"query": progress[number].name, "phase": phase}
+            yield f"srmp_query_phase_seconds_total{_labels(labels)} {seconds:.3f}"
 
 
 def _labels(labels: dict[str, str]) -> str:

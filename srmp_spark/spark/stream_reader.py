@@ -44,6 +44,7 @@ from srmp_spark.spark.parallel import THREADS_MAX, gather
 from srmp_spark.spark.partitions import ReadColumns, SrmpPartition, clipped, read_columns, read_partition
 from srmp_spark.spark.spark_progress import SparkProgress
 from srmp_spark.spark.starting import began_at, check_starting, of_newcomer, starting_position
+from srmp_spark.spark.trigger_time import Part, TriggerTime
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,8 +86,11 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._here().latest(Offsets.from_dict(start), limit).as_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
-        """The ends of the logs as last seen; called after every ``latestOffset``, so it asks nobody."""
-        return None if self._driver is None else self._driver.seen_ends()
+        """The ends of the logs as last seen, and where the reader's time went if that is asked for (:mod:`.trigger_time`).
+
+        Spark calls this after every ``latestOffset``, so it asks nobody.
+        """
+        return None if self._driver is None else self._driver.report()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Take the ends of the logs as the goal of this run."""
@@ -147,6 +151,7 @@ class _Driver:
         self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer, self._elsewhere)
         self._delay = Delay(options.min_rows, options.max_delay_s)
         self._progress = SparkProgress()
+        self._time = TriggerTime()
         self._initial: Offsets | None = None
         self._retained: dict[LogKey, int] = {}
         """The first row of each log when the query asked where it begins."""
@@ -203,7 +208,8 @@ class _Driver:
     def commit(self, offsets: Offsets) -> None:
         """Mark the batch that ended at ``offsets``: Spark says that it is committed."""
         self._progress.commits(offsets)
-        self._mark(offsets)
+        with self._time.of(Part.COMMIT):
+            self._mark(offsets)
 
     def _mark(self, offsets: Offsets) -> None:
         """Hold the leases, and mark the batch that ended at ``offsets`` if it is committed on disk."""
@@ -215,9 +221,12 @@ class _Driver:
         """Return whether the marks up to ``position`` of a log are sent, if the query sends any."""
         return self._marks is None or self._marks.are_sent(key, position)
 
-    def seen_ends(self) -> dict[str, Any] | None:
-        """For ``reportLatestOffset``."""
-        return Offsets(self._ends).as_dict() if self._ends else None
+    def report(self) -> dict[str, Any] | None:
+        """For ``reportLatestOffset``: the ends of the logs, and with option ``reportTimes`` the times, as ``ms``."""
+        if not self._ends:
+            return None
+        times = {"ms": self._time.reported()} if self._options.report_times else {}
+        return Offsets(self._ends).as_dict() | times
 
     def close(self) -> None:
         """Give the leases up, and let an embedded queue manager end; may be called more than once."""
@@ -231,8 +240,10 @@ class _Driver:
     def latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """One step of every log, within the limits."""
         self._logs.managers.look()
-        self._mark(start)
-        newcomers = self._newcomers(start)
+        with self._time.of(Part.MARKS):
+            self._mark(start)
+        with self._time.of(Part.QUEUES):
+            newcomers = self._newcomers(start)
         positions = {**start, **{key: position for key, (position, _) in newcomers.items()}}
         began = {**start.began, **{key: where for key, (_, where) in newcomers.items()}}
         keys = [
@@ -241,10 +252,11 @@ class _Driver:
             if key not in self._elsewhere and self._logs.is_read(key, start[key]) and self._belongs_to_this_run(key)
         ]
         ends_now = self._goal is not None or len(positions) > len(start)
-        steps = self._steps(keys, positions, limit, None if ends_now or len(keys) != 1 else IDLE_WAIT_SECONDS)
-        if not ends_now and len(keys) > 1 and all(steps[key].reached == positions[key] for key in keys):
-            self._wait_for_any(keys, positions)
-            steps = self._steps(keys, positions, limit, None)
+        with self._time.of(Part.RANGE):
+            steps = self._steps(keys, positions, limit, None if ends_now or len(keys) != 1 else IDLE_WAIT_SECONDS)
+            if not ends_now and len(keys) > 1 and all(steps[key].reached == positions[key] for key in keys):
+                self._wait_for_any(keys, positions)
+                steps = self._steps(keys, positions, limit, None)
         if self._goal is None and self._delay.holds(sum(_backlog(steps, positions).values()), time.monotonic()):
             steps = {key: step._replace(reached=_without_rows(positions[key], step)) for key, step in steps.items()}
             time.sleep(IDLE_WAIT_SECONDS)  # Spark asks again at once
@@ -355,6 +367,10 @@ class _Driver:
 
     def plan(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """The tasks of a batch, ordered by queue manager, queue and sequence."""
+        with self._time.of(Part.PLAN):
+            return self._planned(start, end)
+
+    def _planned(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         self._progress.plans(start, end)
         if self._marks is not None:
             self._marks.resume(key for key in end if key in start)

@@ -259,6 +259,23 @@ def test_report_latest_offset_asks_nobody(fake: Fake) -> None:
     assert len(qm.calls) == before
 
 
+def test_report_latest_offset_says_where_the_time_went_if_it_is_asked_to(fake: Fake) -> None:
+    qm = fake(orders=100)
+    reader = reader_of(qm, reportTimes="true")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(10))
+    told = reader.reportLatestOffset()
+    assert told is not None
+    assert list(told.pop("ms")) == ["marks", "queues", "range"]
+    assert told == at((qm, "orders", 100))
+    reader.partitions(start, end)
+    reader.commit(end)
+    reader.latestOffset(end, ReadMaxRows(10))
+    told = reader.reportLatestOffset()
+    assert told is not None
+    assert list(told["ms"]) == ["marks", "queues", "range", "plan", "commit"], "plan and commit of the batch before"
+
+
 def test_a_reader_that_only_reads_connects_to_nobody(fake: Fake) -> None:
     """Pitfall: Spark builds readers in planning processes and pickles them to executors."""
     import pickle

@@ -29,9 +29,9 @@ def offset(sequence: int, epoch: str = "e1") -> str:
     return json.dumps({"qm": {GUID: {epoch: {"private$/orders": sequence}}}, "v": 1})
 
 
-def event(number: str, end: str, latest: str | None, rows: int = 5, name: str | None = None) -> Any:
+def event(number: str, end: str, latest: str | None, rows: int = 5, name: str | None = None, **ms: int) -> Any:
     source = SimpleNamespace(endOffset=end, latestOffset=latest, numInputRows=rows)
-    return SimpleNamespace(progress=SimpleNamespace(id=number, name=name, batchId=7, sources=[source]))
+    return SimpleNamespace(progress=SimpleNamespace(id=number, name=name, batchId=7, sources=[source], durationMs=ms))
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,22 @@ def test_queries_are_kept_logged_and_written_until_they_end(tmp_path: Path, capl
     assert told.progress == {}
     assert "} " not in file.read_text()
     assert [each.name for each in tmp_path.iterdir()] == ["srmp.prom"]
+
+
+def test_where_the_time_of_a_trigger_went_is_kept_and_added_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    file = tmp_path / "srmp.prom"
+    told = SrmpListener(prometheus_file=str(file))
+    latest = json.dumps({**json.loads(offset(9)), "ms": {"range": 20.5, "plan": 1.5}})
+    told.onQueryProgress(event("1", offset(9), latest, triggerExecution=130, addBatch=90))
+    told.onQueryProgress(event("1", offset(9), latest, triggerExecution=170, addBatch=110))
+    assert told.progress["1"].lag == 0, "an offset with times is an offset"
+    assert told.progress["1"].spent_ms == {"triggerExecution": 170, "addBatch": 110, "source.range": 20.5, "source.plan": 1.5}
+    assert "addBatch_ms=90 source.plan_ms=1.5 source.range_ms=20.5 triggerExecution_ms=130" in caplog.text
+    assert 'srmp_query_phase_seconds_total{query="1",phase="triggerExecution"} 0.300\n' in file.read_text()
+    assert 'srmp_query_phase_seconds_total{query="1",phase="source.range"} 0.041\n' in file.read_text()
+    told.onQueryTerminated(SimpleNamespace(id="1"))  # type: ignore[arg-type]  # all that it looks at
+    assert "} " not in file.read_text()
 
 
 def test_a_file_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
