@@ -71,6 +71,17 @@ def functions_of(path: Path) -> frozenset[str]:
     return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
+@cache
+def long_ones_of(path: Path) -> frozenset[str]:
+    """The tests that ``make test`` leaves out whole."""
+    return frozenset(
+        node.name
+        for node in ast.walk(ast.parse(text_of(path)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(ast.unparse(decorator) == "pytest.mark.long" for decorator in node.decorator_list)
+    )
+
+
 def anchors_of(path: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", text_of(path), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
@@ -110,6 +121,8 @@ def test_each_row_of_the_promises_has_a_test_and_says_what_breaks_it() -> None:
         named = TEST.findall(cells[3])
         assert named, f"no test: {row}"
         assert all(function.startswith("test_") for _, function in named), f"a file alone proves nothing in particular: {row}"
+        short = [function for file, function in named if function not in long_ones_of(ROOT / file)]
+        assert short, f"make test-long alone would see it broken: {row}"
         assert len(cells[4]) > 3, f"nothing breaks it? {row}"
 
 
