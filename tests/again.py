@@ -1,11 +1,11 @@
 """Repeat what failed in the run before, alone: a failure that does not repeat is told and ends nothing.
 
-``.ci/run`` calls this after a red ``make test`` or ``make test-long``. Its machine has two cores that others use too, and 3 or 4 test processes wait
-for servers, JVMs and kills there: a limit of time that was exceeded once in 8,000 tests says something of the machine. A
-failure of the code repeats, so a test that fails again fails the run. So do failures in more than :data:`MOST_MODULES`
-modules, a sentence of docs/MUSTS.md that lost its proof for another reason, and a run that ended before its tests did. What
-passed only the second time is printed as ``FLAKY`` with the name of the test: several of those hid a fault of the code, so
-somebody has to look at each; the first run's text is above it in the log.
+``.ci/run`` calls this after a red ``make test`` or ``make test-long``. Its machine has two cores that others use too, and
+3 or 4 test processes wait for servers, JVMs and kills there: a limit of time that was exceeded once in 8,000 tests says
+something of the machine. A failure of the code repeats, so a test that fails again fails the run. So do failures in more
+than :data:`MOST_MODULES` modules, a sentence of docs/MUSTS.md that lost its proof for another reason, and a run that ended
+before its tests did. What passed only the second time is printed as ``FLAKY`` with the name of the test: several of those
+hid a fault of the code, so somebody has to look at each; the first run's text is above it in the log.
 
     python tests/again.py [ARGUMENT OF PYTEST ...]
 """

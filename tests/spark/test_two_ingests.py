@@ -9,9 +9,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import deltalake
@@ -100,10 +102,27 @@ def assert_refused(done: subprocess.CompletedProcess[str], table: Path, holder: 
     assert f", which goes on; this job has not touched {table}. Stop that receiver first" in told
 
 
-def test_a_job_is_refused_while_another_holds_its_consumer(tmp_path: Path, jvm: dict[str, str]) -> None:
-    with RunningQueueManager(tmp_path / "qm", queues=[QUEUE]) as running:
+@contextmanager
+def held(running: RunningQueueManager, holder: str) -> Iterator[None]:
+    """Somebody has the lease of the default consumer, and renews it."""
+    over = threading.Event()
+
+    def hold() -> None:
         client = QueueManagerClient(running.api)
-        client.register(QUEUE, "default", epoch=running.epoch, first=None, holder="another job")
+        while not over.is_set():
+            client.register(QUEUE, "default", epoch=running.epoch, first=None, holder=holder)
+            over.wait(1.0)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+def test_a_job_is_refused_while_another_holds_its_consumer(tmp_path: Path, jvm: dict[str, str]) -> None:
+    with RunningQueueManager(tmp_path / "qm", queues=[QUEUE]) as running, held(running, "another job"):
+        send(running, 1)
         done = run_another(running.api, tmp_path / "table", tmp_path / "checkpoint", **jvm)
         assert_refused(done, tmp_path / "table", "another job")
     assert not (tmp_path / "table").exists()
