@@ -81,9 +81,9 @@ def test_after_kill_9_a_new_one_is_started(directory: Path) -> None:
 class TestAFileThatIsNotOurs:
     """What a kill or a copy left behind names somebody else: that one is not joined."""
 
-    @pytest.fixture
-    def other(self, tmp_path: Path) -> Iterator[RunningQueueManager]:
-        with RunningQueueManager(tmp_path / "other", queues=["private$/orders"]) as running:
+    @pytest.fixture(scope="class")
+    def other(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
+        with RunningQueueManager(tmp_path_factory.mktemp("other") / "data", queues=["private$/orders"]) as running:
             yield running
 
     def written(self, folder: Path, other: RunningQueueManager, **changes: object) -> None:

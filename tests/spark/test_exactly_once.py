@@ -69,6 +69,7 @@ def test_each_row_lands_once_and_the_queue_is_received(used: Pipeline) -> None:
     assert (entry["received"], entry["waiting"]) == (used.sent, 0)
 
 
+@pytest.mark.long
 def test_without_its_last_commit(used: Pipeline) -> None:
     used.forget("commits", *used.last_batches(1))
     used.send(7)
@@ -76,6 +77,7 @@ def test_without_its_last_commit(used: Pipeline) -> None:
     used.check()
 
 
+@pytest.mark.long
 def test_without_offsets_and_commit_while_more_has_arrived(used: Pipeline) -> None:
     """The batch of that number now holds rows that are there and 15 that are not: skipping it by number would lose them."""
     last = used.last_batches(1)
@@ -114,6 +116,7 @@ def test_a_clock_that_was_set_back_does_not_lock_the_job_out(used: Pipeline, mon
     used.check()
 
 
+@pytest.mark.long
 def test_holes_do_not_matter(used: Pipeline) -> None:
     """Rows 4 to 6 of the table are deleted by its owner: what was read again is written again, nothing else."""
     used.fill()
@@ -156,6 +159,7 @@ def test_a_new_checkpoint_plans_no_received_row_again_and_says_nothing_of_known_
     pipeline.check()
 
 
+@pytest.mark.long
 def test_without_any_checkpoint(used: Pipeline) -> None:
     used.fill()
     used.new_checkpoint()
@@ -342,6 +346,7 @@ def test_an_idle_job_is_ended_though_its_claim_is_gone_from_the_history(pipeline
     pipeline.check()
 
 
+@pytest.mark.long
 def test_without_the_last_batches_of_the_checkpoint_over_a_cleaned_log(used: Pipeline) -> None:
     last = used.last_batches(2)
     used.age_the_log()
