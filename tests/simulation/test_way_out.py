@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 
 import pytest
-from long_samples import shares
 
 from srmp_spark.testing.wayout.__main__ import JUDGED, RATIO_MAX, main
 from srmp_spark.testing.wayout.day import Traffic, compare
@@ -15,8 +15,8 @@ from srmp_spark.testing.wayout.life import Life
 from srmp_spark.testing.wayout.planted import PLANTED_IN_LETTERS, PLANTED_IN_LIFE
 from srmp_spark.testing.wayout.virtual_loop import VirtualLoop, run_virtual
 
-SEEDS = shares("SRMP_SPARK_WAY_OUT_SEEDS", 100, first=40)
-"""``make sim`` runs more."""
+SEEDS = int(os.environ.get("SRMP_SPARK_WAY_OUT_SEEDS", "40"))
+"""``make sim`` runs more, in CI too."""
 SEEDS_MAX = 400
 """Within so many seeds each planted bug is found."""
 MARKS = {
@@ -38,20 +38,18 @@ FOUND_BY = {
 """Bug → how it shows."""
 
 
-@pytest.mark.parametrize("seeds", SEEDS)
-def test_no_seed_violates_anything_and_everything_happens(seeds: range) -> None:
+def test_no_seed_violates_anything_and_everything_happens() -> None:
     marks: Counter[str] = Counter()
-    for seed in seeds:
+    for seed in range(SEEDS):
         life = Life(seed).run()
         assert life.problems == [], f"seed {seed}"
         marks += life.marks
     assert set(marks) == MARKS, "everything happens, and a new mark belongs in the list"
 
 
-@pytest.mark.parametrize("seeds", SEEDS)
-def test_dead_letters_of_one_queue_wait_for_no_other(seeds: range) -> None:
+def test_dead_letters_of_one_queue_wait_for_no_other() -> None:
     marks: Counter[str] = Counter()
-    for seed in seeds:
+    for seed in range(SEEDS):
         life = LettersLife(seed).run()
         assert life.problems == [], f"seed {seed}"
         marks += life.marks
