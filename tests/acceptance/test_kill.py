@@ -20,8 +20,8 @@ from srmp_spark.testing.foreign.ledger import Ledger
 from srmp_spark.testing.foreign.verdict import judge
 from srmp_spark.testing.service import RunningQueueManager
 
-SECONDS = lengths("SRMP_SPARK_KILL_SECONDS", short=10.0, long=30.0)
-LONGEST = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "30"))
+SECONDS = lengths("SRMP_SPARK_KILL_SECONDS", short=10.0, long=20.0)
+LONGEST = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "20"))
 KILLS_MIN = 3
 """Fewer would prove little."""
 FAULTS = ("lost reply", "duplicate", "reorder", "ghost")

@@ -12,7 +12,7 @@ from long_samples import lengths
 
 from srmp_spark.testing.drill.run import Drill, runs
 
-SECONDS = lengths("SRMP_SPARK_DRILL_SECONDS", short=8.0, long=20.0)
+SECONDS = lengths("SRMP_SPARK_DRILL_SECONDS", short=8.0, long=12.0)
 SEED = int(os.environ.get("SRMP_SPARK_DRILL_SEED", str(random.randrange(10**6))))
 
 

@@ -29,8 +29,8 @@ from srmp_spark.testing.foreign.senders import Faults, ForeignQueueManager
 from srmp_spark.testing.foreign.stream_sender import StreamSender
 from srmp_spark.testing.service import RunningQueueManager
 
-SECONDS = lengths("SRMP_SPARK_KILL_SECONDS", short=6.0, long=20.0)
-LONGEST = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "20"))
+SECONDS = lengths("SRMP_SPARK_KILL_SECONDS", short=6.0, long=15.0)
+LONGEST = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "15"))
 SEED = int(os.environ.get("SRMP_SPARK_KILL_SEED", str(random.randrange(10**6))))
 QUEUES = ("private$/in", "private$/other")
 AT_SENDER = Faults(lost_reply=0.03, duplicate=0.03, reorder=0.02)

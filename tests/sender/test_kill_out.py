@@ -25,8 +25,8 @@ from srmp_spark.testing.foreign.destination import Destination
 from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.service import RunningQueueManager
 
-SECONDS = lengths("SRMP_SPARK_KILL_SECONDS", short=6.0, long=20.0)
-LONGEST = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "20"))
+SECONDS = lengths("SRMP_SPARK_KILL_SECONDS", short=6.0, long=15.0)
+LONGEST = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "15"))
 SEED = int(os.environ.get("SRMP_SPARK_KILL_SEED", str(random.randrange(10**6))))
 QUEUE = "private$/in"
 FAILED, HELD = "private$/failed", "private$/held"

@@ -47,11 +47,14 @@ def kept() -> list[Pipeline]:
 
 @pytest.fixture
 def used(kept: list[Pipeline], spark: SparkSession, qm: RunningQueueManager, tmp_path: Path) -> Iterator[Pipeline]:
-    """The pipeline of the test before, if each row was in its table once in the end; a new one otherwise.
+    """The pipeline of the test before, if each row was in its table once in the end; a new one with a batch otherwise.
 
     A query that only makes rows and batches to be damaged takes eight seconds of CPU: a job that goes on has them already.
     """
-    pipeline = kept.pop() if kept else Pipeline(spark, qm.api, tmp_path)
+    if not kept:
+        kept.append(Pipeline(spark, qm.api, tmp_path))
+        kept[0].fill()
+    pipeline = kept.pop()
     pipeline.clean = False
     yield pipeline
     if pipeline.clean:
