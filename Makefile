@@ -51,7 +51,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-long collect test-again lint check docs-musts musts-sabotage bench scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
+.PHONY: help setup java demo test test-long collect test-again lint check docs-musts musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,13 +102,16 @@ docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md, MUSTS_WSRVCRM.md: each MUST o
 musts-sabotage: setup ## break sentences of [MC-MQSRM] one by one: the tests that docs/MUSTS.md names for each must fail; five minutes
 	@$(PYTHON) -m srmp_spark.testing.musts_sabotage
 
-bench: setup java ## measure against the targets; the last line is one JSON object
-	@$(PYTHON) -m benchmarks
+bench: setup java ## measure against the targets; the last line is one JSON object; make bench WRITE=1 puts the figures into benchmarks/README.md
+	@$(PYTHON) -m benchmarks $(if $(WRITE),--write)
+
+bench-quick: setup java ## every benchmark once with small sizes, those of make scale too: it shows that they run, and judges no figure; two minutes
+	@$(SHORT_JVM) $(PYTHON) -m benchmarks --quick --scale
 
 scale: setup java ## ten million identifiers, a million waiting rows, a day without Spark; half an hour: make scale ROUNDS=5
 	@$(PYTHON) -m benchmarks.scale --rounds $(ROUNDS)
 
-many: setup ## 10,000 queues and 100,000 streams: idle CPU, start, status; two minutes
+many: setup ## 10,000 queues and 100,000 streams: idle CPU, start, status; three minutes
 	@$(PYTHON) -m benchmarks.scale --only many
 
 sim: setup ## simulated failures, one seed a run: make sim SEEDS=10000

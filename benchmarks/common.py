@@ -1,4 +1,4 @@
-"""What the benchmarks share: the cache folder, processes started and ended by id, CPU time, figures and their table."""
+"""What the benchmarks share: how a run is made, the cache folder, processes started and ended by id, CPU time, figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -24,15 +26,42 @@ PEERS = HERE / "peers"
 CACHE = Path(
     os.environ.get("SRMP_PEERS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srmp-spark-peers"
 )
-KAFKA_PYTHON = CACHE / "py" / "bin" / "python"
-"""The interpreter that has confluent-kafka; the project itself does not need it."""
-SERVER_CORE, CLIENT_CORE = "0", "1"
+PEERS_PYTHON = CACHE / "py" / "bin" / "python"
+"""The interpreter that has confluent-kafka and impacket; the project itself needs neither."""
+_CORES = sorted(os.sched_getaffinity(0))
+SERVER_CORE, CLIENT_CORE = str(_CORES[0]), str(_CORES[min(1, len(_CORES) - 1)])
+"""The first two cores that this process may use; a machine with one core has the same one twice."""
 QUEUE = "private$/simpleq"
 """The queue of [MC-MQSRM] 4.5, which ``post.lua`` writes to."""
 
 
 class NotHere(Exception):  # noqa: N818  # no error: the machine lacks something, and the figure says so
     """This figure cannot be taken on this machine; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a benchmark is to be run."""
+
+    rounds: int = 5
+    quick: bool = False
+    """One round of small sizes: it shows that everything runs, and no figure is judged."""
+    with_peers: bool = True
+    """Run the programs that ours is compared with, where they are installed."""
+    with_spark: bool = True
+
+    def peer(self, name: str, start: Callable[[], T]) -> T | NotHere:
+        """Return what ``start`` makes of the peer ``name``, or the reason why ours runs without it."""
+        if not self.with_peers:
+            return NotHere(f"{name} is left out (--no-peers)")
+        try:
+            return start()
+        except NotHere as why:
+            return why
+
+    def size(self, full: int, quick: int) -> int:
+        """Return the size for this run."""
+        return quick if self.quick else full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +89,24 @@ def beside(
     name: str,
     unit: str,
     ours: Sequence[float],
-    theirs: Sequence[float],
+    theirs: Sequence[float] | NotHere,
     reference_name: str,
     *,
     at_least: float | None = None,
     at_most: float | None = None,
+    note: str = "",
 ) -> Figure:
-    """A figure judged by its ratio to the reference. The ratio is taken inside each round, so both sides had the same noise."""
+    """Return a figure judged by its ratio to the reference.
+
+    The ratio is taken inside each round, so both sides had the same noise. Without the
+    reference (``theirs`` says why) the figure has our value, and nothing is judged.
+    """
+    target = f"ratio >= {at_least:g}" if at_least is not None else f"ratio <= {at_most:g}"
+    if isinstance(theirs, NotHere):
+        why = "; ".join(filter(None, (note, str(theirs))))
+        return Figure(name=name, value=median(ours), unit=unit, reference_name=reference_name, target=target, note=why)
     ratio = median([a / b for a, b in zip(ours, theirs, strict=True)])
     ok = (at_least is None or ratio >= at_least) and (at_most is None or ratio <= at_most)
-    target = f"ratio >= {at_least:g}" if at_least is not None else f"ratio <= {at_most:g}"
     return Figure(
         name=name,
         value=median(ours),
@@ -79,6 +116,7 @@ def beside(
         ratio=ratio,
         target=target,
         ok=ok,
+        note=note,
     )
 
 
@@ -129,8 +167,9 @@ def need_file(path: Path, what: str) -> Path:
     return path
 
 
-def need_cores() -> None:
-    if len(os.sched_getaffinity(0)) < 2:
+def need_cores(plan: Plan) -> None:
+    """Raise :class:`NotHere` where server and client cannot be pinned apart; a quick run may have one core."""
+    if not plan.quick and len(_CORES) < 2:
         raise NotHere("two cores are needed: server and client are pinned apart")
     need("taskset")
 
@@ -185,6 +224,18 @@ def cpu_seconds(group: int) -> float:
             for task in (folder / "task").iterdir():
                 total += int((task / "schedstat").read_text().split()[0])
     return total / 1e9
+
+
+def tree_cpu_seconds(root: int) -> float:
+    """CPU time of a process and its descendants, of those that have ended too if somebody waited for them."""
+    ticks, waiting = 0, [root]
+    while waiting:
+        folder = Path(f"/proc/{waiting.pop()}")
+        with contextlib.suppress(OSError):
+            ticks += sum(map(int, (folder / "stat").read_text().rsplit(")", 1)[1].split()[11:15]))
+            for thread in (folder / "task").iterdir():
+                waiting += map(int, (thread / "children").read_text().split())
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class QueueManager:
@@ -245,37 +296,3 @@ class QueueManager:
 
     def close(self) -> None:
         stop(self.process)
-
-
-_numbers = iter(range(int(time.time()) % 8000, 10**6))
-
-
-def wrk(target: str, connections: int, seconds: float, body: int = 1024) -> dict[str, float]:
-    """SRMP POSTs, one in flight on each connection, a message number never used before in each."""
-    base = 1_000_000_000 + next(_numbers) % 8000 * 1_000_000
-    command = [
-        "taskset",
-        "-c",
-        CLIENT_CORE,
-        need("wrk"),
-        "-t1",
-        f"-c{connections}",
-        f"-d{seconds:g}s",
-        "-s",
-        str(PEERS / "post.lua"),
-        target,
-        "--",
-        str(body),
-        str(base),
-    ]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    got = json.loads(next(line for line in out.splitlines() if line.startswith("JSON "))[5:])
-    if got["bad"]:
-        raise RuntimeError(f"{got['bad']} of {got['requests']} requests to {target} failed")
-    return {
-        "rate": got["requests"] / got["us"] * 1e6,
-        "p50": got["p50_us"] / 1e3,
-        "p99": got["p99_us"] / 1e3,
-        "requests": got["requests"],
-        "seconds": got["us"] / 1e6,
-    }

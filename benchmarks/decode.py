@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from lxml import etree
 
-from benchmarks.common import Figure, beside, say
+from benchmarks.common import Figure, Plan, beside, say
 
 GUID = "32221eda-9376-46df-b6ed-783091123831"
 LOOPS = 4000
@@ -50,10 +50,10 @@ def post_body(envelope: bytes) -> bytes:
     )
 
 
-def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
+def run(plan: Plan) -> Iterator[Figure]:
     from srmp_spark.srmp.decoder import decode
 
-    loops = LOOPS // 10 if quick else LOOPS
+    loops = plan.size(LOOPS, LOOPS // 10)
     content_type = b'multipart/related; boundary="' + BOUNDARY + b'"; type=text/xml'
     for name, layout, limit in (("decode_windows", WINDOWS, 1.0), ("decode_other", OTHER, 2.5)):
         envelopes = [(layout % (1_000_000_000 + n)).encode() for n in range(loops)]
@@ -62,7 +62,7 @@ def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
         if first.lineage != GUID or len(first.body) != 1024 or first.label != "mqsender label":
             raise RuntimeError(f"decoded something else: {first!r}")
         ours, theirs = [], []
-        for number in range(rounds):
+        for number in range(plan.rounds):
             ours.append(_per_item(lambda content: decode(content_type, content), contents))
             theirs.append(_per_item(etree.fromstring, envelopes))
             say(f"{name} round {number + 1}: decode {ours[-1]:.2f} us, lxml fromstring {theirs[-1]:.2f} us")

@@ -15,23 +15,43 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.common import CLIENT_CORE, ROOT, Figure, NotHere, QueueManager, beside, load, median, need_cores, say, scratch
+from benchmarks.common import (
+    CLIENT_CORE,
+    PEERS_PYTHON,
+    ROOT,
+    Figure,
+    NotHere,
+    Plan,
+    QueueManager,
+    beside,
+    load,
+    median,
+    need_cores,
+    say,
+    scratch,
+)
 
 BODY_BYTES = 4096
 ROWS = 20_000
 STARTED_S = 2.0
-"""After a queue manager is ready its other processes still load what they need, on the same core."""
+"""After a queue manager is ready its other processes still load what they need, on the same core. A quick run does not wait."""
 LOOK_S = 0.1
 """Between two looks at how much was pulled: each is a request to the puller."""
 FEW = 400
 """Of the queue that impacket walks: it takes milliseconds for each."""
 GO_CALLS = 3_000
+PEEK_RATE_MIN = 8_000
+PULL_RATIO_MIN = 0.5
+"""Of peek_rate: it was 0.54 when the target was set, and rounds differ by a tenth."""
 ORDERS, SHORT, EMPTY = "private$/orders", "private$/short", "private$/empty"
 PARTITIONS = 4
 PEERS = ROOT / "tests" / "peers" / "mqrr"
+BUILT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srmp-spark-peers" / "mqrr-client"
+"""Where ``build.sh`` puts go-msrpc's client."""
 WAIT_S = 600.0
 
 
@@ -63,7 +83,7 @@ def client(rpc: str, queue: str) -> dict[str, float]:
     return {"calls": rows, "began": began, "ended": ended, "seconds": ended - began, "cpu": time.process_time() - used}
 
 
-def pull(folder: Path, rpc: str, queue: str, rows: int) -> dict[str, float]:
+def pull(folder: Path, rpc: str, queue: str, rows: int, started_s: float) -> dict[str, float]:
     """A second queue manager on the client's core takes the queue over (``move``): from the subscription to the last row.
 
     The messages lay here before anything was measured, as a backlog does. Each is stored twice there and removed here, with the
@@ -74,7 +94,7 @@ def pull(folder: Path, rpc: str, queue: str, rows: int) -> dict[str, float]:
     folder.mkdir()
     puller = QueueManager(folder, CLIENT_CORE)
     try:
-        time.sleep(STARTED_S)
+        time.sleep(started_s)
         api = SubscriptionsClient(puller.api)
         began, used = time.perf_counter(), _cpu(puller.pid)
         api.subscribe({"host": rpc, "queue": "DIRECT=OS:machine2\\" + queue.replace("/", "\\"), "to": "private$/taken"})
@@ -139,30 +159,39 @@ def at_once(rpc: str, queues: list[str], rows: int) -> float:
     return float(rows / (max(each["ended"] for each in found) - min(each["began"] for each in found)))
 
 
-def go(rpc: str, calls: int) -> float:
-    """Calls a second of go-msrpc."""
+def go_client(plan: Plan) -> str:
+    """Return the path of go-msrpc's client. It is built at first, which a quick run leaves out: that takes a minute."""
+    if plan.quick and not BUILT.exists():
+        raise NotHere("go-msrpc's client is not built: run tests/peers/mqrr/build.sh (Go 1.24.1 or newer)")
     built = subprocess.run([PEERS / "build.sh"], capture_output=True, text=True, check=False)
     if built.returncode != 0:
         raise NotHere(f"go-msrpc's client cannot be built (Go 1.24.1 or newer): {built.stderr.strip()[-200:]}")
+    return built.stdout.strip()
+
+
+def go(program: str, rpc: str, calls: int) -> float:
+    """Calls a second of go-msrpc."""
     queue = "OS:machine2\\" + ORDERS.replace("/", "\\")
-    return float(
-        json.loads(on_client_core(built.stdout.strip(), "bench", "-n", str(calls), "-queue", queue, rpc).splitlines()[-1])[
-            "per_second"
-        ]
-    )
+    found = json.loads(on_client_core(program, "bench", "-n", str(calls), "-queue", queue, rpc).splitlines()[-1])
+    return float(found["per_second"])
 
 
-def impacket(rpc: str) -> float:
+def impacket_python() -> str:
+    """Return an interpreter that has impacket: ours, or that of the peers. Raises :class:`NotHere`."""
+    for python in (sys.executable, str(PEERS_PYTHON)):
+        look = [python, "-c", "import impacket.dcerpc.v5.transport"]
+        if Path(python).exists() and not subprocess.run(look, capture_output=True, check=False).returncode:
+            return python
+    raise NotHere("impacket is missing: run benchmarks/peers/setup.sh")
+
+
+def impacket(python: str, rpc: str) -> float:
     """Calls a second of impacket: a walk of a short queue less that of an empty one."""
-    if subprocess.run(
-        [sys.executable, "-c", "import impacket.dcerpc.v5.transport"], capture_output=True, check=False
-    ).returncode:
-        raise NotHere("impacket is missing: pip install '.[interop]'")
     seconds = []
     for queue in (EMPTY, SHORT):
         began = time.perf_counter()
         on_client_core(
-            sys.executable, str(PEERS / "impacket_client.py"), "peek-all", rpc, "OS:machine2\\" + queue.replace("/", "\\")
+            python, str(PEERS / "impacket_client.py"), "peek-all", rpc, "OS:machine2\\" + queue.replace("/", "\\")
         )
         seconds.append(time.perf_counter() - began)
     return FEW / (seconds[1] - seconds[0])
@@ -174,69 +203,84 @@ def serve(folder: Path) -> tuple[QueueManager, str]:
     return server, str(server.ready["rpc"])
 
 
-def _beside(found: dict[str, list[float]], missing: dict[str, str], name: str, measured: Callable[[], float]) -> None:
-    try:
-        found[name].append(measured())
-    except NotHere as why:
-        missing[name] = str(why)
+@dataclass(slots=True)
+class Measured:
+    """What the rounds gave: rates, and microseconds of CPU an item."""
+
+    mine: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    together: list[float] = field(default_factory=list)
+    pulled: list[float] = field(default_factory=list)
+    pull_cpu: list[float] = field(default_factory=list)
+    go: list[float] = field(default_factory=list)
+    impacket: list[float] = field(default_factory=list)
+
+    def told(self) -> str:
+        """Return the last round in words."""
+        theirs = [
+            f"{name} {rates[-1]:,.0f}/s; " for name, rates in (("go-msrpc", self.go), ("impacket", self.impacket)) if rates
+        ]
+        return (
+            f"{self.mine[-1]:,.0f}/s, {self.cpu[-1]:.0f} us of CPU; partitions at once {self.together[-1]:,.0f}/s; "
+            f"pulled {self.pulled[-1]:,.0f}/s, {self.pull_cpu[-1]:.0f} us of CPU; {''.join(theirs)}load {load()}"
+        )
 
 
-def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
-    need_cores()
-    rows, calls = (2_000, 500) if quick else (ROWS, GO_CALLS)
-    mine: list[float] = []
-    cpu: list[float] = []
-    pulled: list[float] = []
-    pull_cpu: list[float] = []
-    together: list[float] = []
-    parts = [f"private$/part{number}" for number in range(PARTITIONS)]
-    pulled_queues = [f"private$/pulled{number}" for number in range(rounds)]
-    others: dict[str, list[float]] = {"go-msrpc": [], "impacket": []}
-    missing: dict[str, str] = {}
+def run(plan: Plan) -> Iterator[Figure]:
+    need_cores(plan)
+    rows = plan.size(ROWS, 400)
+    parts = [f"private$/part{number}" for number in range(plan.size(PARTITIONS, 2))]
+    pulled_queues = [f"private$/pulled{number}" for number in range(plan.rounds)]
+    go_peer, impacket_peer = plan.peer("go-msrpc", lambda: go_client(plan)), plan.peer("impacket", impacket_python)
+    found = Measured()
     with scratch("remote-read") as folder:
         server, rpc = serve(folder / "one")
         try:
             for queue, count in (
                 (ORDERS, rows),
-                (SHORT, FEW),
+                (SHORT, 0 if isinstance(impacket_peer, NotHere) else FEW),
                 (EMPTY, 0),
-                *((part, rows // PARTITIONS) for part in parts),
+                *((part, rows // len(parts)) for part in parts),
                 *((queue, rows) for queue in pulled_queues),
             ):
                 fill(server, queue, count)
-            ours(rpc, rows)  # the page cache, the priorities
-            for number in range(rounds):
-                found = ours(rpc, rows)
-                mine.append(rows / found["seconds"])
-                cpu.append(found["cpu"] / rows * 1e6)
-                together.append(at_once(rpc, parts, rows // PARTITIONS * PARTITIONS))
-                taken = pull(folder / f"puller{number}", rpc, pulled_queues[number], rows)
-                pulled.append(rows / taken["seconds"])
-                pull_cpu.append(taken["cpu"] / rows * 1e6)
-                _beside(others, missing, "go-msrpc", lambda: go(rpc, calls))
-                _beside(others, missing, "impacket", lambda: impacket(rpc))
-                theirs = ", ".join(f"{name} {each[-1]:,.0f}" for name, each in others.items() if each)
-                say(
-                    f"remote_read {number + 1}/{rounds}: {mine[-1]:,.0f}/s, {cpu[-1]:.0f} us of CPU; "
-                    f"four partitions {together[-1]:,.0f}/s; "
-                    f"pulled {pulled[-1]:,.0f}/s, {pull_cpu[-1]:.0f} us of CPU; {theirs}; load {load()}"
-                )
+            if not plan.quick:
+                ours(rpc, rows)  # the page cache, the priorities
+            for number, pulled_queue in enumerate(pulled_queues):
+                peeked = ours(rpc, rows)
+                found.mine.append(rows / peeked["seconds"])
+                found.cpu.append(peeked["cpu"] / rows * 1e6)
+                found.together.append(at_once(rpc, parts, rows // len(parts) * len(parts)))
+                taken = pull(folder / f"puller{number}", rpc, pulled_queue, rows, 0.0 if plan.quick else STARTED_S)
+                found.pulled.append(rows / taken["seconds"])
+                found.pull_cpu.append(taken["cpu"] / rows * 1e6)
+                if isinstance(go_peer, str):
+                    found.go.append(go(go_peer, rpc, plan.size(GO_CALLS, 200)))
+                if isinstance(impacket_peer, str):
+                    found.impacket.append(impacket(impacket_peer, rpc))
+                say(f"remote_read {number + 1}/{plan.rounds}: {found.told()}")
         finally:
             server.close()
-    rate = median(mine)
-    yield Figure(name="peek_rate", value=rate, unit="calls/s", target=">= 8000", ok=rate >= 8_000,
-                 note=f"row included, {median(cpu):.0f} us of CPU a call in the client")  # fmt: skip
-    yield Figure(name="peek_four_partitions", value=median(together), unit="calls/s", reference=rate,
-                 ratio=median([a / b for a, b in zip(together, mine, strict=True)]), reference_name="1 partition",
+    theirs = (
+        go_peer if isinstance(go_peer, NotHere) else found.go,
+        impacket_peer if isinstance(impacket_peer, NotHere) else found.impacket,
+    )
+    yield from _figures(found, *theirs)
+
+
+def _figures(found: Measured, by_go: list[float] | NotHere, by_impacket: list[float] | NotHere) -> Iterator[Figure]:
+    rate = median(found.mine)
+    yield Figure(name="peek_rate", value=rate, unit="calls/s", target=f">= {PEEK_RATE_MIN}", ok=rate >= PEEK_RATE_MIN,
+                 note=f"row included, {median(found.cpu):.0f} us of CPU a call in the client")  # fmt: skip
+    yield Figure(name="peek_four_partitions", value=median(found.together), unit="calls/s", reference=rate,
+                 ratio=median([a / b for a, b in zip(found.together, found.mine, strict=True)]), reference_name="1 partition",
                  note="client processes share a core")  # fmt: skip
-    ratio = median([a / b for a, b in zip(pulled, mine, strict=True)])
-    yield Figure(name="pull_rate", value=median(pulled), unit="messages/s", target=">= 0.5 x peek_rate", ok=ratio >= 0.5,
-                 note=f"{ratio:.2f} x peek_rate; {median(pull_cpu):.0f} us of CPU a message in the puller")  # fmt: skip
-    for name, figure, least in (("go-msrpc", "peek_vs_go", 5.0), ("impacket", "peek_vs_impacket", 50.0)):
-        if name in missing:
-            yield Figure(name=figure, value=None, unit="calls/s", note=missing[name])
-        else:
-            yield beside(figure, "calls/s", mine, others[name], name, at_least=least)
+    ratio = median([a / b for a, b in zip(found.pulled, found.mine, strict=True)])
+    note = f"{ratio:.2f} x peek_rate; {median(found.pull_cpu):.0f} us of CPU a message in the puller"
+    yield Figure(name="pull_rate", value=median(found.pulled), unit="messages/s", target=f">= {PULL_RATIO_MIN} x peek_rate",
+                 ok=ratio >= PULL_RATIO_MIN, note=note)  # fmt: skip
+    yield beside("peek_vs_go", "calls/s", found.mine, by_go, "go-msrpc", at_least=5.0)
+    yield beside("peek_vs_impacket", "calls/s", found.mine, by_impacket, "impacket", at_least=50.0)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from benchmarks.common import (
     PEERS,
     SERVER_CORE,
     Figure,
+    Plan,
     QueueManager,
     beside,
     cpu_seconds,
@@ -37,6 +38,7 @@ from benchmarks.common import (
 
 BODY_BYTES = 1024
 ROWS = 10_000
+WARM = 500
 WAITING = 1_000_000
 STAGE_ROWS = 250_000
 POLL_S = 0.02
@@ -102,8 +104,8 @@ def decide(server: QueueManager, url: str, action: str) -> None:
 
 def warm(server: QueueManager, url: str) -> None:
     """A destination that is known, connected, and has been sent to."""
-    commit(server, url, 500, "warm")
-    until(lambda: entry(server, url).get("last_acknowledged") == 500, 30)
+    commit(server, url, WARM, "warm")
+    until(lambda: entry(server, url).get("last_acknowledged") == WARM, 120)
 
 
 def until(condition: Any, seconds: float = 300.0) -> None:
@@ -128,7 +130,7 @@ def ours(folder: Path, rows: int, down: list[str]) -> tuple[float, float]:
         commit(server, peer.url, rows, "rows")
         before, began = cpu_seconds(server.process.pid), time.perf_counter()
         decide(server, peer.url, "resume")
-        until(lambda: peer.posts() >= rows + 500)
+        until(lambda: peer.posts() >= rows + WARM)
         until(lambda: (e := entry(server, peer.url))["queued"] + e["awaiting_stream_receipt"] == 0)
         return time.perf_counter() - began, (cpu_seconds(server.process.pid) - before) / rows * 1e6
     finally:
@@ -163,12 +165,12 @@ def bare(folder: Path, rows: int) -> float:
         stop(peer.process)
 
 
-def run(rounds: int, *, quick: bool) -> Iterator[Figure]:
+def run(plan: Plan) -> Iterator[Figure]:
     """EOIO until acknowledged, and with a destination that is down for the whole run."""
-    need_cores()
-    rows = 2_000 if quick else ROWS
+    need_cores(plan)
+    rows = plan.size(ROWS, 1_000)
     sides: dict[str, list[float]] = {"ours": [], "bare": [], "down": [], "cpu": []}
-    for number in range(rounds):
+    for number in range(plan.rounds):
         with scratch("send") as folder:
             sides["bare"].append(bare(folder, rows))
             seconds, cpu = ours(folder / "a", rows, [])
@@ -194,27 +196,27 @@ def _unreachable() -> Iterator[list[str]]:
         yield [f"http://127.0.0.1:{each.getsockname()[1]}/msmq/private$/down" for each in (nobody, mute)]
 
 
-def backlog(rounds: int, *, quick: bool) -> Iterator[Figure]:
+def backlog(plan: Plan) -> Iterator[Figure]:
     """The rate at which ROWS leave when so many wait, and when a million do."""
-    need_cores()
-    waiting = 50_000 if quick else WAITING
-    found: dict[int, list[float]] = {ROWS: [], waiting: []}
+    need_cores(plan)
+    few, waiting = plan.size(ROWS, 1_000), plan.size(WAITING, 5_000)
+    found: dict[int, list[float]] = {few: [], waiting: []}
     memory: list[float] = []
-    for number in range(rounds):
+    for number in range(plan.rounds):
         for count, rates in found.items():
             with scratch("backlog") as folder:
-                rate, resident = _rate(folder, count)
+                rate, resident = _rate(folder, count, few)
                 rates.append(rate)
                 memory.append(resident)
         told = " ".join(f"{n}: {rates[-1]:,.0f}/s" for n, rates in found.items())
         say(f"backlog round {number + 1} {told} load {load()}")
     unit = "messages/s"
-    yield beside("send_backlog", unit, found[waiting], found[ROWS], f"{ROWS:,} waiting", at_least=0.9)
+    yield beside("send_backlog", unit, found[waiting], found[few], f"{few:,} waiting", at_least=0.9)
     yield Figure(name="send_memory", value=max(memory), unit="MB", target="value <= 300", ok=max(memory) <= 300)
 
 
-def _rate(folder: Path, count: int) -> tuple[float, float]:
-    """Rows a second while the first ROWS of ``count`` leave; the largest memory of queue manager and sender, MB."""
+def _rate(folder: Path, count: int, first: int) -> tuple[float, float]:
+    """Rows a second while the ``first`` of ``count`` leave; the largest memory of queue manager and sender, MB."""
     peer = Peer()
     server = QueueManager(folder)
     try:
@@ -224,8 +226,8 @@ def _rate(folder: Path, count: int) -> tuple[float, float]:
         say(f"commit of {count:,} rows: {took:.2f} s")
         began = time.perf_counter()
         decide(server, peer.url, "resume")
-        until(lambda: peer.posts() >= ROWS + 500)
-        return ROWS / (time.perf_counter() - began), _resident(server.pid)
+        until(lambda: peer.posts() >= first + WARM)
+        return first / (time.perf_counter() - began), _resident(server.pid)
     finally:
         server.close()
         stop(peer.process)

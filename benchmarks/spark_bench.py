@@ -1,29 +1,23 @@
-"""Spark reading from the queue manager beside Spark reading from Kafka, in one JVM, side by side in every round."""
+"""Spark reading from the queue manager beside Spark reading from Kafka, in one JVM, side by side in every round.
+
+Without Kafka ours runs alone, and nothing is judged but two partitions against one.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common import (
-    QUEUE,
-    Figure,
-    QueueManager,
-    beside,
-    load,
-    need,
-    quantile,
-    say,
-    scratch,
-    wrk,
-)
-from benchmarks.peers.kafka import Kafka, spark_jars
+from benchmarks.common import QUEUE, Figure, NotHere, Plan, QueueManager, beside, load, quantile, say, scratch, tree_cpu_seconds
+from benchmarks.peers.kafka import Kafka
+from benchmarks.posting import Load
+from benchmarks.spark_session import jvm_of, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,32 +29,6 @@ OF_KAFKA = "queue,sequence,arrived_at,message_id,label,body,body_type"
 TWO = "sequence,label"
 """What a query reads that counts messages: no body."""
 POSTER = Path(__file__).with_name("poster.py")
-
-
-@contextlib.contextmanager
-def spark_session(*, kafka: bool = True) -> Iterator[SparkSession]:
-    """``kafka``: with the jars of Spark's Kafka source."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("srmp-spark benchmarks")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "3g")
-        .config("spark.jars", spark_jars() if kafka else "")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 def _kafka(spark: SparkSession, broker: Kafka, topic: str) -> DataFrame:
@@ -75,47 +43,67 @@ def _srmp(spark: SparkSession, api: str, partitions: int, columns: str | None = 
     return reader.option("startingOffsets", "earliest").option("minPartitions", partitions).load()
 
 
-def drain(rounds: int, *, quick: bool) -> Iterator[Figure]:
+PROCESSES = ("Spark", "queue manager", "Kafka")
+"""Whose CPU time is told beside a drain: it says more than rates on a machine that others use."""
+Case = tuple[str, int]
+"""Whose rows or which columns, and how many partitions."""
+
+
+def drain(plan: Plan) -> Iterator[Figure]:
     """Rows of 1 KB into the noop sink with Trigger.AvailableNow: rows per second inside addBatch."""
-    need("wrk")
-    wanted = ROWS // 20 if quick else ROWS
+    spark = spark_session(plan)
     with scratch("drain") as folder, contextlib.ExitStack() as stack:
-        (folder / "kafka").mkdir()
-        broker = Kafka(folder / "kafka")
-        stack.callback(broker.close)
+        broker = plan.peer("Kafka", lambda: Kafka(folder / "kafka"))
+        if isinstance(broker, Kafka):
+            stack.callback(broker.close)
         server = QueueManager(folder, core=None)
         stack.callback(server.close)
-        while server.end_of() < wanted:
-            wrk(server.target, 32, 2 if quick else 10)
-            say(f"drain: {server.end_of():,} rows in the log, load {load()}")
+        Load(plan).fill(server.url, 32, plan.size(ROWS, 10_000))
         rows = server.end_of()
-        _settled(server)
-        topics = {n: broker.topic(n) for n in (1, 2)}
-        for partitions, topic in topics.items():
-            broker.fill(topic, rows, partitions)
-        spark = stack.enter_context(spark_session())
-        cases: dict[tuple[str, int], Callable[[], DataFrame]] = {}
-        for n in (1, 2):
-            cases["kafka", n] = lambda n=n: _kafka(spark, broker, topics[n])  # type: ignore[misc]
-            cases["srmp", n] = lambda n=n: _srmp(spark, server.api, n)  # type: ignore[misc]
-            cases["seven", n] = lambda n=n: _srmp(spark, server.api, n, OF_KAFKA)  # type: ignore[misc]
-        cases["two", 1] = lambda: _srmp(spark, server.api, 1, TWO)
-        got: dict[tuple[str, int], list[float]] = {case: [] for case in cases}
-        for number in range(rounds + 1):  # the first round warms the JVM and is not counted
+        say(f"drain: {rows:,} rows in the log, load {load()}")
+        if not plan.quick:
+            _settled(server)
+        cases = _cases(spark, server, None if isinstance(broker, NotHere) else broker, rows)
+        got: dict[Case, list[float]] = {case: [] for case in cases}
+        pids = [jvm_of(spark), server.process.pid, *([broker.process.pid] if isinstance(broker, Kafka) else [])]
+        warming = plan.size(1, 0)  # the first round warms the JVM and is not counted
+        for number in range(plan.rounds + warming):
             for case, make in cases.items():
+                before = [tree_cpu_seconds(pid) for pid in pids]
                 seen, rate = _drain_once(make(), folder / f"checkpoint-{number}-{case[0]}-{case[1]}")
                 if seen != rows:
                     raise RuntimeError(f"{case}: {seen} rows read, {rows} are there")
-                say(f"drain round {number} {case[0]:5s} {case[1]} partition(s): {rate:,.0f} rows/s load {load()}")
-                if number:
+                used = [(tree_cpu_seconds(pid) - earlier) / rows * 1e6 for pid, earlier in zip(pids, before, strict=True)]
+                told = ", ".join(f"{name} {each:.2f}" for name, each in zip(PROCESSES, used, strict=False))
+                side = f"drain round {number} {case[0]:5s} {case[1]} partition(s)"
+                say(f"{side}: {rate:,.0f} rows/s, us of CPU a row: {told}; load {load()}")
+                if number >= warming:
                     got[case].append(rate)
-    unit = "rows/s"
+    yield from _drain_figures(got, broker if isinstance(broker, NotHere) else None)
+
+
+def _cases(spark: SparkSession, server: QueueManager, broker: Kafka | None, rows: int) -> dict[Case, Callable[[], DataFrame]]:
+    """Return what each side reads; the topics are filled with as many rows."""
+    cases: dict[Case, Callable[[], DataFrame]] = {}
     for n in (1, 2):
-        kafka = f"Kafka source, {n} partition(s)"
-        yield beside(f"spark_drain_{n}", unit, got["srmp", n], got["kafka", n], kafka, at_least=0.8)
-        least = 1.7 if n == 1 else 1.4
-        yield beside(f"spark_drain_seven_{n}", unit, got["seven", n], got["kafka", n], kafka, at_least=least)
-    yield beside("spark_drain_two_columns", unit, got["two", 1], got["kafka", 1], "Kafka source, 1 partition(s)", at_least=3.0)
+        if broker is not None:
+            topic = broker.topic(n)
+            broker.fill(topic, rows, n)
+            cases["kafka", n] = lambda broker=broker, topic=topic: _kafka(spark, broker, topic)  # type: ignore[misc]
+        cases["srmp", n] = lambda n=n: _srmp(spark, server.api, n)  # type: ignore[misc]
+        cases["seven", n] = lambda n=n: _srmp(spark, server.api, n, OF_KAFKA)  # type: ignore[misc]
+    cases["two", 1] = lambda: _srmp(spark, server.api, 1, TWO)
+    return cases
+
+
+def _drain_figures(got: dict[Case, list[float]], no_kafka: NotHere | None) -> Iterator[Figure]:
+    unit = "rows/s"
+    for n, least in ((1, 1.7), (2, 1.4)):
+        kafka, theirs = f"Kafka source, {n} partition(s)", no_kafka or got["kafka", n]
+        yield beside(f"spark_drain_{n}", unit, got["srmp", n], theirs, kafka, at_least=0.8)
+        yield beside(f"spark_drain_seven_{n}", unit, got["seven", n], theirs, kafka, at_least=least)
+    theirs = no_kafka or got["kafka", 1]
+    yield beside("spark_drain_two_columns", unit, got["two", 1], theirs, "Kafka source, 1 partition(s)", at_least=3.0)
     yield beside("spark_drain_two_over_one", unit, got["seven", 2], got["seven", 1], "one partition", at_least=1.2)
 
 
@@ -143,67 +131,96 @@ def _drain_once(frame: DataFrame, checkpoint: Path) -> tuple[int, float]:
     return rows, rows / sum(p["durationMs"]["addBatch"] for p in progress) * 1e3
 
 
-def latency(rounds: int, *, quick: bool) -> Iterator[Figure]:
-    """From birth in the sender to entry of foreachBatch, 100 messages a second, default trigger."""
-    seconds = 6 if quick else 20
-    ours: list[float] = []
-    theirs: list[float] = []
+def latency(plan: Plan) -> Iterator[Figure]:
+    """From birth in the sender to entry of foreachBatch, 100 messages a second, default trigger: all columns, and seven."""
+    seconds = plan.size(20, 2)
+    spark = spark_session(plan)
+    medians: dict[str, list[float]] = {"kafka": [], "all": [], "seven": []}
     with scratch("latency") as folder, contextlib.ExitStack() as stack:
-        (folder / "kafka").mkdir()
-        broker = Kafka(folder / "kafka", heap="512m")
-        stack.callback(broker.close)
+        broker = plan.peer("Kafka", lambda: Kafka(folder / "kafka", heap="512m"))
+        if isinstance(broker, Kafka):
+            stack.callback(broker.close)
         server = QueueManager(folder, core=None)
         stack.callback(server.close)
-        spark = stack.enter_context(spark_session())
-        for number in range(rounds):
-            topic = broker.topic(1)
-            for name, frame, column, medians in (
-                ("kafka", _kafka(spark, broker, topic), "value", theirs),
-                ("srmp", _latest(spark, server.api), "body", ours),
-            ):
-
-                def feed(name: str = name, topic: str = topic) -> subprocess.Popen[bytes]:
-                    return broker.trickle(topic, RATE, RATE * seconds) if name == "kafka" else _post(server, RATE * seconds)
-
+        for number in range(plan.rounds):
+            sides = _latency_sides(spark, server, None if isinstance(broker, NotHere) else broker)
+            for name, (frame, column, feed) in sides.items():
                 waited = _latency_once(frame, column, feed, folder / f"checkpoint-{number}-{name}", seconds)
-                medians.append(quantile(waited, 0.5))
+                medians[name].append(quantile(waited, 0.5))
                 say(
-                    f"latency round {number + 1} {name:5s} p50 {medians[-1]:.0f} ms p99 {quantile(waited, 0.99):.0f} ms, "
+                    f"latency round {number + 1} {name:5s} p50 {medians[name][-1]:.0f} ms p99 {quantile(waited, 0.99):.0f} ms, "
                     f"{len(waited)} rows, load {load()}"
                 )
-    yield beside("spark_latency_p50", "ms", ours, theirs, "Kafka source", at_most=1.3)
+    theirs = broker if isinstance(broker, NotHere) else medians["kafka"]
+    yield beside("spark_latency_p50", "ms", medians["all"], theirs, "Kafka source", at_most=1.15)
+    yield beside("spark_latency_seven_p50", "ms", medians["seven"], theirs, "Kafka source", at_most=1.0)
 
 
-def _latest(spark: SparkSession, api: str) -> DataFrame:
+Feed = Callable[[int], "subprocess.Popen[bytes]"]
+"""Starts a sender of so many rows."""
+
+
+def _latency_sides(spark: SparkSession, server: QueueManager, broker: Kafka | None) -> dict[str, tuple[DataFrame, str, Feed]]:
+    """Return what is read of each side, the column with the time of birth, and who sends."""
+
+    def post(count: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, str(POSTER), server.url, str(RATE), str(count)])
+
+    sides: dict[str, tuple[DataFrame, str, Feed]] = {
+        "all": (_latest(spark, server.api), "body", post),
+        "seven": (_latest(spark, server.api, OF_KAFKA), "body", post),
+    }
+    if broker is None:
+        return sides
+    topic = broker.topic(1)
+    return {"kafka": (_kafka(spark, broker, topic), "value", lambda count: broker.trickle(topic, RATE, count)), **sides}
+
+
+def _latest(spark: SparkSession, api: str, columns: str | None = None) -> DataFrame:
     reader = spark.readStream.format("srmp").option("queueManager", api).option("queue", QUEUE)
+    if columns is not None:
+        reader = reader.option("columns", columns)
     return reader.option("readMode", "peek").option("startingOffsets", "latest").load()
 
 
-def _post(server: QueueManager, count: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(POSTER), server.url, str(RATE), str(count)])
+WARM_ROWS = 5
+WARM_LOOK_S = 3.0
+WARM_S_MAX = 60.0
 
 
-def _latency_once(
-    frame: DataFrame, column: str, feed: Callable[[], subprocess.Popen[bytes]], checkpoint: Path, seconds: float
-) -> list[float]:
+def _latency_once(frame: DataFrame, column: str, feed: Feed, checkpoint: Path, seconds: int) -> list[float]:
     seen: list[tuple[int, float]] = []
+    arrived = threading.Event()
 
     def each(batch: Any, number: int) -> None:
         now = time.time()  # the rows are readable from here on
         births = batch.selectExpr(f"cast(substring({column}, 1, 20) as string) as birth").collect()
         seen.extend((number, (now - int(row.birth) / 1e6) * 1e3) for row in births)
+        if births:  # the first batch of a query that begins at the end is empty
+            arrived.set()
 
     query = frame.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)).start()
-    time.sleep(8)  # the first batch starts Python workers
-    feeder = feed()
     try:
-        if feeder.wait(seconds + 60):
-            raise RuntimeError(f"the sender ended with {feeder.returncode}")
-        time.sleep(2)
+        end = time.monotonic() + WARM_S_MAX
+        while not arrived.is_set():  # the first batch starts Python workers; a query from latest misses what came before it
+            if time.monotonic() > end or not query.isActive:
+                raise RuntimeError(f"no row arrived: {query.exception() or query.status}")
+            _fed(feed, WARM_ROWS)
+            arrived.wait(WARM_LOOK_S)
+        query.processAllAvailable()
+        warm = max(number for number, _ in seen)
+        _fed(feed, RATE * seconds)
+        query.processAllAvailable()
     finally:
         query.stop()
-    if not seen:
-        raise RuntimeError(f"no row arrived: {query.exception()}")
-    numbers = sorted({number for number, _ in seen})
+    numbers = sorted({number for number, _ in seen if number > warm})
+    if not numbers:
+        raise RuntimeError("no row of the measurement arrived")
     first = numbers[len(numbers) // 4]  # the first quarter: warming up
     return [waited for number, waited in seen if number >= first]
+
+
+def _fed(feed: Feed, rows: int) -> None:
+    feeder = feed(rows)
+    if feeder.wait(rows / RATE + 60):
+        raise RuntimeError(f"the sender ended with {feeder.returncode}")

@@ -37,6 +37,8 @@ PAST_THE_END = "past-the-end"
 """Code of a 409: the reader knows more than the log holds."""
 TRIMMED = "trimmed"
 """Code of a 410: retention has deleted rows that were asked for."""
+TOO_MANY_SUBQUEUES = "too-many-subqueues"
+"""Code of a 503: no further subqueue is made for a remote reader."""
 ANOTHER_QUEUE_MANAGER = "another-queue-manager"
 """Code of a 409: the rows that were asked for are those of another queue manager than the one that answers."""
 

@@ -44,6 +44,11 @@ QUEUE_NAME_LENGTH_MAX = 124
 """MSMQ's own limit, MQ_MAX_Q_NAME_LEN."""
 JOURNAL_SUFFIX = ";journal"
 """After a queue's name: its journal ([MS-MQMQ] 2.1.2). No queue's own name ends so."""
+SUBQUEUE_NAME_LENGTH_MAX = 31
+"""UTF-16 units behind the ``;`` of a subqueue that nobody declared. SubqueueName of a message has 64 bytes, its NUL among them
+([MS-MQRR] 2.2.5.3): of a longer name no reader could be told."""
+_NOT_IN_A_SUBQUEUE_NAME = frozenset(';"+,')
+"""[MS-MQMQ] 2.1.1, with the separators of paths, which no queue's name has."""
 CONSUMER_NAME_LENGTH_MAX = 100
 """Characters of a consumer's name: people read it in ``status`` beside the queue's."""
 
@@ -165,6 +170,19 @@ def split_queue_suffixes(text: str) -> tuple[str, tuple[str, ...]]:
 def base_of_journal(name: str) -> str | None:
     """Whose journal ``private$/orders;journal``, a canonical name, would be; ``None`` for the name of a queue."""
     return name.removesuffix(JOURNAL_SUFFIX) if name.endswith(JOURNAL_SUFFIX) else None
+
+
+def base_of_subqueue(name: str) -> str | None:
+    """Return the queue that ``private$/orders;retry``, a canonical name, would be a subqueue of ([MS-MQMQ] 2.1.1).
+
+    Return None for the name of a queue or journal, and for one that no subqueue can have. A subqueue has none of its own.
+    """
+    base, _, word = name.partition(";")
+    if not base.removeprefix(PRIVATE_PREFIX) or not word or name.endswith(JOURNAL_SUFFIX):
+        return None
+    if len(word.encode("utf-16-le", "surrogatepass")) > 2 * SUBQUEUE_NAME_LENGTH_MAX:
+        return None
+    return None if any(sign in _NOT_IN_A_SUBQUEUE_NAME or sign.isspace() for sign in word) else base
 
 
 def format_names(text: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from benchmarks.common import CACHE, KAFKA_PYTHON, free_port, need, need_file, start, stop, wait_port
+from benchmarks.common import CACHE, PEERS_PYTHON, free_port, need, need_file, start, stop, wait_port
 
 CREATE = """
 import sys
@@ -55,7 +55,7 @@ consumer.close()
 
 
 def spark_jars() -> str:
-    """Spark's Kafka source, for ``spark.jars``."""
+    """Return the jars of Spark's Kafka source, for ``spark.jars``. Raises :class:`NotHere`."""
     need_file(CACHE / "spark-kafka", "Spark's Kafka source")
     return ",".join(str(path) for path in sorted((CACHE / "spark-kafka").glob("*.jar")))
 
@@ -66,7 +66,9 @@ class Kafka:
     def __init__(self, folder: Path, heap: str = "1g") -> None:
         need("java")
         need_file(CACHE / "kafka" / ".complete", "Kafka")
-        need_file(KAFKA_PYTHON, "confluent-kafka")
+        need_file(PEERS_PYTHON, "confluent-kafka")
+        spark_jars()
+        folder.mkdir()
         self.port, controller = free_port(), free_port()
         self.address = f"127.0.0.1:{self.port}"
         configuration = folder / "server.properties"
@@ -115,15 +117,15 @@ class Kafka:
 
     def trickle(self, topic: str, rate: float, count: int) -> subprocess.Popen[bytes]:
         """``rate`` rows a second, the time of birth in the first twenty bytes."""
-        return subprocess.Popen([str(KAFKA_PYTHON), "-c", TRICKLE, self.address, topic, str(rate), str(count)])
+        return subprocess.Popen([str(PEERS_PYTHON), "-c", TRICKLE, self.address, topic, str(rate), str(count)])
 
     def rows(self, topic: str, partitions: int) -> int:
         """How many rows a topic has."""
-        command = [str(KAFKA_PYTHON), "-c", COUNT, self.address, topic, str(partitions)]
+        command = [str(PEERS_PYTHON), "-c", COUNT, self.address, topic, str(partitions)]
         return int(subprocess.run(command, check=True, capture_output=True).stdout)
 
     def _client(self, code: str, *arguments: str) -> None:
-        subprocess.run([str(KAFKA_PYTHON), "-c", code, self.address, *arguments], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([str(PEERS_PYTHON), "-c", code, self.address, *arguments], check=True, stderr=subprocess.DEVNULL)
 
     def close(self) -> None:
         stop(self.process)

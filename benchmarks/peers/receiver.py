@@ -23,7 +23,7 @@ STREAM = re.compile(rb"<streamId>uid:([0-9a-f-]+\\\d+)</streamId><current>(\d+)<
 START = re.compile(rb"<sendReceiptsTo>http://([^:/<]+):(\d+)([^<]*)</sendReceiptsTo>")
 RECEIPT = (
     '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/"><se:Header>'
-    '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:Order Ack</action>'
+    '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:QM Ordering Ack</action>'
     "<to>http://{host}:{port}{path}</to><id>uuid:{number}@aaaaaaaa-0000-4000-8000-00000000beef</id></path>"
     '<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20261122T000000</sentAt></properties>'
     "<streamReceipt><streamId>uid:{stream}</streamId><lastOrdinal>{last}</lastOrdinal></streamReceipt>"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Fetches what the benchmarks compare with into $SRMP_PEERS_CACHE (default ${XDG_CACHE_HOME:-~/.cache}/srmp-spark-peers):
-# wrk, RabbitMQ, Kafka, Spark's Kafka source, a load client. Idempotent; takes 2 to 4 minutes the first time.
-# Needs Python 3, Java 17, Maven and Go; root for the Debian packages. What cannot be had is named, the rest goes on:
+# wrk, RabbitMQ, Kafka, Spark's Kafka source, a load client, OpenPGM, go-msrpc, impacket, Apache CXF. Idempotent; takes 4 to 10
+# minutes the first time. Needs Python 3, a JDK 17, Maven and Go; root for the Debian packages. What cannot be had is named, the rest goes on:
 # `python -m benchmarks` then marks those figures "ok": null.
 set -uo pipefail
 C=${SRMP_PEERS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/srmp-spark-peers}
@@ -10,17 +10,24 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 missing=0
 lack() { echo "not set up: $*" >&2; missing=1; }
 
-if ! command -v wrk >/dev/null || ! { command -v rabbitmq-server >/dev/null || [ -x /usr/sbin/rabbitmq-server ]; }; then
+packages=()
+command -v wrk >/dev/null || packages+=(wrk)
+command -v rabbitmq-server >/dev/null || [ -x /usr/sbin/rabbitmq-server ] || packages+=(rabbitmq-server)
+pkg-config --exists openpgm-5.3 2>/dev/null && command -v cc >/dev/null || packages+=(libpgm-dev gcc libc6-dev pkg-config)
+command -v nft >/dev/null || [ -x /usr/sbin/nft ] || packages+=(nftables)
+command -v ip >/dev/null || [ -x /usr/sbin/ip ] || packages+=(iproute2)
+if [ ${#packages[@]} != 0 ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends rabbitmq-server wrk; } \
-      >"$C/build/apt.log" 2>&1 || lack "wrk and rabbitmq-server (apt-get failed, see $C/build/apt.log)"
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${packages[@]}"; } \
+      >"$C/build/apt.log" 2>&1 || lack "${packages[*]} (apt-get failed, see $C/build/apt.log)"
   else
-    lack "wrk and rabbitmq-server (needs root and apt-get; install the two packages yourself)"
+    lack "${packages[*]} (needs root and apt-get; install these packages yourself)"
   fi
 fi
 
-if ! "$C/py/bin/python" -c 'import confluent_kafka' 2>/dev/null; then
-  { python3 -m venv "$C/py" && "$C/py/bin/pip" install -q confluent-kafka; } >"$C/build/pip.log" 2>&1 || lack "confluent-kafka (see $C/build/pip.log)"
+if ! "$C/py/bin/python" -c 'import confluent_kafka, impacket' 2>/dev/null; then
+  { python3 -m venv "$C/py" && "$C/py/bin/pip" install -q confluent-kafka impacket==0.13.1; } >"$C/build/pip.log" 2>&1 \
+    || lack "confluent-kafka and impacket (see $C/build/pip.log)"
 fi
 
 pom() { # group artifact version dependency-body
@@ -66,5 +73,8 @@ if command -v go >/dev/null; then
 else
   lack "the load client (needs Go)"
 fi
+TESTS=$(cd "$HERE/../../tests/peers" && pwd)
+"$TESTS/mqrr/build.sh" >"$C/build/go-msrpc.log" 2>&1 || lack "go-msrpc's client (see $C/build/go-msrpc.log)"
+"$TESTS/wsrm/build.sh" >"$C/build/cxf.log" 2>&1 || lack "Apache CXF (see $C/build/cxf.log)"
 [ $missing = 0 ] && echo ready
 exit $missing

@@ -17,30 +17,49 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.common import QUEUE, Figure, QueueManager, cpu_seconds, load, median, say
+from benchmarks.common import QUEUE, Figure, NotHere, Plan, QueueManager, cpu_seconds, load, median, say, scratch
 from benchmarks.memory import Memory
-from benchmarks.scale.prefill import Shape, prefill
+from benchmarks.scale.prefill import SHAPES, WORST, Shape, prefill
 from benchmarks.scale.senders import p, senders
+from benchmarks.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RATIO_MAX = 1.2
 MEMORY_MB_MAX = 300
-SLICES = 3
-"""Of each kind in a round, by turns."""
-ALONE = 1_500
-"""Messages of a slice over one connection …"""
-TOGETHER = 6_000
-"""… and over CONNECTIONS."""
+WAITING = 1_000_000
+SMALLER = 100
+"""The small side has so many times fewer waiting rows."""
 CONNECTIONS = 32
-BATCH_ROWS = 1_000
-BATCHES = 8
-"""Measured of each query; the first two are warming up and not counted. A small store has rows for no more."""
 FIRST_NUMBER = 1_000_000_000
 """Above all prefilled ones."""
 
 _numbers = count(FIRST_NUMBER, 10_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How much is measured in a round."""
+
+    divisor: int
+    """Of identifiers and waiting rows."""
+    smaller: int
+    """The small side has so many times fewer identifiers: enough for a run of each."""
+    warms: bool
+    slices: int
+    """Of each kind in a round, by turns."""
+    alone: int
+    """Messages of a slice over one connection."""
+    together: int
+    """Messages of a slice over CONNECTIONS."""
+    batch_rows: int
+    batches: int
+    """Measured of each query; the first two are warming up and not counted. A small store has rows for no more."""
+
+
+FULL = Sizes(divisor=1, smaller=1_000, warms=True, slices=3, alone=1_500, together=6_000, batch_rows=1_000, batches=8)
+QUICK = Sizes(divisor=1_000, smaller=10, warms=False, slices=1, alone=50, together=200, batch_rows=50, batches=3)
 
 
 @dataclass(slots=True)
@@ -76,90 +95,115 @@ class Side:
         self.tail_ms.append(p(took, 0.99))
         self.cpu_us.append((cpu_seconds(self.server.process.pid) - cpu) / len(took) * 1e6)
 
-    def batches(self, spark: SparkSession, checkpoint: Path) -> None:
+    def batches(self, spark: SparkSession, checkpoint: Path, sizes: Sizes) -> None:
         """A query that receives batch by batch."""
         reader = spark.readStream.format("srmp").option("queueManager", self.server.api).option("queue", QUEUE)
-        frame = reader.option("maxOffsetsPerTrigger", BATCH_ROWS).load()
+        frame = reader.option("maxOffsetsPerTrigger", sizes.batch_rows).load()
         query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
         deadline = time.monotonic() + 120
         try:
-            while len(done := [each for each in query.recentProgress if each["numInputRows"] == BATCH_ROWS]) < BATCHES:
+            while (
+                len(done := [each for each in query.recentProgress if each["numInputRows"] == sizes.batch_rows]) < sizes.batches
+            ):
                 if not query.isActive or time.monotonic() > deadline:
                     raise RuntimeError(f"{self.name}: {len(done)} batches, then {query.exception() or query.status}")
                 time.sleep(0.02)
         finally:
             query.stop()
-        self.batch_ms.append(median([float(each["durationMs"]["triggerExecution"]) for each in done[2:BATCHES]]))
+        self.batch_ms.append(median([float(each["durationMs"]["triggerExecution"]) for each in done[2 : sizes.batches]]))
 
 
-def run(shape: Shape, waiting: int, rounds: int, folder: Path, spark: SparkSession | None) -> Iterator[Figure]:
-    """The figures of one shape. Without ``spark`` no batch is measured."""
-    small_shape, small_waiting = shape.scaled(shape.identifiers // 1000), waiting // 100
+def run(plan: Plan, name: str) -> Iterator[Figure]:
+    """Yield the figures of one shape. The shape :data:`WORST` has the rounds of the plan, the others one."""
+    sizes, rounds = (QUICK, 1) if plan.quick else (FULL, plan.rounds if name == WORST.name else 1)
+    spark: SparkSession | NotHere
+    try:
+        spark = spark_session(plan) if name == WORST.name or not plan.quick else NotHere("left out (--quick)")
+    except NotHere as why:
+        spark = why
+    full = SHAPES[name]
+    shape = full.scaled(full.identifiers // sizes.divisor)
+    with scratch("scale") as folder:
+        found = _measured(shape, WAITING // sizes.divisor, rounds, folder, None if isinstance(spark, NotHere) else spark, sizes)
+    yield from _figures(name, found)
+    if isinstance(spark, NotHere):
+        yield Figure(name=f"{name}_batch", value=None, unit="ms", reference_name="small", note=str(spark))
+
+
+@dataclass(slots=True)
+class Found:
+    """What was measured of both sides: (big, small) of each round."""
+
+    values: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    smalls_mb: list[float] = field(default_factory=list)
+    peak_mb: float = 0.0
+
+
+def _measured(shape: Shape, waiting: int, rounds: int, folder: Path, spark: SparkSession | None, sizes: Sizes) -> Found:
+    small_shape, small_waiting = shape.scaled(shape.identifiers // sizes.smaller), waiting // SMALLER
+    found = Found()
     big_folder = _filled(folder / f"{shape.name}-big", shape, waiting)
-    ratios: dict[str, list[float]] = {}
-    values: dict[str, list[tuple[float, float]]] = {}
-    smalls: list[float] = []
     with _serving("big", shape, big_folder) as (big, big_memory):
         say(f"{shape.name}: big has {big_memory.by_process()}")
         for number in range(rounds):
             small_folder = _filled(folder / f"{shape.name}-small-{number}", small_shape, small_waiting)
             with _serving("small", small_shape, small_folder) as (small, small_memory):
-                _round(big, small, spark, folder / f"checkpoint-{shape.name}-{number}", number)
-                smalls.append(small_memory.peak_mb)
+                _round(big, small, spark, folder / f"checkpoint-{shape.name}-{number}", number, sizes)
+                found.smalls_mb.append(small_memory.peak_mb)
             shutil.rmtree(small_folder)
             for name in ("alone_ms", "together_ms", "tail_ms", "cpu_us", "batch_ms"):
                 ours, theirs = getattr(big, name), getattr(small, name)
                 if ours:
-                    values.setdefault(name, []).append((median(ours), median(theirs)))
-                    ratios.setdefault(name, []).append(median(ours) / median(theirs))
+                    found.values.setdefault(name, []).append((median(ours), median(theirs)))
                     ours.clear()
             say(
                 f"{shape.name} round {number + 1}: "
-                + ", ".join(f"{name} {each[-1][0]:.3g} / {each[-1][1]:.3g}" for name, each in values.items())
+                + ", ".join(f"{name} {each[-1][0]:.3g} / {each[-1][1]:.3g}" for name, each in found.values.items())
                 + f", load {load()}"
             )
         say(f"{shape.name}: big ends with {big_memory.by_process()}, {big.acknowledged:,} messages later")
-        peak = big_memory.peak_mb
-    shutil.rmtree(big_folder)
-    for name, figure, unit in (
-        ("alone_ms", "accept_p50_1", "ms"),
-        ("together_ms", "accept_p50_32", "ms"),
-        ("batch_ms", "batch", "ms"),
+        found.peak_mb = big_memory.peak_mb
+    return found
+
+
+def _figures(shape: str, found: Found) -> Iterator[Figure]:
+    for name, figure, unit, judged in (
+        ("alone_ms", "accept_p50_1", "ms", True),
+        ("together_ms", "accept_p50_32", "ms", True),
+        ("batch_ms", "batch", "ms", True),
+        ("tail_ms", "accept_p99_32", "ms", False),
+        ("cpu_us", "accept_cpu_32", "us CPU/message", False),
     ):
-        if name in ratios:
-            ratio = median(ratios[name])
-            yield Figure(
-                name=f"{shape.name}_{figure}", value=median([v for v, _ in values[name]]), unit=unit,
-                reference=median([v for _, v in values[name]]), reference_name="small", ratio=ratio,
-                target=f"ratio <= {RATIO_MAX:g}", ok=ratio <= RATIO_MAX,
-            )  # fmt: skip
-    for name, figure, unit in (("tail_ms", "accept_p99_32", "ms"), ("cpu_us", "accept_cpu_32", "us CPU/message")):
+        if name not in found.values:
+            continue
+        pairs = found.values[name]
+        ratio = median([big / small for big, small in pairs])
         yield Figure(
-            name=f"{shape.name}_{figure}", value=median([v for v, _ in values[name]]), unit=unit,
-            reference=median([v for _, v in values[name]]), reference_name="small", ratio=median(ratios[name]),
-            target="told beside",
+            name=f"{shape}_{figure}", value=median([big for big, _ in pairs]), unit=unit,
+            reference=median([small for _, small in pairs]), reference_name="small", ratio=ratio,
+            target=f"ratio <= {RATIO_MAX:g}" if judged else "told beside", ok=ratio <= RATIO_MAX if judged else None,
         )  # fmt: skip
     yield Figure(
-        name=f"{shape.name}_memory", value=peak, unit="MB", reference=median(smalls), reference_name="small",
-        target=f"value <= {MEMORY_MB_MAX}", ok=peak <= MEMORY_MB_MAX,
+        name=f"{shape}_memory", value=found.peak_mb, unit="MB", reference=median(found.smalls_mb), reference_name="small",
+        target=f"value <= {MEMORY_MB_MAX}", ok=found.peak_mb <= MEMORY_MB_MAX,
     )  # fmt: skip
 
 
-def _round(big: Side, small: Side, spark: SparkSession | None, checkpoint: Path, number: int) -> None:
+def _round(big: Side, small: Side, spark: SparkSession | None, checkpoint: Path, number: int, sizes: Sizes) -> None:
     sides = (big, small) if number % 2 else (small, big)
-    for side in sides:  # warm: the first messages of a connection teach it the layout
-        side.accept(CONNECTIONS, ALONE)
+    for side in sides if sizes.warms else ():  # the first messages of a connection teach it the layout
+        side.accept(CONNECTIONS, sizes.alone)
         side.together_ms.clear()
         side.tail_ms.clear()
         side.cpu_us.clear()
-    for _ in range(SLICES):
+    for _ in range(sizes.slices):
         for side in sides:
-            side.accept(1, ALONE)
+            side.accept(1, sizes.alone)
         for side in sides:
-            side.accept(CONNECTIONS, TOGETHER)
+            side.accept(CONNECTIONS, sizes.together)
     if spark is not None:
         for side in sides:
-            side.batches(spark, checkpoint / side.name)
+            side.batches(spark, checkpoint / side.name, sizes)
 
 
 def _filled(folder: Path, shape: Shape, waiting: int) -> Path:

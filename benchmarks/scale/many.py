@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.common import Figure, QueueManager, cpu_seconds, load, median, say
+from benchmarks.common import Figure, Plan, QueueManager, cpu_seconds, load, median, say, scratch
 from benchmarks.memory import Memory
 from benchmarks.scale.many_prefill import fill
 
@@ -144,14 +144,15 @@ def _health(server: QueueManager, api: Api) -> tuple[float, dict[str, float]]:
     return max(took), large
 
 
-def run(folder: Path, queue_count: int = QUEUES, idle_seconds: float = IDLE_SECONDS) -> Iterator[Figure]:
+def run(plan: Plan) -> Iterator[Figure]:
     """The figures."""
-    fill(folder / "data", queue_count)
-    with serving(folder) as server:
-        wait_until_published(server)
-    began = time.monotonic()
-    with serving(folder) as server:
-        found = measure(server, time.monotonic() - began, idle_seconds)
+    with scratch("many") as folder:
+        fill(folder / "data", plan.size(QUEUES, QUEUES // 100))
+        with serving(folder) as server:
+            wait_until_published(server)
+        began = time.monotonic()
+        with serving(folder) as server:
+            found = measure(server, time.monotonic() - began, 1.0 if plan.quick else IDLE_SECONDS)
     say(f"many: {found.memory}; load {load()}; CPU of the start {found.start_cpu_s:.1f} s; summary {found.summary_bytes} bytes")
     for name, value, unit, most in (
         ("many_idle_cpu", found.idle * 100, "% of a core", IDLE_MAX * 100),

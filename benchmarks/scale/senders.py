@@ -3,8 +3,8 @@
 Every message has a number of its own and comes from another sender of the fleet, by turns that look like chance. What was
 answered 200, when it was sent and how long that took is written to the ledger at the end: so nothing that is lost goes
 unnoticed, and times can be judged by what else went on at that moment. With a rate each connection sends by the clock, and at
-once when it is late; without one, as soon as the last message is answered. It ends after ``--count`` messages, or
-when its standard input is closed, and waits for every answer.
+once when it is late; without one, as soon as the last message is answered. It ends after ``--count`` messages, after
+``--seconds``, or when its standard input is closed, and waits for every answer.
 """
 
 from __future__ import annotations
@@ -132,14 +132,16 @@ def _content_length(head: bytes) -> int:
     return 0
 
 
-async def send(url: str, fleet: Fleet, connections: int) -> None:
-    """Until the fleet has ended."""
+async def send(url: str, fleet: Fleet, connections: int, seconds: float) -> None:
+    """Send until the fleet has ended, ``seconds`` after its first message if that is not 0."""
     target, loop = urlsplit(url), asyncio.get_running_loop()
     made = [await loop.create_connection(lambda: Connection(fleet), target.hostname, target.port) for _ in range(connections)]
     loop.add_reader(sys.stdin.fileno(), lambda: None if sys.stdin.buffer.raw.read(1) else fleet.stop())
     begin = loop.time() + 0.05
     for place, (_, connection) in enumerate(made):
         connection.begin(begin + fleet.interval * place / connections)
+    if seconds:
+        loop.call_at(begin + seconds, fleet.stop)
     while not fleet.over:
         await asyncio.sleep(0.05)
     await asyncio.wait_for(fleet.ended.wait(), ANSWER_S_MAX)
@@ -155,6 +157,7 @@ def main() -> None:
     parser.add_argument("--lineages", type=int, default=1)
     parser.add_argument("--first", type=int, required=True)
     parser.add_argument("--count", type=int)
+    parser.add_argument("--seconds", type=float, default=0.0, help="end then (default: after --count)")
     parser.add_argument("--connections", type=int, default=32)
     parser.add_argument("--rate", type=float, default=0.0, help="messages a second; 0: as fast as they are answered")
     arguments = parser.parse_args()
@@ -162,7 +165,7 @@ def main() -> None:
     async def run() -> Fleet:
         interval = arguments.connections / arguments.rate if arguments.rate else 0.0
         fleet = Fleet(arguments.lineages, arguments.first, arguments.count, interval)
-        await send(arguments.url, fleet, arguments.connections)
+        await send(arguments.url, fleet, arguments.connections, arguments.seconds)
         return fleet
 
     try:
@@ -210,11 +213,12 @@ class Senders:
     """The process, started; :meth:`finish` gives its ledger."""
 
     def __init__(self, url: str, ledger: Path, *, lineages: int, first: int, connections: int = 32, rate: float = 0.0,
-                 count: int | None = None, core: str | None = CLIENT_CORE) -> None:  # fmt: skip
+                 count: int | None = None, seconds: float = 0.0, core: str | None = CLIENT_CORE) -> None:  # fmt: skip
         command = ["taskset", "-c", core] if core else []
         command += [sys.executable, str(Path(__file__)), url, "--ledger", str(ledger), "--lineages", str(lineages)]
         command += ["--first", str(first), "--connections", str(connections), "--rate", str(rate)]
         command += ["--count", str(count)] if count else []
+        command += ["--seconds", str(seconds)] if seconds else []
         self._ledger = ledger
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
 

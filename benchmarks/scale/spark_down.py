@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from benchmarks.common import CLIENT_CORE, QUEUE, SERVER_CORE, Figure, QueueManager, load, need_cores, say, scratch
+from benchmarks.common import CLIENT_CORE, QUEUE, SERVER_CORE, Figure, Plan, QueueManager, load, need_cores, say, scratch
 from benchmarks.memory import Memory
 from benchmarks.scale.senders import Ledger, p, senders
-from benchmarks.spark_bench import spark_session
+from benchmarks.spark_session import on_core, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+WAITING = 1_000_000
 RATE = 5_000
 """Messages a second, a third to a quarter of what one core takes at most: 430 million a day."""
 LINEAGES = 1_000
@@ -39,13 +39,16 @@ P99_RATIO_MAX = 2
 RATE_KEPT = 0.95
 """Of RATE while Spark drains: slow answers slow the senders down, which must not make them look fast."""
 LOOK_S = 1.0
+QUICK_LOOK_S = 0.2
 SEALED_S = 5.0
 """After the first segment appeared: a few more, and the reader process has loaded what it needs for them."""
 
 
-def run(messages: int, *, rate: float = RATE) -> Iterator[Figure]:
+def run(plan: Plan) -> Iterator[Figure]:
     """The figures of one run; a run of a million takes about five minutes."""
-    need_cores()
+    need_cores(plan)
+    messages, rate = plan.size(WAITING, 10_000), RATE
+    spark = spark_session(plan)
     with scratch("scale-down") as folder, contextlib.ExitStack() as stack:
         server = QueueManager(folder)
         stack.callback(server.close)
@@ -61,12 +64,11 @@ def run(messages: int, *, rate: float = RATE) -> Iterator[Figure]:
                 warm = time.monotonic()
             if warm and not sealed and any((folder / "data" / "segments").glob("*/*")):
                 sealed = time.monotonic() + SEALED_S  # from here on all its parts have done what they do
-            time.sleep(LOOK_S)
+            time.sleep(QUICK_LOOK_S if plan.quick else LOOK_S)
         away = time.monotonic()
         say(f"spark_down: {end:,} rows wait after {away - began:.0f} s; {memory.by_process()}; {_disk(folder)}; load {load()}")
-        with _on_core(CLIENT_CORE):
-            spark = stack.enter_context(spark_session(kafka=False))
-            spark.range(10).selectExpr("id + 1").collect()  # a session that works is no part of the drain
+        stack.enter_context(on_core(spark, CLIENT_CORE))
+        spark.range(10).selectExpr("id + 1").collect()  # a session that works is no part of the drain
         back = time.monotonic()
         waited = server.end_of()
         rows = _drain(spark, server, folder)
@@ -139,14 +141,3 @@ def _numbers(folder: Path) -> list[int]:
 def _disk(folder: Path) -> str:
     size = sum(path.stat().st_size for path in (folder / "data").rglob("*") if path.is_file())
     return f"{size / 1e6:,.0f} MB on disk"
-
-
-@contextlib.contextmanager
-def _on_core(core: str) -> Iterator[None]:
-    """What is started inside stays on one core: a JVM and its workers take over the affinity of their parent."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {int(core)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

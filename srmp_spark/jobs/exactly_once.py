@@ -32,7 +32,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,9 +47,9 @@ from delta.exceptions import (
 from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
 from pyspark.sql.window import Window
 
-from srmp_spark.errors import DataLossError, SrmpSparkError, TakenOverError
+from srmp_spark.errors import ConfigurationError, DataLossError, SrmpSparkError, TakenOverError
 from srmp_spark.jobs.table_writers import Writer
-from srmp_spark.rows.columns import spark_ddl
+from srmp_spark.rows.columns import KINDS, NAMES, spark_ddl
 from srmp_spark.spark.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -92,16 +92,26 @@ class ExactlyOnce:
 
     ``queues`` are the names and globs that the query reads, ``queue_managers`` the GUIDs of the queue managers that it is known
     to read; a batch with rows of others adds them. Of jobs that may bring the same rows, the table has one living writer.
+    ``columns`` are those of the batches, ``queue_manager``, ``epoch``, ``queue`` and ``sequence`` among them: a table that does
+    not exist is created with them.
     """
 
     def __init__(
-        self, spark: SparkSession, table: str, checkpoint: str, queues: Iterable[str], queue_managers: Iterable[str] = ()
+        self,
+        spark: SparkSession,
+        table: str,
+        checkpoint: str,
+        queues: Iterable[str],
+        queue_managers: Iterable[str] = (),
+        columns: Sequence[str] = NAMES,
     ) -> None:
+        assert {*LOG, "sequence"} <= {*columns}, "a row is known by these"
         self._spark = spark
         self._table = table
         self._checkpoint = checkpoint.rstrip("/")
         self._queues = tuple(sorted(queues))
         self._queue_managers = frozenset(queue_managers)
+        self._columns = tuple(columns)
         self._writer: Writer | None = None
         """Who this job is in the table; ``None``: it has not claimed the table."""
         self._version = 0
@@ -114,9 +124,11 @@ class ExactlyOnce:
     def claim(self, queue_managers: Iterable[str] = ()) -> None:
         """Create the table if there is none, and become its only writer for these queues; no queue managers: those of any.
 
-        Raises :class:`SrmpSparkError` when Delta does not accept the claim, or the table forgets who wrote it.
+        Raises :class:`SrmpSparkError` when Delta does not accept the claim, or the table forgets who wrote it, and
+        :class:`ConfigurationError` when the table lacks columns of the batches.
         """
-        empty = self._spark.createDataFrame([], spark_ddl())
+        self._check_columns()
+        empty = self._spark.createDataFrame([], spark_ddl(self._columns))
         writer = Writer(self._queues, frozenset(queue_managers))
         version = self._take(empty, writer.name)  # first: it creates the table
         if transactions_expire(self._spark, self._table):
@@ -131,6 +143,17 @@ class ExactlyOnce:
                 self._take(empty, name)
         self._writer, self._version = writer, version
         self._asked, self._runs = set(), []  # what was asked before the claim may be outdated
+
+    def _check_columns(self) -> None:
+        """Raise :class:`ConfigurationError` if the table exists without some columns of the batches."""
+        there = columns_of(self._spark, self._table)
+        missing = [name for name in self._columns if name.lower() not in there] if there else []
+        if missing:
+            declared = ", ".join(f"{name} {KINDS[name].upper()}" for name in missing)
+            raise ConfigurationError(
+                f"the table {self._table} has no column {', '.join(missing)}: name the columns that it has with --columns, or "
+                f"add them: ALTER TABLE delta.`{self._table}` ADD COLUMNS ({declared})"
+            )
 
     def _claim_for(self, batch: DataFrame, batch_id: int) -> Writer | None:
         """Return who writes this batch, after a claim if there is none that covers it; ``None``: the batch has no rows."""
@@ -323,6 +346,12 @@ def transactions(spark: SparkSession, table: str) -> dict[str, int]:
 def transactions_expire(spark: SparkSession, table: str) -> bool:
     """Whether the table drops transaction identifiers that were not used for a time (:data:`EXPIRY`; off unless set)."""
     return bool(_snapshot(spark, table).metadata().configuration().contains(EXPIRY))
+
+
+def columns_of(spark: SparkSession, table: str) -> frozenset[str]:
+    """Return the columns of the table in lower case; none if it does not exist."""
+    snapshot = _snapshot(spark, table)
+    return frozenset(name.lower() for name in snapshot.schema().fieldNames()) if snapshot.version() >= 0 else frozenset()
 
 
 def _snapshot(spark: SparkSession, table: str) -> Any:  # noqa: ANN401  # an object of the JVM

@@ -21,10 +21,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.errors import SrmpSparkError
+from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.interface import DEFAULT_CONSUMER, SHARING_VIOLATION, ExitCode
 from srmp_spark.jobs import running
+from srmp_spark.jobs.selection import POSITION
 from srmp_spark.names import is_glob, local_queue_name
+from srmp_spark.rows.columns import NAMES
 from srmp_spark.spark import session
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ examples:
   # all private queues of two queue managers, for ever, a batch every five seconds; SIGTERM or Ctrl-C ends it between batches
   python jobs/ingest.py --queue-manager http://a:8081,http://b:8081 --queue 'private$/*' \\
       --table /data/messages --checkpoint /data/checkpoints/messages --trigger "5 seconds"
+  # a table of seven columns: reading and writing cost half, and the bodies stay where they are
+  python jobs/ingest.py --queue-manager http://127.0.0.1:8081 --queue 'private$/orders' \\
+      --table /data/labels --checkpoint /data/checkpoints/labels --columns arrived_at,message_id,label
 
 A row is received at the queue manager when its batch is in the table; the same table and checkpoint go on where they were,
 after kill -9 too. The columns are in README.md, what may and may not be lost in docs/GUARANTEES.md.
@@ -48,6 +53,8 @@ output:
   last line of stdout: {"job", "rows", "batches", "status"}: status done, stopped or failed. stderr: each batch.
   Exit codes: 0 done or stopped, 1 failed, 2 usage, 3 queue manager not reachable, 4 refused by it, 5 another job reads these
   queues: that one goes on."""
+COLUMNS = "columns"
+"""The option of ``format("srmp")``."""
 POLL_SECONDS = 0.5
 """How soon a signal is noticed."""
 STOP_SECONDS = 60.0
@@ -86,6 +93,12 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--consumer", default=DEFAULT_CONSUMER, metavar="NAME", help="whose received marks are moved (default: %(default)s)"
     )
+    parser.add_argument(
+        "--columns",
+        metavar="NAME[,NAME]",
+        help=f"columns of the table (default: all); {', '.join(POSITION)} are always among them, a row is known by these. "
+        "jobs/replay.py needs body, and receipt_kind to leave out receipts",
+    )
     running.add_token_flag(parser)
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="another option of format('srmp')")
     parser.add_argument("--master", metavar="URL", help="Spark master (default: what spark-submit says, else local[*])")
@@ -118,9 +131,30 @@ def source_options(args: argparse.Namespace) -> dict[str, str]:
     options["failOnQueueInUse"] = "true"  # a second job of the same glob is refused, and takes the table from nobody
     options.update(running.token_of(args))
     options.update(dict(option.split("=", 1) for option in args.option))
+    columns = chosen_columns(args)
+    if columns is not None:
+        options = {key: value for key, value in options.items() if key.lower() != COLUMNS} | {COLUMNS: ",".join(columns)}
     if args.max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(args.max_offsets_per_trigger)
     return options
+
+
+def chosen_columns(args: argparse.Namespace) -> tuple[str, ...] | None:
+    """Return the columns of the table, those that a row is known by first; ``None``: all.
+
+    Raises :class:`ConfigurationError`.
+    """
+    from srmp_spark.spark.chosen_columns import names_in
+
+    given = [value for key, _, value in (option.partition("=") for option in args.option) if key.lower() == COLUMNS]
+    if args.columns is not None:
+        given.append(args.columns)
+    if len(given) > 1:
+        raise ConfigurationError("--columns and --option columns=… choose the same columns: give one of them, once")
+    if not given:
+        return None
+    names = names_in(given[0])
+    return (*POSITION, *(name for name in names if name not in POSITION))
 
 
 def ask_queue_managers(args: argparse.Namespace) -> frozenset[str]:
@@ -155,7 +189,8 @@ class Ingest:
         self.args = args
         self.spark = spark
         queues = {local_queue_name(name) for name in args.queue.split(",")}
-        self.sink = ExactlyOnce(spark, args.table, args.checkpoint, queues, queue_managers)
+        columns = chosen_columns(args) or NAMES
+        self.sink = ExactlyOnce(spark, args.table, args.checkpoint, queues, queue_managers, columns)
         self.rows = 0
         self.batches = 0
         self.told_to_stop = False

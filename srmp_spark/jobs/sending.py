@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from srmp_spark.client.outbox_batches import CommitAnswer, OutboxClient
+from srmp_spark.errors import ConfigurationError
 from srmp_spark.jobs.done import Done, default_path, scope_of
 from srmp_spark.jobs.selection import POSITION
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 SENT = ("body", "label", "priority", "correlation_id", "app_specific", "body_type", "response_queue", "extension")
 """What a message is sent with again. Not its times, which are over, nor its ``admin_queue``: nobody waits there any more."""
+ORIGINAL = "original"
+"""Of ``--delivery``: as each row came."""
 CORRELATION_BYTES = 20
 """A correlation identifier has exactly so many."""
 
@@ -98,8 +101,17 @@ class Outgoing:
 
 
 def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:
-    """The columns that go out, with the source position; ``delivery`` as ``--delivery`` says it."""
+    """Return the columns that go out, with the source position; ``delivery`` as ``--delivery`` says it.
+
+    Raises :class:`ConfigurationError` for ``original`` and rows that do not say how they came.
+    """
     from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+
+    if delivery == ORIGINAL and "delivery" not in rows.columns:
+        raise ConfigurationError(
+            "--delivery original needs the column delivery, which the rows do not have: give --delivery transactional, "
+            "recoverable or express"
+        )
 
     columns = [F.col(name) for name in POSITION]
     for name in SENT:
@@ -113,5 +125,5 @@ def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:
         columns.append(column.alias(name))
     # With a comment of its own: a sink ignores a column that says how a message came.
     as_it_came = F.col("delivery").alias("delivery", metadata={"comment": "of the message that goes out"})
-    columns.append(as_it_came if delivery == "original" else F.lit(delivery).alias("delivery"))
+    columns.append(as_it_came if delivery == ORIGINAL else F.lit(delivery).alias("delivery"))
     return rows.select(*columns)

@@ -122,8 +122,9 @@ class Queue:
 
     @property
     def listed(self) -> bool:
-        """Whether people see it: a queue that we made ourselves only once something is in it."""
-        return self.name not in OWN_QUEUES or self.end > 0
+        """Whether people see it in lists: a queue that we made ourselves only once something is in it, a subqueue that nobody
+        declared only in the entry of its queue."""
+        return self.state.declared and (self.name not in OWN_QUEUES or self.end > 0)
 
     @property
     def quota_bytes(self) -> int:
@@ -266,6 +267,8 @@ class Catalogue:
         self._queues: dict[str, Queue] = {}
         self._in_order: list[Queue] | None = None
         """All queues by name, until one is added or removed: who lists them does not sort ten thousand each time."""
+        self._subqueues: dict[str, dict[str, Queue]] = {}
+        """Queue → its subqueues that nobody declared, by name."""
         self.grown: set[str] = set()
         """The queues that got rows since sealing looked at them; whoever looks takes the names out."""
         self.on_purge: Callable[[Transaction], object] | None = None
@@ -288,6 +291,21 @@ class Catalogue:
             yield queue
             if queue.journal is not None:
                 yield queue.journal
+
+    @property
+    def undeclared(self) -> list[Queue]:
+        """Every subqueue that nobody declared."""
+        return [queue for each in self._subqueues.values() for queue in each.values()]
+
+    def subqueues_of(self, name: str) -> list[Queue]:
+        """Return the subqueues of a queue that nobody declared, in the order of their names."""
+        found = self._subqueues.get(name, {})
+        return [found[each] for each in sorted(found)]
+
+    @property
+    def declared_count(self) -> int:
+        """How many queues there are without subqueues that nobody declared, which have a limit of their own."""
+        return len(self._queues) - sum(map(len, self._subqueues.values()))
 
     def purging(self, transaction: Transaction, queue: Queue) -> None:
         """The marks of ``queue`` have passed what this transaction takes away."""
@@ -343,12 +361,26 @@ class Catalogue:
         queue.weigh()
         self._queues[stored.name] = queue
         self._in_order = None
+        if not state.declared:
+            self._subqueues.setdefault(_base_of(stored.name), {})[stored.name] = queue
         return queue
+
+    def note_declared(self, name: str) -> None:
+        """Count a subqueue that remote readers made as a queue like any other."""
+        found = self._subqueues.get(_base_of(name), {})
+        found.pop(name, None)
+        if not found:
+            self._subqueues.pop(_base_of(name), None)
 
     def remove(self, name: str) -> None:
         """A queue that is gone; calls that wait for it wake up."""
         queue = self._queues.pop(name)
         self._in_order = None
+        self.note_declared(name)
         queue.wake()
         if queue.journal is not None:
             queue.journal.wake()
+
+
+def _base_of(name: str) -> str:
+    return name.partition(";")[0]

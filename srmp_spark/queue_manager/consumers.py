@@ -39,6 +39,9 @@ SEQUENCES_OF_A_COMMIT = 2_000
 """Of these, so many are marked in one turn of the loop and saved in one commit: even if they lie in as many blocks, it writes
 2,000 pieces, some milliseconds."""
 
+REMOTE_READERS = "remote read (MQRR)"
+"""Holder of the lease of a queue that an MQRR client has open to receive: all of them together."""
+
 HolderValue = dict[str, Any] | str
 
 

@@ -28,6 +28,7 @@ from srmp_spark.store.disk_room import (
 )
 from srmp_spark.store.giving_back import GIVE_BACK_BYTES, give_back
 from srmp_spark.store.journal import GROUP_BYTES_MAX
+from srmp_spark.store.schema import WAL_KEPT_BYTES
 from srmp_spark.store.sealing import SEAL_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class DiskGate:
         self._shares = STATE_SHARES if folder is not None and on_one_volume(directory.path, folder.absolute()) else 1
         self._cut_due = False
         """Pages were given back, and the file still has its length: a reader looks at an older state."""
+        self._log_shuts = False
+        """The gate is closed, and would be open, or could give pages back, if the log's file had no length."""
         self.is_tight = False
         """Whether there is so little room that what can make room should."""
         self.spare = sys.maxsize
@@ -91,16 +94,25 @@ class DiskGate:
         self.is_tight = volume.free < DISK_TIGHT_FACTOR * least
         # Half: the log takes a message, and its checkpoint may take it once more. The cap: others fill the disk meanwhile.
         acceptor.room = min(DISK_LOOK_BYTES, max(0, room.left) // 2)
+        cut_helps = room.without_log.left >= 0 or (volume.free < WAL_EDGE <= room.wal and self.gives_back)
+        self._log_shuts = room.left < 0 and cut_helps
         if room.left < 0 and acceptor.gate is None:
-            acceptor.gate = Gate(
-                DISK_FULL,
-                f"only {volume.free} bytes are free below the data directory, {room.inside} in its database; {least} must stay "
-                "free: make room, or receive or purge what waits in the queues",
-            )
-            log.error("disk.full free_bytes=%d free_inside_bytes=%d least_bytes=%d", volume.free, room.inside, least)
+            acceptor.gate = Gate(DISK_FULL, self._told(volume, room, promised))
+            told = "disk.full free_bytes=%d promised_bytes=%d free_inside_bytes=%d least_bytes=%d"
+            log.error(told, volume.free, promised, room.inside, least)
+        elif room.left < 0 and self.is_closed:  # senders are told what there is now
+            acceptor.gate = Gate(DISK_FULL, self._told(volume, room, promised))
         elif room.left >= 0 and self.is_closed:
             acceptor.gate = None
             log.info("disk.freed free_bytes=%d free_inside_bytes=%d", volume.free, room.inside)
+
+    def _told(self, volume: Volume, room: DiskRoom, promised: int) -> str:
+        taken = f", {promised} of them promised to messages that were taken" if promised else ""
+        inbox = " The Delta state lies on this volume too, and its table inbox keeps every row." if self._shares > 1 else ""
+        return (
+            f"only {volume.free} bytes are free below the data directory{taken}, {room.inside} in its database; "
+            f"{room.least} must stay free: make room, or receive or purge what waits in the queues.{inbox}"
+        )
 
     # --- giving back --------------------------------------------------------------------------------------------------------
 
@@ -130,6 +142,24 @@ class DiskGate:
         await manager.journal.checkpoint()
         self._cut_due = manager.directory.database.stat().st_size > manager.journal.used_bytes
         self.look()
+
+    async def cut_log(self) -> None:
+        """Give the file of the log back to the volume, if that opens the gate, or is the room in which pages are given back.
+
+        It is written from its beginning again after each checkpoint, and keeps the length that it once had. It grows again with
+        the messages that come then: they are what the gate must open for.
+        """
+        if not self._log_shuts:
+            return
+        journal = self._manager.journal
+        await journal.transact(partial(_keep_of_log, size=0))
+        await journal.checkpoint()  # the commit that begins the log anew cuts its file
+        await journal.transact(partial(_keep_of_log, size=WAL_KEPT_BYTES))
+        self.look()
+
+
+def _keep_of_log(transaction: Transaction, size: int) -> None:
+    transaction.connection.execute(f"PRAGMA journal_size_limit = {size:d}")
 
 
 def _slice(transaction: Transaction, size: int) -> int:

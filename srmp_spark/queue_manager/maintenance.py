@@ -49,6 +49,8 @@ RETENTION_PAUSE_SECONDS = 0.1
 """Between two of these looks, whatever is published."""
 DUE_SECONDS = 60.0
 """What a look at all queues gets: it takes 20 ms with 10,000 of them, on a machine that has nothing else to do."""
+SUBQUEUES_LOOK_SECONDS = 5.0
+"""How often subqueues that nobody declared are looked at; one that its last reader leaves empty is removed at once."""
 SWEEP_PAUSE_SECONDS = 0.005
 """Between two slices of deleting, so that messages come first."""
 NOTE_SECONDS = 60.0
@@ -146,6 +148,7 @@ class Maintenance:
         self._every(RETENTION_PAUSE_SECONDS, self._retain_when_full)
         self._every(CLOCK_LOOK_SECONDS, self._clock)
         self._every(NOTE_SECONDS, self._note)
+        self._every(SUBQUEUES_LOOK_SECONDS, self._manager.subqueues.look)
         self._every(SWEEP_PAUSE_SECONDS, self._sweep)
         self._manager.garbage.set()  # a crash may have left some
         if self._manager.config.exit_when_unused is not None:
@@ -176,6 +179,7 @@ class Maintenance:
         if self.disk.gives_back:
             self._manager.garbage.set()
         await self.disk.cut()
+        await self.disk.cut_log()
 
     # --- sealing and deleting -------------------------------------------------------------------------------------------------
 
@@ -267,6 +271,9 @@ class Maintenance:
             segments_max -= 1
             end, held = queue.end, queue.unsealed_bytes
             answer = await manager.reader.ask({"op": "seal", "queue": queue.name, "now": manager.clock.utc()})
+            if answer["later"]:  # there is no room for its files; it is due again when it has grown, or with the old rows
+                self._to_seal.discard(queue.name)
+                return
             if answer["sealed"] is None:
                 self._sealed[queue.name] = end
                 self._to_seal.discard(queue.name)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import queue_matches
+from srmp_spark.names import base_of_subqueue, queue_matches
 from srmp_spark.private_files import refuse_open_secret
 from srmp_spark.queue_manager.queue_patterns import parse_pattern
 from srmp_spark.signing_in.accounts import ACCOUNTS_MAX, Account, Accounts, is_account_name
@@ -46,9 +46,16 @@ class RpcAccount:
     verbs: frozenset[RpcVerb] = frozenset(RPC_VERBS)
 
     def allows(self, verb: RpcVerb, queue: str) -> bool:
-        """Return whether the account may do ``verb`` with ``queue``, a canonical name."""
+        """Return whether the account may do ``verb`` with ``queue``, a canonical name.
+
+        A subqueue has the rights of its queue.
+        """
         has_verb = verb in self.verbs or (verb == "peek" and "receive" in self.verbs)
-        return has_verb and (EVERYTHING in self.queues or queue_matches(queue, self.queues))
+        return has_verb and (EVERYTHING in self.queues or queue_matches(queue, self.queues) or self._has_base_of(queue))
+
+    def _has_base_of(self, queue: str) -> bool:
+        base = base_of_subqueue(queue)
+        return base is not None and queue_matches(base, self.queues)
 
 
 class RpcAccounts:

@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError, ProcessMustEndError, StoreError, with_hint
+from srmp_spark.interface import TOO_MANY_SUBQUEUES
 from srmp_spark.names import (
     FORWARD_QUEUE,
     ORDER_QUEUE,
     OWN_QUEUES,
     LocalHosts,
     base_of_journal,
+    base_of_subqueue,
     canonical_queue_name,
     quote_queue_name,
 )
@@ -58,6 +60,7 @@ from srmp_spark.queue_manager.signatures import Signatures
 from srmp_spark.queue_manager.signers import trusted_keys
 from srmp_spark.queue_manager.slices import Slices
 from srmp_spark.queue_manager.state_lag import StateLag
+from srmp_spark.queue_manager.subqueues import SUBQUEUES_MAX, SUBQUEUES_OF_A_QUEUE_MAX, Subqueues
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.queue_manager.url_policy import UrlPolicy
 from srmp_spark.queue_manager.writers import Writers, open_forwarding
@@ -116,6 +119,7 @@ class QueueManager:
         self.clock = clock
         self.metrics = Metrics()
         self.catalogue = Catalogue()
+        self.subqueues = Subqueues(self.catalogue, clock, self.make_subqueue, self.remove_subqueue)
         self.state_lag = StateLag(config.state, as_of=clock.utc() / 1e6)  # nothing waits longer than since the start
         self.rows_committed = 0
         """Since the start; sealing looks whether we are busy."""
@@ -253,7 +257,9 @@ class QueueManager:
     # --- queues ---------------------------------------------------------------------------------------------------------------
 
     def _open_queue(self, stored: state.StoredQueue) -> Queue:
-        engine = self.receiver.add_queue(stored.name, stored.transactional, stored.end, paused=stored.paused)
+        engine = self.receiver.add_queue(
+            stored.name, stored.transactional, stored.end, paused=stored.paused, declared=queues.is_declared(stored.options)
+        )
         queue = self.catalogue.add(stored, engine)
         switch = JournalSwitch.of(stored.options)
         if switch is not None:
@@ -266,7 +272,7 @@ class QueueManager:
         """Make a queue if there is none of that name; whether it was made. Raises a 409 if there is one of the other kind.
 
         ``journal`` switches its journal on or off; ``None``: it stays as it is. ``is_restricted``: for a token that is not
-        for all queues.
+        for all queues. A subqueue that a remote reader made is declared by this, and stays.
         """
         async with self._admin:
             if base_of_journal(name) is not None:
@@ -279,11 +285,12 @@ class QueueManager:
                     delete = f"curl -X DELETE {api if self.config.api.port else 'API'}/v1/queues/{quote_queue_name(name)}"
                     hint = f"give it as it is, or delete it first, with its rows, while the queue manager runs: {delete}"
                     raise ApiError(409, "queue-kind", f"queue {name} exists and is {kind}", hint)
+                await self._declare(existing)
                 await self._switch_journal(existing, journal)
                 return False
-            if len(self.catalogue) >= QUEUES_MAX:
+            if self.catalogue.declared_count >= QUEUES_MAX:
                 raise ApiError(409, "too-many-queues", f"QUEUES_MAX is {QUEUES_MAX}", "delete queues that are no longer used")
-            if is_restricted and len(self.catalogue) >= QUEUES_OF_TOKENS_MAX:
+            if is_restricted and self.catalogue.declared_count >= QUEUES_OF_TOKENS_MAX:
                 raise ApiError(
                     409, "too-many-queues", f"a token for some queues makes none beyond {QUEUES_OF_TOKENS_MAX} in all",
                     "delete queues that are no longer used, or make it with a token for all queues",
@@ -295,6 +302,48 @@ class QueueManager:
             log.info("queue.created name=%s transactional=%s", name, bool(transactional))
             await self._switch_journal(made, journal)
             return True
+
+    async def _declare(self, queue: Queue) -> None:
+        if queue.state.declared:
+            return
+        self.receiver.declare_queue(queue.name)  # in memory first: it is not removed any more
+        self.catalogue.note_declared(queue.name)
+        await self.journal.transact(lambda t: queues.declare(t, queue.name))
+        log.info("queue.declared name=%s", queue.name)
+
+    async def make_subqueue(self, name: str) -> Queue:
+        """Make a subqueue that nobody declared; :class:`.Subqueues` calls this. Errors as :meth:`.Subqueues.enter`."""
+        async with self._admin:
+            base = self.catalogue.get(base_of_subqueue(name) or "")
+            if base is None or base.log_name != base.name or base.name in OWN_QUEUES:
+                raise UnknownQueueError(name)
+            if (existing := self.catalogue.get(name)) is not None:
+                return existing
+            for count, limit, of in (
+                (len(self.catalogue.subqueues_of(base.name)), SUBQUEUES_OF_A_QUEUE_MAX, "SUBQUEUES_OF_A_QUEUE_MAX"),
+                (len(self.catalogue.undeclared), SUBQUEUES_MAX, "SUBQUEUES_MAX"),
+            ):
+                if count >= limit:
+                    hint = f"receive what is in those that there are, close them, or declare this one: --queue '{name}'"
+                    raise ApiError(503, TOO_MANY_SUBQUEUES, f"{of} is {limit}: {name} is not made", hint)
+            if (gate := self.acceptor.gate) is not None:
+                raise ApiError(503, gate.reason, gate.message, "try again")
+            try:
+                stored = await self.journal.transact(
+                    lambda t: queues.create_subqueue(t, name, transactional=base.state.transactional)
+                )
+            except ProcessMustEndError:
+                raise
+            except StoreError as error:
+                raise ApiError(503, TOO_MANY_SUBQUEUES, str(error)) from None
+            log.info("subqueue.made name=%s", name)
+            return self._open_queue(stored)
+
+    async def remove_subqueue(self, queue: Queue, is_over: Callable[[Queue], bool]) -> None:
+        """Delete a subqueue that nobody declared if it is over, as ``is_over`` says when nothing can come between any more."""
+        async with self._admin:
+            if is_over(queue):
+                await self._delete(queue)
 
     async def _switch_journal(self, queue: Queue, journal: bool | None) -> None:
         if journal is None or journal is (queue.journal is not None):
@@ -311,26 +360,35 @@ class QueueManager:
         log.info("queue.journal name=%s on=%s", queue.name, journal)
 
     async def delete_queue(self, name: str) -> str:
-        """Remove a queue and its rows; its canonical name. Raises a 404 if there is none, not before its deletion is stored."""
+        """Remove a queue and its rows; its canonical name. Raises a 404 if there is none, not before its deletion is stored.
+
+        The subqueues that nobody declared go with it.
+        """
         async with self._admin:
             queue = self.catalogue.find_base(name)
-            name = queue.name
-            try:
-                self.receiver.remove_queue(name)  # first: nothing new may be accepted for it
-            except ConfigurationError as error:
-                raise ApiError(400, "usage", str(error)) from None
+            await self._delete(queue)
+            return queue.name
 
-            def delete(transaction: Transaction) -> None:
-                end = end_of(transaction.connection, queue.id)
-                left = gaps(max(queue.default.received, queue.trimmed_to) + 1, end, ())  # what was received was decided before
-                self.decide(transaction, queue, left, Reason.QUEUE_DELETED)
-                queues.delete(transaction, name, self.directory.segments, self.clock.utc())
-                self.catalogue.remove(name)  # here: a mark that is saved after this must find its queue gone
+    async def _delete(self, queue: Queue) -> None:
+        gone = [*self.catalogue.subqueues_of(queue.name), queue]
+        try:
+            for each in gone:
+                self.receiver.remove_queue(each.name)  # first: nothing new may be accepted for it
+        except ConfigurationError as error:
+            raise ApiError(400, "usage", str(error)) from None
 
-            await self.journal.transact(delete)
-            self.garbage.set()
-            log.info("queue.deleted name=%s", name)
-            return name
+        def delete(transaction: Transaction) -> None:
+            for each in gone:
+                end = end_of(transaction.connection, each.id)
+                left = gaps(max(each.default.received, each.trimmed_to) + 1, end, ())  # what was received was decided before
+                self.decide(transaction, each, left, Reason.QUEUE_DELETED)
+                queues.delete(transaction, each.name, self.directory.segments, self.clock.utc())
+                self.catalogue.remove(each.name)  # here: a mark that is saved after this must find its queue gone
+
+        await self.journal.transact(delete)
+        self.garbage.set()
+        for each in gone:
+            log.info("queue.deleted name=%s", each.name)
 
     async def purge_queue(self, name: str, spared: SequenceSet | None = None) -> int:
         """Take away what waits, but for rows that remote readers have; how many rows that was.
@@ -608,6 +666,7 @@ async def ensure_queues(manager: QueueManager) -> None:
             await _ensure_queue(manager, spec.name, transactional=spec.transactional, journal=True)
         if spec.multicast is not None:
             manager.receiver.queues[spec.name].multicast = str(spec.multicast)
+    await manager.subqueues.look()  # those that are empty after a kill: nobody has them open
 
 
 async def _ensure_queue(manager: QueueManager, name: str, *, transactional: bool, journal: bool | None = None) -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from srmp_spark.client.api import RETRY_SECONDS, QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError, DataLossError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
-from srmp_spark.names import OWN_QUEUES, base_of_journal, is_glob, queue_matches
+from srmp_spark.names import OWN_QUEUES, base_of_journal, base_of_subqueue, is_glob, queue_matches
 from srmp_spark.spark.offsets import LogKey, Position
 from srmp_spark.spark.options import SourceOptions
 from srmp_spark.spark.parallel import gather
@@ -156,11 +156,12 @@ class Logs:
 
     def _listed(self, client: QueueManagerClient) -> list[Mapping[str, Any]]:
         """Return the queues of a queue manager, and those that the options name and no list has: its own queues in which
-        nothing is yet, and journals."""
+        nothing is yet, journals, and subqueues that remote readers made."""
         found: list[Mapping[str, Any]] = [*client.queues()]
         listed = {entry["name"] for entry in found}
         for name in self._options.queues:
-            if (name in OWN_QUEUES or base_of_journal(name) is not None) and name not in listed:
+            unlisted = name in OWN_QUEUES or base_of_journal(name) or (base_of_subqueue(name) and not is_glob(name))
+            if unlisted and name not in listed:
                 try:
                     found.append(client.queue(name))
                 except ApiError as error:

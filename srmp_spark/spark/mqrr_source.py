@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from srmp_spark.client.read_ahead import ReadAhead
 from srmp_spark.client.remote_queue import RemoteMachine
 from srmp_spark.client.walking import Shown
+from srmp_spark.client.walking_on import WalkOn
 from srmp_spark.errors import ConfigurationError, RemoteQueueError, SrmpSparkError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.mqrr.lookup_identifier import lookup_id_of
@@ -95,6 +96,8 @@ class MqrrBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the messages of one queue, by priority and arrival. ``sequence`` is what their machine counts.
 
+        A connection that breaks is made again, and the walk goes on behind what it had.
+
         Raises :class:`RemoteQueueError`, which names the queue and says what to do.
         """
         assert isinstance(partition, RemotePartition)
@@ -104,11 +107,13 @@ class MqrrBatchReader(DataSourceReader):
         waiting: list[tuple[int, Record]] = []
         messages: dict[int, Message] = {}
         size = 0
+        walk = WalkOn(
+            lambda: RemoteMachine.connect(host.name, host.port, options.credentials.settings(host)),
+            lambda machine: machine.open(queue_format_for(host.name, partition.queue)),
+        )
         with (
             _named(partition.queue, host.text),
-            RemoteMachine.connect(host.name, host.port, options.credentials.settings(host)) as machine,
-            machine.open(queue_format_for(host.name, partition.queue)) as queue,
-            ReadAhead(_pieces(queue.walk()), size=_bytes_of, limit=BATCH_BYTES, interrupt=machine.interrupt) as ahead,
+            ReadAhead(_pieces(iter(walk)), size=_bytes_of, limit=BATCH_BYTES, interrupt=walk.interrupt) as ahead,
         ):
             for piece in ahead:
                 for shown in piece:

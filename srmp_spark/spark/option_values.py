@@ -11,8 +11,14 @@ from typing import Literal, NamedTuple
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import split_url
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"([0-9]{1,9}) *(ms|s|m|min|h|d)")
+_SECONDS = {
+    "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
+    "microsecond": 1e-6, "millisecond": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0,
+}  # fmt: skip
+"""The units of Spark's ``JavaUtils.timeStringAsMs``, which its options take, and those of a trigger's text."""
+_PIECE = re.compile(r"([0-9]{1,15})\s*([a-z]+)")
+_DURATION = re.compile(rf"(?:interval\s+)?{_PIECE.pattern}(?:\s+{_PIECE.pattern})*")
+_MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 
 class OptionSpec(NamedTuple):
@@ -39,11 +45,20 @@ def boolean(name: str, text: str) -> bool:
 
 
 def duration_s(name: str, text: str) -> float:
-    """Return seconds: a whole number with ``ms``, ``s``, ``m``, ``h`` or ``d``. Raises :class:`ConfigurationError`."""
-    found = _DURATION.fullmatch(text.lower())
-    if found is None:
-        raise ConfigurationError(f"option {name}: {text!r} is no duration; expected for example 500ms, 30s, 15m, 2h or 1d")
-    return int(found[1]) * _SECONDS[found[2]]
+    """Return seconds of a duration as Spark writes them: ``15m``, ``10s``, ``10 seconds``, ``1 minute 30 seconds``.
+
+    A number alone is milliseconds, as where Spark's Kafka source takes one. Raises :class:`ConfigurationError`.
+    """
+    lower = text.strip().lower()
+    if _MILLISECONDS.fullmatch(lower):
+        return int(lower) / 1000
+    pieces = _PIECE.findall(lower) if _DURATION.fullmatch(lower) else []
+    units = [unit if unit in _SECONDS else unit.removesuffix("s") for _, unit in pieces]
+    if not pieces or not all(unit in _SECONDS for unit in units):
+        raise ConfigurationError(
+            f"option {name}: {text!r} is no duration; expected for example 500ms, 30s, 15m, 2h, 1d, or 10 seconds"
+        )
+    return sum(int(number) * _SECONDS[unit] for (number, _), unit in zip(pieces, units, strict=True))
 
 
 def api_url(text: str) -> str:

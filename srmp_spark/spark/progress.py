@@ -13,7 +13,6 @@ import logging
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,7 +72,7 @@ class SrmpListener(StreamingQueryListener):
         self._file = None if prometheus_file is None else Path(prometheus_file)
         self._monotonic = monotonic
         self._logged_at: dict[str, float] = {}
-        self._spent: dict[str, Counter[str]] = {}
+        self._spent: dict[str, dict[str, float]] = {}
         """Seconds by phase since the listener knows a query, by its id."""
         self._lock = threading.Lock()
 
@@ -99,9 +98,9 @@ class SrmpListener(StreamingQueryListener):
             read = sum(each.numInputRows for each in sources) + (0 if before is None else before.rows)
             found = QueryProgress(progress.name or number, progress.batchId, read, waiting, spent)
             self.progress[number] = found
-            totals = self._spent.setdefault(number, Counter())
+            totals = self._spent.setdefault(number, {})
             for phase, ms in spent.items():
-                totals[phase] += ms / 1e3
+                totals[phase] = totals.get(phase, 0.0) + ms / 1e3
             self._tell(number, found)
             self._write()
 
@@ -176,7 +175,7 @@ def reader_ms(latest: str | None) -> Iterator[tuple[str, float]]:
             yield part, float(ms)
 
 
-def _metrics(progress: dict[str, QueryProgress], spent: dict[str, Counter[str]]) -> Iterator[str]:
+def _metrics(progress: dict[str, QueryProgress], spent: dict[str, dict[str, float]]) -> Iterator[str]:
     yield "# HELP srmp_query_waiting_rows Rows of a queue that wait for a streaming query."
     yield "# TYPE srmp_query_waiting_rows gauge"
     for found in progress.values():

@@ -60,7 +60,8 @@ class SrmpSink:
 
     Columns: ``body`` (binary or string) is required; ``destination``, ``label``, ``priority``, ``correlation_id``,
     ``app_specific``, ``body_type``, ``response_queue``, ``admin_queue``, ``time_to_reach_queue``, ``extension``, ``key``,
-    ``delivery`` and ``transaction`` are used if they are there, others are ignored.
+    ``delivery`` and ``transaction`` are used if they are there, others are ignored. A name that one slip tells from a column
+    of these that is not there (``lable``) is an error.
 
     A row counts once per application and destination: by ``key``; else by ``queue_manager, epoch,
     queue, sequence`` if the frame has all four; else by its content within the micro-batch of its

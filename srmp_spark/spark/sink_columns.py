@@ -2,7 +2,8 @@
 
 A frame is judged by its schema alone, before any row is read: :func:`plan` either refuses it, naming the column, the type
 found, the type wanted and the cast to write, or says which columns make up a stage. Names are compared without regard to
-case, as Spark does. A column that the sink does not know is ignored, unless ``orderBy`` names it.
+case, as Spark does. A column that the sink does not know is ignored, unless ``orderBy`` names it, or it is a column of the sink
+with a slip in its name (:mod:`.misspelt_columns`), which is refused.
 
 The four columns of a source position count only together: a frame with a ``sequence`` of its own has no position.
 """
@@ -19,7 +20,8 @@ from pyspark.sql.types import DataType, DecimalType, StructField, StructType
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import reliable_url
 from srmp_spark.rows.body_text import VT_BSTR
-from srmp_spark.rows.columns import NOT_FOR_A_SINK, comment_of
+from srmp_spark.rows.columns import NAMES, NOT_FOR_A_SINK, comment_of
+from srmp_spark.spark.misspelt_columns import misspelt
 from srmp_spark.spark.sink_options import SinkOptions
 
 ORDER_BY_METADATA = b"srmp.order_by"
@@ -125,6 +127,7 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
             "DIRECT=http://host/msmq/private$/orders), or a string column destination"
             + ("; the column destination of format('srmp') says where a message came to" * ("destination" in as_they_came))
         )
+    _check_no_slip(options, fields)
     columns = [
         Staged(spec.name, _checked(fields[spec.name], spec))
         for spec in SINK_COLUMNS
@@ -145,6 +148,29 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
         columns.append(Staged("body_type", None, VT_BSTR))
     order_by = _order_by(options, fields, columns)
     return StagePlan(options=options, columns=tuple(columns), text_body=text_body, order_by=order_by)
+
+
+def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) -> None:
+    """Raise :class:`ConfigurationError` for a column that is one of the sink's, written by a slip."""
+    named = options.destination
+    known = [*SINK_COLUMNS, *RELIABLE_COLUMNS, *POSITION_COLUMNS]
+    missing = [spec.name for spec in SINK_COLUMNS if spec.name not in fields]
+    if named is not None and "destination" in missing:
+        missing.remove("destination")  # the option wins
+    if named is None or reliable_url(named) is not None:
+        given = dict(options.reliable)
+        missing += [spec.name for spec in RELIABLE_COLUMNS if spec.name not in fields and spec.name not in given]
+    of_position = [spec.name for spec in POSITION_COLUMNS if spec.name not in fields]
+    if len(of_position) == 1:  # the other three say that one is meant
+        missing += of_position
+    used = {spec.name for spec in known} | {name.lower() for name in options.order_by} | {*NAMES}
+    found = misspelt([name for name in fields if name not in used], missing)
+    if found is not None:
+        written, meant = fields[found[0]][1].name, found[1]
+        raise ConfigurationError(
+            f"column {written!r} would not be sent: the sink knows no such column; if it is {meant!r}, write "
+            f".withColumnRenamed('{written}', '{meant}'), if not, .drop('{written}')"
+        )
 
 
 def _is_of_the_message_that_came(column: StructField) -> bool:

@@ -16,6 +16,7 @@ from srmp_spark.canonical_url import canonical_outgoing
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import RELIABLE_VERSIONS
 from srmp_spark.names import dead_letter_queue_name, format_names, reliable_url
+from srmp_spark.spark.local_destinations import instead_of
 from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, token
 from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
 
@@ -90,7 +91,7 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
     values = _canonical(options)
     return SinkOptions(
         queue_manager=_url(values.get("queueManager")),
-        destination=_destination(values.get("destination")),
+        destination=_destination(values.get("destination"), values),
         order_by=_columns(values.get("orderBy")),
         application=_name("application", values.get("application")),
         dead_letter=boolean("deadLetter", values.get("deadLetter", "false")),
@@ -194,7 +195,7 @@ def _url(text: str | None) -> str:
     return api_url(text)
 
 
-def _destination(text: str | None) -> str | None:
+def _destination(text: str | None, values: Mapping[str, str]) -> str | None:
     if text is not None and not text:
         raise ConfigurationError(
             "option destination is empty: give a format name or URL, for example DIRECT=http://host/msmq/private$/orders, "
@@ -204,7 +205,9 @@ def _destination(text: str | None) -> str | None:
         try:
             canonical_outgoing(name)
         except ConfigurationError as error:  # noqa: PERF203  # what the queue manager would say of the first batch
-            raise ConfigurationError(f"option destination: {error}") from None
+            api, plain = _url(values.get("queueManager")), boolean("allowPlainToken", values.get("allowPlainToken", "false"))
+            instead = instead_of(name, api, token(values), allow_plain_token=plain)
+            raise ConfigurationError(f"option destination: {error}{instead}") from None
     return text
 
 

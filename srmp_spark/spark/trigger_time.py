@@ -11,13 +11,12 @@ the commit of the micro-batch before.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
+from enum import Enum
 
 
-class Part(StrEnum):
+class Part(Enum):
     """A share of a trigger that is the reader's own."""
 
     MARKS = "marks"
@@ -37,7 +36,7 @@ class TriggerTime:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._seconds: Counter[Part] = Counter()
+        self._seconds: dict[Part, float] = {}
 
     def __repr__(self) -> str:
         return f"<TriggerTime {dict(self._seconds)}>"
@@ -49,7 +48,7 @@ class TriggerTime:
         try:
             yield
         finally:
-            self._seconds[part] += self._monotonic() - began
+            self._seconds[part] = self._seconds.get(part, 0.0) + self._monotonic() - began
 
     def reported(self) -> dict[str, float]:
         """Return the milliseconds of each part since the last report, in the order of :class:`Part`."""

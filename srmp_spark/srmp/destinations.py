@@ -72,6 +72,8 @@ class QueueState:
     """Messages that the ``default`` consumer has not received."""
     unread_bytes: int = 0
     """Of our order queue: bytes of the receipts that the sender process has not read for good."""
+    declared: bool = True
+    """False: a subqueue that remote readers made. Messages are moved there, and to a sender it does not exist."""
     machine: MachineUse = field(default_factory=MachineUse)
     """The engine's sum over all queues, this one among them."""
     receipts_only: bool = field(init=False)
@@ -140,6 +142,11 @@ class Destinations:
         queue = self.queues.pop(name)
         self._known.clear()
         return queue
+
+    def declare(self, name: str) -> None:
+        """Let a subqueue that remote readers made take messages as any queue does."""
+        self.queues[name].declared = True
+        self._known.clear()
 
     def find(self, destination: str) -> Found:
         """The queue that ``<to>`` names, or the answer that says why there is none."""
@@ -222,6 +229,8 @@ class Destinations:
         if name == FORWARD_QUEUE:
             return Refused(400, "reserved-queue", f"{name} is ours: messages come there by forwarding alone", _SECTION)
         queue = self.queues.get(name)
+        if queue is not None and not queue.declared:
+            queue = None
         if queue is None and base_of_journal(name) is not None:
             return Refused(400, "journal-queue", f"{name} is a journal: it is read only", "[MS-MQMQ] 2.1.7")
         if queue is None:

@@ -104,17 +104,23 @@ class Receiver:
         return self._destinations.queues
 
     def add_queue(self, name: str, transactional: bool = False, end: int = 0, *, multicast: str | None = None,
-                  paused: bool = False, bytes_waiting: int = 0, count: int = 0) -> QueueState:  # fmt: skip
+                  paused: bool = False, bytes_waiting: int = 0, count: int = 0,
+                  declared: bool = True) -> QueueState:  # fmt: skip
         """Make a queue known; ``end`` is the sequence of its last stored row.
 
         Our order queue is there from the start and may be added once, before its first message, to say where its sequence
         stands. Raises :class:`~srmp_spark.errors.ConfigurationError` if the name or the multicast address is taken.
         """
         queue = QueueState(name=name, transactional=transactional, end=end, multicast=multicast, paused=paused,
-                           bytes_waiting=bytes_waiting, count=count, machine=self.machine)  # fmt: skip
+                           bytes_waiting=bytes_waiting, count=count, declared=declared,
+                           machine=self.machine)  # fmt: skip
         self._destinations.add(queue)
         self.machine.bytes += bytes_waiting
         return queue
+
+    def declare_queue(self, name: str) -> None:
+        """Let a subqueue that remote readers made take messages of senders from now on."""
+        self._destinations.declare(name)
 
     def remove_queue(self, name: str) -> None:
         """Forget a queue and its streams. The identifiers stay known: a repeat must not begin a new queue of that name.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 DISK_FREE_MIN = 256 * 1_048_576
@@ -79,6 +79,11 @@ class DiskRoom:
         """Bytes that may be written into the database; negative: it must not grow."""
         for_wal = self.free - max(WAL_EDGE, DISK_FREE_FLOOR - self.wal)
         return min(for_wal, self.free + self.counted - self.least)
+
+    @property
+    def without_log(self) -> DiskRoom:
+        """What there is once the log's file is cut."""
+        return replace(self, free=self.free + self.wal, wal=0)
 
 
 def wal_bytes(database: Path) -> int:

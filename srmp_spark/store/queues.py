@@ -21,6 +21,13 @@ from srmp_spark.store.epochs import end_of
 from srmp_spark.store.schema import QUEUE_ID_MAX
 from srmp_spark.store.transaction import Transaction
 
+SUBQUEUE_NAMES_MAX = 10_000
+"""Names of subqueues that nobody declared, those that are gone among them: a name that had messages is remembered for ever,
+because its sequences must not be given out again. Programs that make up a name for each message are refused beyond it."""
+_UNDECLARED = "undeclared"
+_UNDECLARED_OPTIONS = json.dumps({_UNDECLARED: True})
+"""Options of a subqueue that nobody declared, as they are stored."""
+
 
 def create(
     transaction: Transaction, name: str, *, transactional: bool, options: Mapping[str, Any] | None = None
@@ -51,6 +58,44 @@ def create(
     transaction.queues_opened[name] = (queue_id, end_of(db, queue_id))
     transaction.queues_closed.discard(name)
     return state.load_queue(db, queue_id)
+
+
+def is_declared(options: Mapping[str, Any]) -> bool:
+    """Return whether a queue was declared; the options of a subqueue that remote readers made say so."""
+    return options.get(_UNDECLARED) is not True
+
+
+def create_subqueue(transaction: Transaction, name: str, *, transactional: bool) -> state.StoredQueue:
+    """Make a subqueue that nobody declared.
+
+    One that is gone and never had a message leaves nothing that must be remembered: the next new name takes its entry. So
+    whoever opens names without end makes as many entries as there are subqueues at once. Raises :class:`StoreError` beyond
+    SUBQUEUE_NAMES_MAX.
+    """
+    db = transaction.connection
+    if db.execute("SELECT 1 FROM queues WHERE name = ?", (name,)).fetchone() is None:
+        unused = db.execute(
+            "SELECT id FROM queues WHERE deleted_at IS NOT NULL AND trimmed_to = 0 AND options = ? LIMIT 1",
+            (_UNDECLARED_OPTIONS,),
+        ).fetchone()
+        if unused is not None:
+            db.execute("UPDATE queues SET name = ? WHERE id = ?", (name, unused[0]))
+        else:
+            (known,) = db.execute("SELECT count(*) FROM queues WHERE options = ?", (_UNDECLARED_OPTIONS,)).fetchone()
+            if known >= SUBQUEUE_NAMES_MAX:
+                raise StoreError(
+                    f"SUBQUEUE_NAMES_MAX is {SUBQUEUE_NAMES_MAX}: use names of subqueues again that were used before, or "
+                    f"declare this one: --queue '{name}'"
+                )
+    return create(transaction, name, transactional=transactional, options={_UNDECLARED: True})
+
+
+def declare(transaction: Transaction, name: str) -> None:
+    """Keep a subqueue that remote readers made, as a queue like any other."""
+    db, queue_id = transaction.connection, queue_id_of(transaction, name)
+    options = json.loads(db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0])
+    options.pop(_UNDECLARED, None)
+    db.execute("UPDATE queues SET options = ? WHERE id = ?", (json.dumps(options, sort_keys=True), queue_id))
 
 
 def set_journal(transaction: Transaction, name: str, after: int | None) -> None:

@@ -20,6 +20,8 @@ import zlib
 from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +31,7 @@ from srmp_spark.rows.group import Record
 from srmp_spark.rows.wide_part import WidePart
 from srmp_spark.sequences.ranges import SEQUENCE_MAX, covered
 from srmp_spark.store import sweeper
+from srmp_spark.store.disk_room import Volume
 from srmp_spark.store.durable import make_directory, sync_directory, write_durably
 from srmp_spark.store.log import GroupChunk, Log
 from srmp_spark.store.schema import row_key
@@ -49,11 +52,18 @@ SEAL_BYTES_MAX = 8 * 1024 * 1024
 SEAL_SPAN_MAX = 65_536
 """Sequences from the first to the last row of one segment, which notes four bytes for each: a purged hole between two rows may
 be as long as the queue was."""
+SEAL_SPARE_BYTES = SEAL_BYTES_MAX
+"""What messages may take of the least that stays free (:attr:`.Volume.least`) between the look before a segment is written and
+the next look of the disk gate: a group, and what of the log is not copied yet."""
 _FIRST = itemgetter(0)
 
 
 class StaleSealError(StoreError):
     """The log went on since the plan was made: plan anew."""
+
+
+class NoSealRoomError(StoreError):
+    """The files do not fit beside what commits may take: later. The rows are as safe where they are."""
 
 
 class SealPlan(NamedTuple):
@@ -153,7 +163,7 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
     """Read the planned rows, write both files and make them durable. Loads Arrow: for the reader process only.
 
     Raises :class:`StoreDamagedError` for a damaged row (its group then stays what it is), :class:`StaleSealError`,
-    :class:`TrimmedError`, :class:`OSError`.
+    :class:`NoSealRoomError`, :class:`TrimmedError`, :class:`OSError`.
     """
     from srmp_spark.rows.decode import decode
     from srmp_spark.rows.segment import encode_segment
@@ -168,8 +178,16 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
     file = f"{plan.queue_id}/{plan.first}-{plan.last}"
     folder = segments / str(plan.queue_id)
     make_directory(folder)
-    for ending, data in ((".columns.arrow", encoded.columns), (".posts.arrow", encoded.posts)):
-        write_durably(segments / (file + ending), data, sync_folder=False)
+    parts = tuple(zip(sweeper.SEGMENT_ENDINGS, (encoded.columns, encoded.posts), strict=True))
+    if Volume.look(folder).spare < sum(len(data) for _, data in parts) + SEAL_SPARE_BYTES:
+        raise NoSealRoomError(f"{plan.queue} {plan.first} to {plan.last}: messages have taken the room meanwhile")
+    try:
+        for ending, data in parts:
+            write_durably(segments / (file + ending), data, sync_folder=False)
+    except OSError:
+        with suppress(OSError):  # the next start finds what is left
+            sweeper.unlink(segments, [file])
+        raise
     sync_directory(folder)
     return Sealed(
         plan, len(decoded.sequences), sum(encoded.sizes), file, len(encoded.columns), zlib.crc32(encoded.columns),
@@ -180,18 +198,14 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
 def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> bool:
     """Enter the segment; its groups no longer count. A function for :meth:`Journal.transact`.
 
-    False, and nothing changed, if the rows were purged, trimmed or sealed meanwhile, or the files are not what was written.
+    False, and nothing is entered, if the rows were purged, trimmed or sealed meanwhile, or the files are not what was written.
+    Its files are then deleted, unless they are those of a segment that was entered before.
     """
     db, plan = transaction.connection, sealed.plan
-    row = db.execute("SELECT trimmed_to FROM queues WHERE id = ? AND deleted_at IS NULL", (plan.queue_id,)).fetchone()
-    if row is None or row[0] >= plan.first or _last_sealed(db, plan.queue_id) >= plan.first:
+    if not _may_enter(db, sealed, segments):
+        if db.execute("SELECT 1 FROM segments WHERE file = ?", (sealed.file,)).fetchone() is None:
+            transaction.after_commit.append(partial(sweeper.unlink, segments, [sealed.file]))
         return False
-    if db.execute("SELECT 1 FROM groups WHERE id = ?", (row_key(plan.queue_id, plan.last),)).fetchone() is None:
-        return False
-    for ending, size in ((".columns.arrow", sealed.columns_bytes), (".posts.arrow", sealed.posts_bytes)):
-        path = segments / (sealed.file + ending)
-        if not path.exists() or path.stat().st_size != size:
-            return False
     db.execute(
         "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (row_key(plan.queue_id, plan.last), plan.queue_id, plan.epoch_id, plan.first, plan.last, plan.position_first,
@@ -204,6 +218,18 @@ def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> 
     return True
 
 
+def _may_enter(db: sqlite3.Connection, sealed: Sealed, segments: Path) -> bool:
+    plan = sealed.plan
+    row = db.execute("SELECT trimmed_to FROM queues WHERE id = ? AND deleted_at IS NULL", (plan.queue_id,)).fetchone()
+    if row is None or row[0] >= plan.first or _last_sealed(db, plan.queue_id) >= plan.first:
+        return False
+    if db.execute("SELECT 1 FROM groups WHERE id = ?", (row_key(plan.queue_id, plan.last),)).fetchone() is None:
+        return False
+    sizes = (sealed.columns_bytes, sealed.posts_bytes)
+    paths = [segments / (sealed.file + ending) for ending in sweeper.SEGMENT_ENDINGS]
+    return all(path.exists() and path.stat().st_size == size for path, size in zip(paths, sizes, strict=True))
+
+
 def remove_orphans(connection: sqlite3.Connection, segments: Path) -> tuple[list[Path], list[Path]]:
     """At start, before the reader process runs: delete files that no segment names.
 
@@ -213,7 +239,7 @@ def remove_orphans(connection: sqlite3.Connection, segments: Path) -> tuple[list
     named = {
         segments / (file + ending)
         for (file,) in connection.execute("SELECT file FROM segments")
-        for ending in (".columns.arrow", ".posts.arrow")
+        for ending in sweeper.SEGMENT_ENDINGS
     }
     present = {path for path in segments.glob("*/*") if path.is_file()}
     orphans = sorted(present - named)

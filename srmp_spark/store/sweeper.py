@@ -15,6 +15,8 @@ from srmp_spark.sequences.ranges import Range, overlaps
 from srmp_spark.store.schema import row_key
 from srmp_spark.store.transaction import Transaction
 
+SEGMENT_ENDINGS = (".columns.arrow", ".posts.arrow")
+"""Of the two files of a segment."""
 SWEEP_BYTES_MAX = 1024 * 1024
 """Of posts per slice: about 1 ms in the loop."""
 SWEEP_LOG_BYTES = 128 * 1024
@@ -89,5 +91,5 @@ def sweep(transaction: Transaction) -> bool:
 def unlink(segments: Path, files: list[str]) -> None:
     """Remove both files of segments that no row names any more."""
     for file in files:
-        for ending in (".columns.arrow", ".posts.arrow"):
+        for ending in SEGMENT_ENDINGS:
             (segments / (file + ending)).unlink(missing_ok=True)

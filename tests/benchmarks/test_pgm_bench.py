@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.pgm import NAMES, RATES, Run, figure
+from benchmarks.common import NotHere, Plan
+from benchmarks.pgm import RATES, Run, figure, has_openpgm
 from benchmarks.pgm_flat import GROWTH_MAX, is_flat
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_figure_is_the_ratio_of_runs_beside_each_other() -> None:
@@ -37,10 +33,12 @@ def test_memory_is_flat_if_the_second_half_stays_at_the_height_of_the_first(last
     assert not is_flat([]), "nothing was seen"
 
 
-def test_where_it_cannot_run_it_says_what_is_missing_and_is_no_failure(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "benchmarks", "--only", "pgm", "--quick"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PATH": str(tmp_path)})
-    figures = json.loads(done.stdout.splitlines()[-1])
-    assert done.returncode == 0
-    assert set(figures) == set(NAMES)
-    assert all(each["ok"] is None and each["note"] for each in figures.values())
+def test_without_openpgm_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.pgm.need", lambda tool: tool)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    missing = Plan().peer("OpenPGM", has_openpgm)
+    assert isinstance(missing, NotHere)
+    assert str(missing).startswith("OpenPGM is missing: apt-get install libpgm-dev")
+    found = figure("pgm_1k", {"ours": [Run(60, 9, 10)], "openpgm": missing})
+    assert (found.value, found.ratio, found.ok) == (60, None, None)
+    assert str(missing) in found.note

@@ -18,6 +18,9 @@ import whole_world as world
 from whole_archive import ARCHIVES, Left
 
 from srmp_spark.client.subscriptions import SubscriptionsClient
+from srmp_spark.store.outbox.schema import OUTBOX
+from srmp_spark.store.schema import INBOX
+from srmp_spark.store.sqlite_file import Database
 from srmp_spark.testing.service import ServeFailedError
 
 
@@ -117,13 +120,13 @@ def test_the_delta_state_of_then_is_restored(version: str, tmp_path: Path) -> No
         what_waits_is_held(left)
 
 
-@pytest.mark.parametrize("database", ["store.db", "outbox.db"])
+@pytest.mark.parametrize("database", [INBOX, OUTBOX], ids=["store.db", "outbox.db"])
 @pytest.mark.parametrize("version", ARCHIVES)
-def test_a_newer_format_is_refused_with_exit_code_6(version: str, database: str, tmp_path: Path) -> None:
+def test_a_newer_format_is_refused_with_exit_code_6(version: str, database: Database, tmp_path: Path) -> None:
     left = Left(version, tmp_path, in_place=True)
-    with sqlite3.connect(tmp_path / "data" / database) as connection:
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
-        connection.execute(f"PRAGMA user_version = {found + 1}")
+    file = "outbox.db" if database is OUTBOX else "store.db"
+    with sqlite3.connect(tmp_path / "data" / file) as connection:
+        connection.execute(f"PRAGMA user_version = {database.format + 1}")
     connection.close()
     with pytest.raises(ServeFailedError, match="start the newer version") as caught:
         left.serve().start()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bench import BENCHES
+from benchmarks.registry import ALL
 from srmp_spark.cli import parser
 from srmp_spark.queue_manager.config import OPTIONS, TABLES
 from srmp_spark.rows.columns import NAMES
@@ -215,7 +215,7 @@ def test_the_interface_names_every_column() -> None:
 
 def test_the_benchmarks_page_names_every_figure() -> None:
     page = text_of(ROOT / "benchmarks" / "README.md")
-    names = [*BENCHES, *(figure for _, _, figures in BENCHES.values() for figure in figures)]
+    names = [*ALL, *(figure for benchmark in ALL.values() for figure in benchmark.figures)]
     assert [name for name in names if f"`{name}`" not in page] == []
 
 

@@ -80,6 +80,8 @@ def test_a_queue_manager_that_does_not_answer_is_not_waited_for_as_long_as_a_res
         (["--option", "maxOffsetPerTrigger=5"], QUEUE, "did you mean 'maxOffsetsPerTrigger'?"),
         (["--option", "endingOffsets=latest"], QUEUE, "option endingOffsets has no effect here"),
         (["--max-offsets-per-trigger", "0"], QUEUE, "expected a whole number above 0"),
+        (["--columns", "label,bodyy"], QUEUE, "which is no column; did you mean 'body'?"),
+        (["--columns", "label", "--option", "Columns=body"], QUEUE, "choose the same columns: give one of them, once"),
     ],
 )
 def test_ingest_tells_a_wrong_queue_or_option(
@@ -87,6 +89,15 @@ def test_ingest_tells_a_wrong_queue_or_option(
 ) -> None:
     assert ingest_from(qm.api, tmp_path, *flags, queue=queue) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [("--columns", "label, sequence,body"), ("--option", "COLUMNS=label,sequence, body")])
+def test_ingest_always_reads_the_columns_that_a_row_is_known_by(flags: tuple[str, str]) -> None:
+    places = ["--queue-manager", "http://127.0.0.1:1", "--queue", QUEUE, "--table", "t", "--checkpoint", "c"]
+    options = ingest.source_options(ingest.arguments([*places, *flags]))
+    assert options["columns"] == "queue_manager,epoch,queue,sequence,label,body"
+    assert [key for key in options if key.lower() == "columns"] == ["columns"]
+    assert "columns" not in ingest.source_options(ingest.arguments(places))
 
 
 @pytest.mark.parametrize("trigger", ["5", "soon", "5 parsecs", "-1 seconds", "1 month", "5seconds", ""])

@@ -24,6 +24,7 @@ from srmp_spark.queue_manager.service import QueueManager, ensure_queues
 from srmp_spark.store import disk_room, retention, sealing
 from srmp_spark.store.delta.restore_watch import RestoreWatch, given_up_error
 from srmp_spark.store.directory import DataDirectory
+from srmp_spark.store.schema import WAL_KEPT_BYTES
 from srmp_spark.store.transaction import Transaction
 
 
@@ -106,6 +107,7 @@ async def until(manager: QueueManager, gate: DiskGate, condition: Callable[[], b
         await manager.journal.checkpoint()
         await gate.cut()
         gate.look()
+        await gate.cut_log()
         if condition():
             return
         await asyncio.sleep(0.01)
@@ -135,6 +137,101 @@ def test_room_inside_the_database_opens_it_and_is_given_back(tmp_path: Path, mon
         await until(manager, gate, lambda: manager.directory.database.stat().st_size < 6 << 20)
         assert manager.journal.free_bytes == disk_room.FREE_PAGES_KEPT
         assert not gate.gives_back
+
+    rig(tmp_path / "d", test)
+
+
+def test_the_log_is_cut_when_its_length_alone_keeps_the_volume_shut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else is on the volume leaves less than the least and that length: without a restart it would never open."""
+
+    def grow(transaction: Transaction) -> None:
+        transaction.connection.execute("CREATE TABLE filling AS SELECT zeroblob(6 << 20) AS body")
+        transaction.written += 6 << 20
+
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        least, gate, database = disk_room.DISK_FREE_MIN, maintenance_.disk, manager.directory.database
+        await manager.journal.transact(grow)
+        await manager.journal.checkpoint()
+        assert disk_room.wal_bytes(database) > 6 << 20
+        shown = least + (1 << 20)
+
+        def statvfs(_: object) -> SimpleNamespace:
+            return SimpleNamespace(f_bavail=shown - disk_room.wal_bytes(database), f_frsize=1, f_blocks=100 * least)
+
+        monkeypatch.setattr(os, "statvfs", statvfs)
+        gate.look()
+        assert gate.is_closed
+        await until(manager, gate, lambda: not gate.is_closed)
+        assert disk_room.wal_bytes(database) < 1 << 20
+        kept = await manager.journal.transact(
+            lambda transaction: transaction.connection.execute("PRAGMA journal_size_limit").fetchone()[0]
+        )
+        assert kept == WAL_KEPT_BYTES, "as before"
+        shown = least - (1 << 20)
+        gate.look()
+        commits = manager.journal.position
+        await gate.cut_log()
+        assert (gate.is_closed, manager.journal.position) == (True, commits), "it would not help, so nothing is written"
+
+    rig(tmp_path / "d", test)
+
+
+def test_the_length_of_the_log_is_the_room_in_which_pages_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The volume has not a page left, and the database is empty: nothing could be moved in it, and it would never open."""
+
+    def grow(transaction: Transaction) -> None:
+        transaction.connection.execute("CREATE TABLE filling (body)")
+        transaction.connection.execute("INSERT INTO filling VALUES (zeroblob(3 << 20))")
+        transaction.written += 3 << 20
+
+    async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        gate, database = maintenance_.disk, manager.directory.database
+        filling = "INSERT INTO filling VALUES (zeroblob(3 << 20))"
+        await manager.journal.transact(grow)
+        for _ in range(6):
+            await until(manager, gate, lambda: database.stat().st_size >= manager.journal.used_bytes)
+            await manager.journal.transact(lambda transaction: transaction.connection.execute(filling))
+        await until(manager, gate, lambda: database.stat().st_size >= manager.journal.used_bytes)
+        full = 100_000 + disk_room.wal_bytes(database) + database.stat().st_size
+
+        def statvfs(_: object) -> SimpleNamespace:
+            free = full - disk_room.wal_bytes(database) - database.stat().st_size
+            return SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=64 << 20)
+
+        assert disk_room.WAL_EDGE < disk_room.wal_bytes(database) < disk_room.DISK_FREE_FLOOR
+        monkeypatch.setattr(os, "statvfs", statvfs)
+        gate.look()
+        assert gate.is_closed
+        await manager.journal.transact(lambda transaction: transaction.connection.execute("DROP TABLE filling"))
+        gate.look()
+        assert gate.is_closed
+        assert not await gate.give_back(), "it would go through the log, which may grow"
+
+        for _ in range(1_000):
+            await maintenance_._disk()
+            while await gate.give_back():
+                pass
+            if not gate.is_closed:
+                return
+        pytest.fail("it never opens")
+
+    rig(tmp_path / "d", test)
+
+
+def test_what_is_refused_says_what_there_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
+        gate, floor = maintenance_.disk, disk_room.DISK_FREE_FLOOR
+        disk(monkeypatch, floor + 500, 64 << 20)
+        manager.acceptor.unwritten_bytes = 501
+        gate.look()
+        told = f"only {floor + 500} bytes are free below the data directory, 501 of them promised to messages that were taken"
+        assert manager.acceptor.gate.message.startswith(told), "less than the least, although more are free"
+        manager.acceptor.unwritten_bytes = 0
+        disk(monkeypatch, floor - 7, 64 << 20)
+        gate.look()
+        assert manager.acceptor.gate.message.startswith(f"only {floor - 7} bytes are free below the data directory, 0 in its")
 
     rig(tmp_path / "d", test)
 
@@ -190,7 +287,7 @@ class Reader:
         self.asked.append((command["op"], command["queue"]))
         if command["queue"] in self.broken:
             raise ApiError(409, "damaged", f"rows 1 to 3 of {command['queue']} cannot be read")
-        return {"sealed": None, "to": None}
+        return {"sealed": None, "later": False, "to": None}
 
     async def ask_long(self, command: dict[str, Any], *, seconds: float) -> dict[str, Any]:
         """Name all that have rows, as if each were due."""

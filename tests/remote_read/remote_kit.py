@@ -18,7 +18,7 @@ from srmp_spark.mqrr.ndr.methods import (
     OpenRequest,
 )
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
-from srmp_spark.mqrr.queue_format import queue_format_for
+from srmp_spark.mqrr.queue_format import QueueFormat, QueueFormatType, queue_format_for
 from srmp_spark.mqrr.rpc.client_connection import ClientSettings
 from srmp_spark.mqrr.status import Status
 from srmp_spark.testing.service import RunningQueueManager
@@ -67,6 +67,11 @@ class Served(RunningQueueManager):
 
     def waiting(self, queue: str) -> int:
         return int(self.client.queue(queue)["waiting"])
+
+
+def any_name(queue: str) -> QueueFormat:
+    """A direct name as a hostile client writes one, which need not be a name at all."""
+    return QueueFormat(QueueFormatType.DIRECT, text="OS:host1\\" + queue.replace("/", "\\"))
 
 
 def opened(machine: RemoteMachine, queue: str, *, receive: bool = False, share: int = SHARE_DENY_NONE) -> RemoteQueue:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import http.client
 import sqlite3
 import time
+from types import SimpleNamespace
 
+import pytest
 from remote_kit import Served, bodies, move, opened
 
 from srmp_spark.client.remote_queue import RemoteMachine
 from srmp_spark.client.walking import shown
+from srmp_spark.errors import ApiError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
 from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.status import Status
+from srmp_spark.queue_manager.remote_read.taking import _check_takes
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 
 
@@ -140,3 +144,15 @@ def test_moves_are_counted_and_the_count_survives_a_kill(start):
     with sqlite3.connect(f"file:{served.data_dir / 'store.db'}?mode=ro", uri=True) as store:
         left = store.execute("SELECT name FROM moves JOIN queues ON queues.id = queue_id").fetchall()
     assert set(left) <= {(name,)}, "they go with their queue"
+
+
+def test_a_queue_that_is_being_deleted_takes_no_message_any_more():
+    """The engine has forgotten it, and its deletion is not in a commit yet: a row would be dropped with the others."""
+    queue = SimpleNamespace(name="private$/orders;retry", state=SimpleNamespace(paused=False))
+    receiver = SimpleNamespace(queues={queue.name: queue.state})
+    catalogue = SimpleNamespace(get={queue.name: queue}.get)
+    manager = SimpleNamespace(catalogue=catalogue, receiver=receiver, acceptor=SimpleNamespace(gate=None))
+    _check_takes(manager, queue)
+    receiver.queues.clear()
+    with pytest.raises(ApiError, match="was deleted"):
+        _check_takes(manager, queue)

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from remote_kit import Served, bodies, opened
+from remote_kit import Served, any_name, bodies, move, opened
 
 from srmp_spark.errors import ConfigurationError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
-from srmp_spark.mqrr.ndr.methods import HandleRequest
+from srmp_spark.mqrr.lookup_identifier import rebuilt
+from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, ACCESS_PEEK, ACCESS_RECEIVE, HandleRequest, OpenRequest
 from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.config import load
-from srmp_spark.queue_manager.rpc_accounts import RpcAccounts, parse_rpc_accounts
+from srmp_spark.queue_manager.rpc_accounts import RpcAccount, RpcAccounts, parse_rpc_accounts
+from srmp_spark.signing_in.accounts import Account
 from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.signing_in.ntlm_crypto import nt_hash
 
@@ -148,6 +150,33 @@ def test_a_handle_gives_no_account_the_rights_of_another(guarded: Served):
             assert answer.status == DENIED
         queue._machine = receiver
     guarded.client.purge("private$/orders")
+
+
+def test_a_subqueue_is_made_by_who_has_the_right_to_its_queue(guarded: Served):
+    guarded.send("private$/orders", 3)
+
+    def refused(machine, name: str, *, receive: bool = False) -> int:
+        with pytest.raises(RemoteReadError) as error:
+            machine.open(any_name(name), ACCESS_RECEIVE if receive else ACCESS_PEEK)
+        return error.value.status
+
+    with sign_in(guarded, "looker") as looker, opened(looker, "private$/orders;a"):
+        assert refused(looker, "private$/orders;a", receive=True) == DENIED
+        assert refused(looker, "private$/orders;b", receive=True) == DENIED
+        for other in ("private$/salaries;a", "private$/not-there;a", "private$/orders;journal", "private$/orders;a;b"):
+            assert refused(looker, other) == DENIED, other
+        with pytest.raises(RemoteReadError) as error:
+            looker.call(11, OpenRequest(any_name("private$/orders;b"), ACCESS_MOVE))
+        assert error.value.status == DENIED
+        with sign_in(guarded, "receiver") as receiver, opened(receiver, "private$/orders", receive=True) as queue:
+            (first,) = queue.walk()
+            assert move(queue, "private$/orders;a", lookup_id=rebuilt(first.sequence_id, priority=3)) == Status.MQ_OK
+        with sign_in(guarded, "cleaner") as cleaner, opened(cleaner, "private$/orders;a", receive=True) as other:
+            other.purge()
+    # One for the subqueue alone: it opens what is there, and makes none of a queue that it has no right to.
+    account = RpcAccount(account=Account(r".\\sub", b"0" * 16), queues=("private$/salaries;a",), verbs=frozenset({"receive"}))
+    assert account.allows("receive", "private$/salaries;a")
+    assert not account.allows("receive", "private$/salaries")
 
 
 def looker_settings(served: Served):

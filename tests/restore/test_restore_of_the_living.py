@@ -26,7 +26,7 @@ from srmp_spark.store.delta.publisher import Publisher
 from srmp_spark.store.delta.restore_watch import RestoreNotes, RestoreWatch
 from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.restore import alive
+from srmp_spark.store.restore import alive, restore
 from srmp_spark.store.restore.alive import (
     ANSWER_SECONDS,
     LIVING_SECONDS,
@@ -252,12 +252,60 @@ def test_rows_that_are_appended_while_it_is_restored_refuse_the_restore(manager:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StateTable, "note_restore", note)
-        with pytest.raises(StoreError, match="while it was restored: it is alive"):
-            manager.restore(force=True)
+        with pytest.raises(StoreError, match=r"while it was restored: it is alive\. Stop it"):
+            manager.restore()
     publisher.publish_once()  # it was not given up
     manager.lose()
     manager.restore()
     assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3, 4]
+
+
+def test_with_force_one_that_publishes_all_the_time_is_given_up_first(manager: Manager) -> None:
+    """It publishes while its rows are read, and at the moment when it is given up."""
+    publisher = Publisher(manager.path, str(manager.folder), manager.guid, 5.0)
+    real_note, real_run, noted, refused = StateTable.note_restore, restore._Restore.run, list[int](), list[OlderCopyError]()
+
+    def note(table: StateTable, number: int, appends: int) -> None:
+        noted.append(number)
+        if len(noted) == 1:
+            manager.store.put(1, make=srmp_record)
+            publisher.publish_once()
+        real_note(table, number, appends)
+
+    def run(one: restore._Restore) -> None:
+        real_run(one)
+        manager.store.put(1, make=srmp_record)
+        with pytest.raises(OlderCopyError, match=r"private\$/orders 5 to 5") as error:
+            publisher.publish_once()
+        refused.append(error.value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateTable, "note_restore", note)
+        patch.setattr(restore._Restore, "run", run)
+        manager.restore(force=True)
+    assert (noted, len(refused)) == ([1, 1, 2], 1), "given up at the second try, before anything is read"
+    assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3, 4], "all that the table has was restored"
+    watch_of(manager, manager.new).look()  # the restored one goes on
+
+
+def test_with_force_what_was_under_way_refuses_and_the_second_run_goes_well(
+    manager: Manager, tmp_path: Path
+) -> None:  # fmt: skip
+    real = restore._Restore.run
+
+    def run(one: restore._Restore) -> None:
+        real(one)
+        storage = storage_of(str(manager.folder), "queues", {})
+        StateTable(storage, table_specs.queues(), manager.guid, tmp_path / "queues").note_restores(1)  # a commit of its own
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restore._Restore, "run", run)
+        with pytest.raises(StoreError, match="It was given up and ends within 5 s: run the command again then"):
+            manager.restore(force=True)
+    with pytest.raises(OlderCopyError, match="was restored"):
+        watch_of(manager).look()
+    manager.restore(force=True)
+    watch_of(manager, manager.new).look()
 
 
 def test_after_the_restore_not_one_more_row_is_appended(manager: Manager) -> None:
@@ -325,6 +373,23 @@ def test_the_publisher_of_sending_leaves_the_tables_to_the_restored_one(manager:
 
 
 # The table is made anew
+
+
+def test_a_table_that_was_made_anew_while_it_was_watched_is_no_trouble(manager: Manager) -> None:
+    notes = RestoreNotes(str(manager.folder), manager.guid)
+    for _ in range(3):
+        manager.store.put(1, make=srmp_record)
+        manager.publish()
+    assert notes.refresh()
+    shutil.rmtree(manager.folder / "inbox")
+    assert not notes.refresh(), "there is none"
+    manager.publish()
+    assert notes.refresh()
+    shutil.rmtree(manager.folder / "inbox")
+    manager.publish()  # with fewer commits than the handle has seen
+    inbox(manager, manager.path.parent / "asks").ask()
+    notes.refresh()
+    assert notes.version(asked_id(manager.guid)) == 1
 
 
 def test_a_table_that_is_made_anew_says_how_often_we_were_restored(manager: Manager, tmp_path: Path) -> None:

@@ -91,6 +91,21 @@ def test_one_address_for_two_names_is_told_when_the_second_stream_begins(
     assert desk.of(two) is None, "there is one stream now"
 
 
+def test_a_stream_that_begins_on_a_connection_that_is_open_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Both connections were made while the other stream held nothing."""
+    one, two = "http://m/msmq/private$/q", "http://m.example.com/msmq/private$/q"
+    desk = Desk()
+    desk.begins(one, ADDRESS).drop(NOW)
+    desk.begins(two, ADDRESS).drop(NOW)
+    desk.found.look()
+    assert caplog.text == ""
+    for url in (two, one):
+        desk.sender.enqueue(url, "stream", 1, NOW, receipts_url="http://here/msmq/private$/order_queue$")
+        desk.found.leaves(QueueKey(url, "stream"))
+    assert [found.other for url in (one, two) if (found := desk.of(url)) is not None] == [two, one]
+    assert caplog.text.count("sender.same_queue destination") == 1
+
+
 def test_another_address_or_a_proxy_is_no_second_name(caplog: pytest.LogCaptureFixture) -> None:
     urls = [f"http://{host}/msmq/private$/q" for host in ("a", "b", "c", "d")]
     desk = Desk(*urls[2:])
@@ -175,7 +190,12 @@ def test_two_names_of_a_peer_that_keeps_one_stream(tmp_path: Path) -> None:
         RunningQueueManager(tmp_path / "qm", **options) as running,
     ):
         names = [f"http://{host}:{peer.endpoint[1]}/msmq/private$/in" for host in ("127.0.0.1", "localhost")]
+        for number, name in enumerate(names):  # from now on both have a connection
+            commit(running.api, f"alone {number}", rows_to(name, [f"alone {number}".encode()]))
+            acknowledged(running, name)
+        assert "sender.same_queue" not in running.stderr()
         commit(running.api, "1", [row for name in names for row in rows_to(name, [b"1", b"2"])])
+        until(lambda: "lead to one address (127.0.0.1)" in running.stderr(), "it is told when the second stream begins")
         ordinal = lambda name: int(outgoing(running, name)["stream_id"].rpartition("\\")[2])  # noqa: E731  # one line is enough
         one, two = sorted(names, key=ordinal)
         acknowledged(running, two)

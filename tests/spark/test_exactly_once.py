@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import deltalake
 import pytest
 from delta.exceptions import ConcurrentTransactionException
 from pipeline_kit import Pipeline
@@ -17,6 +18,8 @@ from pipeline_kit import Pipeline
 from srmp_spark.errors import SrmpSparkError, TakenOverError
 from srmp_spark.interface import ExitCode
 from srmp_spark.jobs.exactly_once import EXPIRY, ExactlyOnce, transactions
+from srmp_spark.jobs.ingest import Ingest
+from srmp_spark.jobs.ingest import arguments as ingest_arguments
 from srmp_spark.rows.columns import spark_ddl
 from srmp_spark.spark.offsets import LogKey, Offsets, Position
 from srmp_spark.spark.session import explain
@@ -416,3 +419,34 @@ def test_a_table_that_forgets_who_wrote_it_is_refused(pipeline: Pipeline) -> Non
     pipeline.spark.sql(f"ALTER TABLE delta.`{pipeline.table}` SET TBLPROPERTIES ('{EXPIRY}' = 'interval 30 days')")
     with pytest.raises(SrmpSparkError, match=f"UNSET TBLPROPERTIES .'{EXPIRY}'"):
         pipeline.sink().claim()
+
+
+def test_a_table_of_chosen_columns_is_complete_and_unique_without_its_checkpoint(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--columns``: a job of fewer columns goes on with the table, and one of more is told what the table lacks."""
+    monkeypatch.setattr("srmp_spark.jobs.ingest.signal.signal", lambda *_: None)  # those of this process stay
+    places = ["--queue-manager", pipeline.api, "--queue", pipeline.queue, "--table", str(pipeline.table), "--available-now"]
+
+    def job(*flags: str) -> Ingest:
+        arguments = ingest_arguments([*places, "--checkpoint", str(pipeline.checkpoint), *flags])
+        started = Ingest(arguments, pipeline.spark, frozenset())
+        assert started.run() == "done"
+        return started
+
+    pipeline.send(20)
+    assert job("--columns", "label,arrived_at").rows == 20
+    pipeline.new_checkpoint()
+    pipeline.send(5)
+    assert job("--columns", "label", "--option", "startingOffsets=earliest").rows == 5
+    pipeline.check()
+    table = deltalake.DeltaTable(str(pipeline.table)).to_pyarrow_table().sort_by("sequence")
+    assert table.column_names == ["queue_manager", "epoch", "queue", "sequence", "label", "arrived_at"]
+    assert [table["arrived_at"][n].is_valid for n in (0, 19, 20, 24)] == [True, True, False, False]
+
+    pipeline.send(1)
+    with pytest.raises(Exception, match="has no column body") as failed:
+        job("--columns", "label,body")
+    code, text = explain(failed.value)
+    assert code is ExitCode.USAGE
+    assert f"ALTER TABLE delta.`{pipeline.table}` ADD COLUMNS (body BINARY)" in text

@@ -6,6 +6,7 @@ import pytest
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.queue_manager import config
+from srmp_spark.spark.option_values import duration_s
 from srmp_spark.spark.options import SERVE_OPTIONS, check_batch, check_stream, parse
 
 BASE = {"queueManager": "http://127.0.0.1:8081", "queue": "private$/orders"}
@@ -66,6 +67,9 @@ def test_names_of_options_and_queues_have_no_case() -> None:
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is more than maxOffsetsPerTrigger"),
         ({"maxTriggerDelay": "5m"}, "no effect without minOffsetsPerTrigger"),
         ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "is no duration"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "10 parsecs"}, "for example 500ms, 30s, 15m, 2h, 1d, or 10 seconds"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "1 month"}, "is no duration"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "-5s"}, "is no duration"),
         ({"startingTimestamp": '{"private$/orders": "yesterday"}'}, "is no time"),
         ({"endingTimestamp": '{"private$/orders": null}'}, "needs a time, got None"),
         ({"startingOffsets": '{"private$/a": 1, "http://qm:1": {"private$/a": 1}}'}, "not both"),
@@ -159,3 +163,17 @@ def test_a_batch_cannot_begin_at_the_end() -> None:
 def test_a_stream_has_no_end() -> None:
     with pytest.raises(ConfigurationError, match="endingOffsets has no effect"):
         check_stream(parse({**BASE, "endingOffsets": "latest"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("500ms", 0.5), ("10s", 10), ("15m", 900), ("15min", 900), ("2h", 7200), ("1d", 86400), ("900000", 900),
+        ("250us", 0.00025),
+        ("10 seconds", 10), ("10  SECONDS", 10), ("1 second", 1), ("1 minute 30 seconds", 90), ("interval 2 hours", 7200),
+        ("10seconds", 10), ("1 week", 604800),
+    ],
+)  # fmt: skip
+def test_a_duration_is_understood_as_spark_writes_it(text: str, seconds: float) -> None:
+    """As options (``JavaUtils.timeStringAsMs``) and as the text of a trigger."""
+    assert duration_s("maxTriggerDelay", text) == pytest.approx(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,11 +14,13 @@ from pyspark.sql.types import StructField, StructType
 from srmp_spark import SrmpSink
 from srmp_spark.client.outbox_batches import CommitAnswer
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.rows.columns import comment_of
+from srmp_spark.rows.columns import NAMES, comment_of
 from srmp_spark.spark import writer
-from srmp_spark.spark.sink_columns import StagePlan, plan
+from srmp_spark.spark.misspelt_columns import misspelt
+from srmp_spark.spark.sink_columns import SINK_COLUMNS, StagePlan, plan
 from srmp_spark.spark.sink_options import SINK_OPTIONS, Target, check_stream_sink, parse_sink
 from srmp_spark.spark.staging import StagedPartition
+from srmp_spark.testing.service import RunningQueueManager
 
 URL = "http://127.0.0.1:8081"
 QUEUE = "DIRECT=http://host/msmq/private$/orders"
@@ -320,3 +323,93 @@ def test_rows_that_are_no_new_messages_are_warned_of_with_their_number(
 def test_a_wrong_way_with_conflicts_is_told() -> None:
     with pytest.raises(ConfigurationError, match=r"onKeyConflict.*fail"):
         parse_sink({"queueManager": "http://127.0.0.1:1", "onKeyConflict": "drop"})
+
+
+# --- columns written by a slip ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("lable", "label"), ("prioriy", "priority"), ("corelation_id", "correlation_id"), ("correlationId", "correlation_id"),
+        ("labels", "label"), ("LABEL_", "label"), ("time-to-reach-queue", "time_to_reach_queue"), ("kye", "key"),
+        ("transactions", "transaction"), ("responseQueue", "response_queue"), ("delivry", "delivery"),
+    ],
+)  # fmt: skip
+def test_a_column_that_is_written_by_a_slip_is_refused_with_the_remedies(written: str, meant: str) -> None:
+    told = refusal(f"body string, {written} string")
+    assert told == (
+        f"column {written!r} would not be sent: the sink knows no such column; if it is {meant!r}, write "
+        f".withColumnRenamed('{written}', '{meant}'), if not, .drop('{written}')"
+    )
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "body string, body_ string", "body string, label string, labels array", "body string, transaction_id string",
+        "body string, sent_at timestamp", "body string, customer string, amount double, day date, net double",
+        "body string, destinations string", "body string, soap_actoin string", "body string, sequence long, quee string",
+    ],
+)  # fmt: skip
+def test_another_column_is_ignored(ddl: str) -> None:
+    """What is there already, two slips, a column of the source, what means nothing to these rows."""
+    assert [each.name for each in planned(ddl).columns if each.source is not None and each.name not in ("body", "label")] == []
+
+
+def test_a_column_that_the_order_names_is_used() -> None:
+    assert planned("body string, keys string", orderBy="keys").order_by == ("keys",)
+
+
+def test_a_slip_counts_where_the_column_would_mean_something() -> None:
+    position = "body string, queue_manager string, epoch string, queue string, sequense long"
+    assert "if it is 'sequence'" in refusal(position)
+    with pytest.raises(ConfigurationError, match="if it is 'soap_action'"):
+        plan(parse_sink({"queueManager": URL, "destination": "wsrm:http://h/q"}), StructType(
+            [StructField("body", types.StringType()), StructField("soap_actoin", types.StringType())]
+        ))
+    assert planned("body string, soap_actoin string", destination="wsrm:http://h/q", soap_action="urn:a").columns
+
+
+def test_every_column_of_the_source_goes_through_the_sink() -> None:
+    frame = StructType([StructField(name, types.StringType()) for name in ("body", *NAMES)][1:])
+    names = {each.lower() for each in frame.fieldNames()}
+    assert misspelt(names - {spec.name for spec in SINK_COLUMNS}, [s.name for s in SINK_COLUMNS if s.name not in names]) is None
+
+
+# --- destinations that name no machine ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("orders", "a queue's name says no machine: write DIRECT=http://HOST/msmq/orders, with the host that has it"),
+        (r".\private$\Orders", "write DIRECT=http://HOST/msmq/private$/orders, with the host"),
+        (r"windows\private$\orders", "the path name of a queue of another machine is written DIRECT=http://windows/msmq/private$/orders"),
+    ],
+)
+def test_a_destination_that_names_no_machine_says_what_to_write(text: str, told: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        parse_sink({"queueManager": "http://127.0.0.1:9", "destination": text})
+    assert str(error.value).startswith("option destination: not a destination: not an http or https URL")
+    assert told in str(error.value)
+
+
+def test_a_queue_of_the_queue_manager_that_sends_is_named_as_it_is_written(tmp_path: Path) -> None:
+    options = {"queues": ["private$/orders", "public"], "host_name": ["qm.example"]}
+    with RunningQueueManager(tmp_path / "qm", **options) as running:
+        _, port = running.endpoint
+
+        def told(text: str) -> str:
+            with pytest.raises(ConfigurationError) as error:
+                parse_sink({"queueManager": running.api, "destination": text})
+            return str(error.value)
+
+        for text in ("orders", "private$/orders", r".\private$\Orders"):
+            assert told(text).endswith(
+                f"for private$/orders of the queue manager at {running.api} write "
+                f"DIRECT=http://qm.example:{port}/msmq/private$/orders"
+            )
+        assert told("public").endswith(f"DIRECT=http://qm.example:{port}/msmq/public")
+        assert f"the queue manager at {running.api} has no queue nowhere: write DIRECT=http://HOST/msmq/" in told("nowhere")
+        assert parse_sink({"queueManager": running.api, "destination": told("orders").rpartition(" ")[2]}).destination

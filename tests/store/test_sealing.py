@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ from store_kit import NOW, QUEUE, Store, srmp_record
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store import queues, reading, retention, sealing, state, sweeper
+from srmp_spark.store import disk_room, queues, reading, retention, sealing, state, sweeper
+from srmp_spark.store.disk_room import Volume
 from srmp_spark.store.log import Log
 
 DAY = 86_400_000_000
@@ -190,6 +192,7 @@ def test_a_segment_is_entered_once(store: Store) -> None:
     sealed = seal(store)
     assert not commit(store, sealed)
     assert plan_of(store) is None
+    assert len(rows(store.directory.path, 0, 5)) == 5, "the files are those of the segment that was entered"
 
 
 @pytest.mark.parametrize("change", ["purge", "delete", "trim", "file"])
@@ -210,6 +213,33 @@ def test_a_plan_that_is_out_of_date_is_not_entered(store: Store, change: str) ->
     else:
         (segments / (sealed.file + ".posts.arrow")).write_bytes(b"")
     assert not commit(store, sealed)
+    assert not list(segments.glob("*/*")), "its files are deleted, and not only by the next start"
+
+
+@pytest.mark.parametrize("spare", [sealing.SEAL_SPARE_BYTES, None])
+def test_a_segment_without_room_leaves_no_file(store: Store, monkeypatch: pytest.MonkeyPatch, spare: int | None) -> None:
+    """Messages took the room since it was planned: before the first file is written, or in the middle."""
+    store.put(5, make=srmp_record)
+    plan = plan_of(store)
+    assert plan is not None
+    if spare is not None:
+        monkeypatch.setattr(Volume, "look", lambda _: Volume(free=disk_room.DISK_FREE_MIN + spare, size=1 << 40))
+        with pytest.raises(sealing.NoSealRoomError):
+            write(store, plan)
+    else:
+        real = sealing.write_durably
+
+        def full(path: Path, data: bytes, *, sync_folder: bool) -> None:
+            if "posts" in path.name:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(path, data, sync_folder=sync_folder)
+
+        monkeypatch.setattr(sealing, "write_durably", full)
+        with pytest.raises(OSError, match="No space left"):
+            write(store, plan)
+    assert not list(store.directory.segments.glob("*/*"))
+    monkeypatch.undo()
+    assert commit(store, write(store, plan)), "later"
 
 
 def test_a_damaged_row_is_not_sealed_away(store: Store) -> None:

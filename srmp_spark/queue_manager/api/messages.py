@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
-from srmp_spark.names import FORWARD_QUEUE
+from srmp_spark.names import FORWARD_QUEUE, quote_queue_name
 from srmp_spark.queue_manager.api.base64_text import decoded_base64
 from srmp_spark.queue_manager.api.http import REQUEST_BODY_MAX, Request, Response, field_integer, field_text, usage
 from srmp_spark.queue_manager.api.json_items import json_items
@@ -67,6 +67,9 @@ class MessagesApi:
     async def post(self, request: Request) -> Response:
         """One message, or a list of them; answered when all are on stable storage."""
         queue = self._manager.catalogue.find_base(request.parameters["queue"])
+        if not queue.state.declared:
+            told = f"{queue.name} is a subqueue that a remote reader made: messages are moved there, and nobody sends to it"
+            raise ApiError(400, "undeclared-subqueue", told, f"declare it: PUT /v1/queues/{quote_queue_name(queue.name)}")
         pieces = await request.pieces(REQUEST_BODY_MAX)
         self._check_gate()
         drafts = await self._drafts(queue, pieces)

@@ -65,7 +65,8 @@ class Page:
             one = catalogue.get(self.pattern)
             everything = [] if one is None or one.log_name != one.name else [one]
         for queue in everything[bisect_right(everything, self.after, key=lambda queue: queue.name) :]:
-            if queue.listed and self.matches(queue.name) and sees(queue.name):
+            listed = queue.listed or (is_one and not queue.state.declared)  # a subqueue that somebody made, by its name
+            if listed and self.matches(queue.name) and sees(queue.name):
                 if len(found) == self.limit:
                     return Selected(found, found[-1].name)
                 found.append(queue)

@@ -80,6 +80,7 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
         "damaged": next(iter(queue.damage.values()), None),
         "epochs": [{"epoch": each.epoch, "first": each.first} for each in queue.epochs],
         "journal": None if queue.journal is None else queue_status(queue.journal, manager),
+        "subqueues": [queue_status(each, manager) for each in manager.catalogue.subqueues_of(queue.name)],
         "consumers": [
             {
                 "name": consumer.name,

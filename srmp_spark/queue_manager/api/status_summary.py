@@ -32,7 +32,7 @@ async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work
     oldest: int | None = None
     shown: list[Queue] = []
     for part in parts_of([*manager.catalogue]):
-        seen = [queue for queue in part if queue.listed and sees(queue.name)]
+        seen = [queue for queue in part if (queue.listed or not queue.state.declared) and sees(queue.name)]
         for queue in seen:
             totals["waiting"] += queue.state.count
             totals["bytes"] += queue.held_bytes
@@ -42,7 +42,7 @@ async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work
             arrived = queue.waiting.oldest_arrived_at if queue.state.count else None
             if arrived is not None and (oldest is None or arrived < oldest):
                 oldest = arrived
-        totals["count"] += len(seen)
+        totals["count"] += sum(queue.listed for queue in seen)
         shown = nlargest(SUMMARY_SHOWN, shown + seen, key=lambda queue: _trouble(queue, quota))
         await work.turn()
     gaps: list[Any] = []

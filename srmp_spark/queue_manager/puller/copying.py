@@ -10,13 +10,23 @@ manager that was set up anew gives lookup identifiers out from the beginning.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from srmp_spark.errors import LimitExceededError
+from srmp_spark.errors import LimitExceededError, SrmpSparkError
 from srmp_spark.mqrr.actions import Action
-from srmp_spark.mqrr.lookup_identifier import not_ascending
+from srmp_spark.mqrr.by_number import ByNumber, Place, Tells
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.answers import NOTHING, REMOVED, ReadableQueue, RefusedError, Unreadable, unreadable_text
+from srmp_spark.queue_manager.puller.answers import (
+    HELD,
+    NOTHING,
+    REMOVED,
+    LostError,
+    ReadableQueue,
+    RefusedError,
+    Unreadable,
+    unreadable_text,
+)
 from srmp_spark.queue_manager.puller.locks import BATCH_BYTES, BATCH_MESSAGES
 from srmp_spark.queue_manager.puller.passing import UNREADABLE_WALKED_MAX
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
@@ -38,6 +48,78 @@ class Noting(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Walk:
+    """One walk through the queue, over one connection or several."""
+
+    by_number: ByNumber = field(default_factory=ByNumber)
+    there: set[PulledKey] = field(default_factory=set)
+    """What it came to."""
+    unreadable: int = 0
+    reason: str = ""
+    """Why the last of them cannot be read."""
+    not_copied: int = 0
+
+
+class _ByCursor:
+    """From the head to the end over one connection."""
+
+    def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
+        self._queue = queue
+        self._walk = walk
+        self._cursor: int | None = None
+
+    async def next(self) -> Pulled | Unreadable | None:
+        """Return the next message; ``None``: the end. Errors as :meth:`Copier.walk`."""
+        action = Action.PEEK_NEXT
+        if self._cursor is None:
+            self._walk.by_number.begin_at_head()
+            self._walk.unreadable = self._walk.not_copied = 0
+            self._cursor, action = await self._queue.cursor(), Action.PEEK_CURRENT
+        found = await self._queue.read(action, cursor=self._cursor)
+        if isinstance(found, Status):
+            if found not in NOTHING:
+                raise RefusedError(found, "R_StartReceive")
+            await self._queue.close_cursor(self._cursor)
+            return None
+        if isinstance(found, Pulled):
+            self._walk.by_number.has(Place(*found.key))  # identifiers ascend as messages stand in the queue
+        return found
+
+
+class _ByNumber:
+    """On behind what the walk has, over a new connection; where that cannot be, by a cursor."""
+
+    def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
+        self._queue = queue
+        self._walk = walk
+        self._instead: _ByCursor | None = None
+        walk.by_number.connected()
+
+    async def next(self) -> Pulled | Unreadable | None:
+        """As :meth:`_ByCursor.next`."""
+        tells = Tells.AGAIN
+        while self._instead is None:
+            action, lookup_id = self._walk.by_number.call()
+            found = await self._queue.read(action, lookup_id=lookup_id)
+            if isinstance(found, Pulled):
+                tells = self._walk.by_number.found(Place(*found.key))
+            elif isinstance(found, Unreadable):
+                tells = Tells.NOWHERE  # it tells no number, and would be shown again and again
+            elif found in NOTHING | REMOVED | HELD:
+                tells = self._walk.by_number.nothing(held=found in HELD)
+            else:
+                raise RefusedError(found, "R_StartReceive")
+            if tells is Tells.MESSAGE:
+                assert isinstance(found, Pulled), "nothing else is one"
+                return found
+            if tells is Tells.OVER:
+                return None
+            if tells is Tells.NOWHERE:
+                self._instead = _ByCursor(self._queue, self._walk)
+        return await self._instead.next()
+
+
 class Copier:
     """One subscription. Lives as long as the process; connections come and go."""
 
@@ -53,57 +135,74 @@ class Copier:
         self.not_copied = 0
         """Messages beyond COPIED_MAX that the last walk found."""
         self.is_full: str | None = None
+        self._walk: _Walk | None = None
+        """The walk that is under way; ``None``: the next one begins."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a walk broke with its connection, and the next one goes on with it."""
+        return self._walk is not None
 
     async def walk(self, queue: ReadableQueue) -> int:
-        """Once through the queue; how many were new.
+        """Once through the queue, or on behind what the walk had when its connection broke; how many were new.
 
         Raises :class:`LostError`, :class:`RefusedError`, :class:`RemoteProtocolError` for a cursor that does not go on: what it
         showed before is copied.
         """
-        cursor = await queue.cursor()
-        there: set[PulledKey] = set()
-        waiting: dict[PulledKey, Pulled] = {}
-        before, size = self.moved, 0
-        place, reason = -1, ""
-        action = Action.PEEK_CURRENT
-        self.is_full, self.unreadable, self.not_copied = None, 0, 0
-        while self.is_full is None:
-            found = await queue.read(action, cursor=cursor)
-            action = Action.PEEK_NEXT
-            if isinstance(found, Status):
-                if found not in NOTHING:
-                    raise RefusedError(found, "R_StartReceive")
-                break
-            if isinstance(found, Unreadable):
-                self.unreadable += 1
-                reason = found.reason
-                if self.unreadable > UNREADABLE_WALKED_MAX:
-                    await self._copy(tuple(waiting.values()))
-                    raise LimitExceededError("UNREADABLE_WALKED_MAX", UNREADABLE_WALKED_MAX, self.unreadable)
-                continue
-            if found.key.lookup_id <= place:  # identifiers ascend as messages stand in the queue
-                await self._copy(tuple(waiting.values()))
-                raise not_ascending(f"{found.key.lookup_id:#x}", f"{place:#x}")
-            place = found.key.lookup_id
-            if found.key not in self.seen:
-                if len(self.seen) + len(waiting) >= COPIED_MAX:
-                    self.not_copied += 1
-                    continue
-                waiting[found.key] = found
-                size += len(found.raw)
-            there.add(found.key)
-            if len(waiting) >= BATCH_MESSAGES or size >= BATCH_BYTES:
-                await self._copy(tuple(waiting.values()))
-                waiting, size = {}, 0
-        await self._copy(tuple(waiting.values()))
-        await queue.close_cursor(cursor)
-        if self.unreadable:
-            self._told(unreadable_text(self.unreadable, reason))
-        if self.not_copied:
-            self._told(not_copied_text(self.not_copied))
+        before = self.moved
+        walk = self._walk
+        if walk is None:
+            walk = self._walk = _Walk()
+            steps: _ByCursor | _ByNumber = _ByCursor(queue, walk)
+        else:
+            steps = _ByNumber(queue, walk)
+        self.is_full = None
+        try:
+            await self._through(walk, steps)
+        except LostError:
+            raise  # the next connection goes on
+        except BaseException:
+            self._walk = None
+            raise
+        self._walk = None
+        if walk.unreadable:
+            self._told(unreadable_text(walk.unreadable, walk.reason))
+        if walk.not_copied:
+            self._told(not_copied_text(walk.not_copied))
         if self.is_full is None:
-            await self._forget(queue, self.seen - there)
+            await self._forget(queue, self.seen - walk.there)
         return self.moved - before
+
+    async def _through(self, walk: _Walk, steps: _ByCursor | _ByNumber) -> None:
+        """Copy what the steps come to; when they end with an error, also what is not copied yet."""
+        waiting: dict[PulledKey, Pulled] = {}
+        size = 0
+        try:
+            while self.is_full is None and (found := await steps.next()) is not None:
+                if isinstance(found, Unreadable):
+                    walk.unreadable += 1
+                    walk.reason = found.reason
+                    if walk.unreadable > UNREADABLE_WALKED_MAX:
+                        raise LimitExceededError("UNREADABLE_WALKED_MAX", UNREADABLE_WALKED_MAX, walk.unreadable)
+                    continue
+                if found.key not in self.seen:
+                    if len(self.seen) + len(waiting) >= COPIED_MAX:
+                        walk.not_copied += 1
+                        continue
+                    waiting[found.key] = found
+                    size += len(found.raw)
+                walk.there.add(found.key)
+                if len(waiting) >= BATCH_MESSAGES or size >= BATCH_BYTES:
+                    await self._copy(tuple(waiting.values()))
+                    waiting, size = {}, 0
+        except SrmpSparkError:
+            await self._copy(tuple(waiting.values()))
+            if self.is_full is not None:  # something that the walk came to is no row: begin it anew
+                self._walk = None
+            raise
+        finally:
+            self.unreadable, self.not_copied = walk.unreadable, walk.not_copied
+        await self._copy(tuple(waiting.values()))
 
     async def _copy(self, messages: Sequence[Pulled]) -> None:
         if messages:
@@ -112,7 +211,17 @@ class Copier:
             self.moved += count
 
     async def _forget(self, queue: ReadableQueue, missed: set[PulledKey]) -> None:
-        gone = {key for key in missed if await _is_gone(queue, key)}
+        gone: set[PulledKey] = set()
+        try:
+            for key in missed:
+                if await _is_gone(queue, key):
+                    gone.add(key)
+        except SrmpSparkError:  # what a broken line let us ask counts: the next walk asks for the rest
+            await self._forget_these(gone)
+            raise
+        await self._forget_these(gone)
+
+    async def _forget_these(self, gone: set[PulledKey]) -> None:
         if gone:
             await self._noting.removed(gone)
             self.seen -= gone

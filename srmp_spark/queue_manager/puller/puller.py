@@ -138,6 +138,8 @@ class Puller:
         takes = subscription.mode == "move" and not removing
         self._mover = Mover(store, left.kept, told=self._tell, copied=left.copied, takes=takes)
         """Without ``takes`` it finds out what became of what was taken while the subscription was another one."""
+        self._walk_began = 0.0
+        """When the present walk of ``copy`` began, perhaps some connections ago."""
         self._copier: Copier | None = None
         if subscription.mode == "copy" and not removing:
             self._copier = Copier(store, left.copied, told=self._tell)
@@ -301,6 +303,8 @@ class Puller:
 
     async def _copy(self, queue: ReadableQueue, copier: Copier) -> None:
         began = self._manager.clock.monotonic()
+        if not copier.is_under_way:
+            self._walk_began = began
         if self._mover.kept:
             await self._settle(queue)
         await copier.walk(queue)
@@ -310,7 +314,7 @@ class Puller:
         now = self._manager.clock.monotonic()
         if not (copier.unreadable or copier.not_copied or self._mover.kept):
             self._error = None
-            self._complete_at = began  # what came behind the cursor is for the next walk
+            self._complete_at = self._walk_began  # what came behind the cursor is for the next walk
         await asyncio.sleep(max(COPY_PAUSE_SECONDS, now - began))  # of a long queue no more than half the time
 
     async def _settle(self, queue: ReadableQueue) -> bool:

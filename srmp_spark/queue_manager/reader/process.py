@@ -164,8 +164,12 @@ class Reader:
         """Write the next segment of a queue, if there is enough for one."""
         with self._log() as stored:
             plan = sealing.plan(stored, command["queue"], command["now"])
-            sealed = None if plan is None else sealing.write_segment(stored, plan, self._data_dir / SEGMENTS_DIRECTORY)
-        answer.head({"sealed": None if sealed is None else sealed.to_json()})
+            try:
+                sealed = None if plan is None else sealing.write_segment(stored, plan, self._data_dir / SEGMENTS_DIRECTORY)
+            except sealing.NoSealRoomError:
+                answer.head({"sealed": None, "later": True})
+                return
+        answer.head({"sealed": None if sealed is None else sealed.to_json(), "later": False})
 
     def _trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         """Up to where retention may delete."""

@@ -7,11 +7,12 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from srmp_spark.errors import ApiError, ProcessMustEndError
-from srmp_spark.interface import DEFAULT_CONSUMER, SHARING_VIOLATION, UNKNOWN_QUEUE
+from srmp_spark.interface import DEFAULT_CONSUMER, SHARING_VIOLATION, TOO_MANY_SUBQUEUES, UNKNOWN_QUEUE
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
     Answer,
@@ -33,8 +34,9 @@ from srmp_spark.mqrr.server.remote_read import RemoteReadServer
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
 from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
 from srmp_spark.mqrr.status import Status
-from srmp_spark.names import OWN_QUEUES, canonical_host, canonical_queue_name
+from srmp_spark.names import OWN_QUEUES, base_of_subqueue, canonical_host, canonical_queue_name
 from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.consumers import REMOTE_READERS
 from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
 from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
 from srmp_spark.queue_manager.rpc_accounts import RpcAccounts, RpcVerb
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.store.transaction import Transaction
 
-HOLDER = "remote read (MQRR)"
-"""Who holds the lease of a queue that a client has open to receive: all of them together."""
 RENEW_SECONDS = 10.0
 """As any receiver renews its lease (docs/INTERFACE.md section 1)."""
 SPARED_OF_A_TURN = 1_000
@@ -251,9 +251,13 @@ class RemoteReadService:
     def _open(self, asked: Open) -> None:
         """Open, or begin to: a task is made only where something must be waited for."""
         try:
-            queue = self._find(asked)
+            name = self._name(asked)
+            queue = self._find(asked, name)
         except CannotOpenError as error:
             self._refuse(asked, error.status, error)
+            return
+        if queue is None or not queue.state.declared:
+            self._begin(self._open_subqueue(asked, name))
             return
         served = self._served.get(id(queue))
         if asked.receive or served is None or served.lock.locked() or not self._server.knows(served.view):
@@ -261,6 +265,17 @@ class RemoteReadService:
             return
         served.opened += 1
         self._do(self._server.opened(asked.opening, served.view, None, self._loop.time()))
+
+    async def _open_subqueue(self, asked: Open, name: str) -> None:
+        """Open a subqueue that nobody declared; it is made if it is not there."""
+        try:
+            queue = await self._manager.subqueues.enter(name)
+        except ProcessMustEndError:
+            return  # as for a Take
+        except ApiError as error:
+            self._refuse(asked, _status_of(error), error)
+        else:
+            await self._open_there(asked, queue)
 
     async def _open_there(self, asked: Open, queue: Queue) -> None:
         served = self._served.get(id(queue))
@@ -272,7 +287,7 @@ class RemoteReadService:
         served.receivers += asked.receive  # before we wait: nobody gives up the lease that we are about to share
         try:
             if asked.receive:
-                await self._manager.register(queue, queue.default.name, HOLDER, None, self._stopping)
+                await self._manager.register(queue, queue.default.name, REMOTE_READERS, None, self._stopping)
             self._check_there(queue)
             async with served.lock:
                 positions = None if self._server.knows(served.view) else await served.load()
@@ -287,8 +302,9 @@ class RemoteReadService:
         log.info('mqrr.not_opened status=%s reason="%s"', status.name, ascii(str(why))[1:-1])
         self._do(self._server.not_opened(asked.opening, status))
 
-    def _find(self, asked: Open) -> Queue:
-        """Raises :class:`CannotOpenError`; a name that no queue has costs as much as one that the caller has no right to."""
+    def _name(self, asked: Open) -> str:
+        """Return the canonical name of what is to be opened. Raises :class:`CannotOpenError`, also without the right to it:
+        which queues there are is told to those alone who may open them."""
         named = which_queue(asked.queue)
         host = canonical_host(named.host)
         if host != "." and host not in self._manager.hosts:
@@ -300,23 +316,32 @@ class RemoteReadService:
             name = canonical_queue_name(named.name)
         except ValueError as error:
             raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, str(error)) from None
-        self._check_right(asked, name)  # first: which queues there are is told to those alone who may open them
+        if not self._has_right(asked, name):
+            raise CannotOpenError(
+                Status.MQ_ERROR_ACCESS_DENIED,
+                f"the account {asked.caller} has no right to {_right_to(asked)} from {name}: [[rpc_account]]",
+            )
+        return name
+
+    def _find(self, asked: Open, name: str) -> Queue | None:
+        """Return a queue; None: a subqueue that is to be made, of a queue to which the caller has the same right.
+
+        Raises :class:`CannotOpenError`; a name that no queue has costs as much as one that the caller has no right to.
+        """
         queue = self._manager.catalogue.get(name)
         if queue is None:
-            raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, f"there is no queue {name}")
+            base = base_of_subqueue(name)
+            if base is None or not self._has_right(asked, base) or self._manager.catalogue.get(base) is None:
+                raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, f"there is no queue {name}")
+            return None
         if (asked.receive or asked.move) and queue.log_name in OWN_QUEUES:
             raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"nobody receives from {queue.name}: it can be peeked")
         if asked.move and queue.log_name != queue.name:
             raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"{queue.name} is a journal: nothing is moved there")
         return queue
 
-    def _check_right(self, asked: Open, name: str) -> None:
-        right: RpcVerb = "receive" if asked.receive or asked.move else "peek"
-        if not self._allows(asked.caller, right, name):
-            raise CannotOpenError(
-                Status.MQ_ERROR_ACCESS_DENIED,
-                f"the account {asked.caller} has no right to {right} from {name}: [[rpc_account]]",
-            )
+    def _has_right(self, asked: Open, name: str) -> bool:
+        return self._allows(asked.caller, _right_to(asked), name)
 
     def _check_there(self, queue: Queue) -> None:
         if self._manager.catalogue.get(queue.name) is not queue:
@@ -328,11 +353,17 @@ class RemoteReadService:
         served.opened -= 1
         served.receivers -= closed.receive
         default = view.queue.consumers.get(DEFAULT_CONSUMER)
-        if closed.receive and not served.receivers and default is not None and default.holder == HOLDER:
-            self._begin(self._manager.release(view.queue, view.queue.default.name, HOLDER))
+        if closed.receive and not served.receivers and default is not None and default.holder == REMOTE_READERS:
+            self._begin(self._manager.release(view.queue, view.queue.default.name, REMOTE_READERS))
         if not served.opened:
             del self._served[id(view.queue)]
             self._begin(served.close())
+        if self._manager.subqueues.is_used(view.queue):
+            self._begin(self._leave(view.queue))
+
+    async def _leave(self, queue: Queue) -> None:
+        with suppress(ProcessMustEndError):  # as for a Take
+            await self._manager.subqueues.leave(queue)
 
     async def _renew(self) -> None:
         """The lease of each queue that is received from."""
@@ -343,7 +374,7 @@ class RemoteReadService:
                     continue
                 consumer = served.view.queue.default
                 try:
-                    self._manager.check_holder(consumer, HOLDER)
+                    self._manager.check_holder(consumer, REMOTE_READERS)
                 except ApiError as error:
                     log.warning('mqrr.lease_lost queue=%s reason="%s"', served.view.name, error)
                     self._do(self._server.lost(served.view, Status.MQ_ERROR_STALE_HANDLE, receivers_only=True))
@@ -411,7 +442,7 @@ class RemoteReadService:
                     record = await self._served[id(queue)].record(each.sequence)
                     moves.append(Move(queue, each.sequence, record, _served(each.to).queue))
             self._check_still_there(moves)
-            await take_together(self._manager, list(parts.values()), HOLDER, moves)
+            await take_together(self._manager, list(parts.values()), REMOTE_READERS, moves)
         except ProcessMustEndError:
             return  # nobody knows what the disk has, and the process ends: they stay locked, and their End has no answer
         except (ApiError, ConnectionResetError) as error:  # stands before the commit: nothing was changed
@@ -438,7 +469,7 @@ class RemoteReadService:
         view = _served(asked.queue)
         status = Status.MQ_OK
         try:
-            self._manager.check_holder(view.queue.default, HOLDER)
+            self._manager.check_holder(view.queue.default, REMOTE_READERS)
             spared = SequenceSet()
             for at in range(0, len(asked.spared), SPARED_OF_A_TURN):
                 spared.add_each(asked.spared[at : at + SPARED_OF_A_TURN])
@@ -464,12 +495,18 @@ class RemoteReadService:
         await end(tuple(self._tasks))
 
 
+def _right_to(asked: Open) -> RpcVerb:
+    return "receive" if asked.receive or asked.move else "peek"
+
+
 def _status_of(error: Exception) -> Status:
     if isinstance(error, CannotOpenError):
         return error.status
     code = error.code if isinstance(error, ApiError) else ""
     if code == SHARING_VIOLATION:
         return Status.MQ_ERROR_SHARING_VIOLATION
+    if code == TOO_MANY_SUBQUEUES:
+        return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
     return Status.MQ_ERROR_QUEUE_NOT_FOUND if code == UNKNOWN_QUEUE else Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
 
 

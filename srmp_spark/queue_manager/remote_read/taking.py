@@ -80,7 +80,8 @@ async def take_together(manager: QueueManager, parts: list[Part], holder: str, m
 
 
 def _check_takes(manager: QueueManager, queue: Queue) -> None:
-    if manager.catalogue.get(queue.name) is not queue:
+    # A queue that is being deleted takes nothing any more, from before its deletion is in a commit.
+    if manager.catalogue.get(queue.name) is not queue or queue.name not in manager.receiver.queues:
         raise ApiError(404, UNKNOWN_QUEUE, f"{queue.name} was deleted", "move it to another queue")
     if queue.state.paused:
         raise ApiError(503, "paused", f"queue {queue.name} is paused", "resume it")

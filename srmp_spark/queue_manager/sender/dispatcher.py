@@ -219,6 +219,7 @@ class Dispatcher:
         try:
             if not is_reliable(send.key.destination):  # a session says itself when one leaves
                 self._note_sending(send)
+            self.same_queues.leaves(send.key)
             self.connections.post(send)
         except LocalProtocolError as error:
             log.exception("sender.cannot_be_written send=%r", send)

@@ -115,8 +115,18 @@ class SameQueues:
                 names = self._names.setdefault(place, [])
                 if len(names) < NAMES_MAX:
                     names.append(key)
+        self.leaves(key)
+
+    def leaves(self, key: QueueKey) -> None:
+        """Compare ``key``, of which a message leaves, with the streams that are sent to one of its addresses.
+
+        A connection lives longer than a stream: of two that are kept open nobody learns an address when a stream begins.
+        """
+        known = self._known.get(key)
+        if known is None or key in self._near:
+            return
         for other, address in self._neighbours(key):
-            if _are_two_names(url, self._known[other].url) and self._stream(other) is not None:
+            if _are_two_names(known.url, self._known[other].url) and self._stream(other) is not None:
                 self._near[key], self._near[other] = (other, address), (key, address)
                 self._tell(key, other, _as_near(key, other, address))
                 return

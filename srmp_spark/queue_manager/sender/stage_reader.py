@@ -4,6 +4,8 @@ Arrow is fast because it believes what it reads. A stage is a client's, and some
 that costs one process that owns nothing: no socket, no database, no lock, and a limit on its memory. Only a file that was read
 here to its end is read by the sender process (:mod:`.stage_readers` is its side).
 
+It reads each row, so it hashes each row too, and leaves the hashes beside the stage (``srmp_spark.store.outbox.row_hashes``).
+
     python -m srmp_spark.queue_manager.sender.stage_reader PARENT
 
 Questions come as lines of JSON on standard input, answers leave as lines of JSON on standard output, one for each question.
@@ -14,10 +16,12 @@ from __future__ import annotations
 import resource
 import select
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
+from srmp_spark.queue_manager.child.log_lines import log_to_stderr
 from srmp_spark.queue_manager.child.process import end_with_parent
 from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
 
@@ -61,13 +65,15 @@ Verdict = Readable | Unreadable
 
 
 def judge(question: Question) -> Verdict:
-    """Read the whole file."""
+    """Read the whole file, and leave beside it what a commit needs to know of its rows."""
     from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+    from srmp_spark.store.outbox.row_hashes import HashesWriter
     from srmp_spark.store.outbox.stage_file import StageFile
 
     try:
         stage = StageFile(Path(question.folder, question.file))
-        rows = stage.check(multicast=question.multicast)
+        with closing(HashesWriter(stage.path, stage.bytes)) as hashes:
+            rows = stage.check(multicast=question.multicast, judged=hashes.add)
     except BatchError as error:
         return Unreadable(error.status, error.code, error.message, error.hint)
     except MemoryError:
@@ -79,6 +85,7 @@ def judge(question: Question) -> Verdict:
 def main() -> None:
     """Answer until the parent closes its end, or asks nothing for :data:`IDLE_SECONDS`."""
     end_with_parent(int(sys.argv[1]))
+    log_to_stderr()
     leave_out_pandas()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold messages
@@ -88,6 +95,14 @@ def main() -> None:
             return
         sys.stdout.buffer.write(msgspec.json.encode(judge(msgspec.json.decode(line, type=Question))) + b"\n")
         sys.stdout.buffer.flush()
+        _give_back()
+
+
+def _give_back() -> None:
+    """Give memory that is not used any more back to the system: the process waits for the next stage."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import msgspec
 from srmp_spark.queue_manager.sender.stage_reader import Question, Readable, Unreadable, Verdict
 from srmp_spark.store.outbox.columns import StageSchema
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
+from srmp_spark.store.outbox.row_hashes import delete_stage
 from srmp_spark.store.outbox.stages import CheckedStage
 
 TRIES = 2
@@ -106,7 +107,7 @@ class StageReaders:
         if isinstance(verdict, Readable):
             schema = StageSchema(verdict.columns, verdict.order_by, verdict.dead_letter, verdict.dead_letter_queue)
             return CheckedStage(file, partition, verdict.rows, verdict.bytes, schema)
-        path.unlink(missing_ok=True)
+        delete_stage(path)
         raise BatchError(verdict.status, verdict.code, f"partition {partition}: {verdict.message}", verdict.hint)
 
     def _verdict(self, question: Question) -> Verdict:

@@ -194,12 +194,16 @@ class ReliableQueues:
 
     def is_missing(self, queue: str) -> bool:
         """Whether there is no such queue, and messages for it are to wait at their sender (``--unknown-queue retry``)."""
-        return queue not in self._manager.receiver.queues and self._manager.config.unknown_queue == "retry"
+        return not self._takes_messages(queue) and self._manager.config.unknown_queue == "retry"
+
+    def _takes_messages(self, queue: str) -> bool:
+        found = self._manager.receiver.queues.get(queue)
+        return found is not None and found.declared
 
     def refuses(self, queue: str) -> str | None:
         """Why no sequence can begin for ``queue``, in words for its client."""
         entry = self._manager.catalogue.get(queue)
-        if entry is None or queue in OWN_QUEUES or queue not in self._manager.receiver.queues or entry.log_name != queue:
+        if entry is None or queue in OWN_QUEUES or not self._takes_messages(queue) or entry.log_name != queue:
             return f"There is no queue {queue} here; create it with serve --queue."
         if entry.state.transactional:
             return f"{queue} is transactional and takes only streams of MSMQ; send to a queue that is not."

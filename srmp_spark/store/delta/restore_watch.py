@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
@@ -81,20 +82,25 @@ class RestoreNotes:
     def refresh(self) -> bool:
         """See what others committed; ``False``: there is nothing new, or no table yet. Raises what the store raises."""
         seen = None if self._table is None else self._table.version()
-        try:
-            if self._table is None:
-                self._table = DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
-            else:
-                self._table.update_incremental()
-        except TableNotFoundError:
-            self._table = None
-        except Exception:
-            self._table = None  # perhaps it was deleted and made anew: the next look opens it
-            raise
+        table, self._table = self._table, None
+        with suppress(TableNotFoundError):
+            self._table = self._opened() if table is None else self._updated(table)
         is_new = self._table is not None and self._table.version() != seen
         if is_new or self._table is None:
             self._versions.clear()
         return is_new
+
+    def _opened(self) -> DeltaTable:
+        return DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
+
+    def _updated(self, table: DeltaTable) -> DeltaTable:
+        try:
+            table.update_incremental()
+        except TableNotFoundError:
+            raise
+        except Exception:  # perhaps it was deleted and made anew, which is no trouble; what else it is, opening it shows
+            return self._opened()
+        return table
 
     def version(self, application: str) -> int:
         """Return the version of an application transaction as of :meth:`refresh`; 0 if none."""

@@ -20,7 +20,8 @@ import numpy as np
 
 from srmp_spark.store.outbox.errors import KEY_CONFLICT, NEEDS_KEY, POSITION_CONFLICT, BatchError
 from srmp_spark.store.outbox.hashing import HASH_BYTES
-from srmp_spark.store.outbox.scan import BY_KEY, BY_POSITION, Scan
+from srmp_spark.store.outbox.row_hashes import BY_KEY, BY_POSITION
+from srmp_spark.store.outbox.scan import Scan
 
 LETTERS = "dead letters\n"
 """In place of a batch, in the scope of an application and a destination: no batch has this name, for it cannot be printed."""

@@ -1,4 +1,4 @@
-"""The content of rows with a source position, as 8 bytes a row, computed for a whole slice at once.
+"""The content of rows with a key or a source position, as 8 bytes a row, computed for a whole slice at once.
 
 Two rows have one mark if they have one content, and content is exactly what :func:`.hashing.content_hashes` takes for it: the
 same columns, the same defaults, null like a column that is missing. A hash function with a call for each row would cost a fifth

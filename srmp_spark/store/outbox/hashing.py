@@ -21,7 +21,8 @@ import pyarrow as pa
 HASH_BYTES = 16
 """Of keys and digests: two of a million million rows meet with a chance of 10^-15."""
 CONTENT_BYTES = 8
-"""Of the content that is compared when a key comes again: one pair at a time, so half as long will do."""
+"""Of the content that earlier versions compared when a key came again (:mod:`.key_contents`): one pair at a time, so half as
+long will do."""
 
 CONTENT = (
     ("label", b"l"), ("priority", b"p"), ("correlation_id", b"c"), ("app_specific", b"a"), ("body_type", b"t"),

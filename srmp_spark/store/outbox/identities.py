@@ -21,13 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from srmp_spark.store.outbox import positions
+from srmp_spark.store.outbox import key_contents, positions
 from srmp_spark.store.outbox.conflicts import LETTERS, Conflicts
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, again
+from srmp_spark.store.outbox.hashing import HASH_BYTES, again
 from srmp_spark.store.outbox.limits import CHUNK_ROWS
+from srmp_spark.store.outbox.row_hashes import BY_DIGEST, BY_KEY, BY_POSITION
 from srmp_spark.store.outbox.row_numbers import blocks, is_large, shares
-from srmp_spark.store.outbox.scan import BY_DIGEST, BY_KEY, BY_POSITION, Scan
+from srmp_spark.store.outbox.scan import Scan
 from srmp_spark.store.outbox.writes import Writes
 
 ROW_BYTES = 64
@@ -36,7 +37,7 @@ _SCOPE = "SELECT id FROM scopes WHERE application = ? AND destination = ? AND ba
 _NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :count) "
 _HASH = f"substr(:hashes, i * {HASH_BYTES} + 1, {HASH_BYTES})"
 _FIND = _NUMBERS + f"SELECT i, content FROM n CROSS JOIN identities ON scope_id = :scope AND hash = {_HASH}"  # noqa: S608  # our own text
-_CONTENT = f"substr(:contents, i * {CONTENT_BYTES} + 1, {CONTENT_BYTES})"
+_CONTENT = f"substr(:contents, i * {key_contents.STORED_BYTES} + 1, {key_contents.STORED_BYTES})"
 _INSERT = _NUMBERS + f"INSERT INTO identities SELECT :scope, {_HASH}, {_CONTENT}, :batch FROM n"  # noqa: S608  # our own text
 """A chunk of identities lies in byte strings and is one statement: no object for each, and Python's lock is left to others."""
 _NONE = np.zeros(0, np.uint64)
@@ -117,6 +118,8 @@ class Identities:
         self._made: dict[tuple[str, str], int] = {}
         self._fresh: list[_Fresh] = []
         self._unmarked: list[_Unmarked] = []
+        self.has_marked = False
+        """Whether there are new keys, which are stored with marks."""
 
     def decide(self, scan: Scan, rank: Callable[[np.ndarray], np.ndarray]) -> Generator[None]:
         """Work in steps; afterwards :attr:`known` and :attr:`conflicts` are complete.
@@ -140,11 +143,12 @@ class Identities:
 
     def _decide(self, scan: Scan, rows: np.ndarray, rank: Callable[[np.ndarray], np.ndarray]) -> Iterator[None]:
         """Decide for some rows, among which are all those with the same identities."""
-        kind = scan.scope[rows].astype(np.uint32) * 4 + scan.how[rows]
-        high, low = scan.high[rows], scan.low[rows]
+        of = rows if is_large(scan.rows) else slice(None)  # all of them: no copy
+        kind = scan.scope[of].astype(np.uint32) * 4 + scan.how[of]
+        high, low = scan.high[of], scan.low[of]
         if not is_large(scan.rows):  # one share may have all rows of a large batch, and the shares after it look for theirs
             scan.high = scan.low = _NONE  # a third of what is kept of a row
-        order = np.lexsort((low, high, kind))
+        order = _ascending(kind, high, low)
         kind, high, low = kind[order], high[order], low[order]
         order = rows[order]
         same = np.zeros(len(order), bool)
@@ -214,7 +218,7 @@ class Identities:
             hashes = _packed(high, low)
             chunk = {
                 "scope": scope, "hashes": hashes, "batch": self._batch_no, "count": len(high),
-                "contents": None if content is None else content.astype(">u8").tobytes(),
+                "contents": None if content is None else key_contents.encode(content),
             }  # fmt: skip
             self._writes.many(_INSERT, [chunk], ROW_BYTES * len(high))
             self._writes.add(
@@ -277,14 +281,18 @@ class Identities:
             content = _content(scan)[part.rows]
             first = ~part.same
             upper, lower, wanted = part.high[first], part.low[first], content[first]
-            found = np.zeros(len(upper), bool)
+            found, is_hashed = np.zeros(len(upper), bool), np.zeros(len(upper), bool)
             for index, stored in self._stored(part, upper, lower):
                 found[index] = True
                 if stored is not None:  # of a key that was restored no content is kept
-                    wanted[index] = int.from_bytes(stored, "big")
+                    wanted[index], is_hashed[index] = key_contents.decode(stored)
+            if is_hashed.any():
+                yield from scan.hash_all()
+                content = np.where(is_hashed[np.cumsum(first) - 1], scan.hashed[part.rows], content)
             self._settle(part, content, found, wanted, scan)
             fresh = ~found
             if fresh.any():
+                self.has_marked = True
                 self._fresh.append(_Fresh(part.scope, upper[fresh], lower[fresh], wanted[fresh]))
             yield
 
@@ -364,6 +372,19 @@ def _rows_of_share(scan: Scan, share: int) -> Generator[None, None, np.ndarray]:
         found.append((np.flatnonzero(mine) + span.start).astype(np.uint32))
         yield
     return np.concatenate(found)
+
+
+def _ascending(kind: np.ndarray, high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """Return the order by kind and identity; of equal ones the first stays first.
+
+    Hashes of one kind are told apart by their first half, and sorting that alone takes a fifth of the time.
+    """
+    if len(kind) and (kind == kind[0]).all():
+        order = np.argsort(high)
+        ascending = high[order]
+        if (ascending[1:] > ascending[:-1]).all():
+            return order
+    return np.lexsort((low, high, kind))
 
 
 def _packed(high: np.ndarray, low: np.ndarray) -> bytes:

@@ -11,10 +11,7 @@ import pyarrow.compute as pc
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.names import NULL_GUID, MulticastAddress, is_multicast, multicast_address
 from srmp_spark.pgm.limits import APDU_SENT_MAX
-from srmp_spark.srmp.apdu import apdu_of
 from srmp_spark.store.outbox.columns import Addresses, body_sizes
-from srmp_spark.store.outbox.packed_group import STORED, Shared, messages_of
-from srmp_spark.store.state import IDENTIFIER_MAX
 
 ESCAPED = 6
 """Octets that one octet of a text may become in XML."""
@@ -68,6 +65,11 @@ def check_multicast_rows(
 
 def _octets(columns: Mapping[str, pa.Array], row: int, address: MulticastAddress, refuse: Refuse) -> int:
     """How long the APDU of a row is at most: its identifier is not given out yet."""
+    # What writes a message is a third of what the process that judges stages would load, and few stages need it.
+    from srmp_spark.srmp.apdu import apdu_of
+    from srmp_spark.store.outbox.packed_group import STORED, Shared, messages_of
+    from srmp_spark.store.state import IDENTIFIER_MAX
+
     names = [name for name in STORED if name in columns and name != "destination"]
     batch = pa.RecordBatch.from_arrays([columns[name].slice(row, 1) for name in names], names=names)
     shared = Shared(address.format_name, "plain", NULL_GUID, IDENTIFIER_MAX - 1, 0, False)

@@ -50,7 +50,7 @@ from srmp_spark.store.outbox.ordering import Buckets, is_in_order
 from srmp_spark.store.outbox.packing import Group, Packer, Part, Transactions, stored_rows
 from srmp_spark.store.outbox.row_numbers import blocks, is_large
 from srmp_spark.store.outbox.scan import Scan
-from srmp_spark.store.outbox.schema import group_key
+from srmp_spark.store.outbox.schema import FORMAT_MARKED, group_key, raise_format
 from srmp_spark.store.outbox.stage_file import StageFile
 from srmp_spark.store.outbox.stages import StageRow
 from srmp_spark.store.outbox.waiting import Waiting
@@ -185,6 +185,7 @@ class Preparation:
         self._waiting = waiting
         self._on_conflict = on_conflict
         self._loops = loops
+        self._has_marked = False
         self._letters: list[tuple[Part, str]] = []
         """Conflicts that become dead letters, with the reason: parts that never wait in a queue."""
         self._steps = self._prepare()
@@ -217,6 +218,7 @@ class Preparation:
     def _flush(self) -> None:
         if not self._flushed:
             self._flushed = True
+            self._database.keep_log(is_long=True)
             first = Writes()
             first.add("INSERT INTO batches VALUES (?, ?, ?, ?, 0, 0, ?, 0)", *self._row())
             first.flush(self._database)
@@ -253,6 +255,7 @@ class Preparation:
         yield from identities.decide(scan, batch_order.rank)
         if self._on_conflict == FAIL:
             identities.conflicts.refuse(scan, lambda number: _name(scan, number))
+        self._has_marked = identities.has_marked
         known, conflicts = (int(np.count_nonzero(mask)) for mask in (identities.known, identities.conflicts.mask))
         yield from self._pack_letters(scan, identities, batch_order)
         new = identities.new(scan)
@@ -326,7 +329,7 @@ class Preparation:
     def _take(self, scan: Scan, part: int) -> Generator[list[Group]]:
         """The numbers about each row, and the groups of :meth:`_scan`. If there are groups, it runs in another thread."""
         packer: Packer | None = None
-        for piece in scan.pieces():
+        for piece in scan.pieces(hashed=True):
             scan.take(piece)
             if self._early and len(scan.queues) == 1:
                 packer = packer or Packer([self._part(part, scan.queues[0], scan.rows)])
@@ -464,6 +467,8 @@ class Preparation:
     def write_last(self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]) -> None:
         """What makes the batch count, in the transaction of :meth:`.outbox.Outbox.write`."""
         assert self.result is not None, "numbered() has seen it"
+        if self._has_marked:
+            raise_format(connection, FORMAT_MARKED)  # with the rest or not at all
         if self._flushed:
             connection.execute("DELETE FROM batches WHERE no = ?", (self._number,))
         self._writes.execute(connection)
@@ -513,6 +518,8 @@ class Preparation:
 
     def end(self) -> None:
         """It counts now, or never will."""
+        if self._flushed and not self._ended:
+            self._database.keep_log(is_long=False)
         self._ended = True
         self._steps.close()
         shutil.rmtree(self._folder, ignore_errors=True)

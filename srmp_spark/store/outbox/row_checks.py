@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -79,19 +80,10 @@ def check_rows(
     sizes = pa.array(body_sizes(columns, rows))
     refuse(pc.greater(sizes, BODY_MAX), f"body and extension have at most BODY_MAX = {BODY_MAX} bytes", "MSMQ's limit", sizes)
     for name, limit in _TEXTS:
-        if name in columns:
-            lengths = pc.utf8_length(columns[name])
-            if name == "label":  # MSMQ counts WCHARs: two for a character beyond 16 bits
-                lengths = pc.add(lengths, pc.count_substring_regex(columns[name], "[\\x{10000}-\\x{10ffff}]"))
-            else:  # of several, each is looked at below
-                too_long = pc.and_not(pc.greater(lengths, ADDRESS_LENGTH_MAX), pc.match_substring(columns[name], ","))
-                refuse(too_long, f"{name} has at most {ADDRESS_LENGTH_MAX} characters", "shorten it", lengths)
-            refuse(pc.greater(lengths, limit), f"{name} has at most {limit} characters", "shorten it", lengths)
-            odd = pc.match_substring_regex(columns[name], _NOT_XML)
-            refuse(odd, f"{name} has a control character", "XML cannot carry it")
-            if name != "label":
-                bare = pc.match_substring_regex(columns[name], _NOT_AN_ADDRESS)
-                refuse(bare, f"{name} is empty or has white space around it", "null means none")
+        # Addresses repeat: each is judged once, and the rows only to name the first one that is refused.
+        if name in columns and (name == "label" or _is_refused(pc.unique(columns[name]), name, limit)):
+            for rule in _text_rules(columns[name], name, limit):
+                refuse(*rule)
     for name, form, what, hint in _FORMS:
         if name in columns:
             refuse(pc.invert(pc.match_substring_regex(columns[name], form)), f"{name} {what}", hint, columns[name])
@@ -118,6 +110,35 @@ def check_rows(
             _check_destination(spelled, destination, addresses, first_row)
         check_multicast_rows(columns, rows, addresses, partial(_refuse_row, first_row), served=multicast)
         check_reliable_rows(columns, addresses, partial(_refuse_row, first_row))
+
+
+class _Rule(NamedTuple):
+    """What a column must not hold."""
+
+    bad: pa.Array
+    """Which rows do."""
+    what: str
+    hint: str
+    shown: pa.Array | None = None
+
+
+def _text_rules(column: pa.Array, name: str, limit: int) -> Iterator[_Rule]:
+    lengths = pc.utf8_length(column)
+    if name == "label":  # MSMQ counts WCHARs: two for a character beyond 16 bits
+        lengths = pc.add(lengths, pc.count_substring_regex(column, "[\\x{10000}-\\x{10ffff}]"))
+    else:  # of several, each is looked at below
+        too_long = pc.and_not(pc.greater(lengths, ADDRESS_LENGTH_MAX), pc.match_substring(column, ","))
+        yield _Rule(too_long, f"{name} has at most {ADDRESS_LENGTH_MAX} characters", "shorten it", lengths)
+    yield _Rule(pc.greater(lengths, limit), f"{name} has at most {limit} characters", "shorten it", lengths)
+    odd = pc.match_substring_regex(column, _NOT_XML)
+    yield _Rule(odd, f"{name} has a control character", "XML cannot carry it")
+    if name != "label":
+        bare = pc.match_substring_regex(column, _NOT_AN_ADDRESS)
+        yield _Rule(bare, f"{name} is empty or has white space around it", "null means none")
+
+
+def _is_refused(column: pa.Array, name: str, limit: int) -> bool:
+    return any(pc.any(rule.bad, min_count=0).as_py() for rule in _text_rules(column, name, limit))
 
 
 def _refuse_row(first_row: int, row: int, what: str, hint: str) -> None:

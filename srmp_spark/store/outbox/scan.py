@@ -8,6 +8,7 @@ ordered by; its content is read again when its place is known. Of a large batch 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,17 +21,15 @@ from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.columns import POSITION, Addresses, body_sizes
 from srmp_spark.store.outbox.content_marks import content_marks
 from srmp_spark.store.outbox.errors import BAD_BATCH, BatchError
-from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, content_hashes, key_hashes
+from srmp_spark.store.outbox.hashing import CONTENT_BYTES, content_hashes, key_hashes
 from srmp_spark.store.outbox.limits import BATCH_DESTINATIONS_MAX
 from srmp_spark.store.outbox.loops import Loops, Source
 from srmp_spark.store.outbox.multiple import expanded
 from srmp_spark.store.outbox.ordering import sortable
+from srmp_spark.store.outbox.row_hashes import BY_POSITION, RowHashes, StoredHashes, row_hashes, whole_positions
 from srmp_spark.store.outbox.row_numbers import is_large, zeros
 from srmp_spark.store.outbox.sorted_runs import SortedRuns
 from srmp_spark.store.outbox.stage_file import Slice, StageFile
-
-BY_KEY, BY_POSITION, BY_DIGEST = 0, 1, 2
-"""How a row is known."""
 
 SourceId = Callable[[str, str, str], int]
 """A number for (queue_manager, epoch, queue)."""
@@ -42,6 +41,8 @@ class Piece(NamedTuple):
     first: int
     slice: Slice
     partition: int
+    hashes: RowHashes | None = None
+    """What the rows are known by, where that was hashed before."""
 
 
 class Scan:
@@ -77,7 +78,9 @@ class Scan:
         self.low = self.zeros(np.uint64)
         """Second half; the sequence of a position, its sign turned so that it sorts."""
         self.content: np.ndarray | None = None
-        """What a key must come with again; only if there are keys."""
+        """Marks of what a key must come with again (:mod:`.content_marks`); only if there are keys."""
+        self.hashed = np.zeros(0, np.uint64)
+        """The same as earlier versions stored it (:mod:`.key_contents`), once :meth:`hash_all` was asked for."""
         self.has_positions = False
         """Whether a row has a source position and perhaps no key."""
         self.marks = np.zeros(0, np.uint64)
@@ -107,16 +110,23 @@ class Scan:
     def forget(self) -> None:
         """Identities and order are decided: keep what packing needs."""
         self.high = self.low = np.zeros(0, np.uint64)
+        self.hashed = np.zeros(0, np.uint64)
         self.how, self.scope, self.content, self.order = np.zeros(0, np.uint8), np.zeros(0, np.uint16), None, []
 
-    def pieces(self) -> Iterator[Piece]:
-        """The rows, in the order of their numbers."""
+    def pieces(self, *, hashed: bool = False) -> Iterator[Piece]:
+        """The rows, in the order of their numbers. ``hashed``: with the hashes that lie beside their stage."""
         at = 0
         for partition, stage in self._stages:
-            for rows in stage.slices():
-                piece = expanded(rows, self.addresses) if stage.has_lists else rows
-                yield Piece(at, piece, partition)
-                at += piece.rows
+            if not hashed or stage.has_lists:  # of a row that becomes several messages each has another content
+                for rows in stage.slices():
+                    piece = expanded(rows, self.addresses) if stage.has_lists else rows
+                    yield Piece(at, piece, partition)
+                    at += piece.rows
+                continue
+            with closing(StoredHashes(stage.path, stage.bytes)) as hashes:
+                for piece in stage.slices():
+                    yield Piece(at, piece, partition, hashes.of(piece))
+                    at += piece.rows
 
     def release(self) -> None:
         """Give back to the kernel what was read again of the files."""
@@ -129,7 +139,7 @@ class Scan:
         span = slice(piece.first, piece.first + rows)
         self._queues(columns, span, rows)
         self.size[span] = np.minimum(body_sizes(columns, rows) + 64, 2**32 - 1)
-        self._identities(columns, span, rows)
+        self._identities(columns, span, rows, piece.hashes)
         if "transaction" in columns:
             if self.transaction is None:
                 self.transaction = self.zeros(np.uint64)
@@ -161,6 +171,17 @@ class Scan:
                 self.mark(piece)
                 yield
             self.is_marked = True
+
+    def hash_all(self) -> Iterator[None]:
+        """Hash the contents of all rows, in steps, unless that is done."""
+        if len(self.hashed):
+            return
+        hashed = self.zeros(np.uint64)
+        for piece in self.pieces():
+            rows = piece.slice.rows
+            hashed[piece.first : piece.first + rows] = content_hashes(piece.slice.columns, rows, CONTENT_BYTES)[:, 0]
+            yield
+        self.hashed = hashed
 
     def _queues(self, columns: dict[str, pa.Array], span: slice, rows: int) -> None:
         spelled = columns["destination"].dictionary_encode()
@@ -201,31 +222,19 @@ class Scan:
             self.queues.append(key)
         return found
 
-    def _identities(self, columns: dict[str, pa.Array], span: slice, rows: int) -> None:
-        how = np.full(rows, BY_DIGEST, np.uint8)
-        if all(name in columns for name in POSITION):
-            valid = np.ones(rows, bool)
-            for name in POSITION:
-                valid &= columns[name].is_valid().to_numpy(zero_copy_only=False)
-            how[valid] = BY_POSITION
-            source, sequence = self._positions(columns, valid, span)
-            self.high[span], self.low[span] = source, sequence
-            self.has_positions = self.has_positions or bool(valid.any())
-        if "key" in columns:
-            valid = columns["key"].is_valid().to_numpy(zero_copy_only=False)
-            how[valid] = BY_KEY
-            hashes = key_hashes(columns["key"])
-            self.high[span] = np.where(valid, hashes[:, 0], self.high[span])
-            self.low[span] = np.where(valid, hashes[:, 1], self.low[span])
+    def _identities(self, columns: dict[str, pa.Array], span: slice, rows: int, hashes: RowHashes | None) -> None:
+        how, high, low, content = row_hashes(columns, rows) if hashes is None else hashes
+        positions = whole_positions(columns, rows)
+        if positions is not None:
+            source, sequence = self._positions(columns, positions, span)
+            by_position = how == BY_POSITION
+            high, low = np.where(by_position, source, high), np.where(by_position, sequence, low)
+            self.has_positions = self.has_positions or bool(positions.any())
+        if content is not None:
             if self.content is None:
                 self.content = self.zeros(np.uint64)
-            self.content[span] = content_hashes(columns, rows, CONTENT_BYTES)[:, 0]
-        by_digest = how == BY_DIGEST
-        if by_digest.any():
-            hashes = content_hashes(columns, rows, HASH_BYTES)
-            self.high[span] = np.where(by_digest, hashes[:, 0], self.high[span])
-            self.low[span] = np.where(by_digest, hashes[:, 1], self.low[span])
-        self.how[span] = how
+            self.content[span] = content
+        self.how[span], self.high[span], self.low[span] = how, high, low
 
     def _positions(
         self, columns: dict[str, pa.Array], valid: np.ndarray, span: slice

@@ -25,13 +25,18 @@ FORMAT_FORWARDED = 2
 """There may be forwarded messages, which an older version would send as its own (:mod:`.forwarded`)."""
 FORMAT_RELIABLE = 3
 """There may be messages of reliable sessions, which an older version cannot send (:mod:`.sessions`)."""
-FORMAT = FORMAT_RELIABLE
+FORMAT_MARKED = 4
+"""There may be keys with marks (:mod:`.key_contents`), which an older version would take for other contents."""
+FORMAT = FORMAT_MARKED
 """The newest of the database and the groups in it."""
 FORMAT_OF_NEW = 1
 """What a database is made with: it becomes a newer one with the first message that needs it (:func:`raise_format`)."""
 
 PAGE_SIZE_BYTES = 16_384
 """Nearly everything here is a group of 256 KB: fewer links in its chain of pages."""
+
+LOG_BYTES_KEPT = CHECKPOINT_BYTES + CHECKPOINT_REST_BYTES
+"""Bytes that the file of the WAL keeps when it is begun anew (:meth:`.database.OutboxDatabase.keep_log`)."""
 
 CACHE_KIB = 16_384
 """Pages of the open transaction and of the identities that were looked up last."""
@@ -84,7 +89,9 @@ CREATE TABLE scopes(
     UNIQUE (application, destination, batch)
 );
 CREATE TABLE identities(
-    scope_id INTEGER NOT NULL, hash BLOB NOT NULL, content BLOB, batch_no INTEGER NOT NULL, PRIMARY KEY (scope_id, hash)
+    scope_id INTEGER NOT NULL, hash BLOB NOT NULL,
+    content BLOB,  -- of a key: see key_contents.py
+    batch_no INTEGER NOT NULL, PRIMARY KEY (scope_id, hash)
 ) WITHOUT ROWID;
 -- The same hashes by batch: what to delete when the batch is given up, or its time is over.
 CREATE TABLE identity_log(id INTEGER PRIMARY KEY, batch_no INTEGER NOT NULL, scope_id INTEGER NOT NULL, hashes BLOB NOT NULL);
@@ -139,7 +146,7 @@ OUTBOX = Database(
         "wal_autocheckpoint": 0,  # database.py copies the WAL itself: an error of SQLite's own way would go unseen
         "foreign_keys": 0,
         "cache_size": -CACHE_KIB,
-        "journal_size_limit": CHECKPOINT_BYTES + CHECKPOINT_REST_BYTES,  # what became longer is cut when it is begun anew
+        "journal_size_limit": LOG_BYTES_KEPT,  # what became longer is cut when it is begun anew
     },
     promise="a committed batch",
     restore_hint=(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,8 +103,9 @@ class StageFile:
             del batch
             self.release()
 
-    def check(self, *, multicast: bool = False) -> int:
-        """Judge every row; how many there are. ``multicast``: whether it is spoken here.
+    def check(self, *, multicast: bool = False, judged: Callable[[Slice], object] = lambda piece: None) -> int:
+        """Judge every row; how many there are. ``multicast``: whether it is spoken here. ``judged`` is called with the rows
+        that can become messages, slice by slice.
 
         What Arrow makes of hostile bytes may end the process: a helper process calls this first (``queue_manager/sender``).
         """
@@ -119,6 +120,7 @@ class StageFile:
             if rows > STAGE_ROWS_MAX:
                 message = f"a stage has more than STAGE_ROWS_MAX = {STAGE_ROWS_MAX} rows"
                 raise BatchError(400, BAD_STAGE, message, "repartition into more tasks")
+            judged(piece)
         return rows
 
     def messages(self, addresses: Addresses) -> int:

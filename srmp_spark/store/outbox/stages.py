@@ -18,6 +18,7 @@ from srmp_spark.store.outbox.columns import StageSchema
 from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.outbox.errors import BAD_STAGE, UNKNOWN_STAGE, BatchError
 from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, STAGE_FILE_HOURS, STAGE_HOURS
+from srmp_spark.store.outbox.row_hashes import ENDING, delete_stage
 from srmp_spark.store.outbox.stage_file import StageFile
 
 _HOUR_US = 3_600_000_000
@@ -84,7 +85,7 @@ class Stages:
             stage = StageFile(path)
             return CheckedStage(file, partition, stage.check(multicast=self.multicast), stage.bytes, stage.schema)
         except BatchError as error:
-            path.unlink(missing_ok=True)
+            delete_stage(path)
             raise BatchError(error.status, error.code, f"partition {partition}: {error.message}", error.hint) from error
 
     def add(self, application: str, batch: str, partition: int, attempt: str, file: str | CheckedStage, at: int) -> Staged:
@@ -98,7 +99,7 @@ class Stages:
         try:
             _check_names(application, batch, attempt)
         except BatchError:
-            (self.folder / file).unlink(missing_ok=True)
+            delete_stage(self.folder / file)
             raise
         number = secrets.token_hex(16)
         order_by = repr(checked.schema.order_by)
@@ -169,7 +170,7 @@ class Stages:
         """After the commit that forgot them; what a crash or an error leaves of this, :meth:`sweep_files` deletes."""
         for file in files:
             try:
-                (self.folder / file).unlink(missing_ok=True)
+                delete_stage(self.folder / file)
             except OSError as error:  # noqa: PERF203  # each file for itself
                 _log.warning('outbox.stage_file_left file=%s reason="%s"', file, error)
 
@@ -179,7 +180,7 @@ class Stages:
         oldest = time.time() - STAGE_FILE_HOURS * 3600
         count = 0
         for path in self.folder.iterdir():
-            if path.name not in named and path.is_file() and path.stat().st_mtime < oldest:
+            if path.name.removesuffix(ENDING) not in named and path.is_file() and path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
                 count += 1
         if count:

@@ -34,6 +34,7 @@ from srmp_spark.store import epochs, holes, losses, state, wide_parts
 from srmp_spark.store.delta import table_specs
 from srmp_spark.store.delta.actions import LiveFile, answers_id, appends_id, restores_id
 from srmp_spark.store.delta.data_files import storage_of
+from srmp_spark.store.delta.restore_watch import LOOK_SECONDS
 from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
 from srmp_spark.store.holes import Hole
@@ -53,6 +54,9 @@ from srmp_spark.store.set_aside import TOLD_MAX
 SEQUENCES_SKIPPED = 1 << 20
 """Sequences of a queue that may have been given out after the state was written: 200 s at 5,000 messages a second. If a
 reader has come further all the same, it stops (``failOnDataLoss``) and misses nothing."""
+
+GIVE_UP_TRIES = 20
+"""A queue manager that publishes a backlog appends a few times a second: one of twenty commits comes between two of them."""
 
 _TABLES = {
     spec.name: spec
@@ -79,7 +83,7 @@ def restore(
     """Make ``data_dir``; ``tell`` gets each line of the report.
 
     ``queue_manager``: its GUID, if the state has several. ``force``: without asking whether it lives, which takes up to
-    ``answer_seconds`` (default: :func:`.answer_seconds_of`; ``on_wait`` is called before).
+    ``answer_seconds`` (default: :func:`.answer_seconds_of`; ``on_wait`` is called before); one that lives is given up first.
 
     Raises :class:`ConfigurationError` (exit code 2, also for one that lives), :class:`StoreInUseError` (5),
     :class:`StoreDamagedError` (6: the state is damaged or of a newer format), :class:`StoreError`.
@@ -99,6 +103,9 @@ def restore(
             seconds = answer_seconds_of(state_uri) if answer_seconds is None else answer_seconds
             refuse_if_alive(inbox, guid, state_uri, _text_of(_written_at(tables, guid)), seconds, on_wait)
             tables = read()
+        elif force:
+            _give_up(inbox)
+            tables = read()
         as_of = _written_at(tables, guid)
         appends, number = (tables["inbox"].transaction(name) for name in (appends_id(guid), restores_id(guid)))
         _Restore(tables, guid, path, Report(tell), state_uri, now(), as_of).run()
@@ -110,16 +117,36 @@ def restore(
         except PublishConflictError:
             wrote = True
         if wrote:
-            raise _not_alone(guid, state_uri, by_another=inbox.restores > number)
+            raise _not_alone(guid, state_uri, by_another=inbox.restores > number, is_given_up=force)
 
 
-def _not_alone(guid: str, uri: str, *, by_another: bool) -> StoreError:
+def _give_up(inbox: StateTable) -> None:
+    """Give up a queue manager that may live, before anything is read of what it wrote.
+
+    From then on it appends nothing and ends at its next look. One that publishes all the time could otherwise never be given
+    up: each of its publications would refuse the last commit of the restore.
+    """
+    for left in reversed(range(GIVE_UP_TRIES)):
+        try:
+            inbox.note_restore(inbox.restores + 1, inbox.appends)
+        except PublishConflictError:  # noqa: PERF203  # it appended at the same moment
+            if not left:
+                raise
+            inbox.refresh()
+        else:
+            return
+
+
+def _not_alone(guid: str, uri: str, *, by_another: bool, is_given_up: bool) -> StoreError:
     if by_another:
         return StoreError(
             f"queue manager {guid} was restored from {uri} by another process meanwhile: use what that made. What "
             "was made here will not start; restore again only if the other one is given up"
         )
-    return StoreError(f"queue manager {guid} wrote to {uri} while it was restored: it is alive. Stop it, then restore again")
+    alive = f"queue manager {guid} wrote to {uri} while it was restored: it is alive. "
+    if is_given_up:
+        return StoreError(f"{alive}It was given up and ends within {LOOK_SECONDS:.0f} s: run the command again then")
+    return StoreError(f"{alive}Stop it, then restore again")
 
 
 def _text_of(at: datetime | None) -> str:

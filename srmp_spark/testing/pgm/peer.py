@@ -157,6 +157,7 @@ class Receiving:
         self.gaps = self.bad = self.lost = 0
         self.began = self.ended = 0.0
         self._kept: list[str] = []
+        self._chance = SystemRandom().random
 
     def run(self) -> dict[str, Any]:
         """The summary."""
@@ -167,7 +168,8 @@ class Receiving:
             now = time.monotonic()
             before = self.messages
             for octets, source in self._inlet.read():
-                self._do(self._engine.receive(decode(octets), source, now))
+                if not (args.lose and self._chance() < args.lose):
+                    self._do(self._engine.receive(decode(octets), source, now))
             when = self._engine.next_timer()
             if when is not None and (not self._inlet.is_behind or now >= when + READ_FIRST_SECONDS):
                 self._do(self._engine.poll(now))
@@ -241,6 +243,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nak-rpt", type=float, default=0.2)
     parser.add_argument("--nak-rdata", type=float, default=0.4)
     parser.add_argument("--nak-rate", type=float, default=1000.0)
+    parser.add_argument("--lose", type=float, default=0.0, help="drop this share of what arrives, where no nftables can")
     args = parser.parse_args(arguments)
     interface = find_interface(args.interface)
     summary = (Sending if args.role == "send" else Receiving)(args, interface).run()

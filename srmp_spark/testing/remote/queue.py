@@ -185,6 +185,11 @@ class Connection:
                 return StartReceiveResponse(0, 0, (), NOT_FOUND)
             if found in queue.locks:
                 return StartReceiveResponse(0, 0, (), USAGE if asked.action == 0x40000010 else NOT_FOUND)
+        elif asked.action == 0x40000011:
+            behind = sorted(each for each in queue.messages if each not in queue.locks and each > asked.lookup_id)
+            if asked.lookup_id not in queue.messages or not behind:
+                return StartReceiveResponse(0, 0, (), NOT_FOUND)
+            found = behind[0]
         elif asked.cursor:
             cursor = -1 if queue.loops else self._cursor
             free = sorted(each for each in queue.messages if each not in queue.locks and each > cursor)

@@ -1,0 +1,131 @@
+"""A walk through a queue of another machine that survives its connection: what a task of Spark reads a remote queue with.
+
+Theory of operation. The messages are told in the order of the queue, each once, and the walk ends at the end of the queue, over
+as many connections as that takes. A line that breaks once in a while is walked by cursor again from the head, many calls under
+way at once, and what was told already is passed over. One on which such a walk comes to nothing new is walked by lookup
+identifiers, a call for each message (:mod:`srmp_spark.mqrr.by_number`): a connection that carries one call is one message more.
+What comes while the walk goes on and stands before what was told is not told: it was not there when the walk passed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue, refused
+from srmp_spark.client.walking import EMPTY, Shown, shown
+from srmp_spark.errors import RemoteLostError
+from srmp_spark.mqrr.by_number import ByNumber, Place, Tells
+from srmp_spark.mqrr.lookup_identifier import lookup_id_of
+from srmp_spark.mqrr.status import Status
+
+PAUSES_SECONDS = (0.1, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Before each connection that follows one which told nothing new; after one that did, the first again."""
+BREAKS_MAX = 12
+"""Connections in a row that told nothing new, some 18 seconds of pauses: one more, and the walk ends with its error. On a line
+that loses every tenth call, 12 connections in a row of which none carries three calls are one case in six million."""
+
+_GONE = (Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED, *EMPTY)
+_HELD = (Status.MQ_ERROR_TRANSACTION_USAGE, Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION)
+
+_log = logging.getLogger(__name__)
+
+
+class WalkOn:
+    """One walk. Iterate it once."""
+
+    def __init__(self, connect: Callable[[], RemoteMachine], open_queue: Callable[[RemoteMachine], RemoteQueue]) -> None:
+        """Nothing is done before the first message is asked for."""
+        self._connect = connect
+        self._open = open_queue
+        self._last: Place | None = None
+        """The last message that was told."""
+        self._by_number = ByNumber()
+        self._machine: RemoteMachine | None = None
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    def interrupt(self) -> None:
+        """End the walk under another thread, which gets a :class:`RemoteLostError`; from any thread."""
+        with self._lock:
+            self._stopped.set()
+            if self._machine is not None:
+                self._machine.interrupt()
+
+    def __iter__(self) -> Iterator[Shown]:
+        """All messages. Raises :class:`RemoteReadError`, :class:`RemoteProtocolError`; :class:`RemoteLostError` where the first
+        connection cannot be made, or BREAKS_MAX told nothing new."""
+        idle, is_first, by_number = 0, True, False
+        while True:
+            told = self._last
+            try:
+                with self._connected() as machine:
+                    queue = self._open(machine)
+                    yield from self._numbered(queue) if by_number else self._by_cursor(queue)
+                    with suppress(RemoteLostError):  # everything was told
+                        queue.close()
+            except RemoteLostError as error:
+                idle = idle + 1 if self._last == told else 0
+                if self._stopped.is_set() or (is_first and self._machine is None) or idle > BREAKS_MAX:
+                    raise
+                by_number = by_number or (not is_first and self._last == told)
+                _log.info("walk.goes_on after=%s because=%s", self._last, error)
+            else:
+                return
+            is_first = False
+            self._stopped.wait(PAUSES_SECONDS[min(idle, len(PAUSES_SECONDS) - 1)])
+
+    def _connected(self) -> RemoteMachine:
+        machine = self._connect()
+        with self._lock:
+            self._machine = machine
+            if self._stopped.is_set():
+                machine.interrupt()
+        return machine
+
+    def _by_cursor(self, queue: RemoteQueue) -> Iterator[Shown]:
+        """From the head; what was told is passed over."""
+        last = self._last
+        for each in queue.walk():
+            place = place_of(each)
+            if last is None or place.lookup_id > last.lookup_id:
+                self._tell(place)
+                yield each
+
+    def _numbered(self, queue: RemoteQueue) -> Iterator[Shown]:
+        """On behind what was told, by lookup identifiers as long as those tell where to go on."""
+        walk = self._by_number
+        walk.connected()
+        while True:
+            action, lookup_id = walk.call()
+            _, answer = queue.start(action, lookup_id=lookup_id)
+            if answer.status == Status.MQ_OK:
+                each = shown(answer)
+                place = place_of(each)
+                tells = walk.found(place)
+                if tells is Tells.MESSAGE:
+                    self._last = place
+                    yield each
+            elif answer.status in _GONE or answer.status in _HELD:
+                tells = walk.nothing(held=answer.status in _HELD)
+            else:
+                raise refused(answer.status, "a message that is looked up is not shown")
+            if tells is Tells.OVER:
+                return
+            if tells is Tells.NOWHERE:
+                walk.begin_at_head()
+                yield from self._by_cursor(queue)
+                return
+
+    def _tell(self, place: Place) -> None:
+        self._by_number.has(place)
+        self._last = place
+
+
+def place_of(each: Shown) -> Place:
+    """Return where a message stands. Raises :class:`RemoteProtocolError` for a number that no message has."""
+    packet = each.packet
+    lookup_id = lookup_id_of(each.sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
+    return Place(lookup_id, packet.id)

@@ -1,0 +1,81 @@
+r"""A sink's ``destination`` that names a queue and no machine (``orders``, ``.\private$\orders``): what to write instead.
+
+The queue manager that sends is asked, because it knows its own address and whether it has the queue. It is asked once, for the
+text of an error alone; where it does not answer the text has ``HOST`` in place of the machine.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from srmp_spark.errors import ApiError, SrmpSparkError
+from srmp_spark.names import PRIVATE_PREFIX, canonical_queue_name, split_url
+
+if TYPE_CHECKING:
+    from srmp_spark.client.api import QueueManagerClient
+
+_PATH_NAME = re.compile(r"([^\\/:=,\s]+)[\\/]((?:private\$[\\/])?[^\\/:=,]+)", re.IGNORECASE)
+r"""``HOST\private$\orders``, MSMQ's path name of a queue of another machine."""
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  # compared, not listened on
+
+
+def instead_of(destination: str, api: str, token: str | None, *, allow_plain_token: bool) -> str:
+    """Return what follows an error about ``destination``, empty if it is no queue's name."""
+    if (path_name := _PATH_NAME.fullmatch(destination)) is not None and path_name[1].lower() not in ("private$", "."):
+        queue = path_name[2].replace("\\", "/").lower()
+        return f"; the path name of a queue of another machine is written {_format_name('http://' + path_name[1], queue)} here"
+    try:
+        name = canonical_queue_name(destination)
+    except ValueError:
+        return ""
+    if any(sign in name for sign in ":=,"):
+        return ""
+    try:
+        found = _asked(name, api, token, allow_plain_token=allow_plain_token)
+    except (SrmpSparkError, ValueError):
+        found = None
+    if found is None:
+        return f"; a queue's name says no machine: write {_format_name('http://HOST', name)}, with the host that has it"
+    queue, base = found
+    if queue is None:
+        return (
+            f"; a queue's name says no machine, and the queue manager at {api} has no queue {name}: write "
+            f"{_format_name('http://HOST', name)}, with the host that has it"
+        )
+    return f"; a queue's name says no machine: for {queue} of the queue manager at {api} write {_format_name(base, queue)}"
+
+
+def _format_name(base: str, queue: str) -> str:
+    return f"DIRECT={base}/msmq/{queue}"
+
+
+def _asked(name: str, api: str, token: str | None, *, allow_plain_token: bool) -> tuple[str | None, str]:
+    """Return the queue that is meant, if the queue manager has it, and the URL of its SRMP port. Raises what a client does."""
+    from srmp_spark.client.api import QueueManagerClient
+
+    client = QueueManagerClient(api, token, allow_plain_token=allow_plain_token)
+    base = _own_url(client.status(retry=False, queues=name), api)
+    names = (name,) if name.startswith(PRIVATE_PREFIX) else (name, PRIVATE_PREFIX + name)
+    return next((each for each in names if _has(client, each)), None), base
+
+
+def _has(client: QueueManagerClient, name: str) -> bool:
+    try:
+        client.queue(name)
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return False
+    return True
+
+
+def _own_url(status: dict[str, Any], api: str) -> str:
+    """Return how others reach the SRMP port: where it listens, by the host name that senders write."""
+    listening = split_url(str(status["listening"][0]))
+    host = next(iter(status.get("host_names") or ()), listening.host)
+    if host in _EVERYWHERE:
+        host = split_url(api).host
+    host = f"[{host}]" if ":" in host else host
+    default = 443 if listening.scheme == "https" else 80
+    return f"{listening.scheme}://{host}" + (f":{listening.port}" if listening.port != default else "")

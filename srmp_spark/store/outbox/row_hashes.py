@@ -1,0 +1,227 @@
+"""What rows are known by, and the file in which the process that judges a stage leaves it for the commit.
+
+A hash takes a call for each row, and each call holds Python's lock, so a commit that hashes its rows uses one core. The process
+that judges a stage (``queue_manager/sender/stage_reader.py``) reads every row before the stage is answered, and two stages
+that come in at once have a process each. It hashes the rows meanwhile, and writes the hashes beside the stage. The commit
+reads 24 bytes for each row in place of the row.
+
+The file is an offer and never needed: a commit hashes the rows itself where the file is not there, ends early, or does not
+fit. It is not synced. Its head names the stage, and each block of it has a checksum, so what a crash or a broken disk leaves is
+found out. A small stage has none: its rows are hashed faster than a file is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import time
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from io import FileIO
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from srmp_spark.private_files import replace_private
+from srmp_spark.store.outbox.columns import POSITION
+from srmp_spark.store.outbox.content_marks import content_marks
+from srmp_spark.store.outbox.hashing import HASH_BYTES, content_hashes, key_hashes
+from srmp_spark.store.outbox.stage_file import Slice
+
+BY_KEY, BY_POSITION, BY_DIGEST = 0, 1, 2
+"""How a row is known."""
+
+HASHED_ROWS_MIN = 4_096
+"""Rows from which on a stage has a file of hashes: a commit hashes fewer in 5 milliseconds."""
+HASHED_ROWS_MAX = 4_000_000
+"""Rows of a stage whose hashes are written beside it, about 100 MB. The commit hashes the rest."""
+HASHING_SECONDS_MAX = 30.0
+"""How long the rows of one stage are hashed, a quarter of what its reader gets for all it does (``READ_SECONDS_MAX``). Most
+take a second. The commit hashes the rest."""
+ENDING = ".hashes"
+"""What follows the name of the stage in the name of its file of hashes."""
+
+_FORM = "srmp row hashes 1"
+"""What a block holds. Another one gets another number: a stage that an earlier version judged is then hashed at its commit."""
+_HEAD_BYTES = 32
+_BLOCK = struct.Struct("<QIII")
+"""First row, rows, whether there are contents, and the checksum of the rest of the block."""
+_WORD = 8
+
+_log = logging.getLogger(__name__)
+
+
+class RowHashes(NamedTuple):
+    """What each of some rows is known by. The numbers of a source position are the database's: they are not here."""
+
+    how: np.ndarray
+    """:data:`BY_KEY`, :data:`BY_POSITION` or :data:`BY_DIGEST`."""
+    high: np.ndarray
+    """First half of the hash of a key or digest; 0 for a position."""
+    low: np.ndarray
+    """Second half."""
+    content: np.ndarray | None
+    """Marks of what a key must come with again (:mod:`.content_marks`); only if there is a column ``key``."""
+
+
+def whole_positions(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray | None:
+    """Return which rows have all of a source position; ``None`` if none of them can."""
+    if not all(name in columns for name in POSITION):
+        return None
+    valid = np.ones(rows, bool)
+    for name in POSITION:
+        valid &= _is_valid(columns[name])
+    return valid
+
+
+def row_hashes(columns: Mapping[str, pa.Array], rows: int) -> RowHashes:
+    """Hash rows."""
+    how = _how(columns, rows)
+    high, low, content = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64), None
+    if "key" in columns:
+        hashes = key_hashes(columns["key"])
+        _put(hashes, how == BY_KEY, high, low)
+        content = content_marks(columns, rows)
+    by_digest = how == BY_DIGEST
+    if by_digest.any():
+        _put(content_hashes(columns, rows, HASH_BYTES), by_digest, high, low)
+    return RowHashes(how, high, low, content)
+
+
+def _how(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray:
+    how = np.full(rows, BY_DIGEST, np.uint8)
+    positions = whole_positions(columns, rows)
+    if positions is not None:
+        how[positions] = BY_POSITION
+    if "key" in columns:
+        how[_is_valid(columns["key"])] = BY_KEY
+    return how
+
+
+def _put(hashes: np.ndarray, mask: np.ndarray, high: np.ndarray, low: np.ndarray) -> None:
+    np.copyto(high, hashes[:, 0], where=mask)
+    np.copyto(low, hashes[:, 1], where=mask)
+
+
+def _is_valid(column: pa.Array) -> np.ndarray:
+    valid: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def hashes_of(stage: Path) -> Path:
+    """Return where the hashes of a stage are, if it has any."""
+    return stage.with_name(stage.name + ENDING)
+
+
+def delete_stage(stage: Path) -> None:
+    """Delete the file of a stage, and its hashes."""
+    stage.unlink(missing_ok=True)
+    hashes_of(stage).unlink(missing_ok=True)
+
+
+def _head(stage: Path, size: int) -> bytes:
+    return blake2b(f"{_FORM}\n{stage.name}\n{size}".encode(), digest_size=_HEAD_BYTES).digest()
+
+
+class HashesWriter:
+    """Writes the hashes of one stage beside it, while the stage is read for the first time."""
+
+    def __init__(self, stage: Path, size: int) -> None:
+        """``size``: the bytes of the stage."""
+        self._path = hashes_of(stage)
+        self._rows = 0
+        self._waiting: list[bytes] = [_head(stage, size)]
+        self._file: FileIO | None = None
+        self._is_over = False
+        self._seconds = 0.0
+
+    def add(self, piece: Slice) -> None:
+        """Hash the next rows of the stage. A file that cannot be written is given up."""
+        self._rows += piece.rows
+        if self._is_over or self._rows > HASHED_ROWS_MAX or self._seconds > HASHING_SECONDS_MAX:
+            self._is_over = True
+            return
+        began = time.monotonic()
+        self._waiting.append(_packed(piece.first_row, row_hashes(piece.columns, piece.rows)))
+        self._seconds += time.monotonic() - began
+        if self._rows < HASHED_ROWS_MIN:
+            return
+        try:
+            if self._file is None:
+                self._file = FileIO(replace_private(self._path), "wb")
+            self._write()
+        except OSError as error:  # a full disk: the stage itself is there
+            _log.warning('outbox.hashes_left_out file=%s reason="%s"', self._path.name, error)
+            self._is_over = True
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        assert self._file is not None, "it was opened before"
+        for block in self._waiting:
+            if self._file.write(block) != len(block):
+                raise OSError(f"{self._path.name} was not written whole")
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _packed(first_row: int, hashes: RowHashes) -> bytes:
+    words = [hashes.high, hashes.low, *([] if hashes.content is None else [hashes.content])]
+    body = b"".join(each.astype("<u8").tobytes() for each in words)
+    head = (first_row, len(hashes.how), int(hashes.content is not None))
+    return _BLOCK.pack(*head, _checksum(head, body)) + body
+
+
+def _checksum(head: tuple[int, int, int], body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(repr(head).encode()))
+
+
+class StoredHashes:
+    """The hashes beside one stage, read in the order of its slices."""
+
+    def __init__(self, stage: Path, size: int) -> None:
+        """``size``: the bytes of the stage. A file that is not there, or is not of this stage, has no hashes."""
+        self._name = stage.name
+        self._file: FileIO | None = None
+        try:
+            file = FileIO(os.open(hashes_of(stage), os.O_RDONLY | os.O_CLOEXEC), "rb")
+        except FileNotFoundError:
+            return
+        if file.read(_HEAD_BYTES) == _head(stage, size):
+            self._file = file
+        else:
+            file.close()
+            _log.warning("outbox.hashes_unusable file=%s row=0: its rows are hashed again", self._name)
+
+    def of(self, piece: Slice) -> RowHashes | None:
+        """Return the hashes of the next slice of the stage; ``None`` if they are not there, and from then on."""
+        if self._file is None:
+            return None
+        head = self._file.read(_BLOCK.size)
+        if len(head) == _BLOCK.size:
+            first_row, rows, has_content, crc = _BLOCK.unpack(head)
+            if (first_row, rows, has_content) == (piece.first_row, piece.rows, int("key" in piece.columns)):
+                body = self._file.read((2 + has_content) * _WORD * rows)
+                if len(body) == (2 + has_content) * _WORD * rows and _checksum((first_row, rows, has_content), body) == crc:
+                    words = np.frombuffer(body, "<u8").reshape(2 + has_content, rows)
+                    content = words[2] if has_content else None
+                    return RowHashes(_how(piece.columns, rows), words[0], words[1], content)
+        if head:  # where it simply ends, the writer had reached a limit
+            _log.warning("outbox.hashes_unusable file=%s row=%d: its rows are hashed again", self._name, piece.first_row)
+        self.close()
+        return None
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
