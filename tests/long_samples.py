@@ -1,8 +1,9 @@
 """Samples of random tests: the first in ``make test``, the rest in ``make test-long``.
 
 A test marked ``long`` repeats with more samples what another case of the same function, or another test, has shown already with
-fewer: ``make test`` leaves it out, ``make test-long`` runs it alone, CI runs one after the other. No promise of
-docs/GUARANTEES.md and no sentence of docs/MUSTS*.md hangs on long tests alone (``tests/docs/test_docs.py``, ``musts_gate.py``).
+fewer, or shows that a benchmark runs: ``make test`` leaves it out, ``make test-long`` runs it alone, CI runs one after the
+other. No promise of docs/GUARANTEES.md and no sentence of docs/MUSTS*.md hangs on long tests alone
+(``tests/docs/test_docs.py``, ``musts_gate.py``).
 
 With pytest-xdist each process leaves them out for itself and none says so; :class:`LeftOut` prints how many they are.
 """
