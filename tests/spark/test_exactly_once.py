@@ -363,6 +363,7 @@ def test_without_the_last_batches_of_the_checkpoint_over_a_cleaned_log(used: Pip
     used.check()
 
 
+@pytest.mark.long
 def test_a_clock_that_was_set_back_over_a_cleaned_log(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number to go beyond is in no commit that is left."""
     pipeline.send(10)
