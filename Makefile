@@ -51,7 +51,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test collect test-again lint check docs-musts musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
+.PHONY: help setup java demo test test-long collect test-again lint check docs-musts musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,8 +77,11 @@ $(STAMP): pyproject.toml | java
 demo: setup java ## 2,000 messages over HTTP into a Delta table and out again while things are killed; four minutes, ten on a busy machine
 	@$(FAST_START) $(PYTHON) jobs/demo.py
 
-test: setup java ## every test, Spark and the acceptance tests with them
-	@$(SHORT_JVM) $(PYTHON) -m pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder $(PYTEST)
+test: setup java ## every test, Spark and the acceptance tests with them; of random tests the first samples
+	@$(SHORT_JVM) $(PYTHON) -m pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder -m "not long" $(PYTEST)
+
+test-long: setup java ## the samples that make test leaves out
+	@$(SHORT_JVM) $(PYTHON) -m pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder -m long $(PYTEST)
 
 collect: setup ## find every test and run none: afterwards the processes of `make test` begin at once
 	@$(PYTHON) -m pytest --collect-only -qq >/dev/null

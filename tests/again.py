@@ -1,11 +1,11 @@
 """Repeat what failed in the run before, alone: a failure that does not repeat is told and ends nothing.
 
-``.ci/run`` calls this after a red ``make test``. Its machine has two cores that others use too, and 3 or 4 test processes wait
-for servers, JVMs and kills there: a limit of time that was exceeded once in 8,000 tests says something of the machine. A
-failure of the code repeats, so a test that fails again fails the run. So do failures in more than :data:`MOST_MODULES`
-modules, a sentence of docs/MUSTS.md that lost its proof for another reason, and a run that ended before its tests did. What
-passed only the second time is printed as ``FLAKY`` with the name of the test: several of those hid a fault of the code, so
-somebody has to look at each; the first run's text is above it in the log.
+``.ci/run`` calls this after a red ``make test`` or ``make test-long``. Its machine has two cores that others use too, and
+3 or 4 test processes wait for servers, JVMs and kills there: a limit of time that was exceeded once in 8,000 tests says
+something of the machine. A failure of the code repeats, so a test that fails again fails the run. So do failures in more
+than :data:`MOST_MODULES` modules, a sentence of docs/MUSTS.md that lost its proof for another reason, and a run that ended
+before its tests did. What passed only the second time is printed as ``FLAKY`` with the name of the test: several of those
+hid a fault of the code, so somebody has to look at each; the first run's text is above it in the log.
 
     python tests/again.py [ARGUMENT OF PYTEST ...]
 """
@@ -20,6 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".pytest_cache" / "v"
+LAST_FAILED = "cache/lastfailed"
+"""pytest's list in the cache: a test stays in it until it passes in a run that writes it."""
 MOST_MODULES = 4
 """Modules with failures of one run that may be the machine's (their tests share what they start, and its failure); more say
 something of the code, or that the machine is of no use today."""
@@ -36,7 +38,7 @@ def to_repeat(cache: Path) -> list[str]:
         if faults:
             raise NotRepeatableError(f"no second run of a test mends this: {'; '.join(faults)}")
     try:
-        failed = json.loads((cache / "cache" / "lastfailed").read_text())
+        failed = json.loads((cache / LAST_FAILED).read_text())
     except FileNotFoundError:
         failed = {}
     tests = sorted({_without_group(test) for test in failed})
@@ -72,6 +74,7 @@ def main(arguments: list[str]) -> int:
         if done.returncode:
             print(f"again: {module} failed twice", file=sys.stderr)
             return 1
+    (CACHE / LAST_FAILED).write_text("{}")  # the next run may be of other tests
     for test in tests:
         print(f"FLAKY: {test} failed once and passed alone: read its first failure, it may be a fault of the code", flush=True)
     return 0

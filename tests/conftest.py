@@ -6,7 +6,8 @@ and may take a JVM that is there are a third group (:mod:`one_jvm`). Nothing is 
 groups: each test has its own directory, and ports are whatever is free. The groups that take longest begin first, so that no
 process is left alone with one of them in the end; hence ``--no-loadscope-reorder``.
 
-A run of all of them also fails when a test that a page of MUSTs relies on did not pass: :mod:`musts_gate`.
+A run of all of them also fails when a test that a page of MUSTs relies on did not pass: :mod:`musts_gate`. Tests marked
+``long`` are left out of ``make test``: :mod:`long_samples`.
 """
 
 from __future__ import annotations
@@ -14,52 +15,65 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from long_samples import LeftOut
 from musts_gate import MustsGate
 from one_jvm import one_jvm
+from one_session import one_session
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.testing import musts
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ROOT = Path(__file__).resolve().parent
 TABLES = ("spark/test_exactly_once.py", "delta/test_delta_spark.py", "spark/test_replay.py", "spark/test_backfill.py",
-          "spark/test_backfill_mqrr.py", "spark/test_checkpoint_rolled_back.py")  # fmt: skip
-"""Write Delta tables."""
-QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multicast_to_dataframe.py")
+          "spark/test_backfill_mqrr.py", "spark/test_checkpoint_rolled_back.py", "spark/test_asynchronous_progress.py",
+          "spark/test_sink_to_service.py", "spark/test_two_sinks.py")  # fmt: skip
+"""Write Delta tables, and some that balance the halves."""
+QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multicast_to_dataframe.py",
+          "spark/test_chosen_columns.py", "spark/test_progress.py", "spark/test_wsrm_to_dataframe.py")  # fmt: skip
 """Read queues, as the tests of the engine do: the other half."""
 PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test_whole.py", "compat/test_whole_elsewhere.py",
-            "conf/test_compose.py", "benchmarks/test_quick_spark.py")  # fmt: skip
+            "conf/test_compose.py", "spark/test_two_ingests.py", "benchmarks/test_quick_spark.py")  # fmt: skip
 """Start programs with Spark that take the JVM of :mod:`one_jvm`, or share addresses with such a module."""
 LONGEST = (
     "spark tables",
     "spark queues",
-    "spark/test_connect.py",
-    "disk/test_disk_errors.py",
     "spark programs",
-    "disk/test_power_loss.py",
-    "sender/test_kill_forward.py",
+    "spark/test_connect.py",
+    "sender/test_slow_lines.py",
+    "spark/test_sink_cluster.py",
+    "spark/test_replay_command.py",
     "spark/test_ingest_job.py",
+    "disk/test_power_loss.py",
+    "spark/test_embedded.py",
     "disk/test_kill_calls.py",
     "acceptance/test_kill.py",
+    "disk/test_disk_errors.py",
     "docs/test_page_commands.py",
-    "spark/test_replay_command.py",
+    "sender/test_kill_forward.py",
     "fuzz/test_slow_clients.py",
     "benchmarks/test_quick.py",
     "acceptance/test_kill_ingest.py",
+    "restore/test_drill.py",
     "sender/test_kill_out.py",
     "remote read",
     "queue_manager/test_serve.py",
+    "simulation/test_sink_simulation.py",
+    "queries/test_random_schedules.py",
     "outbox/test_crash.py",
-    "spark/test_sink_cluster.py",
     "sender/test_faults.py",
     "cli/test_commands.py",
-    "restore/test_drill.py",
     "test_collection.py",
     "acceptance/test_foreign_peer.py",
+    "benchmarks/test_many.py",
     "delta/test_publisher_kill.py",
     "fuzz/test_fuzz.py",
-    "queries/test_random_schedules.py",
+    "attack/test_attack.py",
     "pgm/test_pgm_interop.py",
 )
 """Groups of more than fifteen seconds: the longest first, and in turn with a JVM and without, so that few run at once."""
@@ -86,6 +100,13 @@ def musts_tables() -> list[musts.Table]:
 
 
 @pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session of this process."""
+    with one_session() as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
 def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of programs that take one JVM, one after the other."""
     with one_jvm(tmp_path_factory.mktemp("jvm")) as environment:
@@ -93,6 +114,7 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LeftOut(config), "left-out")
     if not hasattr(config, "workerinput"):  # the controller sees every report
         for table in musts_tables():
             config.pluginmanager.register(MustsGate(table, ROOT), f"musts-gate {table.document.name}")

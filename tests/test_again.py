@@ -57,3 +57,4 @@ def test_a_failure_that_repeats_ends_the_run_and_one_that_does_not_is_told(
     said = capfd.readouterr()
     assert ("FLAKY: test_it.py::test_it" in said.out) == (code == 0)
     assert ("failed twice" in said.err) == (code == 1)
+    assert again.main(["-q"]) == 1, "what passed is not repeated once more"

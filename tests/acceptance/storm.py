@@ -24,25 +24,40 @@ TO_MAKE = ("private$/orders", "private$/payments:transactional", "private$/shipm
 FAULTS = Faults(lost_reply=0.03, duplicate=0.05, reorder=0.02, ghost=0.05, expire=0.02)
 RATE = 40.0
 """Regular and durable messages a second and sender."""
-DRAIN_TIMEOUT = 90.0
-"""Seconds for the senders to get rid of what is left after the last kill."""
+DRAIN_TIMEOUT = 240.0
+"""Seconds for the kills that are owed, and for the senders to get rid of what is left after the last one, on a busy machine."""
 
 T = TypeVar("T")
 
 
-async def application(sender: StreamSender, dice: random.Random, until: float) -> None:
+class Season:
+    """How long the senders have new messages: some seconds, and on until the killer owes nothing more."""
+
+    def __init__(self, seconds: float) -> None:
+        self.until = time.monotonic() + seconds
+        """``time.monotonic()``."""
+        self.owes: Callable[[], bool] = lambda: False
+        """Whether something has not happened yet that must; the killer sets it."""
+        self.streams: list[StreamSender] = []
+        """Those that take part."""
+
+    def is_over(self) -> bool:
+        return time.monotonic() >= self.until and not self.owes()
+
+
+async def application(sender: StreamSender, dice: random.Random, season: Season) -> None:
     """Bursts of stream messages with pauses, some long enough for a new stream to begin."""
     numbers = itertools.count(1)
-    while time.monotonic() < until:
+    while not season.is_over():
         for _ in range(dice.randrange(1, 15)):
             sender.enqueue(f"{sender.queue} {sender.manager.guid} {next(numbers)}".encode())
         await asyncio.sleep(dice.uniform(0.1, 2.0))
     sender.close()
 
 
-def orders(manager: ForeignQueueManager, until: float) -> Iterator[tuple[bytes, bool]]:
+def orders(manager: ForeignQueueManager, season: Season) -> Iterator[tuple[bytes, bool]]:
     for number in itertools.count(1):
-        if time.monotonic() >= until:
+        if season.is_over():
             return
         yield f"order {manager.guid} {number} ".encode() * (1 + number % 40), number % 2 == 0
 
@@ -51,16 +66,15 @@ async def storm(
     queue_manager: RunningQueueManager,
     ledger: Ledger,
     seconds: float,
-    killer: Callable[[random.Random, float], Awaitable[T]],
+    killer: Callable[[random.Random, Season], Awaitable[T]],
     *,
     patience: float = 0.0,
 ) -> tuple[T, list[StreamSender]]:
     """All of it, until every message is acknowledged and every stream receipted; what the killer says, and the streams.
 
-    The killer gets dice and the moment (``time.monotonic()``) at which it has to be done; ``patience``: seconds that it may
-    take longer than that.
+    The killer gets dice and the season, at whose end it has to be done; ``patience``: seconds that it may take longer.
     """
-    until = time.monotonic() + seconds
+    season = Season(seconds)
     async with ReceiptsServer() as receipts:
         managers = [
             ForeignQueueManager(
@@ -84,14 +98,15 @@ async def storm(
             StreamSender(second, "private$/payments", faults=FAULTS, dialect=Dialect.TEXT),
             StreamSender(first, "private$/shipments", faults=FAULTS, dialect=Dialect.PRINTED),
         ]
+        season.streams = streams
         messages = [
             MessageSender(first, "private$/orders", faults=FAULTS, delivery_receipts=0.05),
             MessageSender(second, "private$/orders", faults=FAULTS, dialect=Dialect.PRINTED),
         ]
         work = asyncio.gather(
-            killer(random.Random(SEED), until),
-            *(sender.run(orders(sender.manager, until), rate=RATE) for sender in messages),
-            *(application(sender, random.Random(f"{SEED}/{n}"), until) for n, sender in enumerate(streams)),
+            killer(random.Random(SEED), season),
+            *(sender.run(orders(sender.manager, season), rate=RATE) for sender in messages),
+            *(application(sender, random.Random(f"{SEED}/{n}"), season) for n, sender in enumerate(streams)),
             *(sender.run() for sender in streams),
         )
         results = await asyncio.wait_for(work, seconds + max(patience, DRAIN_TIMEOUT))

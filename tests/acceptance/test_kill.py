@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import time
 from pathlib import Path
 
 import pytest
 from harness import landed, peek, stderr_of
-from storm import DRAIN_TIMEOUT, QUEUES, SEED, TO_MAKE, storm
+from long_samples import lengths
+from storm import DRAIN_TIMEOUT, QUEUES, SEED, TO_MAKE, Season, storm
 
 from srmp_spark.testing.foreign.ledger import Ledger
 from srmp_spark.testing.foreign.verdict import judge
 from srmp_spark.testing.service import RunningQueueManager
 
-SECONDS = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "30"))
+SECONDS = lengths("SRMP_SPARK_KILL_SECONDS", short=10.0, long=20.0)
+LONGEST = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "20"))
 KILLS_MIN = 3
-"""Fewer would prove little; a quiet machine comes to one in three seconds."""
+"""Fewer would prove little."""
+FAULTS = ("lost reply", "duplicate", "reorder", "ghost")
+"""What must have happened, and a second stream of a sender too: a slow machine takes longer than :data:`SECONDS` for it."""
 
 
 class Snapshots:
@@ -42,10 +45,18 @@ class Snapshots:
             self.last[queue] = max(self.last[queue], row["sequence"])
 
 
-async def killer(queue_manager: RunningQueueManager, snapshots: Snapshots, dice: random.Random, until: float) -> int:
+async def killer(
+    queue_manager: RunningQueueManager, ledger: Ledger, snapshots: Snapshots, dice: random.Random, season: Season
+) -> int:
     """Kill and restart until it is time; returns how often."""
     kills = 0
-    while time.monotonic() < until:
+
+    def owes() -> bool:
+        again = max(sender.streams_started for sender in season.streams) > 1
+        return kills < KILLS_MIN or not again or not all(ledger.faults[fault] for fault in FAULTS)
+
+    season.owes = owes
+    while not season.is_over():
         await asyncio.sleep(dice.choice((0.02, 0.3, 1.0, 1.0)) * dice.uniform(0.5, 1.5))
         await asyncio.to_thread(queue_manager.kill9)
         kills += 1
@@ -56,17 +67,18 @@ async def killer(queue_manager: RunningQueueManager, snapshots: Snapshots, dice:
     return kills
 
 
-@pytest.mark.timeout(SECONDS + DRAIN_TIMEOUT + 60)
-def test_everything_acknowledged_landed_exactly_once_and_in_order_through_kill_9(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", SECONDS)
+@pytest.mark.timeout(LONGEST + DRAIN_TIMEOUT + 60)
+def test_everything_acknowledged_landed_exactly_once_and_in_order_through_kill_9(tmp_path: Path, seconds: float) -> None:
     print(f"SRMP_SPARK_KILL_SEED={SEED}")
     ledger = Ledger(path=tmp_path / "ledger.jsonl")
     with RunningQueueManager(tmp_path / "data", queues=TO_MAKE, allow_url=["http://127.0.0.1:*"]) as queue_manager:
         snapshots = Snapshots(queue_manager)
 
-        async def kill(dice: random.Random, until: float) -> int:
-            return await killer(queue_manager, snapshots, dice, until)
+        async def kill(dice: random.Random, season: Season) -> int:
+            return await killer(queue_manager, ledger, snapshots, dice, season)
 
-        kills, streams = asyncio.run(storm(queue_manager, ledger, SECONDS, kill))
+        kills, streams = asyncio.run(storm(queue_manager, ledger, seconds, kill))
         for queue in QUEUES:
             snapshots.take(queue)
         rows = [row for queue in QUEUES for row in landed(peek(queue, api=queue_manager.api))]
@@ -85,7 +97,5 @@ def test_everything_acknowledged_landed_exactly_once_and_in_order_through_kill_9
     assert len({row.epoch for row in rows}) == 1, "a restart from its own directory is no new epoch"
     assert kills >= KILLS_MIN
     assert max(sender.streams_started for sender in streams) > 1
-    for fault in ("lost reply", "duplicate", "reorder", "ghost"):
-        assert ledger.faults[fault] > 0, fault
     assert ledger.answers["none"] > ledger.faults["lost reply"], "the kills cut requests off"
     assert "Traceback" not in log, log[max(0, log.find("Traceback") - 500) :][:3000]

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from storm import DRAIN_TIMEOUT, SEED, TO_MAKE, storm
+from storm import DRAIN_TIMEOUT, SEED, TO_MAKE, Season, storm
 
 from srmp_spark.testing.demo.query import Query
 from srmp_spark.testing.foreign.ledger import Ledger
@@ -86,8 +86,8 @@ def test_everything_acknowledged_is_in_the_table_exactly_once_and_in_order_throu
     with RunningQueueManager(tmp_path / "data", queues=TO_MAKE, allow_url=["http://127.0.0.1:*"]) as running:
         query = Query(JOB, tmp_path, running.api, "private$/*")
 
-        async def kill(dice: random.Random, until: float) -> tuple[int, int]:
-            other = random.Random(f"{SEED}/query")
+        async def kill(dice: random.Random, season: Season) -> tuple[int, int]:
+            other, until = random.Random(f"{SEED}/query"), season.until
             return await asyncio.gather(kill_queue_manager(running, dice, until), kill_queries(query, other, until))
 
         try:

@@ -59,17 +59,25 @@ def test_every_fault_of_the_reviews_has_a_planted_bug() -> None:
     assert planted == set(FAULTS)
 
 
+PATIENT = """
+import sys
+from srmp_spark.testing.attack import __main__ as attack, witness
+witness.HEALTHZ_MAX = witness.HONEST_MAX = witness.OPTIONAL_MAX = 60.0
+sys.exit(attack.main(sys.argv[1:]))
+"""
+"""The attack on a machine that is busy with other tests: nothing is found because it is late."""
+
+
 def test_a_bug_that_is_planted_is_found(tmp_path: Path) -> None:
-    """One of them in CI; all: python -m srmp_spark.testing.attack --plant BUG."""
+    """One of them in CI, which shows in the log, whatever the machine does; all: make attack-planted."""
+    plant = "stage-reader"
+    assert BUGS[plant].kinds == {"log"}
     done = subprocess.run(
-        [
-            sys.executable, "-m", "srmp_spark.testing.attack", "--minutes", "1", "--seed", "7", "--port", "rpc",
-            "--plant", "rpc-answers", "--save", str(tmp_path),
-        ],
-        capture_output=True, text=True, timeout=300, env=os.environ.copy(),
+        [sys.executable, "-c", PATIENT, "--minutes", "4", "--seed", "1", "--plant", plant, "--save", str(tmp_path)],
+        capture_output=True, text=True, timeout=290, env=os.environ.copy(),
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
-    assert any(f"{kind}:" in done.stdout for kind in BUGS["rpc-answers"].kinds)
+    assert "\nlog: " in done.stdout
     assert "findings 1\n" in done.stdout
 
 

@@ -7,7 +7,7 @@ from quick_kit import SECONDS_MAX, QuickRun, assert_ours_ran, quick_run
 
 from benchmarks.registry import ALL
 
-pytestmark = pytest.mark.timeout(SECONDS_MAX + 60)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(SECONDS_MAX + 60)]
 NAMES = [name for name, benchmark in ALL.items() if not benchmark.needs_spark]
 PEERS = {
     "wrk": {"ingest_vs_uvicorn", "ingest_vs_rabbitmq", "ingest_cpu", "ack_p99_32", "ack_p50_1"},

@@ -7,7 +7,7 @@ from quick_kit import SECONDS_MAX, QuickRun, assert_ours_ran, quick_run
 
 from benchmarks.registry import ALL
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(SECONDS_MAX + 60)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(SECONDS_MAX + 60)]
 NAMES = [name for name, benchmark in ALL.items() if benchmark.needs_spark]
 PEERS = {
     "Kafka": {

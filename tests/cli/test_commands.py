@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -71,12 +70,15 @@ def test_the_help_of_serve_says_what_may_be_repeated() -> None:
 
 
 def test_help_answers_at_once() -> None:
+    """It computes little and waits for nothing; how long that takes a busy machine is not asked."""
     best = 9.0
     for _ in range(3):
-        begun = time.monotonic()
+        before = os.times()
         assert command(None, "--help").returncode == 0
-        best = min(best, time.monotonic() - begun)
-    assert best < 1.0, "0.15 s on a quiet machine"
+        after = os.times()
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        best = min(best, used)
+    assert best < 0.6, "0.15 s of CPU on a quiet machine"
     code = "import sys, srmp_spark.cli; print([m for m in ('requests', 'pyarrow', 'uvloop') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 

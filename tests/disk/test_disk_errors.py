@@ -27,8 +27,8 @@ TAKING = 200
     ("call", "file", "when"),
     [
         ("fdatasync", "store.db-wal", "30"),
-        ("fdatasync", "store.db-wal", "30+"),
-        ("pwrite64", "store.db-wal", "300"),
+        pytest.param("fdatasync", "store.db-wal", "30+", marks=pytest.mark.long),
+        pytest.param("pwrite64", "store.db-wal", "300", marks=pytest.mark.long),
         ("pwrite64", "store.db-wal", "300+"),
     ],
 )
@@ -61,7 +61,7 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged(tmp_path: Path, ca
 
 
 @needs_strace
-@pytest.mark.parametrize(("call", "when"), [("fdatasync", "9+"), ("pwrite64", "40")])
+@pytest.mark.parametrize(("call", "when"), [("fdatasync", "9+"), pytest.param("pwrite64", "40", marks=pytest.mark.long)])
 def test_a_batch_is_not_committed_until_the_outbox_is_synced(tmp_path: Path, call: str, when: str) -> None:
     """The sender process ends and is started again; a driver repeats what was not answered. Once is once at the peer."""
     data, log = tmp_path / "data", tmp_path / "trace"

@@ -61,7 +61,7 @@ CALLS = ("pwrite64", "write", "fdatasync", "fsync", "rename", "unlink", "ftrunca
 
 @needs_strace
 @pytest.mark.timeout(HOURS if FULL else 120)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["in", pytest.param("seal", marks=pytest.mark.long), "out"])
 def test_really_killed_at_calls_of_every_kind(tmp_path: Path, kind: str) -> None:
     """The file system, the locks and the shared memory are real here; what was promised is in the report."""
     dice = random.Random(f"{SEED} {kind}")

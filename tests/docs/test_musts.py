@@ -171,7 +171,7 @@ def run(folder: Path, module: str, *arguments: str, table: str = GOOD) -> tuple[
     """pytest in a project of its own: exit code and what it wrote."""
     (folder / "tests").mkdir(exist_ok=True)
     (folder / "table.toml").write_text(table)
-    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers =\n    long: left out of make test\n")
     (folder / "tests" / "conftest.py").write_text(CONFTEST)
     (folder / "tests" / "test_x.py").write_text(module)
     path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
@@ -210,6 +210,17 @@ def test_that_alone_makes_the_exit_code_1_but_not_in_a_part_of_the_suite(tmp_pat
     assert run(tmp_path, module, "-k", "other")[0] == 0
 
 
+@pytest.mark.parametrize("arguments", [ALONE, TWO])
+def test_without_its_long_tests_the_suite_is_whole_and_a_sentence_needs_another_one(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    short = (*arguments, "-m", "not long")
+    code, written = run(tmp_path, PASSES.replace("[1, 2]", "[1, pytest.param(2, marks=pytest.mark.long)]"), *short)
+    assert code == 0, written
+    code, written = run(tmp_path, PASSES.replace("def test_y", "@pytest.mark.long\ndef test_y"), *short)
+    assert (code, "test_y did not run" in written) == (1, True), written
+
+
 def test_a_reason_to_skip_that_the_table_allows(tmp_path: Path) -> None:
     table = GOOD.replace("test_y", "test_sometimes")
     module = PASSES_NOT.replace("assert n == 1", "...")
@@ -226,6 +237,8 @@ def test_a_reason_to_skip_that_the_table_allows(tmp_path: Path) -> None:
         (["tests/docs"], {}, False),
         (["tests/test_x.py::test_y"], {}, False),
         (["tests"], {"keyword": "other"}, False),
+        (["tests"], {"markexpr": "not long"}, True),
+        (["tests"], {"markexpr": "long"}, False),
         (["tests"], {"markexpr": "not spark"}, False),
         (["tests"], {"ignore": ["tests/spark"]}, False),
         (["tests"], {"deselect": ["tests/test_x.py::test_y"]}, False),

@@ -52,6 +52,7 @@ def test_a_page_shows_what_one_sees(page: str, tmp_path: Path) -> None:
             terminal.run(step)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not may_be_raw(), reason="raw IP needs CAP_NET_RAW: run it as root")
 def test_the_same_multicast_as_windows_speaks_it(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "try-multicast.md").read_text()

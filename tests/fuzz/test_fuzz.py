@@ -33,9 +33,9 @@ MEMORY_EVERY = 8
 """The peak is measured for one mutant in so many: to trace allocations takes four times as long as to parse."""
 SHARE_MIN = 0.05
 """Of the mutants that must be accepted, and that must be refused: a list that is all noise, or all good, tests one half."""
-GROWTH_INPUTS = 300
-GROWTH_BLOCKS_MAX = 200
-"""Blocks that 300 inputs may leave behind when they come for the fifth time: less than one for each."""
+GROWTH_INPUTS = 150
+GROWTH_BLOCKS_MAX = 100
+"""Blocks that 150 inputs may leave behind when they come for the fifth time: less than one for each."""
 
 
 @pytest.mark.parametrize("name", TARGETS)

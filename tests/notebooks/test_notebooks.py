@@ -48,6 +48,7 @@ def test_01_ingest(monkeypatch: pytest.MonkeyPatch, jvm: dict[str, str]) -> None
     assert "rows 1400, acknowledged 1400" in text
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_02_replay(monkeypatch: pytest.MonkeyPatch, jvm: dict[str, str]) -> None:
     in_the_jvm(monkeypatch, jvm)

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from long_samples import shares
 
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.source import Source
@@ -17,7 +18,7 @@ from srmp_spark.testing.pgm.planted_bugs import PLANTED_RECEIVERS, PLANTED_SOURC
 from srmp_spark.testing.pgm.simulation import main, run, run_many
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = int(os.environ.get("SRMP_SPARK_PGM_SEEDS", "400"))
+SEEDS = shares("SRMP_SPARK_PGM_SEEDS", 400, first=150)
 """``make sim-pgm`` runs more."""
 SEEDS_MAX = 1_000
 
@@ -60,10 +61,11 @@ FOUND_BY = {
 """Bug → (a seed that is tried first, what the oracle says of it)."""
 
 
-def test_no_seed_violates_anything_and_everything_happens() -> None:
-    runs, marks, _, failed = run_many(range(SEEDS))
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_no_seed_violates_anything_and_everything_happens(seeds: range) -> None:
+    runs, marks, _, failed = run_many(seeds)
     assert failed == [], f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.pgm.simulation --seed {failed[0].seed} --trace"
-    assert runs == SEEDS
+    assert runs == len(seeds)
     assert {mark for mark in MARKS if not marks[mark]} == set()
     assert {mark for mark in marks if marks[mark]} <= MARKS | RARE, "a new mark belongs in the list"
 

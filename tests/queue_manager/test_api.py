@@ -249,7 +249,7 @@ class TestConsumers:
         client.register("taken", "default", holder=killed)
         begun = time.monotonic()
         client.register("taken", "default", holder="next")
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 20, "a lease lasts a minute"
 
     def test_other_consumers_have_marks_of_their_own_and_decide_nothing(
         self, running: RunningQueueManager, client: QueueManagerClient

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from srmp_spark.testing.planted_bugs import PLANTED
@@ -9,6 +11,11 @@ from srmp_spark.testing.planted_sending_bugs import PLANTED_SENDING
 from srmp_spark.testing.simulation import run
 
 SEEDS_MAX = 10_000
+TRIED_FIRST = {
+    "TwoHundredIsHeard": 2059, "RepeatOvertakesOriginal": 913, "OwedReceiptsForgotten": 199, "StaleStartAccepted": 94,
+    "ReceiptBeyondCommitted": 119, "ReceiptAnsweredBeforeStored": 283, "SecondAttemptDecides": 201,
+}  # fmt: skip
+"""Bugs that few seeds find, and one that does; after a change of the simulator the search finds another."""
 
 FOUND_BY = {
     "AckBeforeSync": "lost",
@@ -47,7 +54,7 @@ def test_at_least_twelve_bugs_are_planted() -> None:
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_each_is_caught(name: str) -> None:
-    for seed in range(SEEDS_MAX):
+    for seed in chain((TRIED_FIRST.get(name, 0),), range(SEEDS_MAX)):
         outcome = run(seed, PLANTED[name])
         found = {word: getattr(outcome.verdict, word) for word in ("lost", "doubled")} | {"problems": outcome.problems}
         word = FOUND_BY[name]
@@ -87,7 +94,7 @@ def test_each_sending_bug_says_how_it_shows() -> None:
 @pytest.mark.parametrize("name", PLANTED_SENDING)
 def test_each_sending_bug_is_caught(name: str) -> None:
     word = SENDING_FOUND_BY[name]
-    for seed in range(SEEDS_MAX):
+    for seed in chain((TRIED_FIRST.get(name, 0),), range(SEEDS_MAX)):
         outcome = run(seed, sender_class=PLANTED_SENDING[name])
         if any(word in problem for problem in outcome.problems) or getattr(outcome.verdict, word, None):
             assert run(seed).clean, "the seed is clean without the bug"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
+from long_samples import shares
 
 from srmp_spark.testing.planted_sink_bugs import PLANTED_SINK
 from srmp_spark.testing.sink_simulation import Simulation
 
-SEEDS = int(os.environ.get("SRMP_SPARK_SINK_SEEDS", "1000"))
+SEEDS = shares("SRMP_SPARK_SINK_SEEDS", 1000, first=150)
+LARGE_SEEDS = shares("SRMP_SPARK_SINK_LARGE_SEEDS", 200, first=40)
 SEEDS_MAX = 400
 """Within so many seeds each planted bug is found."""
 EVERYTHING = {
@@ -19,21 +20,23 @@ EVERYTHING = {
 }  # fmt: skip
 
 
-def test_no_schedule_loses_or_doubles_a_message_or_leaves_one_out_unsaid() -> None:
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_no_schedule_loses_or_doubles_a_message_or_leaves_one_out_unsaid(seeds: range) -> None:
     marks: Counter[str] = Counter()
     with Simulation() as simulation:
-        for seed in range(SEEDS):
+        for seed in seeds:
             schedule = simulation.run(seed)
             assert schedule.problems == [], f"seed {seed}"
             marks += schedule.marks
     assert marks.keys() == EVERYTHING, "everything happens"
 
 
-def test_no_schedule_of_large_batches_does() -> None:
+@pytest.mark.parametrize("seeds", LARGE_SEEDS)
+def test_no_schedule_of_large_batches_does(seeds: range) -> None:
     """With limits so small that each batch has several shares, parts, files and transactions."""
     marks: Counter[str] = Counter()
     with Simulation(large=True) as simulation:
-        for seed in range(SEEDS // 5):
+        for seed in seeds:
             schedule = simulation.run(seed)
             assert schedule.problems == [], f"seed {seed}"
             marks += schedule.marks

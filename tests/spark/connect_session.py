@@ -31,7 +31,7 @@ writer = (
     .option("checkpointLocation", f"{directory}/checkpoint")
 )
 query = writer.trigger(availableNow=True).start()
-query.awaitTermination(90)
+query.awaitTermination(300)
 landed = spark.read.parquet(f"{directory}/rows").select("sequence").distinct().count()
 batches = len([file for file in Path(directory, "checkpoint", "commits").iterdir() if file.name.isdigit()])
 every = {**options, "startingOffsets": "earliest"}
@@ -67,7 +67,7 @@ def error_of(what, *arguments, **options):
 
 def stream(writer, checkpoint):
     query = writer.option("checkpointLocation", f"{directory}/{checkpoint}").trigger(availableNow=True).start()
-    query.awaitTermination(120)
+    query.awaitTermination(300)
 
 
 for number in range(3):

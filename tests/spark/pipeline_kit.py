@@ -86,7 +86,7 @@ class Pipeline:
         """One run of AvailableNow into any sink. Raises what ends the query."""
         frame = self.frame(maxOffsetsPerTrigger=limit, **options)
         writer = frame.writeStream.foreachBatch(append).option("checkpointLocation", str(self.checkpoint))
-        assert writer.trigger(availableNow=True).start().awaitTermination(120)
+        assert writer.trigger(availableNow=True).start().awaitTermination(280)
 
     def frame(self, **options: Any) -> DataFrame:
         return self.spark.readStream.format("srmp").options(queueManager=self.api, queue=self.queue, **options).load()

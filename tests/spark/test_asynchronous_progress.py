@@ -104,14 +104,15 @@ def on_disk(checkpoint: Path) -> int:
     return max(position.sequence for position in reached.values())
 
 
-@pytest.mark.timeout(600)  # three JVMs one after the other
+@pytest.mark.parametrize("runs", [pytest.param(1, id="a new query"), pytest.param(2, id="and again", marks=pytest.mark.long)])
+@pytest.mark.timeout(600)  # a JVM for each run
 def test_no_row_that_a_restart_reads_again_counts_as_received(
-    spark: SparkSession, fake: Callable[..., FakeQueueManager], start: Callable[[str, Path], Driver], tmp_path: Path
+    spark: SparkSession, fake: Callable[..., FakeQueueManager], start: Callable[[str, Path], Driver], tmp_path: Path, runs: int
 ) -> None:
     """Retention deletes what is received: after kill -9 the query would end with rows that are gone."""
     checkpoint = tmp_path / "checkpoint"
     qm = fake(orders=5)
-    for run in (1, 2):  # a new query, and one that goes on
+    for run in range(1, runs + 1):
         driver = start(qm.url, checkpoint)
         goal = run * 20
         for end in range(goal - 15, goal + 1, 5):
@@ -124,7 +125,7 @@ def test_no_row_that_a_restart_reads_again_counts_as_received(
         assert on_disk(checkpoint) < goal, "Spark has written nothing of the last batches"
         assert 5 <= qm.consumer(QUEUE).received <= on_disk(checkpoint)
         qm.logs[QUEUE].first = qm.consumer(QUEUE).received + 1
-        if run == 1:
+        if run < runs:
             qm.add(QUEUE, 5)
     read: list[int] = []
 
@@ -135,8 +136,8 @@ def test_no_row_that_a_restart_reads_again_counts_as_received(
     rows = spark.readStream.format("srmp").options(queueManager=qm.url, **OPTIONS).load()
     writer = rows.writeStream.foreachBatch(collect).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     assert writer.start().awaitTermination(120)
-    assert sorted(read) == list(range(committed + 1, 41))
-    assert qm.consumer(QUEUE).received == 40
+    assert sorted(read) == list(range(committed + 1, 20 * runs + 1))
+    assert qm.consumer(QUEUE).received == 20 * runs
 
 
 def test_a_query_that_waits_for_its_commits_marks_each_batch_at_once(

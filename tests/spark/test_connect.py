@@ -15,7 +15,9 @@ from fake_queue_manager import FakeQueueManager
 
 from srmp_spark.testing.outbox_server import OutboxServer
 
-pytestmark = pytest.mark.spark
+SECONDS = 600
+"""For a JVM, its Connect server and a dozen queries on a machine that does much else; half a minute on a quiet one."""
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(SECONDS + 60)]
 HERE = Path(__file__).resolve().parent
 ORDERS = "private$/orders"
 
@@ -40,7 +42,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with OutboxServer() as sink:
         arguments = [source.url, sink.url, str(tmp_path_factory.mktemp("connect"))]
         command = [sys.executable, str(HERE / "connect_session.py"), *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
         assert done.returncode == 0, done.stderr[-3000:]
         yield Session(source, sink, json.loads(done.stdout.splitlines()[-1]))
     source.close()

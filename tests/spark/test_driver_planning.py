@@ -237,7 +237,7 @@ def test_an_idle_reader_waits_in_the_queue_manager(fake: Fake) -> None:
 
 
 def test_a_row_ends_the_wait(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("srmp_spark.spark.stream_reader.IDLE_WAIT_SECONDS", 5.0)
+    monkeypatch.setattr("srmp_spark.spark.stream_reader.IDLE_WAIT_SECONDS", 60.0)
     qm = fake(orders=3, payments=3)
     reader = reader_of(qm, queue="private$/*", startingOffsets="latest")
     start = reader.initialOffset()
@@ -246,7 +246,7 @@ def test_a_row_ends_the_wait(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Non
     Timer(0.2, qm.add, ("private$/payments", 1)).start()
     begun = time.monotonic()
     assert reader.latestOffset(start, EVERYTHING) == at((qm, "orders", 3), (qm, "payments", 4))
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 30
 
 
 def test_report_latest_offset_asks_nobody(fake: Fake) -> None:

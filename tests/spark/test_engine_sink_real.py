@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +43,21 @@ class Pair:
         return list(bodies_in(self.there.api, QUEUE))
 
 
+@pytest.fixture(scope="module")
+def one_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """For tests that leave nothing behind."""
+    with pair_in(tmp_path_factory.mktemp("pair")) as made:
+        yield made
+
+
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
+    with pair_in(tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def pair_in(tmp_path: Path) -> Iterator[Pair]:
     with (
         RunningQueueManager(tmp_path / "there", queues=[f"{QUEUE}:transactional"], allow_url=["http://127.0.0.1:*"]) as there,
         RunningQueueManager(tmp_path / "here") as here,
@@ -102,8 +116,10 @@ def test_the_queue_manager_is_killed_under_a_query(spark: SparkSession, pair: Pa
         (["'x' as body", "binary('short') as correlation_id"], "row 0: correlation_id has 20 bytes"),
     ],
 )
-def test_a_row_that_cannot_be_a_message_stops_the_write(spark: SparkSession, pair: Pair, columns: list[str], told: str) -> None:
+def test_a_row_that_cannot_be_a_message_stops_the_write(
+    spark: SparkSession, one_pair: Pair, columns: list[str], told: str
+) -> None:
     with pytest.raises(Exception, match=told) as error:
-        pair.write(spark.range(0, 10, 1, 1).selectExpr(*columns))
+        one_pair.write(spark.range(0, 10, 1, 1).selectExpr(*columns))
     assert "partition 0: row" in str(error.value)
-    assert QueueManagerClient(pair.here.api).status()["outgoing"] == []
+    assert QueueManagerClient(one_pair.here.api).status()["outgoing"] == []

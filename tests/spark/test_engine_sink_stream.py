@@ -83,9 +83,17 @@ def test_a_stream_goes_out_in_order(spark: SparkSession, qm: OutboxServer, fake:
     assert [path.split("/")[4] for path, _, _ in qm.named("commit")] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("how", SINKS)
 @pytest.mark.parametrize(
-    ("kinds", "last"), [(("commits",), 1), (("offsets", "commits"), 1), (("offsets", "commits"), 3)], ids=str
+    ("how", "kinds", "last"),
+    [
+        ("format", ("commits",), 1),
+        ("foreachBatch", ("offsets", "commits"), 1),
+        ("format", ("offsets", "commits"), 3),
+        pytest.param("foreachBatch", ("commits",), 1, marks=pytest.mark.long),
+        pytest.param("format", ("offsets", "commits"), 1, marks=pytest.mark.long),
+        pytest.param("foreachBatch", ("offsets", "commits"), 3, marks=pytest.mark.long),
+    ],
+    ids=str,
 )
 def test_checkpoint_surgery(
     spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str, kinds: tuple[str, ...], last: int

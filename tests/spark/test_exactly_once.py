@@ -28,7 +28,7 @@ from srmp_spark.testing.service import RunningQueueManager
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,14 @@ def kept() -> list[Pipeline]:
 
 @pytest.fixture
 def used(kept: list[Pipeline], spark: SparkSession, qm: RunningQueueManager, tmp_path: Path) -> Iterator[Pipeline]:
-    """The pipeline of the test before, if each row was in its table once in the end; a new one otherwise.
+    """The pipeline of the test before, if each row was in its table once in the end; a new one with a batch otherwise.
 
     A query that only makes rows and batches to be damaged takes eight seconds of CPU: a job that goes on has them already.
     """
-    pipeline = kept.pop() if kept else Pipeline(spark, qm.api, tmp_path)
+    if not kept:
+        kept.append(Pipeline(spark, qm.api, tmp_path))
+        kept[0].fill()
+    pipeline = kept.pop()
     pipeline.clean = False
     yield pipeline
     if pipeline.clean:
@@ -72,6 +75,7 @@ def test_each_row_lands_once_and_the_queue_is_received(used: Pipeline) -> None:
     assert (entry["received"], entry["waiting"]) == (used.sent, 0)
 
 
+@pytest.mark.long
 def test_without_its_last_commit(used: Pipeline) -> None:
     used.forget("commits", *used.last_batches(1))
     used.send(7)
@@ -79,6 +83,7 @@ def test_without_its_last_commit(used: Pipeline) -> None:
     used.check()
 
 
+@pytest.mark.long
 def test_without_offsets_and_commit_while_more_has_arrived(used: Pipeline) -> None:
     """The batch of that number now holds rows that are there and 15 that are not: skipping it by number would lose them."""
     last = used.last_batches(1)
@@ -117,6 +122,7 @@ def test_a_clock_that_was_set_back_does_not_lock_the_job_out(used: Pipeline, mon
     used.check()
 
 
+@pytest.mark.long
 def test_holes_do_not_matter(used: Pipeline) -> None:
     """Rows 4 to 6 of the table are deleted by its owner: what was read again is written again, nothing else."""
     used.fill()
@@ -159,6 +165,7 @@ def test_a_new_checkpoint_plans_no_received_row_again_and_says_nothing_of_known_
     pipeline.check()
 
 
+@pytest.mark.long
 def test_without_any_checkpoint(used: Pipeline) -> None:
     used.fill()
     used.new_checkpoint()
@@ -345,6 +352,7 @@ def test_an_idle_job_is_ended_though_its_claim_is_gone_from_the_history(pipeline
     pipeline.check()
 
 
+@pytest.mark.long
 def test_without_the_last_batches_of_the_checkpoint_over_a_cleaned_log(used: Pipeline) -> None:
     last = used.last_batches(2)
     used.age_the_log()
@@ -355,6 +363,7 @@ def test_without_the_last_batches_of_the_checkpoint_over_a_cleaned_log(used: Pip
     used.check()
 
 
+@pytest.mark.long
 def test_a_clock_that_was_set_back_over_a_cleaned_log(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number to go beyond is in no commit that is left."""
     pipeline.send(10)

@@ -48,6 +48,7 @@ def a_table(path: Path) -> None:
     deltalake.write_deltalake(str(path), pa.Table.from_pylist(rows, arrow_schema()))
 
 
+@pytest.mark.long  # two JVMs; the parts without them: test_replay.py and jobs/test_sending_files.py
 def test_killed_in_the_middle_and_finished_by_spark_submit_without_its_notes(tmp_path: Path) -> None:
     a_table(tmp_path / "table")
     loopback = ["http://127.0.0.1:*"]

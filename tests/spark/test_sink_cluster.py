@@ -89,6 +89,7 @@ class Faults:
             raise RefusedError(400, "bad-stage", "partition 2 is refused")
 
 
+@pytest.mark.long  # six JVMs; what a batch that is run again sends is in test_engine_sink_stream.py
 def test_what_happens_to_tasks(master: str, tmp_path: Path) -> None:
     (tmp_path / "copies").mkdir()
     with OutboxServer() as qm:

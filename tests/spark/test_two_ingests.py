@@ -1,16 +1,19 @@
 """Several ``jobs/ingest.py`` and one table: one for each queue manager works, a second one for the same queues is refused.
 
-Real processes, each with its JVM; what the table's claims do in detail is in ``test_exactly_once.py``.
+Real processes; what the table's claims do in detail is in ``test_exactly_once.py``.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import deltalake
@@ -82,7 +85,51 @@ def all_of(managers: list[RunningQueueManager], *counts: int) -> Counter[tuple[s
     return Counter((running.guid, number) for running, count in pairs for number in range(1, count + 1))
 
 
-@pytest.mark.timeout(900)  # four JVMs, three of them at once
+def run_another(api: str, table: Path, checkpoint: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A job that is started once more by mistake."""
+    return subprocess.run(
+        [sys.executable, str(JOB), "--queue-manager", api, "--queue", QUEUE, "--table", str(table),
+         "--checkpoint", str(checkpoint), "--available-now", "--master", "local[1]"],
+        capture_output=True, text=True, timeout=WAIT_SECONDS, check=False, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], table: Path, holder: str) -> None:
+    assert done.returncode == ExitCode.IN_USE, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {"job": "ingest", "rows": 0, "batches": 0, "status": "failed"}
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith(f"ingest: consumer default is held by {holder}")
+    assert f", which goes on; this job has not touched {table}. Stop that receiver first" in told
+
+
+@contextmanager
+def held(running: RunningQueueManager, holder: str) -> Iterator[None]:
+    """Somebody has the lease of the default consumer, and renews it."""
+    over = threading.Event()
+
+    def hold() -> None:
+        client = QueueManagerClient(running.api)
+        while not over.is_set():
+            client.register(QUEUE, "default", epoch=running.epoch, first=None, holder=holder)
+            over.wait(1.0)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+def test_a_job_is_refused_while_another_holds_its_consumer(tmp_path: Path, jvm: dict[str, str]) -> None:
+    with RunningQueueManager(tmp_path / "qm", queues=[QUEUE]) as running, held(running, "another job"):
+        send(running, 1)
+        done = run_another(running.api, tmp_path / "table", tmp_path / "checkpoint", **jvm)
+        assert_refused(done, tmp_path / "table", "another job")
+    assert not (tmp_path / "table").exists()
+
+
+@pytest.mark.long  # four JVMs, three of them at once
+@pytest.mark.timeout(900)
 def test_one_job_for_each_queue_manager_and_a_second_one_for_the_same_is_refused(
     managers: list[RunningQueueManager], jobs: list[OfOneTable], tmp_path: Path
 ) -> None:
@@ -104,16 +151,8 @@ def test_one_job_for_each_queue_manager_and_a_second_one_for_the_same_is_refused
     # the job that was killed comes back, and another one for the queue of the second tries to read
     send(managers[0], 30)
     first.start()
-    refused = subprocess.run(
-        [sys.executable, str(JOB), "--queue-manager", managers[1].api, "--queue", QUEUE, "--table", str(second.table),
-         "--checkpoint", str(tmp_path / "another"), "--available-now", "--master", "local[1]"],
-        capture_output=True, text=True, timeout=WAIT_SECONDS, check=False,
-    )  # fmt: skip
-    assert refused.returncode == ExitCode.IN_USE, refused.stderr[-3000:]
-    assert json.loads(refused.stdout.splitlines()[-1]) == {"job": "ingest", "rows": 0, "batches": 0, "status": "failed"}
-    told = refused.stderr.splitlines()[-1]
-    assert told.startswith("ingest: consumer default is held by Spark query, consumer default of ")
-    assert f", which goes on; this job has not touched {second.table}. Stop that receiver first" in told
+    refused = run_another(managers[1].api, second.table, tmp_path / "another")
+    assert_refused(refused, second.table, "Spark query, consumer default of ")
     wait(lambda: all_of(managers, 2050, 50) <= landed(first), *jobs)
 
     # nobody was harmed: both write on, and each row is there once

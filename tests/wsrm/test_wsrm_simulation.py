@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from long_samples import shares
 
 from srmp_spark.testing.wsrm import simulation
 from srmp_spark.testing.wsrm.planted_bugs import PLANTED_DESTINATIONS, PLANTED_SOURCES
@@ -17,7 +18,7 @@ from srmp_spark.wsrm.destination import Destination
 from srmp_spark.wsrm.source import Source
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = int(os.environ.get("SRMP_SPARK_WSRM_SEEDS", "250"))
+SEEDS = shares("SRMP_SPARK_WSRM_SEEDS", 250, first=100)
 """``make sim-wsrm`` runs more."""
 SEEDS_MAX = 400
 
@@ -58,10 +59,11 @@ FOUND_BY = {
 """Bug → (a seed that is tried first, what the oracle says of it)."""
 
 
-def test_no_seed_violates_anything_and_everything_happens() -> None:
-    runs, marks, _, failed = run_many(range(SEEDS))
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_no_seed_violates_anything_and_everything_happens(seeds: range) -> None:
+    runs, marks, _, failed = run_many(seeds)
     assert failed == [], f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.wsrm.simulation --seed {failed[0].seed} --trace"
-    assert runs == SEEDS
+    assert runs == len(seeds)
     assert {mark for mark in MARKS if not marks[mark]} == set()
     assert set(marks) <= MARKS, "a new mark belongs in the list"
 
