@@ -46,6 +46,7 @@ LONGEST = (
     "spark programs",
     "spark/test_connect.py",
     "sender/test_slow_lines.py",
+    "wsrm/test_wsrm_out.py",
     "spark/test_sink_cluster.py",
     "spark/test_replay_command.py",
     "spark/test_ingest_job.py",
