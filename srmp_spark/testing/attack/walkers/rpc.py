@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
@@ -32,6 +33,7 @@ from srmp_spark.mqrr.rpc.pdu import (
 from srmp_spark.testing.attack.judge import OPTIONAL_MAX
 from srmp_spark.testing.attack.scene import OWN, Scene
 from srmp_spark.testing.attack.steps import Step
+from srmp_spark.testing.attack.walkers import subqueues
 from srmp_spark.testing.attack.walkers.playing import ADDRESSES, MUTATOR
 from srmp_spark.testing.attack.wire import ClosedError, Connection, cut
 
@@ -74,7 +76,8 @@ class RpcWalker:
         return steps + [self._step(rng) for _ in range(rng.choice((3, 10, 40)))]
 
     def _step(self, rng: Random) -> Step:
-        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread"), (100, 6, 5, 3, 2 if self.port == "rpc" else 0))[0]
+        calls = (2, 4) if self.port == "rpc" else (0, 0)
+        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread", "subqueues"), (100, 6, 5, 3, *calls))[0]
         if kind == "idle":
             given = {
                 "count": rng.choice((5, 100, 600, IDLE_MAX, IDLE_MAX)), "bound": rng.random() < 0.5,
@@ -83,6 +86,8 @@ class RpcWalker:
             return Step("idle", given)
         if kind == "unread":
             return Step("unread", {"count": rng.choice((1, 4, 8)), "peeks": PEEKS})
+        if kind == "subqueues":
+            return Step("subqueues", subqueues.drawn(rng))
         if kind == "hold":
             return Step("hold", {
                 "count": rng.choice((4, 40, 400, 400)), "bytes": rng.choice((60_000, 1_000_000, 4_000_000, 4_000_000)),
@@ -139,6 +144,9 @@ class RpcPlayer:
             await self._hold(given)
         elif step.kind == "unread":
             await asyncio.gather(*(asyncio.to_thread(self._unread, given["peeks"]) for _ in range(given["count"])))
+        elif step.kind == "subqueues":
+            read = functools.partial(subqueues.read, self.scene.ports["rpc"], given, count=self._count)
+            await asyncio.gather(*(asyncio.to_thread(read, reader=number) for number in range(given["readers"])))
         elif given.get("lines"):
             await asyncio.gather(*(self._flood(given) for _ in range(given["lines"])))
         else:
@@ -146,6 +154,9 @@ class RpcPlayer:
             together = min(count, TOGETHER)
             raw = b"".join(self._raw(given) for _ in range(together))
             await self._say(given, _flood_of(raw, count, FLOOD_BYTES), together)
+
+    def _count(self) -> None:
+        self.scene.requests["rpc"] += 1
 
     async def _idle(self, given: Any) -> None:  # noqa: ANN401  # a mapping of JSON values
         opened: list[Connection] = []
