@@ -1,4 +1,4 @@
-"""Warnings about one thing, each written once: what another machine does must not fill our disk with its words."""
+"""Lines about one thing, each written once: what another machine does must not fill our disk with its words."""
 
 from __future__ import annotations
 
@@ -44,4 +44,4 @@ class LogOnce:
             self._written.popitem(last=False)
         text = ascii(reason[:TEXT_MAX])[1:-1]
         left_out, self._left_out = self._left_out, 0
-        return f"{text} ({left_out} other warnings were left out)" if left_out else text
+        return f"{text} ({left_out} other lines were left out)" if left_out else text

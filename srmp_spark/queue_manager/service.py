@@ -336,7 +336,7 @@ class QueueManager:
                 raise
             except StoreError as error:
                 raise ApiError(503, TOO_MANY_SUBQUEUES, str(error)) from None
-            log.info("subqueue.made name=%s", name)
+            self.subqueues.tell("subqueue.made", name)
             return self._open_queue(stored)
 
     async def remove_subqueue(self, queue: Queue, is_over: Callable[[Queue], bool]) -> None:
@@ -388,7 +388,10 @@ class QueueManager:
         await self.journal.transact(delete)
         self.garbage.set()
         for each in gone:
-            log.info("queue.deleted name=%s", each.name)
+            if each.state.declared:
+                log.info("queue.deleted name=%s", each.name)
+            else:
+                self.subqueues.tell("queue.deleted", each.name)
 
     async def purge_queue(self, name: str, spared: SequenceSet | None = None) -> int:
         """Take away what waits, but for rows that remote readers have; how many rows that was.

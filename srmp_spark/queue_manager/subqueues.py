@@ -17,11 +17,15 @@ entry with its name, if it ever had a message, and nothing otherwise (:func:`srm
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from srmp_spark.clock import Clock
 from srmp_spark.queue_manager.catalogue import Catalogue, Queue
 from srmp_spark.queue_manager.consumers import REMOTE_READERS
+from srmp_spark.queue_manager.log_once import LogOnce
+
+log = logging.getLogger(__name__)
 
 SUBQUEUES_OF_A_QUEUE_MAX = 256
 """Of those that nobody declared, at once. Beyond, an open is refused (MQ_ERROR_INSUFFICIENT_RESOURCES)."""
@@ -44,6 +48,13 @@ class Subqueues:
         self._door = asyncio.Lock()
         self._uses: dict[int, int] = {}
         """How many handles stand for one, by the identity of the queue: one that is made again is another one."""
+        self._logged = LogOnce()
+
+    def tell(self, event: str, name: str) -> None:
+        """Log that one was made or deleted, unless the log has enough of that: a remote reader makes hundreds a second."""
+        line = self._logged.line(f"{event} name={name}", self._clock.monotonic())
+        if line is not None:
+            log.info("%s", line)
 
     async def enter(self, name: str) -> Queue:
         """Return the subqueue ``name``, made if it is not there, and count a use; :meth:`leave` follows for each.

@@ -7,6 +7,7 @@ import itertools
 import sqlite3
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from remote_kit import Served, any_name, bodies, move, opened
@@ -21,6 +22,7 @@ from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.status import Status
 from srmp_spark.names import base_of_subqueue
 from srmp_spark.queue_manager import subqueues as limits
+from srmp_spark.queue_manager.log_once import LINES_MAX
 from srmp_spark.queue_manager.rpc_accounts import RpcAccount
 from srmp_spark.signing_in.accounts import Account
 from srmp_spark.spark.logs import Logs
@@ -324,3 +326,16 @@ def test_a_subqueue_has_the_rights_of_its_queue():
     assert not account.allows("purge", "private$/orders;a")
     for other in ("private$/others;a", "private$/orders;journal", "private$/orders;a;b", "private$/ordersx"):
         assert not account.allows("peek", other), other
+
+
+def test_a_reader_that_makes_hundreds_fills_no_log(tmp_path: Path):
+    with Served(tmp_path / "data") as mine:
+        name = mine.queue()
+        with mine.machine() as machine:
+            for number in range(60):
+                opened(machine, f"{name};s{number}").close()
+                status_of_open(machine, f"{name};s{number};of a subqueue")
+        until(lambda: under(mine, name) == [])
+        lines = mine.stderr().splitlines()
+        for event in ("subqueue.made", "queue.deleted", "mqrr.not_opened"):
+            assert 1 <= sum(event in line for line in lines) <= LINES_MAX, event

@@ -37,6 +37,7 @@ from srmp_spark.mqrr.status import Status
 from srmp_spark.names import OWN_QUEUES, base_of_subqueue, canonical_host, canonical_queue_name
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.consumers import REMOTE_READERS
+from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
 from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
 from srmp_spark.queue_manager.rpc_accounts import RpcAccounts, RpcVerb
@@ -106,6 +107,7 @@ class RemoteReadService:
             port, new_move_context=partial(secrets.randbits, 64), coordinator=coordinator is not None, allows=self._allows
         )
         self._connections: dict[Hashable, Answers] = {}
+        self._not_opened = LogOnce()
         self._unread: dict[Hashable, deque[Read]] = {}
         """Messages that wait until a reader has taken the answers that it has: for it alone memory would be used."""
         self._served: dict[int, ServedQueue] = {}
@@ -299,7 +301,9 @@ class RemoteReadService:
             served.follow()
 
     def _refuse(self, asked: Open, status: Status, why: Exception) -> None:
-        log.info('mqrr.not_opened status=%s reason="%s"', status.name, ascii(str(why))[1:-1])
+        line = self._not_opened.line(f"{status.name}: {why}", self._loop.time())
+        if line is not None:
+            log.info('mqrr.not_opened status=%s reason="%s"', status.name, line)
         self._do(self._server.not_opened(asked.opening, status))
 
     def _name(self, asked: Open) -> str:
