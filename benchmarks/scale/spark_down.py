@@ -97,8 +97,12 @@ def run(plan: Plan) -> Iterator[Figure]:
 
 def _memory(memory: Memory, warm: float, away: float) -> Iterator[Figure]:
     """Growth while Spark is away, and the peak of the whole run."""
-    begin = max(mb for at, mb in memory.samples if warm <= at < warm + (away - warm) * WARM_SHARE)
-    growth = max(mb for at, mb in memory.samples if warm <= at < away) - begin
+    found = [(at, mb) for at, mb in memory.samples if warm <= at < away]
+    if not found:  # a quick run is short
+        found = [max((each for each in memory.samples if each[0] < away), default=memory.samples[0])]
+    at_first = [mb for at, mb in found if at < warm + (away - warm) * WARM_SHARE] or [found[0][1]]
+    begin = max(at_first)
+    growth = max(mb for _, mb in found) - begin
     yield Figure(name="down_memory_growth", value=growth, unit="MB", reference=begin, reference_name="at first",
                  target=f"value <= {GROWTH_MB_MAX}", ok=growth <= GROWTH_MB_MAX)  # fmt: skip
     yield Figure(name="down_memory", value=memory.peak_mb, unit="MB", target=f"value <= {MEMORY_MB_MAX}",
