@@ -285,16 +285,12 @@ class QueueManager:
                     delete = f"curl -X DELETE {api if self.config.api.port else 'API'}/v1/queues/{quote_queue_name(name)}"
                     hint = f"give it as it is, or delete it first, with its rows, while the queue manager runs: {delete}"
                     raise ApiError(409, "queue-kind", f"queue {name} exists and is {kind}", hint)
-                await self._declare(existing)
+                if not existing.state.declared:
+                    self._check_queues_max(is_restricted=is_restricted)
+                    await self._declare(existing)
                 await self._switch_journal(existing, journal)
                 return False
-            if self.catalogue.declared_count >= QUEUES_MAX:
-                raise ApiError(409, "too-many-queues", f"QUEUES_MAX is {QUEUES_MAX}", "delete queues that are no longer used")
-            if is_restricted and self.catalogue.declared_count >= QUEUES_OF_TOKENS_MAX:
-                raise ApiError(
-                    409, "too-many-queues", f"a token for some queues makes none beyond {QUEUES_OF_TOKENS_MAX} in all",
-                    "delete queues that are no longer used, or make it with a token for all queues",
-                )  # fmt: skip
+            self._check_queues_max(is_restricted=is_restricted)
             if name == ORDER_QUEUE and transactional:
                 raise ApiError(400, "usage", f"{ORDER_QUEUE} takes receipts: it cannot be transactional")
             stored = await self.journal.transact(lambda t: queues.create(t, name, transactional=bool(transactional)))
@@ -303,9 +299,17 @@ class QueueManager:
             await self._switch_journal(made, journal)
             return True
 
+    def _check_queues_max(self, *, is_restricted: bool) -> None:
+        """Raise a 409 where one more declared queue is too many: one that is made, or a subqueue that stays from now on."""
+        if self.catalogue.declared_count >= QUEUES_MAX:
+            raise ApiError(409, "too-many-queues", f"QUEUES_MAX is {QUEUES_MAX}", "delete queues that are no longer used")
+        if is_restricted and self.catalogue.declared_count >= QUEUES_OF_TOKENS_MAX:
+            raise ApiError(
+                409, "too-many-queues", f"a token for some queues makes none beyond {QUEUES_OF_TOKENS_MAX} in all",
+                "delete queues that are no longer used, or make it with a token for all queues",
+            )  # fmt: skip
+
     async def _declare(self, queue: Queue) -> None:
-        if queue.state.declared:
-            return
         self.receiver.declare_queue(queue.name)  # in memory first: it is not removed any more
         self.catalogue.note_declared(queue.name)
         await self.journal.transact(lambda t: queues.declare(t, queue.name))

@@ -127,6 +127,34 @@ def test_what_a_crash_or_a_broken_disk_leaves_is_not_used(desk: Desk, damage: Ca
     assert desk.commit([stage], batch="2") == CommitResult(0, 10), "each row is known all the same"
 
 
+class BadDisk(FileIO):
+    """A file of which the first block can be read."""
+
+    reads = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.reads += 1
+        if self.reads > 3:
+            raise OSError(errno.EIO, "the disk fails")
+        return super().read(size) or b""
+
+
+def test_a_disk_that_cannot_read_them_costs_the_hashes_and_not_the_commit(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"body": b"%d" % n, "key": f"k{n}"} for n in range(10)]
+    assert desk.send(rows) == CommitResult(10, 0)
+    stage, path = staged(desk, rows, "2")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "FileIO", BadDisk)
+        assert desk.commit([stage], batch="2") == CommitResult(0, 10)
+    assert "the disk fails" in caplog.text
+    stage, path = staged(desk, rows, "3", "u.arrow")
+    hashes_of(path).unlink()
+    hashes_of(path).mkdir()
+    assert desk.commit([stage], batch="3") == CommitResult(0, 10), "and one that cannot be opened"
+
+
 def test_hashes_of_another_stage_are_not_used(desk: Desk) -> None:
     rows = [{"body": b"%d" % n, "key": f"k{n}"} for n in range(10)]
     others = [{"body": b"%d" % n, "key": f"x{n}"} for n in range(10)]

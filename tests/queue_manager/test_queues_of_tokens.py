@@ -26,3 +26,23 @@ def test_it_makes_none_where_there_are_many(tmp_path: Path, monkeypatch: pytest.
         assert await manager.create_queue("an operator's", transactional=None)
 
     rig(tmp_path / "d", test)
+
+
+def test_a_subqueue_that_becomes_a_queue_for_good_counts_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader opens subqueues, and a token declares them: together they would make as many queues as they like."""
+
+    async def test(manager: QueueManager) -> None:
+        assert await manager.create_queue("private$/orders", transactional=None)
+        subqueue = await manager.subqueues.enter("private$/orders;a")
+        monkeypatch.setattr(service, "QUEUES_OF_TOKENS_MAX", manager.catalogue.declared_count)
+        with pytest.raises(ApiError, match="a token for some queues makes none beyond"):
+            await manager.create_queue(subqueue.name, transactional=None, is_restricted=True)
+        assert not subqueue.state.declared
+        monkeypatch.setattr(service, "QUEUES_MAX", manager.catalogue.declared_count)
+        with pytest.raises(ApiError, match="QUEUES_MAX is"):
+            await manager.create_queue(subqueue.name, transactional=None)
+        monkeypatch.setattr(service, "QUEUES_MAX", manager.catalogue.declared_count + 1)
+        assert not await manager.create_queue(subqueue.name, transactional=None), "it was there"
+        assert subqueue.state.declared
+
+    rig(tmp_path / "d", test)

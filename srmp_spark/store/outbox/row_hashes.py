@@ -193,32 +193,44 @@ class StoredHashes:
         self._name = stage.name
         self._file: FileIO | None = None
         try:
-            file = FileIO(os.open(hashes_of(stage), os.O_RDONLY | os.O_CLOEXEC), "rb")
+            self._file = FileIO(os.open(hashes_of(stage), os.O_RDONLY | os.O_CLOEXEC), "rb")
+            is_of_stage = self._file.read(_HEAD_BYTES) == _head(stage, size)
         except FileNotFoundError:
             return
-        if file.read(_HEAD_BYTES) == _head(stage, size):
-            self._file = file
-        else:
-            file.close()
-            _log.warning("outbox.hashes_unusable file=%s row=0: its rows are hashed again", self._name)
+        except OSError as error:
+            self._give_up(0, error)
+            return
+        if not is_of_stage:
+            self._give_up(0, "its head is not that of the stage")
 
     def of(self, piece: Slice) -> RowHashes | None:
         """Return the hashes of the next slice of the stage; ``None`` if they are not there, and from then on."""
         if self._file is None:
             return None
-        head = self._file.read(_BLOCK.size)
+        try:
+            return self._next(self._file, piece)
+        except OSError as error:  # the rows themselves are there
+            self._give_up(piece.first_row, error)
+            return None
+
+    def _next(self, file: FileIO, piece: Slice) -> RowHashes | None:
+        head = file.read(_BLOCK.size)
         if len(head) == _BLOCK.size:
             first_row, rows, has_content, crc = _BLOCK.unpack(head)
             if (first_row, rows, has_content) == (piece.first_row, piece.rows, int("key" in piece.columns)):
-                body = self._file.read((2 + has_content) * _WORD * rows)
+                body = file.read((2 + has_content) * _WORD * rows)
                 if len(body) == (2 + has_content) * _WORD * rows and _checksum((first_row, rows, has_content), body) == crc:
                     words = np.frombuffer(body, "<u8").reshape(2 + has_content, rows)
                     content = words[2] if has_content else None
                     return RowHashes(_how(piece.columns, rows), words[0], words[1], content)
-        if head:  # where it simply ends, the writer had reached a limit
-            _log.warning("outbox.hashes_unusable file=%s row=%d: its rows are hashed again", self._name, piece.first_row)
-        self.close()
+        if head:
+            self._give_up(piece.first_row, "a block of it is damaged")
+        self.close()  # where it simply ends, the writer had reached a limit
         return None
+
+    def _give_up(self, row: int, why: object) -> None:
+        _log.warning('outbox.hashes_unusable file=%s row=%d reason="%s": its rows are hashed again', self._name, row, why)
+        self.close()
 
     def close(self) -> None:
         """Read no more."""
