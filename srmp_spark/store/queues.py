@@ -7,6 +7,7 @@ must never come back with another message.
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -24,6 +25,8 @@ from srmp_spark.store.transaction import Transaction
 SUBQUEUE_NAMES_MAX = 10_000
 """Names of subqueues that nobody declared, those that are gone among them: a name that had messages is remembered for ever,
 because its sequences must not be given out again. Programs that make up a name for each message are refused beyond it."""
+SUBQUEUE_NAMES_OF_A_QUEUE_MAX = 1_000
+"""Of one queue: a reader that may use one queue cannot use up the names of all others."""
 _UNDECLARED = "undeclared"
 _UNDECLARED_OPTIONS = json.dumps({_UNDECLARED: True})
 """Options of a subqueue that nobody declared, as they are stored."""
@@ -70,7 +73,7 @@ def create_subqueue(transaction: Transaction, name: str, *, transactional: bool)
 
     One that is gone and never had a message leaves nothing that must be remembered: the next new name takes its entry. So
     whoever opens names without end makes as many entries as there are subqueues at once. Raises :class:`StoreError` beyond
-    SUBQUEUE_NAMES_MAX.
+    SUBQUEUE_NAMES_MAX or SUBQUEUE_NAMES_OF_A_QUEUE_MAX.
     """
     db = transaction.connection
     if db.execute("SELECT 1 FROM queues WHERE name = ?", (name,)).fetchone() is None:
@@ -81,13 +84,23 @@ def create_subqueue(transaction: Transaction, name: str, *, transactional: bool)
         if unused is not None:
             db.execute("UPDATE queues SET name = ? WHERE id = ?", (name, unused[0]))
         else:
-            (known,) = db.execute("SELECT count(*) FROM queues WHERE options = ?", (_UNDECLARED_OPTIONS,)).fetchone()
-            if known >= SUBQUEUE_NAMES_MAX:
-                raise StoreError(
-                    f"SUBQUEUE_NAMES_MAX is {SUBQUEUE_NAMES_MAX}: use names of subqueues again that were used before, or "
-                    f"declare this one: --queue '{name}'"
-                )
+            _check_names_max(db, name)
     return create(transaction, name, transactional=transactional, options={_UNDECLARED: True})
+
+
+def _check_names_max(db: sqlite3.Connection, name: str) -> None:
+    first = name.partition(";")[0] + ";"
+    count = "SELECT count(*) FROM queues WHERE options = ?"
+    (known,) = db.execute(count, (_UNDECLARED_OPTIONS,)).fetchone()
+    (of_queue,) = db.execute(f"{count} AND substr(name, 1, ?) = ?", (_UNDECLARED_OPTIONS, len(first), first)).fetchone()
+    for found, limit, what in (
+        (of_queue, SUBQUEUE_NAMES_OF_A_QUEUE_MAX, "SUBQUEUE_NAMES_OF_A_QUEUE_MAX"),
+        (known, SUBQUEUE_NAMES_MAX, "SUBQUEUE_NAMES_MAX"),
+    ):
+        if found >= limit:
+            raise StoreError(
+                f"{what} is {limit}: use names of subqueues again that were used before, or declare this one: --queue '{name}'"
+            )
 
 
 def declare(transaction: Transaction, name: str) -> None:

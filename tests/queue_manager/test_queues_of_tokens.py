@@ -10,6 +10,7 @@ from test_marks_and_queues import rig
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.service import QueueManager
+from srmp_spark.store import queues
 
 
 def test_it_makes_none_where_there_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,5 +45,24 @@ def test_a_subqueue_that_becomes_a_queue_for_good_counts_like_one(tmp_path: Path
         monkeypatch.setattr(service, "QUEUES_MAX", manager.catalogue.declared_count + 1)
         assert not await manager.create_queue(subqueue.name, transactional=None), "it was there"
         assert subqueue.state.declared
+
+    rig(tmp_path / "d", test)
+
+
+def test_one_queue_does_not_use_up_the_names_of_all_subqueues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(manager: QueueManager) -> None:
+        monkeypatch.setattr(queues, "SUBQUEUE_NAMES_OF_A_QUEUE_MAX", 2)
+        monkeypatch.setattr(queues, "SUBQUEUE_NAMES_MAX", 3)
+        for name in ("private$/orders", "private$/others"):
+            await manager.create_queue(name, transactional=None)
+        await manager.subqueues.enter("private$/orders;a")
+        await manager.subqueues.enter("private$/orders;b")
+        with pytest.raises(ApiError, match="SUBQUEUE_NAMES_OF_A_QUEUE_MAX is 2") as refused:
+            await manager.subqueues.enter("private$/orders;c")
+        assert refused.value.code == "too-many-subqueues"
+        await manager.subqueues.enter("private$/others;a")
+        with pytest.raises(ApiError, match="SUBQUEUE_NAMES_MAX is 3"):
+            await manager.subqueues.enter("private$/others;b")
+        await manager.subqueues.enter("private$/orders;a")
 
     rig(tmp_path / "d", test)
