@@ -34,10 +34,10 @@ _log = logging.getLogger(__name__)
 
 
 class WalkOn:
-    """One walk. Iterate it once."""
+    """Walks through one queue; iterate a walk once."""
 
     def __init__(self, connect: Callable[[], RemoteMachine], open_queue: Callable[[RemoteMachine], RemoteQueue]) -> None:
-        """Nothing is done before the first message is asked for."""
+        """Do nothing yet: the walk connects when its first message is asked for."""
         self._connect = connect
         self._open = open_queue
         self._last: Place | None = None
@@ -55,7 +55,7 @@ class WalkOn:
                 self._machine.interrupt()
 
     def __iter__(self) -> Iterator[Shown]:
-        """All messages. Raises :class:`RemoteReadError`, :class:`RemoteProtocolError`; :class:`RemoteLostError` where the first
+        """Yield all messages. Raises :class:`RemoteReadError`, :class:`RemoteProtocolError`; :class:`RemoteLostError` where the first
         connection cannot be made, or BREAKS_MAX told nothing new."""
         idle, is_first, by_number = 0, True, False
         while True:
@@ -86,7 +86,7 @@ class WalkOn:
         return machine
 
     def _by_cursor(self, queue: RemoteQueue) -> Iterator[Shown]:
-        """From the head; what was told is passed over."""
+        """Walk from the head, and pass over what was told."""
         last = self._last
         for each in queue.walk():
             place = place_of(each)
@@ -95,7 +95,7 @@ class WalkOn:
                 yield each
 
     def _numbered(self, queue: RemoteQueue) -> Iterator[Shown]:
-        """On behind what was told, by lookup identifiers as long as those tell where to go on."""
+        """Walk on behind what was told, by lookup identifiers as long as those tell where to go on."""
         walk = self._by_number
         walk.connected()
         while True:

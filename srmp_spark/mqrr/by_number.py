@@ -29,7 +29,7 @@ place where the line broke. Beyond, the walk begins at the head."""
 
 
 class Place(NamedTuple):
-    """Where a message stands, and which one it is."""
+    """Says where a message stands, and which one it is."""
 
     lookup_id: int
     message_id: str
@@ -67,7 +67,7 @@ class Tells(Enum):
 
 
 class ByNumber:
-    """Where one walk stands."""
+    """Says what one walk asks next, and what each answer means for it."""
 
     def __init__(self) -> None:
         self._recent: deque[Place] = deque(maxlen=RECENT_MAX)

@@ -62,7 +62,7 @@ class _Walk:
 
 
 class _ByCursor:
-    """From the head to the end over one connection."""
+    """Walks from the head to the end over one connection."""
 
     def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
         self._queue = queue
@@ -88,7 +88,7 @@ class _ByCursor:
 
 
 class _ByNumber:
-    """On behind what the walk has, over a new connection; where that cannot be, by a cursor."""
+    """Walks on behind what the walk has, over a new connection; where that cannot be, by a cursor."""
 
     def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
         self._queue = queue
@@ -97,7 +97,7 @@ class _ByNumber:
         walk.by_number.connected()
 
     async def next(self) -> Pulled | Unreadable | None:
-        """As :meth:`_ByCursor.next`."""
+        """Do as :meth:`_ByCursor.next` does."""
         tells = Tells.AGAIN
         while self._instead is None:
             action, lookup_id = self._walk.by_number.call()
@@ -144,7 +144,7 @@ class Copier:
         return self._walk is not None
 
     async def walk(self, queue: ReadableQueue) -> int:
-        """Once through the queue, or on behind what the walk had when its connection broke; how many were new.
+        """Walk once through the queue, or on behind what the walk had when its connection broke; how many were new.
 
         Raises :class:`LostError`, :class:`RefusedError`, :class:`RemoteProtocolError` for a cursor that does not go on: what it
         showed before is copied.
