@@ -55,8 +55,11 @@ class WalkOn:
                 self._machine.interrupt()
 
     def __iter__(self) -> Iterator[Shown]:
-        """Yield all messages. Raises :class:`RemoteReadError`, :class:`RemoteProtocolError`; :class:`RemoteLostError` where the first
-        connection cannot be made, or BREAKS_MAX told nothing new."""
+        """Yield all messages.
+
+        Raises :class:`RemoteReadError`, :class:`RemoteProtocolError`; :class:`RemoteLostError` where the first connection
+        cannot be made, or BREAKS_MAX connections in a row told nothing new.
+        """
         idle, is_first, by_number = 0, True, False
         while True:
             told = self._last
