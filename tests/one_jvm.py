@@ -34,6 +34,7 @@ def one_jvm(directory: Path) -> Iterator[dict[str, str]]:
     root = str(Path(__file__).resolve().parents[1])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)  # of the workers that this JVM starts; `make` sets it too
     log = directory / "jvm.log"
     with log.open("w") as errors:
         launcher = subprocess.Popen(
