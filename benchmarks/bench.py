@@ -29,14 +29,19 @@ NO_FIGURE = "the benchmark ended without this figure"
 def main(default: Collection[str] = BENCHES, program: str = "python -m benchmarks") -> int:
     """Run the benchmarks that ``--only`` names, or those of ``default``."""
     arguments = _arguments(default, program)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # queue managers are process groups of their own
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # queue managers are process groups of their own
     plan = Plan(
         rounds=1 if arguments.quick else arguments.rounds,
         quick=arguments.quick,
         with_peers=not arguments.no_peers,
         with_spark=not arguments.no_spark,
     )
-    names = arguments.only or [*default, *(SCALE if arguments.scale and default is not SCALE else ())]
+    names = arguments.only or [
+        *default,
+        *(SCALE if arguments.scale and default is not SCALE else ()),
+    ]
     figures: list[Figure] = []
     record, run = None, None
     if arguments.write:
@@ -63,22 +68,45 @@ def _arguments(default: Collection[str], program: str) -> argparse.Namespace:
     listed = "\n".join(f"  {name:14s} {benchmark.words}" for name, benchmark in ALL.items())
     parser = argparse.ArgumentParser(
         prog=program,
-        description="Compares srmp-spark with what a user would pick instead.\nPrepare once: benchmarks/peers/setup.sh",
+        description="Compares srmp-spark with what a user would pick instead.\nPrepare "
+        "once: benchmarks/peers/setup.sh",
         epilog=f"benchmarks (without --only: {', '.join(default)}):\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", action="append", choices=sorted(ALL), metavar="NAME", help="one benchmark; may be repeated")
-    parser.add_argument("--scale", action="store_true", help="also those of python -m benchmarks.scale")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of each (default 5; figures are their medians)")
-    parser.add_argument("--quick", action="store_true", help="one round, small sizes: shows that it runs, judges no figure")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=sorted(ALL),
+        metavar="NAME",
+        help="one benchmark; may be repeated",
+    )
+    parser.add_argument(
+        "--scale", action="store_true", help="also those of python -m benchmarks.scale"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=5,
+        help="rounds of each (default 5; figures are their medians)",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one round, small sizes: shows that it runs, judges no figure",
+    )
     parser.add_argument("--no-peers", action="store_true", help="run our own side alone")
     parser.add_argument("--no-spark", action="store_true", help="leave out what needs Spark")
     parser.add_argument(
-        "--write", action="store_true", help="put the figures, their commit, day and machine into benchmarks/README.md"
+        "--write",
+        action="store_true",
+        help="put the figures, their commit, day and machine into benchmarks/README.md",
     )
     arguments = parser.parse_args()
     if arguments.write and (arguments.quick or arguments.no_peers):
-        parser.error("--write records figures: it goes neither with --quick nor with --no-peers, which judge none")
+        parser.error(
+            "--write records figures: it goes neither with --quick nor with --no-peers, "
+            "which judge none"
+        )
     return arguments
 
 
@@ -90,14 +118,19 @@ def _run(name: str, plan: Plan) -> Iterator[Figure]:
         for figure in benchmark.run(plan):
             left.remove(figure.name)
             yield replace(figure, ok=None) if plan.quick and figure.value is not None else figure
-        yield from (Figure(name=each, value=None, unit="", ok=False, note=NO_FIGURE) for each in left)
+        yield from (
+            Figure(name=each, value=None, unit="", ok=False, note=NO_FIGURE) for each in left
+        )
     except NotHere as reason:
         say(f"{name}: {reason}")
         yield from (Figure(name=each, value=None, unit="", note=str(reason)) for each in left)
     except Exception as error:  # one broken benchmark must not cost the figures of the others
         traceback.print_exc()
         note = f"{type(error).__name__}: {error}"
-        yield from (Figure(name=each, value=None, unit="", ok=False, note=note) for each in left or benchmark.figures[:1])
+        yield from (
+            Figure(name=each, value=None, unit="", ok=False, note=note)
+            for each in left or benchmark.figures[:1]
+        )
 
 
 def show(figures: list[Figure], how: str) -> None:
@@ -112,13 +145,19 @@ def show(figures: list[Figure], how: str) -> None:
             number(f.reference),
             number(f.ratio),
             f.target,
-            ("not run here" if f.value is None else "") if f.ok is None else "yes" if f.ok else "NO",
+            ("not run here" if f.value is None else "")
+            if f.ok is None
+            else "yes"
+            if f.ok
+            else "NO",
         )
         for f in figures
     ]
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     for row in (head, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
     for figure in figures:
         if figure.note:
             print(f"{figure.name}: {figure.note}")

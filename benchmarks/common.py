@@ -24,7 +24,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PEERS = HERE / "peers"
 CACHE = Path(
-    os.environ.get("SRMP_PEERS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srmp-spark-peers"
+    os.environ.get("SRMP_PEERS_CACHE")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srmp-spark-peers"
 )
 PEERS_PYTHON = CACHE / "py" / "bin" / "python"
 """The interpreter that has confluent-kafka and impacket; the project itself needs neither."""
@@ -79,9 +80,17 @@ class Figure:
     note: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        out = {"value": self.value, "unit": self.unit, "reference": self.reference, "ratio": self.ratio, "target": self.target}
+        out = {
+            "value": self.value,
+            "unit": self.unit,
+            "reference": self.reference,
+            "ratio": self.ratio,
+            "target": self.target,
+        }
         return (
-            {key: rounded(value) for key, value in out.items()} | {"ok": self.ok} | ({"note": self.note} if self.note else {})
+            {key: rounded(value) for key, value in out.items()}
+            | {"ok": self.ok}
+            | ({"note": self.note} if self.note else {})
         )
 
 
@@ -104,7 +113,14 @@ def beside(
     target = f"ratio >= {at_least:g}" if at_least is not None else f"ratio <= {at_most:g}"
     if isinstance(theirs, NotHere):
         why = "; ".join(filter(None, (note, str(theirs))))
-        return Figure(name=name, value=median(ours), unit=unit, reference_name=reference_name, target=target, note=why)
+        return Figure(
+            name=name,
+            value=median(ours),
+            unit=unit,
+            reference_name=reference_name,
+            target=target,
+            note=why,
+        )
     ratio = median([a / b for a, b in zip(ours, theirs, strict=True)])
     ok = (at_least is None or ratio >= at_least) and (at_most is None or ratio <= at_most)
     return Figure(
@@ -157,7 +173,10 @@ def scratch(name: str) -> Iterator[Path]:
 def need(program: str) -> str:
     found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
     if not found:
-        raise NotHere(f"{program} is missing: run benchmarks/peers/setup.sh (as root, for the Debian packages)")
+        raise NotHere(
+            f"{program} is missing: run benchmarks/peers/setup.sh (as root, for the "
+            "Debian packages)"
+        )
     return found
 
 
@@ -185,7 +204,9 @@ def wait_port(port: int, process: subprocess.Popen[bytes], seconds: float = 60) 
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if process.poll() is not None:
-            raise RuntimeError(f"the process behind port {port} ended early with {process.returncode}")
+            raise RuntimeError(
+                f"the process behind port {port} ended early with {process.returncode}"
+            )
         with socket.socket() as probe:
             probe.settimeout(1)
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -194,7 +215,9 @@ def wait_port(port: int, process: subprocess.Popen[bytes], seconds: float = 60) 
     raise RuntimeError(f"nothing listens on port {port} after {seconds} s")
 
 
-def start(arguments: Sequence[str], core: str | None = None, log: Path | None = None, **kw: Any) -> subprocess.Popen[bytes]:
+def start(
+    arguments: Sequence[str], core: str | None = None, log: Path | None = None, **kw: Any
+) -> subprocess.Popen[bytes]:
     """A process group of its own, pinned to ``core``."""
     pinned = ["taskset", "-c", core, *arguments] if core else list(arguments)
     out = log.open("ab") if log else subprocess.DEVNULL
@@ -272,7 +295,9 @@ class QueueManager:
         pinned = ["taskset", "-c", core, *arguments] if core else arguments
         self.log = folder / "serve.log"
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(pinned, stdout=subprocess.PIPE, stderr=log, start_new_session=True, cwd=ROOT)
+            self.process = subprocess.Popen(
+                pinned, stdout=subprocess.PIPE, stderr=log, start_new_session=True, cwd=ROOT
+            )
         started(self.process.pid)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()

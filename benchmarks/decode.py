@@ -15,17 +15,19 @@ BOUNDARY = b"MSMQ - SOAP boundary, 292"
 
 WINDOWS = (
     '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/"><se:Header>'
-    '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:mqsender label</action>'
+    '<path xmlns="http://schemas.xmlsoap.org/rp/" '
+    'se:mustUnderstand="1"><action>MSMQ:mqsender label</action>'
     f"<to>http://machine2/msmq/private$/simpleq</to><id>uuid:%d@{GUID}</id></path>"
-    '<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20261121T023719</sentAt></properties>'
+    '<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20261'
+    "121T023719</sentAt></properties>"
     '<Msmq xmlns="msmq.namespace.xml"><Class>0</Class><Priority>3</Priority>'
     "<Correlation>AAAAAAAAAAAAAAAAAAAAAAAAAAA=</Correlation><App>0</App><BodyType>8</BodyType><HashAlgorithm>32772</HashAlgorithm>"
     f"<SourceQmGuid>{GUID}</SourceQmGuid><TTrq>20261125T023719</TTrq></Msmq></se:Header><se:Body></se:Body></se:Envelope>"
 )
 """As Windows writes it ([MC-MQSRM] 4.5)."""
-OTHER = '<?xml version="1.0"?>\n' + WINDOWS.replace("se:", "soap:").replace("xmlns:se=", "xmlns:soap=").replace(
-    "><", ">\n  <"
-).replace("<soap:Body>\n  </soap:Body>", "<soap:Body/>")
+OTHER = '<?xml version="1.0"?>\n' + WINDOWS.replace("se:", "soap:").replace(
+    "xmlns:se=", "xmlns:soap="
+).replace("><", ">\n  <").replace("<soap:Body>\n  </soap:Body>", "<soap:Body/>")
 """The same content by somebody else: another prefix, line breaks, a declaration."""
 
 
@@ -35,11 +37,13 @@ def post_body(envelope: bytes) -> bytes:
         [
             b"--",
             BOUNDARY,
-            b"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n" % len(envelope),
+            b"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n"
+            % len(envelope),
             envelope,
             b"--",
             BOUNDARY,
-            b"\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\nContent-Id: body@" % len(body),
+            b"\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\nContent-Id: body@"
+            % len(body),
             GUID.encode(),
             b"\r\n\r\n",
             body,
@@ -65,7 +69,10 @@ def run(plan: Plan) -> Iterator[Figure]:
         for number in range(plan.rounds):
             ours.append(_per_item(lambda content: decode(content_type, content), contents))
             theirs.append(_per_item(etree.fromstring, envelopes))
-            say(f"{name} round {number + 1}: decode {ours[-1]:.2f} us, lxml fromstring {theirs[-1]:.2f} us")
+            say(
+                f"{name} round {number + 1}: decode {ours[-1]:.2f} us, lxml fromstring "
+                f"{theirs[-1]:.2f} us"
+            )
         yield beside(name, "us CPU/POST", ours, theirs, "lxml fromstring", at_most=limit)
 
 

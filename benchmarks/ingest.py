@@ -126,7 +126,9 @@ def _rounds(title: str, sides: dict[str, Side], rounds: int) -> dict[str, list[d
     return got
 
 
-def _figures(got: dict[str, list[dict[str, float]]], no_rabbit: NotHere | None, no_wrk: NotHere | None) -> Iterator[Figure]:
+def _figures(
+    got: dict[str, list[dict[str, float]]], no_rabbit: NotHere | None, no_wrk: NotHere | None
+) -> Iterator[Figure]:
     """Return the figures. Load that our own senders made (``no_wrk``) is no measure of who was posted to: nothing is judged."""
 
     def column(name: str, key: str) -> list[float]:
@@ -134,9 +136,13 @@ def _figures(got: dict[str, list[dict[str, float]]], no_rabbit: NotHere | None, 
 
     rates, unit = column("ours", "rate"), "messages/s"
     uvicorn = no_wrk or column("uvicorn", "rate")
-    yield beside("ingest_vs_uvicorn", unit, rates, uvicorn, "uvicorn no-op", at_least=UVICORN_RATIO_MIN)
+    yield beside(
+        "ingest_vs_uvicorn", unit, rates, uvicorn, "uvicorn no-op", at_least=UVICORN_RATIO_MIN
+    )
     rabbit = no_wrk or no_rabbit or column("rabbitmq", "rate")
-    yield beside("ingest_vs_rabbitmq", unit, rates, rabbit, "RabbitMQ quorum", at_least=RABBITMQ_RATIO_MIN)
+    yield beside(
+        "ingest_vs_rabbitmq", unit, rates, rabbit, "RabbitMQ quorum", at_least=RABBITMQ_RATIO_MIN
+    )
     cpu, floor = column("ours", "cpu_us"), column("protocol", "cpu_us")
     ratio = median([a / b for a, b in zip(cpu, floor, strict=True)])
     note = str(no_wrk or "")
@@ -153,7 +159,9 @@ def _figures(got: dict[str, list[dict[str, float]]], no_rabbit: NotHere | None, 
     )
     p99 = median(column("ours", "p99"))
     ok = None if no_wrk else p99 <= P99_MS_MAX
-    yield Figure(name="ack_p99_32", value=p99, unit="ms", target=f"value <= {P99_MS_MAX}", ok=ok, note=note)
+    yield Figure(
+        name="ack_p99_32", value=p99, unit="ms", target=f"value <= {P99_MS_MAX}", ok=ok, note=note
+    )
 
 
 def acknowledgement(plan: Plan) -> Iterator[Figure]:
@@ -170,12 +178,17 @@ def acknowledgement(plan: Plan) -> Iterator[Figure]:
             try:
                 load_(server.url, 1, seconds)  # warm
                 slices = range(plan.size(SLICES, 1))
-                pairs = [(_append(folder, SLICE_S), load_(server.url, 1, seconds)["p50"]) for _ in slices]
+                pairs = [
+                    (_append(folder, SLICE_S), load_(server.url, 1, seconds)["p50"]) for _ in slices
+                ]
             finally:
                 server.close()
         bare.append(median([pair[0] for pair in pairs]))
         values.append(median([pair[1] for pair in pairs]))
-        say(f"ack round {number + 1}: p50 {values[-1]:.3f} ms, append + fdatasync {bare[-1]:.3f} ms load {load()}")
+        say(
+            f"ack round {number + 1}: p50 {values[-1]:.3f} ms, append + fdatasync "
+            f"{bare[-1]:.3f} ms load {load()}"
+        )
     value, reference = median(values), median(bare)
     ok = median([a - (2 * b + 0.5) for a, b in zip(values, bare, strict=True)]) <= 0
     yield Figure(

@@ -48,7 +48,12 @@ class Memory:
 
     def by_process(self) -> str:
         """What each process holds now, for people."""
-        return ", ".join(f"{_name(folder)} {_own_kb(folder) / 1024:.0f}" for folder in members(self._group)) + " MB"
+        return (
+            ", ".join(
+                f"{_name(folder)} {_own_kb(folder) / 1024:.0f}" for folder in members(self._group)
+            )
+            + " MB"
+        )
 
 
 def members(group: int) -> list[Path]:

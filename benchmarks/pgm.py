@@ -25,7 +25,15 @@ from typing import Any, NamedTuple
 from benchmarks.common import Figure, NotHere, Plan, beside, median, need, say
 from srmp_spark.testing.pgm import interop, openpgm
 from srmp_spark.testing.pgm.interop import Case, Outcome, ours, run_both, theirs
-from srmp_spark.testing.pgm.two_hosts import HERE, THERE, TOOLS, TwoHosts, inside, is_inside, may_unshare
+from srmp_spark.testing.pgm.two_hosts import (
+    HERE,
+    THERE,
+    TOOLS,
+    TwoHosts,
+    inside,
+    is_inside,
+    may_unshare,
+)
 
 RATES = (150e6, 120e6, 100e6, 80e6, 65e6, 50e6, 40e6, 30e6, 20e6, 10e6, 5e6)
 """Octets a second."""
@@ -81,15 +89,32 @@ def one(hosts: Hosts, who: str, case: Case, rate: float, seconds: float) -> Outc
     here, there = (LOOPBACK, LOOPBACK) if isinstance(hosts, Loopback) else (HERE, THERE)
     if who == "ours":
         sizes = ("--count", str(count), "--size", str(case.size), "--rate", str(rate))
-        repairs = ("--linger", QUICK_LINGER) if seconds == QUICK_SECONDS else ("--linger", "2.5", "--window", WINDOW)
+        repairs = (
+            ("--linger", QUICK_LINGER)
+            if seconds == QUICK_SECONDS
+            else ("--linger", "2.5", "--window", WINDOW)
+        )
         sending = ours("send", case, here, *sizes, *repairs)
         lost = ("--lose", str(SHARES[case.loss])) if isinstance(hosts, Loopback) else ()
-        receiving = ours("recv", case, there, "--idle", "3", "--nak-rpt", "0.2", "--nak-rdata", "0.2", *lost)
+        receiving = ours(
+            "recv", case, there, "--idle", "3", "--nak-rpt", "0.2", "--nak-rdata", "0.2", *lost
+        )
     else:
         buffers, window = ("--rcvbuf", "4194304"), ("--sndbuf", "4194304", "-w", "60000")
         receiving = theirs("recv", case, there, *buffers, "-x", "60000", "-T", "3000")
         sending = theirs(
-            "send", case, here, *window, "-s", str(case.size), "-c", str(count), "-r", str(int(rate)), "-L", "2500"
+            "send",
+            case,
+            here,
+            *window,
+            "-s",
+            str(case.size),
+            "-c",
+            str(count),
+            "-r",
+            str(int(rate)),
+            "-L",
+            "2500",
         )
     return run_both([*hosts.there(), *receiving], sending, seconds=RUN_SECONDS_MAX)
 
@@ -110,11 +135,16 @@ def whole(hosts: Hosts, who: str, case: Case, rate: float, seconds: float) -> Ru
         return float((summary["cpu_user"] + summary["cpu_sys"]) / summary["msgs"] / packets * 1e6)
 
     run = Run(outcome.received["MBps"], cpu(outcome.sent), cpu(outcome.received))
-    say(f"  {who} at {rate / 1e6:g} MB/s: {run.mbps:.1f} MB/s, CPU {run.send_us:.1f} and {run.receive_us:.1f} us a packet")
+    say(
+        f"  {who} at {rate / 1e6:g} MB/s: {run.mbps:.1f} MB/s, CPU {run.send_us:.1f} and "
+        f"{run.receive_us:.1f} us a packet"
+    )
     return run
 
 
-def best_rate(hosts: Hosts, who: str, case: Case, seconds: float, rates: Sequence[float] = RATES) -> float | None:
+def best_rate(
+    hosts: Hosts, who: str, case: Case, seconds: float, rates: Sequence[float] = RATES
+) -> float | None:
     """The rate that gives most; ``None``: at none does everything arrive."""
     best: tuple[float, float] | None = None
     for rate in rates:
@@ -134,7 +164,11 @@ def measured(hosts: TwoHosts, case: Case, rounds: int, seconds: float) -> dict[s
     for number in range(2 * rounds):
         if None in rates.values() or len(found["ours"]) == rounds:
             break
-        runs = {who: whole(hosts, who, case, rate, seconds) for who, rate in rates.items() if rate is not None}
+        runs = {
+            who: whole(hosts, who, case, rate, seconds)
+            for who, rate in rates.items()
+            if rate is not None
+        }
         for who, run in runs.items():
             if run is None:
                 rates[who] = next((rate for rate in RATES if rate < (rates[who] or 0.0)), None)
@@ -153,7 +187,11 @@ def alone(case: Case, plan: Plan) -> list[Run]:
         first = next((run for run in runs if run is not None), None)
         return [] if first is None else [first]
     rate = best_rate(hosts, "ours", case, PROBE_SECONDS)
-    rounds = [whole(hosts, "ours", case, rate, SECONDS) for _ in range(plan.rounds)] if rate is not None else []
+    rounds = (
+        [whole(hosts, "ours", case, rate, SECONDS) for _ in range(plan.rounds)]
+        if rate is not None
+        else []
+    )
     return [run for run in rounds if run is not None]
 
 
@@ -166,25 +204,43 @@ def collect(rounds: int, *, quick: bool, pgm: str = "udp") -> dict[str, dict[str
 
 def cases(pgm: str = "udp") -> dict[str, Case]:
     """The four figures and what each of them sends."""
-    return {f"pgm_{size}{loss}": Case(pgm, "send", SIZES[size], LOSSES[loss]) for size in SIZES for loss in LOSSES}
+    return {
+        f"pgm_{size}{loss}": Case(pgm, "send", SIZES[size], LOSSES[loss])
+        for size in SIZES
+        for loss in LOSSES
+    }
 
 
 def figure(name: str, found: Mapping[str, Sequence[Sequence[float]] | NotHere]) -> Figure:
     """MB/s beside OpenPGM's; where that is :class:`NotHere`, alone."""
-    both = {who: runs if isinstance(runs, NotHere) else [Run(*each) for each in runs] for who, runs in found.items()}
+    both = {
+        who: runs if isinstance(runs, NotHere) else [Run(*each) for each in runs]
+        for who, runs in found.items()
+    }
     mine, other = both["ours"], both["openpgm"]
     assert isinstance(mine, list)
     if not mine:
-        return Figure(name=name, value=None, unit="MB/s", ok=False, note="a side had no rate at which everything arrived")
+        return Figure(
+            name=name,
+            value=None,
+            unit="MB/s",
+            ok=False,
+            note="a side had no rate at which everything arrived",
+        )
 
     def cpu(runs: list[Run]) -> str:
-        return f"{median([each.send_us for each in runs]):.1f} and {median([each.receive_us for each in runs]):.1f} us"
+        return (
+            f"{median([each.send_us for each in runs]):.1f} and "
+            f"{median([each.receive_us for each in runs]):.1f} us"
+        )
 
     note = f"CPU a packet of new data, sending and receiving: {cpu(mine)}"
     if isinstance(other, list):
         note += f"; OpenPGM {cpu(other)}"
     theirs = other if isinstance(other, NotHere) else [each.mbps for each in other]
-    return beside(name, "MB/s", [each.mbps for each in mine], theirs, "OpenPGM", at_least=TARGET, note=note)
+    return beside(
+        name, "MB/s", [each.mbps for each in mine], theirs, "OpenPGM", at_least=TARGET, note=note
+    )
 
 
 def has_openpgm() -> bool:
@@ -207,7 +263,14 @@ def run(plan: Plan) -> Iterator[Figure]:
         for name, case in cases().items():
             yield figure(name, {"ours": alone(case, plan), "openpgm": why})
         return
-    again = [sys.executable, "-m", "benchmarks.pgm", "--rounds", str(plan.rounds), *(["--quick"] if plan.quick else [])]
+    again = [
+        sys.executable,
+        "-m",
+        "benchmarks.pgm",
+        "--rounds",
+        str(plan.rounds),
+        *(["--quick"] if plan.quick else []),
+    ]
     done = subprocess.run(inside(again), stdout=subprocess.PIPE, text=True, check=True)
     for name, found in json.loads(done.stdout.splitlines()[-1]).items():
         yield figure(name, found)
@@ -215,14 +278,18 @@ def run(plan: Plan) -> Iterator[Figure]:
 
 def main() -> int:
     """The runs as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--raw", action="store_true")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     openpgm.build()
     if not is_inside():
-        return subprocess.run(inside([sys.executable, "-m", "benchmarks.pgm", *sys.argv[1:]]), check=False).returncode
+        return subprocess.run(
+            inside([sys.executable, "-m", "benchmarks.pgm", *sys.argv[1:]]), check=False
+        ).returncode
     print(json.dumps(collect(args.rounds, quick=args.quick, pgm="raw" if args.raw else "udp")))
     return 0
 

@@ -55,40 +55,62 @@ def session(hosts: TwoHosts, minutes: float) -> dict[str, Any]:
     case = Case("udp", "send", SIZE, "1 %" if shutil.which("nft") else "none")
     hosts.lose(case.loss, case.udp_port, interop.GROUP)
     count = int(seconds * RATE / SIZE)
-    receiver = subprocess.Popen([*hosts.there(), *ours("recv", case, THERE, "--idle", "10")], stdout=subprocess.PIPE, text=True)
+    receiver = subprocess.Popen(
+        [*hosts.there(), *ours("recv", case, THERE, "--idle", "10")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     time.sleep(interop.HEAD_START)
     limits = ("--rate", str(RATE), "--window", str(window), "--linger", "5")
     sender = subprocess.Popen(
-        ours("send", case, HERE, "--count", str(count), "--size", str(SIZE), *limits), stdout=subprocess.PIPE, text=True
+        ours("send", case, HERE, "--count", str(count), "--size", str(SIZE), *limits),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     began, samples = time.monotonic(), []
     while sender.poll() is None and receiver.poll() is None:
         time.sleep(seconds / SAMPLES)
         both = resident_kib(sender.pid), resident_kib(receiver.pid)
-        say(f"{time.monotonic() - began:7.1f} s, KiB resident: sender {both[0]}, receiver {both[1]}")
+        say(
+            f"{time.monotonic() - began:7.1f} s, KiB resident: sender {both[0]}, receiver {both[1]}"
+        )
         if time.monotonic() - began > WINDOWS_BEFORE * window and all(both):
             samples.append(both)
     got = json.loads(receiver.communicate()[0].splitlines()[-1])
     sender.communicate()  # it lingers, and says how it went, too
-    sides = dict(zip(("send", "receive"), zip(*samples, strict=True), strict=True)) if samples else {}
+    sides = (
+        dict(zip(("send", "receive"), zip(*samples, strict=True), strict=True)) if samples else {}
+    )
     return {
-        "minutes": minutes, "window_seconds": window, "loss": case.loss, "received": got["msgs"], "of": count,
-        "lost_packets": got["lost_packets"], "repaired_packets": got["packets"]["rdata"],
-        **{f"{side}_kib": {"first": kib[0], "last": kib[-1], "most": max(kib)} for side, kib in sides.items()},
+        "minutes": minutes,
+        "window_seconds": window,
+        "loss": case.loss,
+        "received": got["msgs"],
+        "of": count,
+        "lost_packets": got["lost_packets"],
+        "repaired_packets": got["packets"]["rdata"],
+        **{
+            f"{side}_kib": {"first": kib[0], "last": kib[-1], "most": max(kib)}
+            for side, kib in sides.items()
+        },
         "flat": len(sides) == 2 and all(is_flat(kib) for kib in sides.values()),
-    }  # fmt: skip
+    }
 
 
 def main() -> int:
     """1 if it grew, or something is missing; 2 if this machine cannot run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=10.0)
     minutes = parser.parse_args().minutes
     if not is_inside():
         if not may_unshare():
             say("flat-pgm: this kernel allows no user namespaces (unshare -rn): run it as root")
             return 2
-        return subprocess.run(inside([sys.executable, "-m", "benchmarks.pgm_flat", *sys.argv[1:]]), check=False).returncode
+        return subprocess.run(
+            inside([sys.executable, "-m", "benchmarks.pgm_flat", *sys.argv[1:]]), check=False
+        ).returncode
     with TwoHosts() as hosts:
         found = session(hosts, minutes)
     print(json.dumps(found), flush=True)

@@ -11,7 +11,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.decode import BOUNDARY, GUID, WINDOWS  # a script finds its package only after the line above
+from benchmarks.decode import (
+    BOUNDARY,
+    GUID,
+    WINDOWS,
+)  # a script finds its package only after the line above
 
 
 def main() -> None:
@@ -33,11 +37,13 @@ def main() -> None:
             [
                 b"--",
                 BOUNDARY,
-                b"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n" % len(envelope),
+                b"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n"
+                % len(envelope),
                 envelope,
                 b"--",
                 BOUNDARY,
-                b"\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\nContent-Id: body@" % len(body),
+                b"\r\nContent-Type: application/octet-stream\r\nContent-Length: "
+                b"%d\r\nContent-Id: body@" % len(body),
                 guid.encode(),
                 b"\r\n\r\n",
                 body,

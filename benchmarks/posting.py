@@ -33,7 +33,11 @@ class Load:
 
     def __init__(self, plan: Plan) -> None:
         found = plan.peer("wrk", lambda: need("wrk"))
-        self.lacking = NotHere(f"{found}; our own senders made the load") if isinstance(found, NotHere) else None
+        self.lacking = (
+            NotHere(f"{found}; our own senders made the load")
+            if isinstance(found, NotHere)
+            else None
+        )
         self._wrk = found if isinstance(found, str) else None
 
     def __call__(self, endpoint: str, connections: int, seconds: float) -> dict[str, float]:
@@ -49,11 +53,15 @@ class Load:
             return
         seconds, done = 1.0, 0.0
         while done < at_least:
-            done += _wrk(self._wrk, f"{endpoint}/msmq/private$/simpleq", connections, seconds)["requests"]
+            done += _wrk(self._wrk, f"{endpoint}/msmq/private$/simpleq", connections, seconds)[
+                "requests"
+            ]
             seconds = 10.0
 
 
-def _wrk(program: str, target: str, connections: int, seconds: float, body: int = 1024) -> dict[str, float]:
+def _wrk(
+    program: str, target: str, connections: int, seconds: float, body: int = 1024
+) -> dict[str, float]:
     whole = math.ceil(seconds)  # wrk takes no fractions
     command = ["taskset", "-c", CLIENT_CORE, program, "-t1", f"-c{connections}", f"-d{whole}s"]
     command += ["-s", str(PEERS / "post.lua"), target, "--", str(body), str(first_number())]
@@ -70,11 +78,19 @@ def _wrk(program: str, target: str, connections: int, seconds: float, body: int 
     }
 
 
-def _own(endpoint: str, connections: int, seconds: float = 0.0, count: int | None = None) -> dict[str, float]:
+def _own(
+    endpoint: str, connections: int, seconds: float = 0.0, count: int | None = None
+) -> dict[str, float]:
     with TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger"
         with senders(
-            endpoint, ledger, first=first_number(), lineages=1, connections=connections, seconds=seconds, count=count
+            endpoint,
+            ledger,
+            first=first_number(),
+            lineages=1,
+            connections=connections,
+            seconds=seconds,
+            count=count,
         ) as fleet:
             found = fleet.finish()
     if not found.numbers:

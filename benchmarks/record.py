@@ -21,7 +21,9 @@ from benchmarks.registry import ALL
 
 FILE = HERE / "figures.json"
 PAGE = HERE / "README.md"
-BEGIN = "<!-- The figures: `python -m benchmarks --write` writes what is below, from figures.json. -->"
+BEGIN = (
+    "<!-- The figures: `python -m benchmarks --write` writes what is below, from figures.json. -->"
+)
 END = "<!-- End of the figures. -->"
 VERDICTS = {True: "met", False: "**missed**", None: ""}
 
@@ -50,10 +52,16 @@ class Run:
             ).stdout.strip()
             others = [f":(exclude){path.relative_to(ROOT)}" for path in (FILE, PAGE)]
             changed = subprocess.run(
-                [*git, "status", "--porcelain", "--", ".", *others], capture_output=True, text=True, check=True
+                [*git, "status", "--porcelain", "--", ".", *others],
+                capture_output=True,
+                text=True,
+                check=True,
             ).stdout
         except (OSError, subprocess.CalledProcessError):
-            raise NotHere("--write names the commit of each figure, so it needs git and a clone of the repository") from None
+            raise NotHere(
+                "--write names the commit of each figure, so it needs git and a clone of "
+                "the repository"
+            ) from None
         return cls(
             commit=commit + ("+" if changed else ""),
             began=f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M}",
@@ -84,23 +92,42 @@ class Record:
     @classmethod
     def read(cls, path: Path = FILE) -> Record:
         found = json.loads(path.read_text()) if path.exists() else {"runs": [], "figures": {}}
-        figures = {name: (Figure(name=name, **each["figure"]), each["run"]) for name, each in found["figures"].items()}
+        figures = {
+            name: (Figure(name=name, **each["figure"]), each["run"])
+            for name, each in found["figures"].items()
+        }
         return cls(figures, {each["began"]: Run(**each) for each in found["runs"]})
 
     def put(self, figures: Iterable[Figure], run: Run) -> None:
         """Take over what was measured. What has no value, or no reference any more, keeps its earlier figure."""
         for figure in figures:
             earlier = self.figures.get(figure.name)
-            loses_its_peer = earlier is not None and earlier[0].reference is not None and figure.reference is None
+            loses_its_peer = (
+                earlier is not None
+                and earlier[0].reference is not None
+                and figure.reference is None
+            )
             if figure.value is not None and not loses_its_peer:
                 self.figures[figure.name] = (figure, run.began)
         named = {name for _, name in self.figures.values()}
-        self.runs = {name: each for name, each in sorted((self.runs | {run.began: run}).items()) if name in named}
+        self.runs = {
+            name: each
+            for name, each in sorted((self.runs | {run.began: run}).items())
+            if name in named
+        }
 
     def write(self, path: Path = FILE, page: Path = PAGE) -> None:
         """Write both files."""
-        figures = {name: {"figure": _entry(figure), "run": run} for name, (figure, run) in sorted(self.figures.items())}
-        path.write_text(json.dumps({"runs": [asdict(run) for run in self.runs.values()], "figures": figures}, indent=1) + "\n")
+        figures = {
+            name: {"figure": _entry(figure), "run": run}
+            for name, (figure, run) in sorted(self.figures.items())
+        }
+        path.write_text(
+            json.dumps(
+                {"runs": [asdict(run) for run in self.runs.values()], "figures": figures}, indent=1
+            )
+            + "\n"
+        )
         head, rest = page.read_text().split(BEGIN)
         page.write_text(head + self.section() + rest.split(END)[1])
 
@@ -111,7 +138,10 @@ class Record:
     def table(self) -> str:
         """Return the table, its runs, and the names of what was never measured, in Markdown."""
         places = {name: place for place, name in enumerate(self.runs, 1)}
-        lines = ["| figure | ours | compared with | ratio | target | | run |", "| --- | --- | --- | --- | --- | --- | --- |"]
+        lines = [
+            "| figure | ours | compared with | ratio | target | | run |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
+        ]
         missing = []
         for name in (figure for benchmark in ALL.values() for figure in benchmark.figures):
             if name not in self.figures:
@@ -127,7 +157,11 @@ class Record:
                 VERDICTS[figure.ok],
             )
             lines.append(f"| {' | '.join(cells)} | {places[run]} |")
-        lines += ["", "Runs (commit, day, machine; a plus sign: with changes that are not in the commit):", ""]
+        lines += [
+            "",
+            "Runs (commit, day, machine; a plus sign: with changes that are not in the commit):",
+            "",
+        ]
         lines += [f"{places[name]}. {run}" for name, run in self.runs.items()]
         if missing:
             lines += ["", f"Not measured yet: {', '.join(missing)}."]

@@ -23,15 +23,21 @@ class Benchmark:
     def run(self, plan: Plan) -> Iterator[Figure]:
         """Yield the figures as they come. Raises :class:`RuntimeError` for one that is not among those of this benchmark."""
         module, _, function = self.where.partition(":")
-        for figure in getattr(importlib.import_module(f"benchmarks.{module}"), function)(plan, *self.arguments):
+        for figure in getattr(importlib.import_module(f"benchmarks.{module}"), function)(
+            plan, *self.arguments
+        ):
             if figure.name not in self.figures:
-                raise RuntimeError(f"{figure.name} is not among the figures that benchmarks/registry.py names")
+                raise RuntimeError(
+                    f"{figure.name} is not among the figures that benchmarks/registry.py names"
+                )
             yield figure
 
 
 BENCHES = {
     "decode": Benchmark(
-        "decode:run", "a POST against lxml.etree.fromstring of its envelope", ("decode_windows", "decode_other")
+        "decode:run",
+        "a POST against lxml.etree.fromstring of its envelope",
+        ("decode_windows", "decode_other"),
     ),
     "ingest": Benchmark(
         "ingest:run",
@@ -41,24 +47,35 @@ BENCHES = {
     "ack": Benchmark("ingest:acknowledgement", "acknowledgement at one connection", ("ack_p50_1",)),
     "send": Benchmark(
         "send:run",
-        "10,000 rows in order until acknowledged, one core; the same beside a destination that is down",
+        "10,000 rows in order until acknowledged, one core; the same beside a destination "
+        "that is down",
         ("send_eoio", "send_cpu", "send_one_down"),
     ),
     "send_backlog": Benchmark(
-        "send:backlog", "the rate of sending with 1,000,000 rows waiting", ("send_backlog", "send_memory")
+        "send:backlog",
+        "the rate of sending with 1,000,000 rows waiting",
+        ("send_backlog", "send_memory"),
     ),
     "remote_read": Benchmark(
         "remote_read:run",
-        "peeks of 4 KB over RPC with their rows, against go-msrpc and impacket; a queue that is pulled",
+        "peeks of 4 KB over RPC with their rows, against go-msrpc and impacket; a queue "
+        "that is pulled",
         ("peek_rate", "peek_four_partitions", "pull_rate", "peek_vs_go", "peek_vs_impacket"),
     ),
     "wsrm_in": Benchmark(
-        "wsrm_in:run", "reliable sessions of a CXF client, against CXF's own service", ("wsrm_in_1", "wsrm_in_8")
+        "wsrm_in:run",
+        "reliable sessions of a CXF client, against CXF's own service",
+        ("wsrm_in_1", "wsrm_in_8"),
     ),
-    "wsrm_out": Benchmark("wsrm_out:run", "rows for wsrm:URL to CXF's service, against CXF's own client", ("wsrm_out",)),
+    "wsrm_out": Benchmark(
+        "wsrm_out:run",
+        "rows for wsrm:URL to CXF's service, against CXF's own client",
+        ("wsrm_out",),
+    ),
     "pgm": Benchmark(
         "pgm:run",
-        "goodput of multicast over a veth pair, 1 KB and 8 KB, without loss and with 1 %, against OpenPGM",
+        "goodput of multicast over a veth pair, 1 KB and 8 KB, without loss and with 1 %, "
+        "against OpenPGM",
         ("pgm_1k", "pgm_1k_loss", "pgm_8k", "pgm_8k_loss"),
     ),
     "spark_drain": Benchmark(
@@ -118,7 +135,14 @@ SCALE = {
     "spark_down": Benchmark(
         "scale.spark_down:run",
         "a million messages while Spark is away, and its return",
-        ("down_lost", "down_doubled", "down_memory_growth", "down_memory", "down_drain", "down_accept_p99"),
+        (
+            "down_lost",
+            "down_doubled",
+            "down_memory_growth",
+            "down_memory",
+            "down_drain",
+            "down_accept_p99",
+        ),
         needs_spark=True,
     ),
 }

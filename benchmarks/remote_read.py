@@ -50,7 +50,11 @@ PULL_RATIO_MIN = 0.5
 ORDERS, SHORT, EMPTY = "private$/orders", "private$/short", "private$/empty"
 PARTITIONS = 4
 PEERS = ROOT / "tests" / "peers" / "mqrr"
-BUILT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srmp-spark-peers" / "mqrr-client"
+BUILT = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    / "srmp-spark-peers"
+    / "mqrr-client"
+)
 """Where ``build.sh`` puts go-msrpc's client."""
 WAIT_S = 600.0
 
@@ -62,8 +66,16 @@ def fill(server: QueueManager, queue: str, rows: int) -> None:
     client = QueueManagerClient(server.api)
     client.put_queue(queue)
     for first in range(0, rows, 500):
-        bodies = [b"%08d" % n + os.urandom(BODY_BYTES - 8) for n in range(first, min(first + 500, rows))]
-        client.send(queue, [{"body_base64": base64.b64encode(body).decode(), "label": "a label"} for body in bodies])
+        bodies = [
+            b"%08d" % n + os.urandom(BODY_BYTES - 8) for n in range(first, min(first + 500, rows))
+        ]
+        client.send(
+            queue,
+            [
+                {"body_base64": base64.b64encode(body).decode(), "label": "a label"}
+                for body in bodies
+            ],
+        )
 
 
 def client(rpc: str, queue: str) -> dict[str, float]:
@@ -71,7 +83,9 @@ def client(rpc: str, queue: str) -> dict[str, float]:
     from srmp_spark.spark.mqrr_options import parse_remote
     from srmp_spark.spark.mqrr_source import MqrrBatchReader
 
-    reader = MqrrBatchReader(parse_remote({"host": rpc, "queue": "DIRECT=OS:machine2\\" + queue.replace("/", "\\")}))
+    reader = MqrrBatchReader(
+        parse_remote({"host": rpc, "queue": "DIRECT=OS:machine2\\" + queue.replace("/", "\\")})
+    )
     (partition,) = reader.partitions()
     importlib.import_module("srmp_spark.rows.decode")  # loads Arrow, which is no part of a call
     print("ready", flush=True)
@@ -80,7 +94,13 @@ def client(rpc: str, queue: str) -> dict[str, float]:
     for batch in reader.read(partition):
         rows += batch.num_rows
     ended = time.perf_counter()
-    return {"calls": rows, "began": began, "ended": ended, "seconds": ended - began, "cpu": time.process_time() - used}
+    return {
+        "calls": rows,
+        "began": began,
+        "ended": ended,
+        "seconds": ended - began,
+        "cpu": time.process_time() - used,
+    }
 
 
 def pull(folder: Path, rpc: str, queue: str, rows: int, started_s: float) -> dict[str, float]:
@@ -97,7 +117,13 @@ def pull(folder: Path, rpc: str, queue: str, rows: int, started_s: float) -> dic
         time.sleep(started_s)
         api = SubscriptionsClient(puller.api)
         began, used = time.perf_counter(), _cpu(puller.pid)
-        api.subscribe({"host": rpc, "queue": "DIRECT=OS:machine2\\" + queue.replace("/", "\\"), "to": "private$/taken"})
+        api.subscribe(
+            {
+                "host": rpc,
+                "queue": "DIRECT=OS:machine2\\" + queue.replace("/", "\\"),
+                "to": "private$/taken",
+            }
+        )
         while (status := api.subscriptions()[0])["pulled"] < rows:
             if time.perf_counter() - began > WAIT_S:
                 raise RuntimeError(f"{rows} messages were not pulled in {WAIT_S:g} s: {status}")
@@ -130,7 +156,9 @@ def on_client_core(*words: str) -> str:
 
 
 def ours(rpc: str, rows: int) -> dict[str, float]:
-    found = json.loads(on_client_core(sys.executable, "-m", "benchmarks.remote_read", rpc, ORDERS).splitlines()[-1])
+    found = json.loads(
+        on_client_core(sys.executable, "-m", "benchmarks.remote_read", rpc, ORDERS).splitlines()[-1]
+    )
     if found["calls"] != rows:
         raise RuntimeError(f"{found['calls']} rows of {rows}")
     return dict(found)
@@ -140,11 +168,23 @@ def at_once(rpc: str, queues: list[str], rows: int) -> float:
     """Calls a second of as many executors together; ``rows``: of all queues."""
     started = [
         subprocess.Popen(
-            ["taskset", "-c", CLIENT_CORE, sys.executable, "-m", "benchmarks.remote_read", rpc, queue], cwd=ROOT, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [
+                "taskset",
+                "-c",
+                CLIENT_CORE,
+                sys.executable,
+                "-m",
+                "benchmarks.remote_read",
+                rpc,
+                queue,
+            ],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         for queue in queues
-    ]  # fmt: skip
+    ]
     for each in started:
         assert each.stdout is not None
         if each.stdout.readline() != "ready\n":
@@ -156,23 +196,31 @@ def at_once(rpc: str, queues: list[str], rows: int) -> float:
     found = [json.loads(each.communicate(timeout=WAIT_S)[0].splitlines()[-1]) for each in started]
     if sum(each["calls"] for each in found) != rows:
         raise RuntimeError(f"{[each['calls'] for each in found]} rows of {rows}")
-    return float(rows / (max(each["ended"] for each in found) - min(each["began"] for each in found)))
+    return float(
+        rows / (max(each["ended"] for each in found) - min(each["began"] for each in found))
+    )
 
 
 def go_client(plan: Plan) -> str:
     """Return the path of go-msrpc's client. It is built at first, which a quick run leaves out: that takes a minute."""
     if plan.quick and not BUILT.exists():
-        raise NotHere("go-msrpc's client is not built: run tests/peers/mqrr/build.sh (Go 1.24.1 or newer)")
+        raise NotHere(
+            "go-msrpc's client is not built: run tests/peers/mqrr/build.sh (Go 1.24.1 or newer)"
+        )
     built = subprocess.run([PEERS / "build.sh"], capture_output=True, text=True, check=False)
     if built.returncode != 0:
-        raise NotHere(f"go-msrpc's client cannot be built (Go 1.24.1 or newer): {built.stderr.strip()[-200:]}")
+        raise NotHere(
+            f"go-msrpc's client cannot be built (Go 1.24.1 or newer): {built.stderr.strip()[-200:]}"
+        )
     return built.stdout.strip()
 
 
 def go(program: str, rpc: str, calls: int) -> float:
     """Calls a second of go-msrpc."""
     queue = "OS:machine2\\" + ORDERS.replace("/", "\\")
-    found = json.loads(on_client_core(program, "bench", "-n", str(calls), "-queue", queue, rpc).splitlines()[-1])
+    found = json.loads(
+        on_client_core(program, "bench", "-n", str(calls), "-queue", queue, rpc).splitlines()[-1]
+    )
     return float(found["per_second"])
 
 
@@ -180,7 +228,10 @@ def impacket_python() -> str:
     """Return an interpreter that has impacket: ours, or that of the peers. Raises :class:`NotHere`."""
     for python in (sys.executable, str(PEERS_PYTHON)):
         look = [python, "-c", "import impacket.dcerpc.v5.transport"]
-        if Path(python).exists() and not subprocess.run(look, capture_output=True, check=False).returncode:
+        if (
+            Path(python).exists()
+            and not subprocess.run(look, capture_output=True, check=False).returncode
+        ):
             return python
     raise NotHere("impacket is missing: run benchmarks/peers/setup.sh")
 
@@ -191,7 +242,11 @@ def impacket(python: str, rpc: str) -> float:
     for queue in (EMPTY, SHORT):
         began = time.perf_counter()
         on_client_core(
-            python, str(PEERS / "impacket_client.py"), "peek-all", rpc, "OS:machine2\\" + queue.replace("/", "\\")
+            python,
+            str(PEERS / "impacket_client.py"),
+            "peek-all",
+            rpc,
+            "OS:machine2\\" + queue.replace("/", "\\"),
         )
         seconds.append(time.perf_counter() - began)
     return FEW / (seconds[1] - seconds[0])
@@ -218,11 +273,15 @@ class Measured:
     def told(self) -> str:
         """Return the last round in words."""
         theirs = [
-            f"{name} {rates[-1]:,.0f}/s; " for name, rates in (("go-msrpc", self.go), ("impacket", self.impacket)) if rates
+            f"{name} {rates[-1]:,.0f}/s; "
+            for name, rates in (("go-msrpc", self.go), ("impacket", self.impacket))
+            if rates
         ]
         return (
-            f"{self.mine[-1]:,.0f}/s, {self.cpu[-1]:.0f} us of CPU; partitions at once {self.together[-1]:,.0f}/s; "
-            f"pulled {self.pulled[-1]:,.0f}/s, {self.pull_cpu[-1]:.0f} us of CPU; {''.join(theirs)}load {load()}"
+            f"{self.mine[-1]:,.0f}/s, {self.cpu[-1]:.0f} us of CPU; partitions at once "
+            f"{self.together[-1]:,.0f}/s; "
+            f"pulled {self.pulled[-1]:,.0f}/s, {self.pull_cpu[-1]:.0f} us of CPU; "
+            f"{''.join(theirs)}load {load()}"
         )
 
 
@@ -231,7 +290,10 @@ def run(plan: Plan) -> Iterator[Figure]:
     rows = plan.size(ROWS, 400)
     parts = [f"private$/part{number}" for number in range(plan.size(PARTITIONS, 2))]
     pulled_queues = [f"private$/pulled{number}" for number in range(plan.rounds)]
-    go_peer, impacket_peer = plan.peer("go-msrpc", lambda: go_client(plan)), plan.peer("impacket", impacket_python)
+    go_peer, impacket_peer = (
+        plan.peer("go-msrpc", lambda: go_client(plan)),
+        plan.peer("impacket", impacket_python),
+    )
     found = Measured()
     with scratch("remote-read") as folder:
         server, rpc = serve(folder / "one")
@@ -251,7 +313,13 @@ def run(plan: Plan) -> Iterator[Figure]:
                 found.mine.append(rows / peeked["seconds"])
                 found.cpu.append(peeked["cpu"] / rows * 1e6)
                 found.together.append(at_once(rpc, parts, rows // len(parts) * len(parts)))
-                taken = pull(folder / f"puller{number}", rpc, pulled_queue, rows, 0.0 if plan.quick else STARTED_S)
+                taken = pull(
+                    folder / f"puller{number}",
+                    rpc,
+                    pulled_queue,
+                    rows,
+                    0.0 if plan.quick else STARTED_S,
+                )
                 found.pulled.append(rows / taken["seconds"])
                 found.pull_cpu.append(taken["cpu"] / rows * 1e6)
                 if isinstance(go_peer, str):
@@ -268,17 +336,39 @@ def run(plan: Plan) -> Iterator[Figure]:
     yield from _figures(found, *theirs)
 
 
-def _figures(found: Measured, by_go: list[float] | NotHere, by_impacket: list[float] | NotHere) -> Iterator[Figure]:
+def _figures(
+    found: Measured, by_go: list[float] | NotHere, by_impacket: list[float] | NotHere
+) -> Iterator[Figure]:
     rate = median(found.mine)
-    yield Figure(name="peek_rate", value=rate, unit="calls/s", target=f">= {PEEK_RATE_MIN}", ok=rate >= PEEK_RATE_MIN,
-                 note=f"row included, {median(found.cpu):.0f} us of CPU a call in the client")  # fmt: skip
-    yield Figure(name="peek_four_partitions", value=median(found.together), unit="calls/s", reference=rate,
-                 ratio=median([a / b for a, b in zip(found.together, found.mine, strict=True)]), reference_name="1 partition",
-                 note="client processes share a core")  # fmt: skip
+    yield Figure(
+        name="peek_rate",
+        value=rate,
+        unit="calls/s",
+        target=f">= {PEEK_RATE_MIN}",
+        ok=rate >= PEEK_RATE_MIN,
+        note=f"row included, {median(found.cpu):.0f} us of CPU a call in the client",
+    )
+    yield Figure(
+        name="peek_four_partitions",
+        value=median(found.together),
+        unit="calls/s",
+        reference=rate,
+        ratio=median([a / b for a, b in zip(found.together, found.mine, strict=True)]),
+        reference_name="1 partition",
+        note="client processes share a core",
+    )
     ratio = median([a / b for a, b in zip(found.pulled, found.mine, strict=True)])
-    note = f"{ratio:.2f} x peek_rate; {median(found.pull_cpu):.0f} us of CPU a message in the puller"
-    yield Figure(name="pull_rate", value=median(found.pulled), unit="messages/s", target=f">= {PULL_RATIO_MIN} x peek_rate",
-                 ok=ratio >= PULL_RATIO_MIN, note=note)  # fmt: skip
+    note = (
+        f"{ratio:.2f} x peek_rate; {median(found.pull_cpu):.0f} us of CPU a message in the puller"
+    )
+    yield Figure(
+        name="pull_rate",
+        value=median(found.pulled),
+        unit="messages/s",
+        target=f">= {PULL_RATIO_MIN} x peek_rate",
+        ok=ratio >= PULL_RATIO_MIN,
+        note=note,
+    )
     yield beside("peek_vs_go", "calls/s", found.mine, by_go, "go-msrpc", at_least=5.0)
     yield beside("peek_vs_impacket", "calls/s", found.mine, by_impacket, "impacket", at_least=50.0)
 

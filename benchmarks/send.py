@@ -49,7 +49,9 @@ class Peer:
     """``peers/receiver.py`` on the client's core."""
 
     def __init__(self) -> None:
-        self.process = start([sys.executable, str(PEERS / "receiver.py")], CLIENT_CORE, stdout=subprocess.PIPE)
+        self.process = start(
+            [sys.executable, str(PEERS / "receiver.py")], CLIENT_CORE, stdout=subprocess.PIPE
+        )
         assert self.process.stdout is not None
         self.port = int(json.loads(self.process.stdout.readline())["port"])
         self.url = f"http://127.0.0.1:{self.port}/msmq/private$/in"
@@ -73,11 +75,15 @@ def commit(server: QueueManager, url: str, rows: int, batch: str) -> float:
     for partition, first in enumerate(range(0, rows, STAGE_ROWS)):
         count = min(STAGE_ROWS, rows - first)
         body = [b"%010d" % n + b"x" * (BODY_BYTES - 10) for n in range(first, first + count)]
-        table = pa.table({"body": pa.array(body, pa.binary()), "destination": pa.array([url] * count)})
+        table = pa.table(
+            {"body": pa.array(body, pa.binary()), "destination": pa.array([url] * count)}
+        )
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table, max_chunksize=10_000)
-        answer = requests.post(f"{base}/stage?partition={partition}&attempt=0", data=sink.getvalue(), timeout=300)
+        answer = requests.post(
+            f"{base}/stage?partition={partition}&attempt=0", data=sink.getvalue(), timeout=300
+        )
         answer.raise_for_status()
         stages.append(answer.json()["stage"])
     began = time.perf_counter()
@@ -148,18 +154,32 @@ def bare(folder: Path, rows: int) -> float:
     try:
         with file.open("wb") as out:
             for n in range(1, rows + 1):
-                place = StreamPosition(StreamId(GUID, 1), n, n - 1, n == 1, f"{peer.url}" if n == 1 else None)
+                place = StreamPosition(
+                    StreamId(GUID, 1), n, n - 1, n == 1, f"{peer.url}" if n == 1 else None
+                )
                 message = Message(
-                    peer.url, "MSMQ:", GUID, n, has_msmq=True, durable=True, priority=0, sent_at=1_790_000_000_000_000,
-                    body=b"%010d" % n + b"x" * (BODY_BYTES - 10), stream=place, source_qm=GUID, first_in_transaction=True,
+                    peer.url,
+                    "MSMQ:",
+                    GUID,
+                    n,
+                    has_msmq=True,
+                    durable=True,
+                    priority=0,
+                    sent_at=1_790_000_000_000_000,
+                    body=b"%010d" % n + b"x" * (BODY_BYTES - 10),
+                    stream=place,
+                    source_qm=GUID,
+                    first_in_transaction=True,
                     last_in_transaction=True,
-                )  # fmt: skip
+                )
                 content_type, content = encode(message, boundary="MSMQ - SOAP boundary, 1")
                 host = f"127.0.0.1:{peer.port}"
                 request = http_head("/msmq/private$/in", host, content_type, len(content)) + content
                 out.write(b"%08d" % len(request) + request)
         line = [sys.executable, str(PEERS / "receiver.py"), "bare", str(peer.port), str(file)]
-        done = subprocess.run(["taskset", "-c", SERVER_CORE, *line], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["taskset", "-c", SERVER_CORE, *line], capture_output=True, text=True, check=True
+        )
         return float(json.loads(done.stdout)["seconds"])
     finally:
         stop(peer.process)
@@ -180,8 +200,19 @@ def run(plan: Plan) -> Iterator[Figure]:
                 sides["down"].append(ours(folder / "b", rows, urls)[0])
         told = " ".join(f"{name} {found[-1]:.3f}" for name, found in sides.items())
         say(f"send round {number + 1} {told} load {load()}")
-    rates = {name: [rows / seconds for seconds in found] for name, found in sides.items() if name != "cpu"}
-    yield beside("send_eoio", "messages/s", rates["ours"], rates["bare"], "bare keep-alive loop", at_least=0.5)
+    rates = {
+        name: [rows / seconds for seconds in found]
+        for name, found in sides.items()
+        if name != "cpu"
+    }
+    yield beside(
+        "send_eoio",
+        "messages/s",
+        rates["ours"],
+        rates["bare"],
+        "bare keep-alive loop",
+        at_least=0.5,
+    )
     yield Figure(name="send_cpu", value=median(sides["cpu"]), unit="us CPU/message")
     yield beside("send_one_down", "s", sides["down"], sides["ours"], "all up", at_most=1.1)
 
@@ -193,7 +224,10 @@ def _unreachable() -> Iterator[list[str]]:
         for each in (nobody, mute):
             each.bind(("127.0.0.1", 0))
         mute.listen(64)
-        yield [f"http://127.0.0.1:{each.getsockname()[1]}/msmq/private$/down" for each in (nobody, mute)]
+        yield [
+            f"http://127.0.0.1:{each.getsockname()[1]}/msmq/private$/down"
+            for each in (nobody, mute)
+        ]
 
 
 def backlog(plan: Plan) -> Iterator[Figure]:
@@ -212,7 +246,13 @@ def backlog(plan: Plan) -> Iterator[Figure]:
         say(f"backlog round {number + 1} {told} load {load()}")
     unit = "messages/s"
     yield beside("send_backlog", unit, found[waiting], found[few], f"{few:,} waiting", at_least=0.9)
-    yield Figure(name="send_memory", value=max(memory), unit="MB", target="value <= 300", ok=max(memory) <= 300)
+    yield Figure(
+        name="send_memory",
+        value=max(memory),
+        unit="MB",
+        target="value <= 300",
+        ok=max(memory) <= 300,
+    )
 
 
 def _rate(folder: Path, count: int, first: int) -> tuple[float, float]:

@@ -14,7 +14,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common import QUEUE, Figure, NotHere, Plan, QueueManager, beside, load, quantile, say, scratch, tree_cpu_seconds
+from benchmarks.common import (
+    QUEUE,
+    Figure,
+    NotHere,
+    Plan,
+    QueueManager,
+    beside,
+    load,
+    quantile,
+    say,
+    scratch,
+    tree_cpu_seconds,
+)
 from benchmarks.peers.kafka import Kafka
 from benchmarks.posting import Load
 from benchmarks.spark_session import jvm_of, spark_session
@@ -37,7 +49,12 @@ def _kafka(spark: SparkSession, broker: Kafka, topic: str) -> DataFrame:
 
 
 def _srmp(spark: SparkSession, api: str, partitions: int, columns: str | None = None) -> DataFrame:
-    reader = spark.readStream.format("srmp").option("queueManager", api).option("queue", QUEUE).option("readMode", "peek")
+    reader = (
+        spark.readStream.format("srmp")
+        .option("queueManager", api)
+        .option("queue", QUEUE)
+        .option("readMode", "peek")
+    )
     if columns is not None:
         reader = reader.option("columns", columns)
     return reader.option("startingOffsets", "earliest").option("minPartitions", partitions).load()
@@ -65,16 +82,27 @@ def drain(plan: Plan) -> Iterator[Figure]:
             _settled(server)
         cases = _cases(spark, server, None if isinstance(broker, NotHere) else broker, rows)
         got: dict[Case, list[float]] = {case: [] for case in cases}
-        pids = [jvm_of(spark), server.process.pid, *([broker.process.pid] if isinstance(broker, Kafka) else [])]
+        pids = [
+            jvm_of(spark),
+            server.process.pid,
+            *([broker.process.pid] if isinstance(broker, Kafka) else []),
+        ]
         warming = plan.size(1, 0)  # the first round warms the JVM and is not counted
         for number in range(plan.rounds + warming):
             for case, make in cases.items():
                 before = [tree_cpu_seconds(pid) for pid in pids]
-                seen, rate = _drain_once(make(), folder / f"checkpoint-{number}-{case[0]}-{case[1]}")
+                seen, rate = _drain_once(
+                    make(), folder / f"checkpoint-{number}-{case[0]}-{case[1]}"
+                )
                 if seen != rows:
                     raise RuntimeError(f"{case}: {seen} rows read, {rows} are there")
-                used = [(tree_cpu_seconds(pid) - earlier) / rows * 1e6 for pid, earlier in zip(pids, before, strict=True)]
-                told = ", ".join(f"{name} {each:.2f}" for name, each in zip(PROCESSES, used, strict=False))
+                used = [
+                    (tree_cpu_seconds(pid) - earlier) / rows * 1e6
+                    for pid, earlier in zip(pids, before, strict=True)
+                ]
+                told = ", ".join(
+                    f"{name} {each:.2f}" for name, each in zip(PROCESSES, used, strict=False)
+                )
                 side = f"drain round {number} {case[0]:5s} {case[1]} partition(s)"
                 say(f"{side}: {rate:,.0f} rows/s, us of CPU a row: {told}; load {load()}")
                 if number >= warming:
@@ -82,7 +110,9 @@ def drain(plan: Plan) -> Iterator[Figure]:
     yield from _drain_figures(got, broker if isinstance(broker, NotHere) else None)
 
 
-def _cases(spark: SparkSession, server: QueueManager, broker: Kafka | None, rows: int) -> dict[Case, Callable[[], DataFrame]]:
+def _cases(
+    spark: SparkSession, server: QueueManager, broker: Kafka | None, rows: int
+) -> dict[Case, Callable[[], DataFrame]]:
     """Return what each side reads; the topics are filled with as many rows."""
     cases: dict[Case, Callable[[], DataFrame]] = {}
     for n in (1, 2):
@@ -103,8 +133,22 @@ def _drain_figures(got: dict[Case, list[float]], no_kafka: NotHere | None) -> It
         yield beside(f"spark_drain_{n}", unit, got["srmp", n], theirs, kafka, at_least=0.8)
         yield beside(f"spark_drain_seven_{n}", unit, got["seven", n], theirs, kafka, at_least=least)
     theirs = no_kafka or got["kafka", 1]
-    yield beside("spark_drain_two_columns", unit, got["two", 1], theirs, "Kafka source, 1 partition(s)", at_least=3.0)
-    yield beside("spark_drain_two_over_one", unit, got["seven", 2], got["seven", 1], "one partition", at_least=1.2)
+    yield beside(
+        "spark_drain_two_columns",
+        unit,
+        got["two", 1],
+        theirs,
+        "Kafka source, 1 partition(s)",
+        at_least=3.0,
+    )
+    yield beside(
+        "spark_drain_two_over_one",
+        unit,
+        got["seven", 2],
+        got["seven", 1],
+        "one partition",
+        at_least=1.2,
+    )
 
 
 SETTLE_S_MAX = 120
@@ -124,7 +168,12 @@ def _settled(server: QueueManager) -> None:
 
 
 def _drain_once(frame: DataFrame, checkpoint: Path) -> tuple[int, float]:
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query = (
+        frame.writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
     progress = [p for p in query.recentProgress if p["numInputRows"]]
     rows = sum(p["numInputRows"] for p in progress)
@@ -145,22 +194,29 @@ def latency(plan: Plan) -> Iterator[Figure]:
         for number in range(plan.rounds):
             sides = _latency_sides(spark, server, None if isinstance(broker, NotHere) else broker)
             for name, (frame, column, feed) in sides.items():
-                waited = _latency_once(frame, column, feed, folder / f"checkpoint-{number}-{name}", seconds)
+                waited = _latency_once(
+                    frame, column, feed, folder / f"checkpoint-{number}-{name}", seconds
+                )
                 medians[name].append(quantile(waited, 0.5))
                 say(
-                    f"latency round {number + 1} {name:5s} p50 {medians[name][-1]:.0f} ms p99 {quantile(waited, 0.99):.0f} ms, "
+                    f"latency round {number + 1} {name:5s} p50 {medians[name][-1]:.0f} ms "
+                    f"p99 {quantile(waited, 0.99):.0f} ms, "
                     f"{len(waited)} rows, load {load()}"
                 )
     theirs = broker if isinstance(broker, NotHere) else medians["kafka"]
     yield beside("spark_latency_p50", "ms", medians["all"], theirs, "Kafka source", at_most=1.15)
-    yield beside("spark_latency_seven_p50", "ms", medians["seven"], theirs, "Kafka source", at_most=1.0)
+    yield beside(
+        "spark_latency_seven_p50", "ms", medians["seven"], theirs, "Kafka source", at_most=1.0
+    )
 
 
 Feed = Callable[[int], "subprocess.Popen[bytes]"]
 """Starts a sender of so many rows."""
 
 
-def _latency_sides(spark: SparkSession, server: QueueManager, broker: Kafka | None) -> dict[str, tuple[DataFrame, str, Feed]]:
+def _latency_sides(
+    spark: SparkSession, server: QueueManager, broker: Kafka | None
+) -> dict[str, tuple[DataFrame, str, Feed]]:
     """Return what is read of each side, the column with the time of birth, and who sends."""
 
     def post(count: int) -> subprocess.Popen[bytes]:
@@ -173,7 +229,14 @@ def _latency_sides(spark: SparkSession, server: QueueManager, broker: Kafka | No
     if broker is None:
         return sides
     topic = broker.topic(1)
-    return {"kafka": (_kafka(spark, broker, topic), "value", lambda count: broker.trickle(topic, RATE, count)), **sides}
+    return {
+        "kafka": (
+            _kafka(spark, broker, topic),
+            "value",
+            lambda count: broker.trickle(topic, RATE, count),
+        ),
+        **sides,
+    }
 
 
 def _latest(spark: SparkSession, api: str, columns: str | None = None) -> DataFrame:
@@ -188,7 +251,9 @@ WARM_LOOK_S = 3.0
 WARM_S_MAX = 60.0
 
 
-def _latency_once(frame: DataFrame, column: str, feed: Feed, checkpoint: Path, seconds: int) -> list[float]:
+def _latency_once(
+    frame: DataFrame, column: str, feed: Feed, checkpoint: Path, seconds: int
+) -> list[float]:
     seen: list[tuple[int, float]] = []
     arrived = threading.Event()
 
@@ -199,10 +264,14 @@ def _latency_once(frame: DataFrame, column: str, feed: Feed, checkpoint: Path, s
         if births:  # the first batch of a query that begins at the end is empty
             arrived.set()
 
-    query = frame.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)).start()
+    query = (
+        frame.writeStream.foreachBatch(each).option("checkpointLocation", str(checkpoint)).start()
+    )
     try:
         end = time.monotonic() + WARM_S_MAX
-        while not arrived.is_set():  # the first batch starts Python workers; a query from latest misses what came before it
+        while (
+            not arrived.is_set()
+        ):  # the first batch starts Python workers; a query from latest misses what came before it
             if time.monotonic() > end or not query.isActive:
                 raise RuntimeError(f"no row arrived: {query.exception() or query.status}")
             _fed(feed, WARM_ROWS)

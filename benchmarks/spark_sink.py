@@ -17,7 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.common import Figure, NotHere, Plan, QueueManager, beside, cpu_seconds, free_port, load, median, say, scratch
+from benchmarks.common import (
+    Figure,
+    NotHere,
+    Plan,
+    QueueManager,
+    beside,
+    cpu_seconds,
+    free_port,
+    load,
+    median,
+    say,
+    scratch,
+)
 from benchmarks.memory import Memory
 from benchmarks.peers.kafka import Kafka
 from benchmarks.send import entry
@@ -47,7 +59,13 @@ def run(plan: Plan) -> Iterator[Figure]:
         warming = plan.size(1, 0)  # the first round warms the JVM and is not counted
         for number in range(plan.rounds + warming):
             with _fresh(folder / f"round-{number}") as server:
-                sides = _sides(frame, rows, broker if isinstance(broker, Kafka) else None, server, folder / f"parquet-{number}")
+                sides = _sides(
+                    frame,
+                    rows,
+                    broker if isinstance(broker, Kafka) else None,
+                    server,
+                    folder / f"parquet-{number}",
+                )
                 names = list(sides)[:: -1 if number % 2 else 1]  # none is always first
                 for name in names:
                     os.sync()  # what the side before left to be written is not this side's
@@ -55,14 +73,23 @@ def run(plan: Plan) -> Iterator[Figure]:
                         before = cpu_seconds(server.process.pid)
                         rate = rows / sides[name]()
                         cpu = cpu_seconds(server.process.pid) - before
-                    told = f", {seen.peak_mb:.0f} MB, {cpu:.1f} s of CPU in the queue manager" if name == "srmp" else ""
+                    told = (
+                        f", {seen.peak_mb:.0f} MB, {cpu:.1f} s of CPU in the queue manager"
+                        if name == "srmp"
+                        else ""
+                    )
                     say(f"sink round {number} {name:7s} {rate:,.0f} rows/s{told}, load {load()}")
                     if number >= warming:
                         rates[name].append(rate)
                         memory += [seen.peak_mb] if name == "srmp" else []
-    note = f"{rows:,} rows of 1 KB; df.write.parquet of the same: {median(rates['parquet']):,.0f} rows/s"
+    note = (
+        f"{rows:,} rows of 1 KB; df.write.parquet of the same: "
+        f"{median(rates['parquet']):,.0f} rows/s"
+    )
     theirs = broker if isinstance(broker, NotHere) else rates["kafka"]
-    yield beside("sink_stage_commit", "rows/s", rates["srmp"], theirs, "Kafka sink", at_least=1.0, note=note)
+    yield beside(
+        "sink_stage_commit", "rows/s", rates["srmp"], theirs, "Kafka sink", at_least=1.0, note=note
+    )
     peak = max(memory)
     yield Figure(
         name="sink_memory",
@@ -70,7 +97,8 @@ def run(plan: Plan) -> Iterator[Figure]:
         unit="MB",
         target=f"value <= {MEMORY_MB_MAX}",
         ok=peak <= MEMORY_MB_MAX,
-        note="anonymous and shared memory of all processes of the queue manager together, the largest of all rounds",
+        note="anonymous and shared memory of all processes of the queue manager together, "
+        "the largest of all rounds",
     )
 
 
@@ -78,9 +106,13 @@ def _rows(spark: SparkSession, count: int) -> DataFrame:
     """Cached: making the rows is no side's work."""
     from pyspark.sql import functions as f
 
-    body = f.concat(*(f.sha2(f.concat_ws("-", "id", f.lit(part)), 512) for part in range(8)))  # 8 times 128 characters
+    body = f.concat(
+        *(f.sha2(f.concat_ws("-", "id", f.lit(part)), 512) for part in range(8))
+    )  # 8 times 128 characters
     numbered = spark.range(0, count, 1, PARTITIONS)
-    frame = numbered.select(f.col("id").cast("string").alias("key"), body.cast("binary").alias("body")).cache()
+    frame = numbered.select(
+        f.col("id").cast("string").alias("key"), body.cast("binary").alias("body")
+    ).cache()
     if frame.count() != count:
         raise RuntimeError("the rows were not made")
     return frame
@@ -94,13 +126,19 @@ def _sides(
 
     def srmp() -> float:
         options = {"queueManager": server.api, "destination": url, "application": "bench"}
-        seconds = _seconds(lambda: data.write.format("srmp").mode("append").options(**options).save())
+        seconds = _seconds(
+            lambda: data.write.format("srmp").mode("append").options(**options).save()
+        )
         _all_there(entry(server, url).get("queued", 0), count)
         return seconds
 
     def kafka(broker: Kafka, topic: str) -> float:
         out = data.withColumnRenamed("body", "value").write.format("kafka")
-        seconds = _seconds(lambda: out.option("kafka.bootstrap.servers", broker.address).option("topic", topic).save())
+        seconds = _seconds(
+            lambda: (
+                out.option("kafka.bootstrap.servers", broker.address).option("topic", topic).save()
+            )
+        )
         _all_there(broker.rows(topic, PARTITIONS), count)
         return seconds
 

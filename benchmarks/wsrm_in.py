@@ -16,7 +16,18 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from benchmarks.common import Figure, NotHere, Plan, beside, cpu_seconds, load, median, need_cores, say, scratch
+from benchmarks.common import (
+    Figure,
+    NotHere,
+    Plan,
+    beside,
+    cpu_seconds,
+    load,
+    median,
+    need_cores,
+    say,
+    scratch,
+)
 from benchmarks.wsrm_sides import CxfService, OwnClient, OwnService, cxf, cxf_client
 
 COUNTS = {1: 3_000, 8: 1_500}
@@ -37,7 +48,9 @@ class Rounds:
         """Return the figure; ``missing``: our client sent, and nobody stood beside us."""
         reference = NotHere(f"{missing}; the client is ours") if missing else self.other
         note = f"{median(self.cpu_us):.0f} us of CPU a message in the server"
-        return beside(name, "messages/s", self.mine, reference, "CXF service", at_least=0.5, note=note)
+        return beside(
+            name, "messages/s", self.mine, reference, "CXF service", at_least=0.5, note=note
+        )
 
 
 def counted(found: Rounds, service: OwnService, messages: int, send: Callable[[], float]) -> None:
@@ -56,14 +69,20 @@ def alone(plan: Plan, folder: Path) -> dict[int, Rounds]:
     for number in range(plan.rounds):
         base = folder / f"{number}"
         base.mkdir()
-        with closing(OwnService(base / "server", sum(COUNTS))) as service, closing(OwnClient(base / "client")) as client:
+        with (
+            closing(OwnService(base / "server", sum(COUNTS))) as service,
+            closing(OwnClient(base / "client")) as client,
+        ):
             urls = iter(service.urls)
             for sequences, full in COUNTS.items():
                 count, warm = plan.size(full, 50), plan.size(WARM, 10)
                 to = list(islice(urls, sequences))
                 messages = sequences * (count + warm)
                 counted(found[sequences], service, messages, partial(client.send, to, count, warm))
-                say(f"wsrm_in {sequences} {number + 1}/{plan.rounds}: {found[sequences].mine[-1]:,.0f}/s; load {load()}")
+                say(
+                    f"wsrm_in {sequences} {number + 1}/{plan.rounds}: "
+                    f"{found[sequences].mine[-1]:,.0f}/s; load {load()}"
+                )
     return found
 
 
@@ -80,7 +99,8 @@ def beside_cxf(plan: Plan, folder: Path) -> dict[int, Rounds]:
                 found[sequences].other.append(cxf_client(other.url, sequences, count, warm))
             told = found[sequences]
             say(
-                f"wsrm_in {sequences} {number + 1}/{plan.rounds}: {told.mine[-1]:,.0f}/s, {told.cpu_us[-1]:.0f} us of CPU; "
+                f"wsrm_in {sequences} {number + 1}/{plan.rounds}: {told.mine[-1]:,.0f}/s, "
+                f"{told.cpu_us[-1]:.0f} us of CPU; "
                 f"CXF {told.other[-1]:,.0f}/s; load {load()}"
             )
     return found

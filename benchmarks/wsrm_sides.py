@@ -29,7 +29,12 @@ from benchmarks.common import (
 from benchmarks.send import decide, entry, until
 
 PEERS = ROOT / "tests" / "peers" / "wsrm"
-BUILT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "srmp-spark-peers" / "wsrm" / "built"
+BUILT = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    / "srmp-spark-peers"
+    / "wsrm"
+    / "built"
+)
 """Where ``build.sh`` notes that it is done."""
 JAVA = {"PEER_JAVA_OPTS": "-XX:TieredStopAtLevel=4 -Xmx512m -Dpeers.log=SEVERE"}
 """Both compilers, and no warnings: the service has two for each message."""
@@ -44,11 +49,15 @@ def cxf(plan: Plan) -> bool:
     if plan.quick and not BUILT.exists():
         raise NotHere("Apache CXF is not built: run tests/peers/wsrm/build.sh (Maven)")
     try:
-        built = subprocess.run([PEERS / "build.sh"], capture_output=True, text=True, check=False, timeout=600)
+        built = subprocess.run(
+            [PEERS / "build.sh"], capture_output=True, text=True, check=False, timeout=600
+        )
     except OSError as error:
         raise NotHere(f"Apache CXF cannot be built: {error}") from None
     if built.returncode != 0:
-        raise NotHere(f"Apache CXF cannot be built: {(built.stderr or built.stdout).strip()[-300:]}")
+        raise NotHere(
+            f"Apache CXF cannot be built: {(built.stderr or built.stdout).strip()[-300:]}"
+        )
     return True
 
 
@@ -59,7 +68,9 @@ class CxfService:
         port = free_port()
         words = [str(PEERS / "peer"), "cxf", "server", "--port", str(port), "--no-offer"]
         log = folder / "cxf.log"
-        self.process = start(words, SERVER_CORE, log, stdout=subprocess.DEVNULL, env={**os.environ, **JAVA})
+        self.process = start(
+            words, SERVER_CORE, log, stdout=subprocess.DEVNULL, env={**os.environ, **JAVA}
+        )
         wait_port(port, self.process)
         self.url = f"http://127.0.0.1:{port}/soap12"
 
@@ -74,7 +85,9 @@ class OwnService:
         folder.mkdir()
         others = [f"private$/sequence{number}" for number in range(1, sequences)]
         options = ["--wsrm-buffer", str(BUFFER), "--listen-wsrm", "127.0.0.1:0"]
-        self.server = QueueManager(folder, options=[*options, *(word for name in others for word in ("--queue", name))])
+        self.server = QueueManager(
+            folder, options=[*options, *(word for name in others for word in ("--queue", name))]
+        )
         self.queues = [QUEUE, *others]
         self.urls = [f"{self.server.ready['wsrm']}/wsrm/{name}" for name in self.queues]
         self.url = self.urls[0]
@@ -92,8 +105,13 @@ def cxf_client(url: str, sequences: int, count: int, warm: int) -> float:
     words = ["taskset", "-c", CLIENT_CORE, str(PEERS / "peer"), "cxf", "bench", "--url", url]
     words += ["--sequences", str(sequences), "--count", str(count), "--warm", str(warm)]
     ran = subprocess.run(
-        words, capture_output=True, text=True, timeout=WAIT_S, check=False, env={**os.environ, **JAVA}
-    )  # fmt: skip
+        words,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+        env={**os.environ, **JAVA},
+    )
     if ran.returncode != 0:
         raise RuntimeError(f"the client failed: {ran.stdout[-300:]}{ran.stderr[-1500:]}")
     found = next(json.loads(line) for line in ran.stdout.splitlines() if '"bench"' in line)
@@ -139,14 +157,19 @@ def _commit(server: QueueManager, destinations: Sequence[str], rows: int, batch:
 
     text = '<n:submit xmlns:n="urn:srmp-spark:peers:wsrm"><text>{:010d}{}</text></n:submit>'
     bodies = [text.format(number, "x" * 940).encode() for number in range(rows)] * len(destinations)
-    table = pa.table({
-        "body": pa.array(bodies, pa.binary()), "destination": pa.array([each for each in destinations for _ in range(rows)]),
-        "soap_action": pa.array([ACTION] * len(bodies)),
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "body": pa.array(bodies, pa.binary()),
+            "destination": pa.array([each for each in destinations for _ in range(rows)]),
+            "soap_action": pa.array([ACTION] * len(bodies)),
+        }
+    )
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=10_000)
     base = f"{server.api}/v1/outbox/bench/{batch}"
     answer = requests.post(f"{base}/stage?partition=0&attempt=0", data=sink.getvalue(), timeout=300)
     answer.raise_for_status()
-    requests.post(f"{base}/commit", json={"stages": [answer.json()["stage"]]}, timeout=300).raise_for_status()
+    requests.post(
+        f"{base}/commit", json={"stages": [answer.json()["stage"]]}, timeout=300
+    ).raise_for_status()

@@ -30,7 +30,9 @@ def main() -> int:
     gateway = spark.sparkContext._gateway  # noqa: SLF001  # PySpark has no public name for the process of its JVM
     with tempfile.TemporaryDirectory(prefix="srmp-spark-jars-") as folder:
         table = str(Path(folder) / "table")
-        spark.range(10).selectExpr("id", "cast(id as string) as text").write.format("delta").save(table)
+        spark.range(10).selectExpr("id", "cast(id as string) as text").write.format("delta").save(
+            table
+        )
         spark.read.format("delta").load(table).groupBy("text").count().count()
     spark.stop()
     gateway.shutdown()
@@ -39,7 +41,9 @@ def main() -> int:
         gateway.proc.wait(ARCHIVE_SECONDS)
     except subprocess.TimeoutExpired:
         print(
-            f"jars: Spark's JVM did not end within {ARCHIVE_SECONDS:.0f} s; try again on a less busy machine", file=sys.stderr
+            f"jars: Spark's JVM did not end within {ARCHIVE_SECONDS:.0f} s; try again on "
+            "a less busy machine",
+            file=sys.stderr,
         )
         return ExitCode.USAGE
     return ExitCode.DONE

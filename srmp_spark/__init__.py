@@ -29,12 +29,16 @@ def __getattr__(name: str) -> object:
 
 def register(spark: SparkSession) -> None:
     """Register the format ``srmp`` with one session, for platforms that do not discover ``pyspark_*`` modules."""
-    from srmp_spark.spark.source import SrmpDataSource  # pyspark is imported only by those who have a session
+    from srmp_spark.spark.source import (
+        SrmpDataSource,
+    )  # pyspark is imported only by those who have a session
 
     spark.dataSource.register(SrmpDataSource)
 
 
-def listener(spark: SparkSession, *, log_seconds: float = 60.0, prometheus_file: str | None = None) -> SrmpListener:
+def listener(
+    spark: SparkSession, *, log_seconds: float = 60.0, prometheus_file: str | None = None
+) -> SrmpListener:
     """Register a listener that keeps, logs and exports how many rows wait for each streaming query of a session.
 
     ``log_seconds``: how often a query is logged. ``prometheus_file``: a file for the textfile collector of a node exporter.

@@ -6,13 +6,22 @@ import re
 from urllib.parse import quote, unquote
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import RELIABLE_PREFIX, VIRTUAL_DIRECTORY, multicast_address, queue_of_path, reliable_url, split_url
+from srmp_spark.names import (
+    RELIABLE_PREFIX,
+    VIRTUAL_DIRECTORY,
+    multicast_address,
+    queue_of_path,
+    reliable_url,
+    split_url,
+)
 
 HOST_LENGTH_MAX, HOST_LABEL_LENGTH_MAX = 253, 63
 """Of a host name and of a part of it (RFC 1035 2.3.4)."""
 
 _ESCAPES = re.compile("(?:%[0-9a-fA-F]{2})+")
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~")  # no dot: /%2e%2e/ stays
+_UNRESERVED = frozenset(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~"
+)  # no dot: /%2e%2e/ stays
 
 
 def canonical_destination(destination: str) -> str:
@@ -53,14 +62,17 @@ def _canonical_service(url: str) -> str:
         _check_host(parts.host)
         path = _other_path(parts.path or "/")
     except ValueError as error:
-        raise ConfigurationError(f"not a destination: {error}; write wsrm:http://HOST/PATH") from None
+        raise ConfigurationError(
+            f"not a destination: {error}; write wsrm:http://HOST/PATH"
+        ) from None
     return f"{parts.scheme}://{parts.authority}{path}{parts.query}"
 
 
 def _check_host(host: str) -> None:
     if len(host) > HOST_LENGTH_MAX or max(map(len, host.split("."))) > HOST_LABEL_LENGTH_MAX:
         raise ValueError(
-            f"a host name has up to {HOST_LENGTH_MAX} characters, {HOST_LABEL_LENGTH_MAX} between dots: {host[:80]!r}…"
+            f"a host name has up to {HOST_LENGTH_MAX} characters, {HOST_LABEL_LENGTH_MAX} "
+            f"between dots: {host[:80]!r}…"
         )
     if not host.isascii() or not host.isprintable():
         raise ValueError(f"a host name is ASCII; write others as xn--…: {host[:80]!r}")
@@ -68,7 +80,9 @@ def _check_host(host: str) -> None:
 
 def _canonical_path(path: str) -> str:
     if path in ("", "/"):
-        raise ValueError("the URL has no path, so it names no queue; write http://HOST/msmq/private$/QUEUE")
+        raise ValueError(
+            "the URL has no path, so it names no queue; write http://HOST/msmq/private$/QUEUE"
+        )
     if path.split("/")[1].lower() != VIRTUAL_DIRECTORY:
         return _other_path(path)
     queue_of_path(path)

@@ -16,7 +16,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from srmp_spark import __version__
-from srmp_spark.commands import capture, doctor, messages, queues, replay, restore, streams, subscribe
+from srmp_spark.commands import (
+    capture,
+    doctor,
+    messages,
+    queues,
+    replay,
+    restore,
+    streams,
+    subscribe,
+)
 from srmp_spark.commands.common import Commands
 from srmp_spark.errors import SrmpSparkError, with_hint
 from srmp_spark.interface import ExitCode, exit_code_of
@@ -41,7 +50,11 @@ class _Parser(argparse.ArgumentParser):
             if word == "--" or (self._subparsers is not None and not word.startswith("-")):
                 break  # behind it are values, or the flags of a command
             flag = word.partition("=")[0]
-            if flag.startswith("--") and " " not in word and flag not in self._option_string_actions:
+            if (
+                flag.startswith("--")
+                and " " not in word
+                and flag not in self._option_string_actions
+            ):
                 self.error(f"unknown flag {flag}{self._nearest(flag, self._option_string_actions)}")
         return super().parse_known_args(words, namespace)
 
@@ -50,7 +63,11 @@ class _Parser(argparse.ArgumentParser):
         command = re.match(r"argument COMMAND: invalid choice: '([^']*)'", message)
         if command is not None:
             name = command[1]
-            known = next(action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001  # no public name
+            known = next(
+                action.choices
+                for action in self._actions
+                if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001  # no public name
+            )
             if name in JOBS:
                 message = f"{name} is a job, no command: run python jobs/{name}.py from the clone"
             else:
@@ -93,8 +110,10 @@ def _without_serve() -> tuple[argparse.ArgumentParser, Commands[Any]]:
 def _without_commands() -> tuple[argparse.ArgumentParser, Commands[Any]]:
     top = _Parser(
         prog="srmp-spark",
-        description="Microsoft Message Queuing (MSMQ) over SRMP: a queue manager that Spark reads from.",
-        epilog="Exit codes: 0 done, 1 a check failed, 2 usage or configuration, 3 queue manager not reachable, 4 refused, "
+        description="Microsoft Message Queuing (MSMQ) over SRMP: a queue manager that "
+        "Spark reads from.",
+        epilog="Exit codes: 0 done, 1 a check failed, 2 usage or configuration, 3 queue "
+        "manager not reachable, 4 refused, "
         "5 data directory in use, 6 data directory damaged or newer.",
     )
     top.add_argument("--version", action="version", version=f"srmp-spark {__version__}")
@@ -108,7 +127,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(parsed.run(parsed))
     except SrmpSparkError as error:
-        print("srmp-spark:", " ".join(str(error).split()), file=sys.stderr)  # one line, whatever a file or a peer said
+        print(
+            "srmp-spark:", " ".join(str(error).split()), file=sys.stderr
+        )  # one line, whatever a file or a peer said
         return exit_code_of(type(error))
     except KeyboardInterrupt:
         return 130

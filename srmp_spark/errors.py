@@ -38,7 +38,9 @@ class RemoteProtocolError(ProtocolError):
     (``"[MC-MQSRM] 2.2.5.3.2"``).
     """
 
-    def __init__(self, message: str, *, status_hint: int = 400, section: str = "[MC-MQSRM] 2.2") -> None:
+    def __init__(
+        self, message: str, *, status_hint: int = 400, section: str = "[MC-MQSRM] 2.2"
+    ) -> None:
         super().__init__(message)
         self.status_hint = status_hint
         self.section = section
@@ -47,7 +49,15 @@ class RemoteProtocolError(ProtocolError):
 class LimitExceededError(RemoteProtocolError):
     """A named limit was passed: ``name`` is the constant, ``limit`` its value, ``got`` what arrived."""
 
-    def __init__(self, name: str, limit: int, got: int, *, status_hint: int = 400, section: str = "[MC-MQSRM] 2.2") -> None:
+    def __init__(
+        self,
+        name: str,
+        limit: int,
+        got: int,
+        *,
+        status_hint: int = 400,
+        section: str = "[MC-MQSRM] 2.2",
+    ) -> None:
         super().__init__(f"{name} is {limit}, got {got}", status_hint=status_hint, section=section)
         self.name = name
         self.limit = limit
@@ -71,7 +81,8 @@ class StoreInUseError(StoreError):
 
     def __init__(self, directory: str, pid: int, host: str) -> None:
         super().__init__(
-            f"data directory {directory} is in use by process {pid} on {host}; stop it, or give --data-dir another folder"
+            f"data directory {directory} is in use by process {pid} on {host}; stop it, "
+            "or give --data-dir another folder"
         )
         self.directory = directory
         self.pid = pid
@@ -101,7 +112,9 @@ class MemoryAheadError(ProcessMustEndError):
 class ApiError(SrmpSparkError):
     """The queue manager refused an API call: ``{"error": {code, message, hint, section}}`` (INTERFACE.md section 3)."""
 
-    def __init__(self, status: int, code: str, message: str, hint: str = "", section: str = "") -> None:
+    def __init__(
+        self, status: int, code: str, message: str, hint: str = "", section: str = ""
+    ) -> None:
         super().__init__(f"{with_hint(message, hint)} [{code}]")
         self.status = status
         self.code = code

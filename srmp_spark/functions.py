@@ -32,7 +32,9 @@ def rebus_headers(extension: Column | str) -> Column:
     return F.udf(_or_null(headers.rebus_headers), _HEADERS, useArrow=True)(extension)
 
 
-def _or_null(decode: Callable[[bytes], dict[str, str]]) -> Callable[[bytes | None], dict[str, str] | None]:
+def _or_null(
+    decode: Callable[[bytes], dict[str, str]],
+) -> Callable[[bytes | None], dict[str, str] | None]:
     def headers_or_null(extension: bytes | None) -> dict[str, str] | None:
         try:
             return None if extension is None else decode(bytes(extension))

@@ -26,7 +26,9 @@ HOLDER_TEXT_LENGTH_MAX = 500
 def _kernel() -> tuple[str, str]:
     """(boot id, process namespace) of this process; empty where the system has no ``/proc``."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(Path("/proc/self/ns/pid").readlink())
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(
+            Path("/proc/self/ns/pid").readlink()
+        )
     except OSError:
         return "", ""
 
@@ -72,12 +74,19 @@ class Holder:
     def from_dict(cls, value: dict[str, Any]) -> Holder:
         """The reverse of :meth:`as_dict`. Raises :class:`ValueError` for anything that is not one."""
         try:
-            host, boot, pid, started, purpose = (value[key] for key in ("host", "boot", "pid", "started", "purpose"))
+            host, boot, pid, started, purpose = (
+                value[key] for key in ("host", "boot", "pid", "started", "purpose")
+            )
         except KeyError as error:
             raise ValueError(f"a holder needs {error}") from None
         texts = (host, boot, started, purpose)
-        if not all(isinstance(text, str) and len(text) <= HOLDER_TEXT_LENGTH_MAX for text in texts) or type(pid) is not int:
-            raise ValueError("a holder is {host, boot, pid, started, purpose}: texts, and a number for pid")
+        if (
+            not all(isinstance(text, str) and len(text) <= HOLDER_TEXT_LENGTH_MAX for text in texts)
+            or type(pid) is not int
+        ):
+            raise ValueError(
+                "a holder is {host, boot, pid, started, purpose}: texts, and a number for pid"
+            )
         return cls(host, boot, pid, started, purpose)
 
     def as_dict(self) -> dict[str, Any]:

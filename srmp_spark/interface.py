@@ -119,10 +119,14 @@ _EXIT_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 
 def exit_code_of(kind: type[BaseException]) -> ExitCode:
     """The exit code of a command or job that an error of this class ended."""
-    return next((code for base, code in _EXIT_CODES if issubclass(kind, base)), ExitCode.CHECK_FAILED)
+    return next(
+        (code for base, code in _EXIT_CODES if issubclass(kind, base)), ExitCode.CHECK_FAILED
+    )
 
 
 RELIABLE_VERSIONS = {
-    "wsrm_version": ("1.0", "1.1", "1.2"), "soap_version": ("1.1", "1.2"), "wsa_version": ("2004/08", "2005/08"),
-}  # fmt: skip
+    "wsrm_version": ("1.0", "1.1", "1.2"),
+    "soap_version": ("1.1", "1.2"),
+    "wsa_version": ("2004/08", "2005/08"),
+}
 """In which versions a message for ``wsrm:URL`` may leave (section 4, Sink)."""

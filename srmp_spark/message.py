@@ -128,7 +128,13 @@ class Message(NamedTuple):
     @property
     def delivery(self) -> Delivery:
         """MSMQ's three words for how far a message survives."""
-        return "transactional" if self.stream is not None else "recoverable" if self.durable else "express"
+        return (
+            "transactional"
+            if self.stream is not None
+            else "recoverable"
+            if self.durable
+            else "express"
+        )
 
     @property
     def has_identity(self) -> bool:

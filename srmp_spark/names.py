@@ -68,10 +68,13 @@ ENCODED_SEPARATOR = re.compile(r"%(?:2f|5c|2e|00)", re.IGNORECASE)
 
 _GUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 # A blank may stand in the path: Windows writes a format name as it is, and queue names have blanks.
-_URL = re.compile(r"(https?)://([^/\\?#\s]*)((?:[/\\][^?#\x00-\x1f\x7f]*)?)(\?[^#\x00-\x1f\x7f]*)?", re.IGNORECASE)
+_URL = re.compile(
+    r"(https?)://([^/\\?#\s]*)((?:[/\\][^?#\x00-\x1f\x7f]*)?)(\?[^#\x00-\x1f\x7f]*)?", re.IGNORECASE
+)
 _QUEUE_SUFFIX = re.compile(r"(.*):(transactional|journal|multicast=.*)", re.IGNORECASE | re.DOTALL)
 _BETWEEN_ELEMENTS = re.compile(
-    r"[ \t]*,[ \t]*(?=(?:DIRECT|PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|(?:MSMQ:)?MULTICAST)=|https?://|WSRM:)", re.IGNORECASE
+    r"[ \t]*,[ \t]*(?=(?:DIRECT|PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|(?:MSMQ:)?MULTICAST)=|https?://|WSRM:)",
+    re.IGNORECASE,
 )
 _MULTICAST = re.compile(r"(?:DIRECT=)?(?:MSMQ:)?MULTICAST=(.*)", re.IGNORECASE | re.DOTALL)
 _RELIABLE = re.compile(r"(?:DIRECT=)?WSRM:(.*)", re.IGNORECASE | re.DOTALL)
@@ -106,7 +109,9 @@ def canonical_queue_name(text: str) -> str:
         name = name[2:].strip()
     base = name.removeprefix(PRIVATE_PREFIX)
     if not base or len(base) > QUEUE_NAME_LENGTH_MAX:
-        raise ValueError(f"a queue name has 1 to {QUEUE_NAME_LENGTH_MAX} characters: {text[:150]!r}")
+        raise ValueError(
+            f"a queue name has 1 to {QUEUE_NAME_LENGTH_MAX} characters: {text[:150]!r}"
+        )
     if "/" in base or base in (".", "..") or not base.isprintable():
         raise ValueError(f"not a queue name: {text[:150]!r} (expected NAME or private$/NAME)")
     return name
@@ -128,7 +133,9 @@ def local_queue_name(text: str) -> str:
         raise ConfigurationError(str(error)) from None
 
 
-def nearest_queue_name(name: str, known: Iterable[str], sees: Callable[[str], bool] = lambda _: True) -> str | None:
+def nearest_queue_name(
+    name: str, known: Iterable[str], sees: Callable[[str], bool] = lambda _: True
+) -> str | None:
     """The queue meant by a canonical ``name`` that is not ``known``: it has a typing error, or no ``private$/``.
 
     ``sees``: whether who asked may hear of a queue. Whoever can call asks for names that are not there, as long and as often as
@@ -137,13 +144,24 @@ def nearest_queue_name(name: str, known: Iterable[str], sees: Callable[[str], bo
     wanted = name.removeprefix(PRIVATE_PREFIX)
     if not 0 < len(wanted) <= NEAR_LENGTH_MAX:
         return None
-    first, last, shortest, longest = wanted[0], wanted[-1], len(wanted) * 3 / 7, len(wanted) * 7 / 3  # a ratio below 0.6
+    first, last, shortest, longest = (
+        wanted[0],
+        wanted[-1],
+        len(wanted) * 3 / 7,
+        len(wanted) * 7 / 3,
+    )  # a ratio below 0.6
     alike: list[tuple[str, str]] = []
     for each in islice(known, NEAR_NAMES_MAX):
         base = each.removeprefix(PRIVATE_PREFIX)
-        if shortest <= len(base) <= longest and len(base) <= NEAR_LENGTH_MAX and (base[0] == first or base[-1] == last):
+        if (
+            shortest <= len(base) <= longest
+            and len(base) <= NEAR_LENGTH_MAX
+            and (base[0] == first or base[-1] == last)
+        ):
             alike.append((base, each))
-    close = nlargest(NEAR_SEEN_MAX, alike[:NEAR_ALIKE_MAX], key=lambda pair: _same_places(wanted, pair[0]))
+    close = nlargest(
+        NEAR_SEEN_MAX, alike[:NEAR_ALIKE_MAX], key=lambda pair: _same_places(wanted, pair[0])
+    )
     seen = {base: each for base, each in close if sees(each)}
     found = difflib.get_close_matches(wanted, list(seen)[:NEAR_COMPARED_MAX], 1, 0.6)
     return seen[found[0]] if found else None
@@ -237,7 +255,9 @@ class UrlParts(NamedTuple):
     def authority(self) -> str:
         """What a ``Host`` header names: an IPv6 address in brackets, the port unless it is the scheme's own (RFC 9110 7.2)."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
+        return (
+            host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
+        )
 
     @property
     def request_target(self) -> str:
@@ -257,7 +277,12 @@ def split_url(url: str) -> UrlParts:
     scheme, authority, path, query = match[1].lower(), match[2], match[3], match[4] or ""
     host_port = _HOST_PORT.fullmatch(authority)
     # RFC 1034 3.1: no label is empty. A percent sign would be a zone to one reader and part of a name to another.
-    if host_port is None or ".." in host_port[1] or host_port[1].startswith(".") or "%" in host_port[1]:
+    if (
+        host_port is None
+        or ".." in host_port[1]
+        or host_port[1].startswith(".")
+        or "%" in host_port[1]
+    ):
         shown = _without_user_info(f"//{authority}")[2:]
         raise ValueError(f"not HOST or HOST:PORT: {shown[:150]!r}")
     port = int(host_port[2]) if host_port[2] else (443 if scheme == "https" else 80)
@@ -277,10 +302,19 @@ def queue_of_path(path: str) -> str:
     Raises :class:`ValueError`: no such name, an encoded separator (rule in the module's docstring), bytes that are no UTF-8.
     """
     if ENCODED_SEPARATOR.search(path):
-        raise ValueError("an encoded slash, backslash, dot or NUL in a queue path; write / or \\ as it is")
-    decoded = unquote_to_bytes(path).decode("utf-8").replace("\\", "/")  # UnicodeDecodeError is a ValueError
+        raise ValueError(
+            "an encoded slash, backslash, dot or NUL in a queue path; write / or \\ as it is"
+        )
+    decoded = (
+        unquote_to_bytes(path).decode("utf-8").replace("\\", "/")
+    )  # UnicodeDecodeError is a ValueError
     segments = decoded.split("/")
-    if len(segments) < 3 or segments[0] or segments[1].lower() != VIRTUAL_DIRECTORY or "" in segments[2:]:
+    if (
+        len(segments) < 3
+        or segments[0]
+        or segments[1].lower() != VIRTUAL_DIRECTORY
+        or "" in segments[2:]
+    ):
         raise ValueError(f"not /msmq/QUEUE or /msmq/private$/QUEUE: {path[:150]!r}")
     return canonical_queue_name("/".join(segments[2:]))
 
@@ -304,7 +338,8 @@ class MulticastAddress(NamedTuple):
             group = None
         if not colon or group is None or not group.is_multicast or not 0 < port < 65_536:
             raise ValueError(
-                f"{text[:100]!r} is no multicast address: write one like 234.1.1.1:8001 (224.0.0.0 to 239.255.255.255)"
+                f"{text[:100]!r} is no multicast address: write one like 234.1.1.1:8001 "
+                "(224.0.0.0 to 239.255.255.255)"
             )
         return cls(str(group), port)
 
@@ -345,7 +380,9 @@ def reliable_url(destination: str) -> str | None:
 def parse_queue_url(url: str) -> QueueAddress:
     """The address in a ``<to>``, ``<sendTo>`` or ``<sendReceiptsTo>`` ([MC-MQSRM] 2.2.4.2). Raises :class:`ValueError`."""
     parts = split_url(url)
-    return QueueAddress(parts.scheme, parts.host, parts.port, queue_of_path(parts.path), parts.query)
+    return QueueAddress(
+        parts.scheme, parts.host, parts.port, queue_of_path(parts.path), parts.query
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +396,9 @@ class LocalHosts:
     """Where SRMP is taken: ``--listen``, ``--listen-https``, ``--public-url``. Empty: not known, every port is ours."""
 
     def __contains__(self, host: object) -> bool:
-        return isinstance(host, str) and (host in self.names or host in ("localhost", "127.0.0.1", "::1"))
+        return isinstance(host, str) and (
+            host in self.names or host in ("localhost", "127.0.0.1", "::1")
+        )
 
     def is_target_here(self, url: str) -> bool:
         """Whether a URL that a redirection leads to is this queue manager: by host and port.
@@ -385,4 +424,6 @@ def queue_matches(queue: str, patterns: Iterable[str]) -> bool:
     writes ``private$/*`` means what applications send and read, not our peers' receipts and other people's mail.
     """
     in_globs = queue not in OWN_QUEUES
-    return any(pattern == queue or (in_globs and fnmatchcase(queue, pattern)) for pattern in patterns)
+    return any(
+        pattern == queue or (in_globs and fnmatchcase(queue, pattern)) for pattern in patterns
+    )

@@ -52,7 +52,8 @@ def refuse_wide(directory: Path) -> None:
         return
     if mode & OTHERS:
         raise ConfigurationError(
-            f"the data directory {directory} is open to other users of this machine (mode {mode:04o}), and it holds messages "
+            f"the data directory {directory} is open to other users of this machine (mode "
+            f"{mode:04o}), and it holds messages "
             f"and passwords: run chmod -R go-rwx {shlex.quote(str(directory))} and start again"
         )
 
@@ -66,7 +67,9 @@ def narrow(directory: Path, folders: Collection[str]) -> int:
     """
     count = 0
     for path in _own(directory, folders):
-        with suppress(FileNotFoundError):  # a helper process that is about to end deletes its own files
+        with suppress(
+            FileNotFoundError
+        ):  # a helper process that is about to end deletes its own files
             mode = stat.S_IMODE(path.stat().st_mode)
             if mode & OTHERS:
                 path.chmod(mode & ~OTHERS)
@@ -98,6 +101,7 @@ def refuse_open_secret(where: str, path: str | Path) -> None:
     mode = stat.S_IMODE(found.st_mode)
     if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and mode & OTHERS:
         raise ConfigurationError(
-            f"{where}: {path} is open to other users of this machine (mode {mode:04o}), and it holds a secret: "
+            f"{where}: {path} is open to other users of this machine (mode {mode:04o}), "
+            "and it holds a secret: "
             f"run chmod 600 {shlex.quote(str(path))}"
         )

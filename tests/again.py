@@ -47,7 +47,8 @@ def to_repeat(cache: Path) -> list[str]:
     modules = {test.partition("::")[0] for test in tests}
     if len(modules) > MOST_MODULES:
         raise NotRepeatableError(
-            f"tests of {len(modules)} modules failed, more than the {MOST_MODULES} that may be the machine's"
+            f"tests of {len(modules)} modules failed, more than the {MOST_MODULES} that "
+            "may be the machine's"
         )
     if any("::" not in test for test in tests):
         raise NotRepeatableError(f"a module could not be collected: {', '.join(tests)}")
@@ -67,7 +68,10 @@ def main(arguments: list[str]) -> int:
     except NotRepeatableError as error:
         print(f"again: {error}", file=sys.stderr)
         return 1
-    print(f"again: {len(tests)} failed, they run once more, a module at a time and nothing beside it", flush=True)
+    print(
+        f"again: {len(tests)} failed, they run once more, a module at a time and nothing beside it",
+        flush=True,
+    )
     alone = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     for module, of_it in itertools.groupby(tests, key=lambda test: test.partition("::")[0]):
         done = subprocess.run([*alone, *of_it], cwd=ROOT, check=False)
@@ -76,7 +80,11 @@ def main(arguments: list[str]) -> int:
             return 1
     (CACHE / LAST_FAILED).write_text("{}")  # the next run may be of other tests
     for test in tests:
-        print(f"FLAKY: {test} failed once and passed alone: read its first failure, it may be a fault of the code", flush=True)
+        print(
+            f"FLAKY: {test} failed once and passed alone: read its first failure, it may "
+            "be a fault of the code",
+            flush=True,
+        )
     return 0
 
 

@@ -118,7 +118,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LeftOut(config), "left-out")
     if not hasattr(config, "workerinput"):  # the controller sees every report
         for table in musts_tables():
-            config.pluginmanager.register(MustsGate(table, ROOT), f"musts-gate {table.document.name}")
+            config.pluginmanager.register(
+                MustsGate(table, ROOT), f"musts-gate {table.document.name}"
+            )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -140,7 +142,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             item.add_marker(pytest.mark.xdist_group(group_of(item.path)))
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: _rank(group_of(item.path)))  # stable: the rest stays in its order
+        items.sort(
+            key=lambda item: _rank(group_of(item.path))
+        )  # stable: the rest stays in its order
 
 
 def _rank(group: str) -> int:

@@ -28,7 +28,10 @@ def shares(variable: str, count: int, first: int) -> list[Any]:  # of pytest.par
     wanted = int(os.environ.get(variable, count))
     if variable in os.environ or wanted <= first:
         return [pytest.param(range(wanted), id="all")]
-    return [pytest.param(range(first), id="first"), pytest.param(range(first, wanted), id="rest", marks=pytest.mark.long)]
+    return [
+        pytest.param(range(first), id="first"),
+        pytest.param(range(first, wanted), id="rest", marks=pytest.mark.long),
+    ]
 
 
 def lengths(variable: str, short: float, long: float) -> list[Any]:  # of pytest.param
@@ -69,4 +72,6 @@ class LeftOut:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._count and self._config.option.markexpr == NOT_LONG:
-            terminalreporter.line(f"{self._count} long tests are left out: make test-long runs them", yellow=True)
+            terminalreporter.line(
+                f"{self._count} long tests are left out: make test-long runs them", yellow=True
+            )

@@ -19,7 +19,16 @@ from srmp_spark.testing.musts import Table
 CACHE_KEY = "musts/"
 """Where pytest's cache has the sentences without proof for a reason other than a failed test: a key for each document."""
 
-NARROWING = ("keyword", "deselect", "ignore", "ignore_glob", "lf", "collectonly", "setuponly", "setupplan")
+NARROWING = (
+    "keyword",
+    "deselect",
+    "ignore",
+    "ignore_glob",
+    "lf",
+    "collectonly",
+    "setuponly",
+    "setupplan",
+)
 """Options of pytest, each by its name in ``config.option``, after which it is not the whole suite that runs."""
 
 
@@ -53,12 +62,19 @@ class MustsGate:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or not self.is_whole(session):
+        if exitstatus not in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.TESTS_FAILED,
+        ) or not self.is_whole(session):
             return
         self._faults = self.faults()
-        cache = getattr(session.config, "cache", None)  # for tests/again.py: what no second run of a test mends
+        cache = getattr(
+            session.config, "cache", None
+        )  # for tests/again.py: what no second run of a test mends
         if cache is not None:
-            for_good = [fault for fault in self._faults if fault.partition(" ")[0] not in self._failed]
+            for_good = [
+                fault for fault in self._faults if fault.partition(" ")[0] not in self._failed
+            ]
             cache.set(CACHE_KEY + self._document, for_good)
         if self._faults:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -68,14 +84,20 @@ class MustsGate:
             terminalreporter.section(f"sentences of [{self._document}] without proof", red=True)
             for fault in self._faults:
                 terminalreporter.line(fault, red=True)
-            terminalreporter.line("Mend the test, or what docs/musts says of the sentence, and run make docs-musts.")
+            terminalreporter.line(
+                "Mend the test, or what docs/musts says of the sentence, and run make docs-musts."
+            )
 
     # --- what it makes of it ----------------------------------------------------------------------------------------------
 
     def is_whole(self, session: pytest.Session) -> bool:
         """Whether everything was asked for and nothing stopped it."""
         config = session.config
-        if any(getattr(config.option, name, None) for name in NARROWING) or session.shouldstop or session.shouldfail:
+        if (
+            any(getattr(config.option, name, None) for name in NARROWING)
+            or session.shouldstop
+            or session.shouldfail
+        ):
             return False
         if getattr(config.option, "markexpr", "") not in ("", NOT_LONG):
             return False
@@ -86,9 +108,13 @@ class MustsGate:
         """A line for each named test that did not pass."""
         found = []
         for test, sentences in self._wanted.items():
-            ids = ", ".join(sentence.id for sentence in sentences[:5]) + (" …" if len(sentences) > 5 else "")
+            ids = ", ".join(sentence.id for sentence in sentences[:5]) + (
+                " …" if len(sentences) > 5 else ""
+            )
             may_skip = {sentence.may_skip for sentence in sentences if sentence.may_skip}
-            unexcused = {r for r in self._skipped.get(test, ()) if not any(text in r for text in may_skip)}
+            unexcused = {
+                r for r in self._skipped.get(test, ()) if not any(text in r for text in may_skip)
+            }
             if test in self._failed:
                 found.append(f"{test} failed ({ids})")
             elif unexcused:

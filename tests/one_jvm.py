@@ -32,9 +32,13 @@ sys.stdin.read()
 def one_jvm(directory: Path) -> Iterator[dict[str, str]]:
     """The variables that let a program take this JVM. It ends with its launcher, whose stdin ends with us."""
     root = str(Path(__file__).resolve().parents[1])
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")
+    }
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    environment.setdefault("PYSPARK_PYTHON", sys.executable)  # of the workers that this JVM starts; `make` sets it too
+    environment.setdefault(
+        "PYSPARK_PYTHON", sys.executable
+    )  # of the workers that this JVM starts; `make` sets it too
     log = directory / "jvm.log"
     with log.open("w") as errors:
         launcher = subprocess.Popen(

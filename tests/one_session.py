@@ -29,7 +29,9 @@ the jobs, notebooks and the demo, which are tested as processes of their own, ru
 @contextmanager
 def one_session() -> Iterator[SparkSession]:
     """Local, with Delta. Workers find the package by PYTHONPATH, as after an installation."""
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+    )
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from srmp_spark.spark.session import delta_session
 

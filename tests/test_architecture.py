@@ -16,7 +16,17 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "srmp_spark"
 
-NOUNS = {"names", "sequences", "canonical_url", "message", "errors", "clock", "holder", "interface", "private_files"}
+NOUNS = {
+    "names",
+    "sequences",
+    "canonical_url",
+    "message",
+    "errors",
+    "clock",
+    "holder",
+    "interface",
+    "private_files",
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
     "client": {"rows", "mqrr"} | NOUNS,
@@ -68,10 +78,14 @@ HELPER_PROCESSES = ("reader", "sender")
 HELPERS_SHARE = "child"
 """The two helper processes, and the one package for what both need: a line that both need belongs there."""
 
-GATEWAYS = tuple(f"{HELPERS}.{transport}.gateway" for transport in ("multicast", "puller", "remote_read", "wsrm"))
+GATEWAYS = tuple(
+    f"{HELPERS}.{transport}.gateway" for transport in ("multicast", "puller", "remote_read", "wsrm")
+)
 NEVER_IN_A_GATEWAY = ("srmp_spark.store", "sqlite3", "uvicorn", *NEVER_IN_ACCEPTING_PROCESS)
 """What speaks to strangers never opens the data directory, and stays small."""
-OF_THE_GATEWAY_OF_SUBSCRIPTIONS = {f"{HELPERS}.puller.{each}" for each in ("gateway", "connection", "remote")}
+OF_THE_GATEWAY_OF_SUBSCRIPTIONS = {
+    f"{HELPERS}.puller.{each}" for each in ("gateway", "connection", "remote")
+}
 
 LINES_MAX = 800
 """A module is split by concept, never by count; past this many lines a module holds two concepts."""
@@ -121,7 +135,9 @@ def _imports_of(path: Path, *, typing: bool) -> Iterator[tuple[int, str]]:
 def test_imports_point_downwards() -> None:
     parts = {part_of(path) for path in modules()} - {"testing", "__init__"}
     new = parts - MAY_IMPORT.keys()
-    assert new == set(), f"{new} is new in the package: give it a place in MAY_IMPORT and docs/ARCHITECTURE.md"
+    assert new == set(), (
+        f"{new} is new in the package: give it a place in MAY_IMPORT and docs/ARCHITECTURE.md"
+    )
     found = [
         f"{path.relative_to(ROOT)}:{line}: {part_of(path)} may not import {module}"
         for path in modules()
@@ -135,12 +151,21 @@ def test_imports_point_downwards() -> None:
 
 def test_no_module_needs_one_that_needs_it() -> None:
     """Not even for its types: whoever reads one file of a circle must read them all."""
-    names = {str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path for path in modules()}
+    names = {
+        str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path for path in modules()
+    }
     graph = {}
     for name, path in names.items():
         tree = tree_of(path)
-        members = {f"{n.module}.{a.name}" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
-        graph[name] = ({module for _, module in imports_of(path, typing=True)} | members) & names.keys()
+        members = {
+            f"{n.module}.{a.name}"
+            for n in ast.walk(tree)
+            if isinstance(n, ast.ImportFrom)
+            for a in n.names
+        }
+        graph[name] = (
+            {module for _, module in imports_of(path, typing=True)} | members
+        ) & names.keys()
     try:
         tuple(TopologicalSorter(graph).static_order())
     except CycleError as error:
@@ -157,15 +182,22 @@ def test_protocols_are_sans_io(package: str) -> None:
 
 def test_the_accepting_process_never_loads_arrow_or_spark() -> None:
     """It must start fast, stay small, and never wait for a column."""
-    code = f"import sys, {ACCEPTING_PROCESS}; print([m for m in {NEVER_IN_ACCEPTING_PROCESS!r} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    code = (
+        f"import sys, {ACCEPTING_PROCESS}; print([m for m in "
+        f"{NEVER_IN_ACCEPTING_PROCESS!r} if m in sys.modules])"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert out.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("gateway", GATEWAYS)
 def test_a_gateway_knows_nothing_of_the_store(gateway: str) -> None:
     code = f"import sys, {gateway}; print([m for m in {NEVER_IN_A_GATEWAY!r} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert out.stdout.strip() == "[]"
 
 
@@ -173,7 +205,9 @@ def test_the_accepting_process_speaks_to_no_remote_queue_manager() -> None:
     """What such a server answers is read in the gateway of subscriptions alone."""
     never = sorted(OF_THE_GATEWAY_OF_SUBSCRIPTIONS)
     code = f"import sys, {ACCEPTING_PROCESS}; print([m for m in {never!r} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert out.stdout.strip() == "[]"
 
 
@@ -184,31 +218,50 @@ def test_only_the_sender_process_loads_the_outbox() -> None:
         if place.startswith(("store/outbox", SENDER_PROCESS, "testing", *OUTBOX_READERS)):
             continue
         for line, module in imports_of(path):
-            assert not module.startswith(OUTBOX) or module in OUTBOX_FOR_ALL, f"{place}:{line} imports {module}"
+            assert not module.startswith(OUTBOX) or module in OUTBOX_FOR_ALL, (
+                f"{place}:{line} imports {module}"
+            )
 
 
 @pytest.mark.parametrize("package", [*HELPER_PROCESSES, HELPERS_SHARE])
-def test_the_helper_processes_share_one_package_and_know_nothing_of_each_other(package: str) -> None:
+def test_the_helper_processes_share_one_package_and_know_nothing_of_each_other(
+    package: str,
+) -> None:
     others = {f"{HELPERS}.{other}" for other in HELPER_PROCESSES if other != package}
     for path in sorted((PACKAGE / "queue_manager" / package).rglob("*.py")):
         for line, module in imports_of(path, typing=True):
             ours = ".".join(module.split(".")[:3])
-            assert ours not in others, f"{package}/{path.name}:{line} imports {module}: what both need is in {HELPERS_SHARE}/"
+            assert ours not in others, (
+                f"{package}/{path.name}:{line} imports {module}: what both need is in "
+                f"{HELPERS_SHARE}/"
+            )
             if package == HELPERS_SHARE and module.startswith(HELPERS):
-                assert ours == f"{HELPERS}.{HELPERS_SHARE}", f"{package}/{path.name}:{line} imports {module}: what is it for?"
+                assert ours == f"{HELPERS}.{HELPERS_SHARE}", (
+                    f"{package}/{path.name}:{line} imports {module}: what is it for?"
+                )
 
 
 def test_what_all_may_know_of_the_outbox_loads_no_arrow() -> None:
     names = ", ".join(sorted(OUTBOX_FOR_ALL))
-    code = f"import sys, {names}; print([m for m in {NEVER_IN_ACCEPTING_PROCESS!r} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    code = (
+        f"import sys, {names}; print([m for m in {NEVER_IN_ACCEPTING_PROCESS!r} if m "
+        "in sys.modules])"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert out.stdout.strip() == "[]"
 
 
 def test_files_hold_one_concept() -> None:
-    paths = [*modules(), *(path for folder in ("tests", "jobs") for path in (ROOT / folder).rglob("*.py"))]
+    paths = [
+        *modules(),
+        *(path for folder in ("tests", "jobs") for path in (ROOT / folder).rglob("*.py")),
+    ]
     lines = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in paths}
-    assert {path: count for path, count in lines.items() if count > LINES_MAX} == {}, "split these by concept"
+    assert {path: count for path, count in lines.items() if count > LINES_MAX} == {}, (
+        "split these by concept"
+    )
 
 
 def test_nothing_is_left_for_later() -> None:
@@ -216,7 +269,11 @@ def test_nothing_is_left_for_later() -> None:
     word = re.compile("TO" "DO|FIX" "ME|NotImplemented" r"Error|pytest\.sk" r"ip\(|xfail\(")
     found = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in [*modules(), *sorted((ROOT / "jobs").rglob("*.py")), *sorted((ROOT / "tests").rglob("*.py"))]
+        for path in [
+            *modules(),
+            *sorted((ROOT / "jobs").rglob("*.py")),
+            *sorted((ROOT / "tests").rglob("*.py")),
+        ]
         for number, text in enumerate(path.read_text().splitlines(), 1)
         if word.search(text)
     ]

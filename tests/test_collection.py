@@ -23,7 +23,18 @@ def test_names_of_tests_depend_on_nothing_but_the_files(request: pytest.FixtureR
     items = request.session.items
     ours = {name_of(item) for item in items}
     files = sorted({str(item.path) for item in items})
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        *files,
+    ]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     done = subprocess.run(
         command,
@@ -35,7 +46,9 @@ def test_names_of_tests_depend_on_nothing_but_the_files(request: pytest.FixtureR
     )
     assert done.returncode == 0, done.stdout[-3000:]
     theirs = set(done.stdout.splitlines())
-    assert sorted(ours - theirs)[:10] == [], "only this process has these names: see the parameters of the tests"
+    assert sorted(ours - theirs)[:10] == [], (
+        "only this process has these names: see the parameters of the tests"
+    )
 
 
 def name_of(item: pytest.Item) -> str:
@@ -48,8 +61,12 @@ def test_tests_of_a_group_stay_together(request: pytest.FixtureRequest) -> None:
     """pytest-xdist writes the group behind the name of each test, and the controller reads it there. With a pytest whose names
     it cannot write, every process would start every queue manager and Spark session for itself, and nobody would be told.
     """
-    in_groups = request.config.getoption("loadgroup", default=False)  # make test; a single process has no groups
-    assert request.node.nodeid.endswith("_stay_together@test_collection.py" if in_groups else "_stay_together")
+    in_groups = request.config.getoption(
+        "loadgroup", default=False
+    )  # make test; a single process has no groups
+    assert request.node.nodeid.endswith(
+        "_stay_together@test_collection.py" if in_groups else "_stay_together"
+    )
 
 
 def test_the_groups_that_take_longest_are_of_modules_that_exist() -> None:

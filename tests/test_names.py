@@ -40,7 +40,10 @@ def test_queue_names_are_stored_in_one_form(written: str, canonical: str) -> Non
     assert canonical_queue_name(written) == canonical
 
 
-@pytest.mark.parametrize("bad", ["", "private$/", "a/b/c", "private$/a/b", "..", "private$/..", "a\x00b", "a\nb", "x" * 125])
+@pytest.mark.parametrize(
+    "bad",
+    ["", "private$/", "a/b/c", "private$/a/b", "..", "private$/..", "a\x00b", "a\nb", "x" * 125],
+)
 def test_what_is_no_queue_name(bad: str) -> None:
     with pytest.raises(ValueError, match="queue name"):
         canonical_queue_name(bad)
@@ -48,21 +51,37 @@ def test_what_is_no_queue_name(bad: str) -> None:
 
 @pytest.mark.parametrize(
     ("written", "canonical"),
-    [("Machine2.", "machine2"), ("machine2", "machine2"), ("qm.example.", "qm.example"), ("a..", "a."), (".", ".")],
+    [
+        ("Machine2.", "machine2"),
+        ("machine2", "machine2"),
+        ("qm.example.", "qm.example"),
+        ("a..", "a."),
+        (".", "."),
+    ],
 )
-def test_a_host_ends_with_or_without_the_dot_of_an_absolute_name(written: str, canonical: str) -> None:
+def test_a_host_ends_with_or_without_the_dot_of_an_absolute_name(
+    written: str, canonical: str
+) -> None:
     """RFC 1034 3.1; one dot, no more."""
     assert canonical_host(written) == canonical
 
 
-@pytest.mark.parametrize("path", ["/msmq/private$/orders", "/msmq/private$\\orders", "/msmq\\private%24/%6frders"])
+@pytest.mark.parametrize(
+    "path", ["/msmq/private$/orders", "/msmq/private$\\orders", "/msmq\\private%24/%6frders"]
+)
 def test_separators_of_a_queue_url_stand_as_they_are_in_targets_and_in_to(path: str) -> None:
     """The rule for both is in the docstring of srmp_spark.names."""
-    assert check_target(path.encode()) == parse_queue_url("http://machine2" + path).queue == "private$/orders"
+    assert (
+        check_target(path.encode())
+        == parse_queue_url("http://machine2" + path).queue
+        == "private$/orders"
+    )
 
 
 @pytest.mark.parametrize("encoded", ["%2f", "%2F", "%5c", "%5C"])
-@pytest.mark.parametrize("path", ["/msmq{}private$/orders", "/msmq/private${}orders", "/msmq/{}orders"])
+@pytest.mark.parametrize(
+    "path", ["/msmq{}private$/orders", "/msmq/private${}orders", "/msmq/{}orders"]
+)
 def test_encoded_separators_are_refused_in_targets_and_in_to(encoded: str, path: str) -> None:
     with pytest.raises(RemoteProtocolError) as refused:
         check_target(path.format(encoded).encode())
@@ -115,7 +134,10 @@ def test_what_is_no_ipv6_address_stays_as_it_is() -> None:
 
 def test_the_query_string_is_kept_verbatim() -> None:
     """[MC-MQSRM] 4.4: receipts go to ``…?SenderStream=XRntV``."""
-    assert parse_queue_url("http://m/MSMQ/private$/receipts?SenderStream=XRntV").query == "?SenderStream=XRntV"
+    assert (
+        parse_queue_url("http://m/MSMQ/private$/receipts?SenderStream=XRntV").query
+        == "?SenderStream=XRntV"
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,7 +179,12 @@ def test_urls_are_taken_apart_by_their_grammar(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://user:secret@host/msmq/q", "ftp://user:secret@host/q", "http://user:sec@ret@host/msmq/q"]
+    "url",
+    [
+        "http://user:secret@host/msmq/q",
+        "ftp://user:secret@host/q",
+        "http://user:sec@ret@host/msmq/q",
+    ],
 )
 def test_no_password_is_repeated_in_an_error(url: str) -> None:
     with pytest.raises(ValueError, match="…@host") as raised:
@@ -183,7 +210,9 @@ def test_ports_follow_the_scheme() -> None:
     [("http://Machine2:80/x", "machine2"), ("https://machine2:443/x", "machine2"), ("http://machine2:443/x", "machine2:443"),
      ("http://[::1]:81/x", "[::1]:81"), ("https://[::1]/x", "[::1]")],
 )  # fmt: skip
-def test_an_authority_names_a_port_only_if_it_is_not_the_schemes_own(url: str, authority: str) -> None:
+def test_an_authority_names_a_port_only_if_it_is_not_the_schemes_own(
+    url: str, authority: str
+) -> None:
     assert split_url(url).authority == authority
 
 
@@ -211,10 +240,17 @@ def test_another_port_of_our_host_is_another_service() -> None:
         "http://localhost:8080",
     ):
         assert hosts.is_target_here(url), url
-    for url in ("http://machine2:8090/msmq/q", "http://machine2:80/q", "http://[2001:db8::1]:8090/q", "http://machine3/msmq/q"):
+    for url in (
+        "http://machine2:8090/msmq/q",
+        "http://machine2:80/q",
+        "http://[2001:db8::1]:8090/q",
+        "http://machine3/msmq/q",
+    ):
         assert not hosts.is_target_here(url), url
     assert hosts.is_target_here("http://[2001:db8::1]/q"), "the end of an address is no port"
-    assert LocalHosts(frozenset({"machine2"})).is_target_here("http://machine2:8090/q"), "whose ports nobody knows"
+    assert LocalHosts(frozenset({"machine2"})).is_target_here("http://machine2:8090/q"), (
+        "whose ports nobody knows"
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,7 +272,9 @@ def test_a_queue_name_is_one_path_segment_of_the_api() -> None:
     assert quote_queue_name("private$/orders") == "private%24%2Forders"
 
 
-@pytest.mark.parametrize("written", ["private$/ordrs", "ordrs", "orders", "private$/ordres", "private$/order"])
+@pytest.mark.parametrize(
+    "written", ["private$/ordrs", "ordrs", "orders", "private$/ordres", "private$/order"]
+)
 def test_the_queue_that_was_meant_is_found(written: str) -> None:
     others = [f"private$/department-{n}" for n in range(300)]
     assert nearest_queue_name(written, [*others, "private$/orders"]) == "private$/orders"
@@ -247,7 +285,10 @@ def test_the_queue_that_was_meant_is_found(written: str) -> None:
 def test_a_hint_names_no_queue_that_the_caller_may_not_see() -> None:
     known = ["private$/orders-secret", "private$/orders-public"]
     assert nearest_queue_name("private$/orders-secre", known) == "private$/orders-secret"
-    assert nearest_queue_name("private$/orders-secre", known, lambda queue: "secret" not in queue) != "private$/orders-secret"
+    assert (
+        nearest_queue_name("private$/orders-secre", known, lambda queue: "secret" not in queue)
+        != "private$/orders-secret"
+    )
     assert nearest_queue_name("private$/orders-secre", known, lambda _: False) is None
 
 
@@ -259,4 +300,6 @@ def test_names_that_are_not_there_cost_little_however_many_queues_there_are(leng
     began = time.process_time()
     for _ in range(20):
         nearest_queue_name(names[0], names[1:])
-    assert time.process_time() - began < 20 * 0.05, "50 ms each, on a slow machine; difflib alone took seconds"
+    assert time.process_time() - began < 20 * 0.05, (
+        "50 ms each, on a slow machine; difflib alone took seconds"
+    )

@@ -6,7 +6,16 @@ import subprocess
 import time
 from pathlib import Path
 
-from benchmarks.common import CACHE, PEERS_PYTHON, free_port, need, need_file, start, stop, wait_port
+from benchmarks.common import (
+    CACHE,
+    PEERS_PYTHON,
+    free_port,
+    need,
+    need_file,
+    start,
+    stop,
+    wait_port,
+)
 
 CREATE = """
 import sys
@@ -93,11 +102,33 @@ class Kafka:
             "status=error\nrootLogger.level=warn\nrootLogger.appenderRef.a.ref=A\nappender.a.type=Console\n"
             "appender.a.name=A\nappender.a.layout.type=PatternLayout\n"
         )
-        java = ["java", "-cp", str(CACHE / "kafka" / "*"), f"-Dlog4j2.configurationFile={folder}/log4j2.properties"]
-        tool = [*java, "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(configuration)]
+        java = [
+            "java",
+            "-cp",
+            str(CACHE / "kafka" / "*"),
+            f"-Dlog4j2.configurationFile={folder}/log4j2.properties",
+        ]
+        tool = [
+            *java,
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            "MkU3OEVBNTcwNTJENDM2Qg",
+            "-c",
+            str(configuration),
+        ]
         subprocess.run(tool, check=True, capture_output=True)
         self.process = start(
-            [*java, f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseG1GC", "kafka.Kafka", str(configuration)], None, folder / "out"
+            [
+                *java,
+                f"-Xmx{heap}",
+                f"-Xms{heap}",
+                "-XX:+UseG1GC",
+                "kafka.Kafka",
+                str(configuration),
+            ],
+            None,
+            folder / "out",
         )
         try:
             wait_port(self.port, self.process, 60)
@@ -117,7 +148,9 @@ class Kafka:
 
     def trickle(self, topic: str, rate: float, count: int) -> subprocess.Popen[bytes]:
         """``rate`` rows a second, the time of birth in the first twenty bytes."""
-        return subprocess.Popen([str(PEERS_PYTHON), "-c", TRICKLE, self.address, topic, str(rate), str(count)])
+        return subprocess.Popen(
+            [str(PEERS_PYTHON), "-c", TRICKLE, self.address, topic, str(rate), str(count)]
+        )
 
     def rows(self, topic: str, partitions: int) -> int:
         """How many rows a topic has."""
@@ -125,7 +158,11 @@ class Kafka:
         return int(subprocess.run(command, check=True, capture_output=True).stdout)
 
     def _client(self, code: str, *arguments: str) -> None:
-        subprocess.run([str(PEERS_PYTHON), "-c", code, self.address, *arguments], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [str(PEERS_PYTHON), "-c", code, self.address, *arguments],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
 
     def close(self) -> None:
         stop(self.process)

@@ -27,7 +27,9 @@ async def asgi(scope: dict[str, Any], receive: Any, send: Any) -> None:
         data = data + event["body"] if data else event["body"]
         if not event.get("more_body"):
             break
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]}
+    )
     await send({"type": "http.response.body", "body": b""})
 
 

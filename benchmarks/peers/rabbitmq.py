@@ -8,7 +8,18 @@ import subprocess
 import time
 from pathlib import Path
 
-from benchmarks.common import CACHE, CLIENT_CORE, NotHere, cpu_seconds, free_port, need, need_file, start, stop, wait_port
+from benchmarks.common import (
+    CACHE,
+    CLIENT_CORE,
+    NotHere,
+    cpu_seconds,
+    free_port,
+    need,
+    need_file,
+    start,
+    stop,
+    wait_port,
+)
 
 
 class RabbitMQ:
@@ -16,12 +27,16 @@ class RabbitMQ:
 
     def __init__(self, folder: Path, core: str | None) -> None:
         self.client = need_file(CACHE / "brokers", "the load client")
-        servers = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server"))
+        servers = sorted(
+            Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server")
+        )
         if not servers:
             raise NotHere("RabbitMQ is missing: run benchmarks/peers/setup.sh as root")
         self.version = servers[-1].parts[-3].removeprefix("rabbitmq_server-")
         self.port, epmd, distribution = free_port(), free_port(), free_port()
-        (folder / "rabbit.conf").write_text(f"loopback_users = none\nlisteners.tcp.1 = 127.0.0.1:{self.port}\n")
+        (folder / "rabbit.conf").write_text(
+            f"loopback_users = none\nlisteners.tcp.1 = 127.0.0.1:{self.port}\n"
+        )
         (folder / "plugins").write_text("[].\n")
         env = {
             **os.environ,
@@ -63,7 +78,9 @@ class RabbitMQ:
             str(seconds),
         ]
         cpu, began = cpu_seconds(self.process.pid), time.monotonic()
-        out = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=True).stdout
+        out = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds + 60, check=True
+        ).stdout
         used = (cpu_seconds(self.process.pid) - cpu) / (time.monotonic() - began)
         got: dict[str, float] = json.loads(out)
         return got | {"cpu_us": used / max(1.0, got["rate"]) * 1e6}

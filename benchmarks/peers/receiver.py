@@ -23,9 +23,11 @@ STREAM = re.compile(rb"<streamId>uid:([0-9a-f-]+\\\d+)</streamId><current>(\d+)<
 START = re.compile(rb"<sendReceiptsTo>http://([^:/<]+):(\d+)([^<]*)</sendReceiptsTo>")
 RECEIPT = (
     '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/"><se:Header>'
-    '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:QM Ordering Ack</action>'
+    '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:QM '
+    "Ordering Ack</action>"
     "<to>http://{host}:{port}{path}</to><id>uuid:{number}@aaaaaaaa-0000-4000-8000-00000000beef</id></path>"
-    '<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20261122T000000</sentAt></properties>'
+    '<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20261'
+    "122T000000</sentAt></properties>"
     "<streamReceipt><streamId>uid:{stream}</streamId><lastOrdinal>{last}</lastOrdinal></streamReceipt>"
     '<Msmq xmlns="msmq.namespace.xml"><Class>255</Class><Priority>0</Priority>'
     "<Correlation>AAAAAAAAAAAAAAAAAAAAAAEAAAA=</Correlation><App>0</App><BodyType>0</BodyType><HashAlgorithm>0</HashAlgorithm>"
@@ -79,9 +81,16 @@ class State:
         """Send the receipt."""
         host, port, path = self.where[stream]
         self.numbers += 1
-        text = RECEIPT.format(host=host, port=port, path=path, number=self.numbers, stream=stream, last=last).encode()
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)  # whatever it calls itself
-        head = f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: text/xml\r\nContent-Length: {len(text)}\r\n"
+        text = RECEIPT.format(
+            host=host, port=port, path=path, number=self.numbers, stream=stream, last=last
+        ).encode()
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port
+        )  # whatever it calls itself
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: "
+            f"text/xml\r\nContent-Length: {len(text)}\r\n"
+        )
         writer.write(f'{head}SOAPAction: "MSMQMessage"\r\n\r\n'.encode() + text)
         answer = await reader.readline()
         if b" 200" not in answer:
@@ -110,7 +119,9 @@ class Connection(asyncio.Protocol):
         body, self.body = b"".join(self.body), []
         if self.parser.get_method() == b"GET":
             text = json.dumps({"posts": self.state.posts, "doubled": self.state.doubled}).encode()
-            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(text) + text)  # type: ignore[attr-defined]
+            self.transport.write(
+                b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(text) + text
+            )  # type: ignore[attr-defined]
             return
         self.state.take(body)
         self.transport.write(OK)  # type: ignore[attr-defined]
@@ -119,7 +130,9 @@ class Connection(asyncio.Protocol):
 async def serve() -> None:
     """Until it is killed."""
     state = State()
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(state), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Connection(state), "127.0.0.1", 0
+    )
     print(json.dumps({"port": server.sockets[0].getsockname()[1]}), flush=True)
     await server.serve_forever()
 
@@ -159,7 +172,9 @@ async def bare(port: int, file: Path) -> None:
         length = int(text[at : at + 8])
         requests.append(text[at + 8 : at + 8 + length])
         at += 8 + length
-    _, client = await asyncio.get_running_loop().create_connection(lambda: Bare(requests), "127.0.0.1", port)
+    _, client = await asyncio.get_running_loop().create_connection(
+        lambda: Bare(requests), "127.0.0.1", port
+    )
     print(json.dumps({"seconds": await client.done}), flush=True)
 
 

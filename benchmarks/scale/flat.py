@@ -17,7 +17,18 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.common import QUEUE, Figure, NotHere, Plan, QueueManager, cpu_seconds, load, median, say, scratch
+from benchmarks.common import (
+    QUEUE,
+    Figure,
+    NotHere,
+    Plan,
+    QueueManager,
+    cpu_seconds,
+    load,
+    median,
+    say,
+    scratch,
+)
 from benchmarks.memory import Memory
 from benchmarks.scale.prefill import SHAPES, WORST, Shape, prefill
 from benchmarks.scale.senders import p, senders
@@ -58,8 +69,26 @@ class Sizes:
     """Measured of each query; the first two are warming up and not counted. A small store has rows for no more."""
 
 
-FULL = Sizes(divisor=1, smaller=1_000, warms=True, slices=3, alone=1_500, together=6_000, batch_rows=1_000, batches=8)
-QUICK = Sizes(divisor=1_000, smaller=10, warms=False, slices=1, alone=50, together=200, batch_rows=50, batches=3)
+FULL = Sizes(
+    divisor=1,
+    smaller=1_000,
+    warms=True,
+    slices=3,
+    alone=1_500,
+    together=6_000,
+    batch_rows=1_000,
+    batches=8,
+)
+QUICK = Sizes(
+    divisor=1_000,
+    smaller=10,
+    warms=False,
+    slices=1,
+    alone=50,
+    together=200,
+    batch_rows=50,
+    batches=3,
+)
 
 
 @dataclass(slots=True)
@@ -80,13 +109,21 @@ class Side:
     def accept(self, connections: int, messages: int) -> None:
         """A slice of messages; every one must be a row."""
         before, cpu = self.server.end_of(), cpu_seconds(self.server.process.pid)
-        with senders(self.server.url, self.folder / "ledger", lineages=self.shape.lineages, first=next(_numbers),
-                     connections=connections, count=messages) as fleet:  # fmt: skip
+        with senders(
+            self.server.url,
+            self.folder / "ledger",
+            lineages=self.shape.lineages,
+            first=next(_numbers),
+            connections=connections,
+            count=messages,
+        ) as fleet:
             ledger = fleet.finish()
         took = list(ledger.took)
         if self.server.end_of() - before != len(took) or len(took) != messages:
             came = self.server.end_of() - before
-            raise RuntimeError(f"{self.name}: {len(took)} acknowledged of {messages}, {came} rows more")
+            raise RuntimeError(
+                f"{self.name}: {len(took)} acknowledged of {messages}, {came} rows more"
+            )
         self.acknowledged += len(took)
         if connections == 1:
             self.alone_ms.append(p(took, 0.5))
@@ -97,20 +134,40 @@ class Side:
 
     def batches(self, spark: SparkSession, checkpoint: Path, sizes: Sizes) -> None:
         """A query that receives batch by batch."""
-        reader = spark.readStream.format("srmp").option("queueManager", self.server.api).option("queue", QUEUE)
+        reader = (
+            spark.readStream.format("srmp")
+            .option("queueManager", self.server.api)
+            .option("queue", QUEUE)
+        )
         frame = reader.option("maxOffsetsPerTrigger", sizes.batch_rows).load()
-        query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+        query = (
+            frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+        )
         deadline = time.monotonic() + 120
         try:
             while (
-                len(done := [each for each in query.recentProgress if each["numInputRows"] == sizes.batch_rows]) < sizes.batches
+                len(
+                    done := [
+                        each
+                        for each in query.recentProgress
+                        if each["numInputRows"] == sizes.batch_rows
+                    ]
+                )
+                < sizes.batches
             ):
                 if not query.isActive or time.monotonic() > deadline:
-                    raise RuntimeError(f"{self.name}: {len(done)} batches, then {query.exception() or query.status}")
+                    raise RuntimeError(
+                        f"{self.name}: {len(done)} batches, then "
+                        f"{query.exception() or query.status}"
+                    )
                 time.sleep(0.02)
         finally:
             query.stop()
-        self.batch_ms.append(median([float(each["durationMs"]["triggerExecution"]) for each in done[2 : sizes.batches]]))
+        self.batch_ms.append(
+            median(
+                [float(each["durationMs"]["triggerExecution"]) for each in done[2 : sizes.batches]]
+            )
+        )
 
 
 def run(plan: Plan, name: str) -> Iterator[Figure]:
@@ -118,16 +175,29 @@ def run(plan: Plan, name: str) -> Iterator[Figure]:
     sizes, rounds = (QUICK, 1) if plan.quick else (FULL, plan.rounds if name == WORST.name else 1)
     spark: SparkSession | NotHere
     try:
-        spark = spark_session(plan) if name == WORST.name or not plan.quick else NotHere("left out (--quick)")
+        spark = (
+            spark_session(plan)
+            if name == WORST.name or not plan.quick
+            else NotHere("left out (--quick)")
+        )
     except NotHere as why:
         spark = why
     full = SHAPES[name]
     shape = full.scaled(full.identifiers // sizes.divisor)
     with scratch("scale") as folder:
-        found = _measured(shape, WAITING // sizes.divisor, rounds, folder, None if isinstance(spark, NotHere) else spark, sizes)
+        found = _measured(
+            shape,
+            WAITING // sizes.divisor,
+            rounds,
+            folder,
+            None if isinstance(spark, NotHere) else spark,
+            sizes,
+        )
     yield from _figures(name, found)
     if isinstance(spark, NotHere):
-        yield Figure(name=f"{name}_batch", value=None, unit="ms", reference_name="small", note=str(spark))
+        yield Figure(
+            name=f"{name}_batch", value=None, unit="ms", reference_name="small", note=str(spark)
+        )
 
 
 @dataclass(slots=True)
@@ -139,16 +209,25 @@ class Found:
     peak_mb: float = 0.0
 
 
-def _measured(shape: Shape, waiting: int, rounds: int, folder: Path, spark: SparkSession | None, sizes: Sizes) -> Found:
-    small_shape, small_waiting = shape.scaled(shape.identifiers // sizes.smaller), waiting // SMALLER
+def _measured(
+    shape: Shape, waiting: int, rounds: int, folder: Path, spark: SparkSession | None, sizes: Sizes
+) -> Found:
+    small_shape, small_waiting = (
+        shape.scaled(shape.identifiers // sizes.smaller),
+        waiting // SMALLER,
+    )
     found = Found()
     big_folder = _filled(folder / f"{shape.name}-big", shape, waiting)
     with _serving("big", shape, big_folder) as (big, big_memory):
         say(f"{shape.name}: big has {big_memory.by_process()}")
         for number in range(rounds):
-            small_folder = _filled(folder / f"{shape.name}-small-{number}", small_shape, small_waiting)
+            small_folder = _filled(
+                folder / f"{shape.name}-small-{number}", small_shape, small_waiting
+            )
             with _serving("small", small_shape, small_folder) as (small, small_memory):
-                _round(big, small, spark, folder / f"checkpoint-{shape.name}-{number}", number, sizes)
+                _round(
+                    big, small, spark, folder / f"checkpoint-{shape.name}-{number}", number, sizes
+                )
                 found.smalls_mb.append(small_memory.peak_mb)
             shutil.rmtree(small_folder)
             for name in ("alone_ms", "together_ms", "tail_ms", "cpu_us", "batch_ms"):
@@ -158,10 +237,16 @@ def _measured(shape: Shape, waiting: int, rounds: int, folder: Path, spark: Spar
                     ours.clear()
             say(
                 f"{shape.name} round {number + 1}: "
-                + ", ".join(f"{name} {each[-1][0]:.3g} / {each[-1][1]:.3g}" for name, each in found.values.items())
+                + ", ".join(
+                    f"{name} {each[-1][0]:.3g} / {each[-1][1]:.3g}"
+                    for name, each in found.values.items()
+                )
                 + f", load {load()}"
             )
-        say(f"{shape.name}: big ends with {big_memory.by_process()}, {big.acknowledged:,} messages later")
+        say(
+            f"{shape.name}: big ends with {big_memory.by_process()}, {big.acknowledged:,} "
+            "messages later"
+        )
         found.peak_mb = big_memory.peak_mb
     return found
 
@@ -179,19 +264,33 @@ def _figures(shape: str, found: Found) -> Iterator[Figure]:
         pairs = found.values[name]
         ratio = median([big / small for big, small in pairs])
         yield Figure(
-            name=f"{shape}_{figure}", value=median([big for big, _ in pairs]), unit=unit,
-            reference=median([small for _, small in pairs]), reference_name="small", ratio=ratio,
-            target=f"ratio <= {RATIO_MAX:g}" if judged else "told beside", ok=ratio <= RATIO_MAX if judged else None,
-        )  # fmt: skip
+            name=f"{shape}_{figure}",
+            value=median([big for big, _ in pairs]),
+            unit=unit,
+            reference=median([small for _, small in pairs]),
+            reference_name="small",
+            ratio=ratio,
+            target=f"ratio <= {RATIO_MAX:g}" if judged else "told beside",
+            ok=ratio <= RATIO_MAX if judged else None,
+        )
     yield Figure(
-        name=f"{shape}_memory", value=found.peak_mb, unit="MB", reference=median(found.smalls_mb), reference_name="small",
-        target=f"value <= {MEMORY_MB_MAX}", ok=found.peak_mb <= MEMORY_MB_MAX,
-    )  # fmt: skip
+        name=f"{shape}_memory",
+        value=found.peak_mb,
+        unit="MB",
+        reference=median(found.smalls_mb),
+        reference_name="small",
+        target=f"value <= {MEMORY_MB_MAX}",
+        ok=found.peak_mb <= MEMORY_MB_MAX,
+    )
 
 
-def _round(big: Side, small: Side, spark: SparkSession | None, checkpoint: Path, number: int, sizes: Sizes) -> None:
+def _round(
+    big: Side, small: Side, spark: SparkSession | None, checkpoint: Path, number: int, sizes: Sizes
+) -> None:
     sides = (big, small) if number % 2 else (small, big)
-    for side in sides if sizes.warms else ():  # the first messages of a connection teach it the layout
+    for side in (
+        sides if sizes.warms else ()
+    ):  # the first messages of a connection teach it the layout
         side.accept(CONNECTIONS, sizes.alone)
         side.together_ms.clear()
         side.tail_ms.clear()
@@ -211,7 +310,8 @@ def _filled(folder: Path, shape: Shape, waiting: int) -> Path:
     prefill(folder / "data", shape, waiting)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
     say(
-        f"{folder.name}: {shape.identifiers:,} identifiers in {shape.all_runs:,} runs of {shape.lineages:,} senders, "
+        f"{folder.name}: {shape.identifiers:,} identifiers in {shape.all_runs:,} runs of "
+        f"{shape.lineages:,} senders, "
         f"{waiting:,} rows waiting, {size:,.0f} MB, filled in {time.monotonic() - began:.0f} s"
     )
     return folder
@@ -223,8 +323,13 @@ def _serving(name: str, shape: Shape, folder: Path) -> Iterator[tuple[Side, Memo
     with contextlib.ExitStack() as stack:
         watched: list[Memory] = []
         began = time.monotonic()
-        server = QueueManager(folder, started=lambda group: watched.append(stack.enter_context(Memory(group))))
+        server = QueueManager(
+            folder, started=lambda group: watched.append(stack.enter_context(Memory(group)))
+        )
         stack.callback(server.close)
         if name == "big":
-            say(f"{folder.name}: ready after {time.monotonic() - began:.1f} s, at most {watched[0].peak_mb:.0f} MB until then")
+            say(
+                f"{folder.name}: ready after {time.monotonic() - began:.1f} s, at most "
+                f"{watched[0].peak_mb:.0f} MB until then"
+            )
         yield Side(name, replace(shape), server, folder), watched[0]

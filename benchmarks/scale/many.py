@@ -105,9 +105,16 @@ def measure(server: QueueManager, start_s: float, idle_seconds: float) -> Found:
         health_ms, large_ms = _health(server, api)
     memory = Memory(group).by_process()
     return Found(
-        start_s=start_s, start_cpu_s=start_cpu_s, idle=idle, summary_ms=[took for _, took in answers],
-        summary_bytes=len(answers[0][0]), summary_cpu_ms=summary_cpu_ms, health_ms=health_ms, large_ms=large_ms, memory=memory,
-    )  # fmt: skip
+        start_s=start_s,
+        start_cpu_s=start_cpu_s,
+        idle=idle,
+        summary_ms=[took for _, took in answers],
+        summary_bytes=len(answers[0][0]),
+        summary_cpu_ms=summary_cpu_ms,
+        health_ms=health_ms,
+        large_ms=large_ms,
+        memory=memory,
+    )
 
 
 def wait_until_published(server: QueueManager) -> dict[str, Any]:
@@ -119,7 +126,9 @@ def wait_until_published(server: QueueManager) -> dict[str, Any]:
             if summary["state"]["position"] > 0 and summary["state"]["lag_seconds"] == 0:
                 return summary
             if time.monotonic() > deadline:
-                raise RuntimeError(f"not published after {PUBLISHED_SECONDS_MAX:.0f} s: {summary['state']}")
+                raise RuntimeError(
+                    f"not published after {PUBLISHED_SECONDS_MAX:.0f} s: {summary['state']}"
+                )
             time.sleep(0.2)
 
 
@@ -153,7 +162,10 @@ def run(plan: Plan) -> Iterator[Figure]:
         began = time.monotonic()
         with serving(folder) as server:
             found = measure(server, time.monotonic() - began, 1.0 if plan.quick else IDLE_SECONDS)
-    say(f"many: {found.memory}; load {load()}; CPU of the start {found.start_cpu_s:.1f} s; summary {found.summary_bytes} bytes")
+    say(
+        f"many: {found.memory}; load {load()}; CPU of the start {found.start_cpu_s:.1f} "
+        f"s; summary {found.summary_bytes} bytes"
+    )
     for name, value, unit, most in (
         ("many_idle_cpu", found.idle * 100, "% of a core", IDLE_MAX * 100),
         ("many_start", found.start_s, "s", START_MAX_S),
@@ -162,4 +174,9 @@ def run(plan: Plan) -> Iterator[Figure]:
     ):
         yield Figure(name=name, value=value, unit=unit, target=f"<= {most:g}", ok=value <= most)
     for path, took in found.large_ms.items():
-        yield Figure(name=f"many{path.replace('/', '_')}", value=took, unit="ms", note="no target: it comes in slices")
+        yield Figure(
+            name=f"many{path.replace('/', '_')}",
+            value=took,
+            unit="ms",
+            note="no target: it comes in slices",
+        )

@@ -46,7 +46,11 @@ async def _fill(folder: Path, queue_count: int, stream_count: int) -> None:
     try:
         changes: list[Changes] = []
         nothing = Changes([], HistoryChanges([], []), [], 0)
-        journal = Journal(directory, asyncio.get_running_loop(), changes=lambda: changes.pop() if changes else nothing)
+        journal = Journal(
+            directory,
+            asyncio.get_running_loop(),
+            changes=lambda: changes.pop() if changes else nothing,
+        )
         try:
             for first in range(0, queue_count, QUEUES_PER_COMMIT):
                 numbers = range(first, min(queue_count, first + QUEUES_PER_COMMIT))
@@ -55,9 +59,19 @@ async def _fill(folder: Path, queue_count: int, stream_count: int) -> None:
                 for number in numbers:
                     for sequence in range(1, ROWS_OF_A_QUEUE + 1):
                         content = post(lineage(number).encode(), FIRST_NUMBER + sequence)
-                        journal.submit(Insert(queue_name(number), sequence, Record(arrival, content, len(HEAD))), None)
-                runs = [HistoryRun(lineage(each), FIRST_NUMBER + 1, FIRST_NUMBER + ROWS_OF_A_QUEUE, now) for each in numbers]
-                of_these = (each for number in numbers for each in range(number, stream_count, queue_count))
+                        journal.submit(
+                            Insert(
+                                queue_name(number), sequence, Record(arrival, content, len(HEAD))
+                            ),
+                            None,
+                        )
+                runs = [
+                    HistoryRun(lineage(each), FIRST_NUMBER + 1, FIRST_NUMBER + ROWS_OF_A_QUEUE, now)
+                    for each in numbers
+                ]
+                of_these = (
+                    each for number in numbers for each in range(number, stream_count, queue_count)
+                )
                 streams = [_stream(each, each % queue_count, now) for each in of_these]
                 changes.append(Changes(streams, HistoryChanges(runs, []), [], 0))
                 await journal.transact(lambda transaction: None)
@@ -78,6 +92,16 @@ def _stream(number: int, queue: int, now: int) -> IncomingStreamRow:
     guid = lineage(number)
     peer = f"192.0.{number % 200}.{number // 200 % 250 + 1}"
     return IncomingStreamRow(
-        StreamName(queue_name(queue)), guid, 4711, 12, 12, f"http://{peer}/msmq/private$/order_queue$", f"{peer}:4711", guid, 0,
-        now, now, None,
-    )  # fmt: skip
+        StreamName(queue_name(queue)),
+        guid,
+        4711,
+        12,
+        12,
+        f"http://{peer}/msmq/private$/order_queue$",
+        f"{peer}:4711",
+        guid,
+        0,
+        now,
+        now,
+        None,
+    )

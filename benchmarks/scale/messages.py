@@ -12,22 +12,34 @@ _ENVELOPE = WINDOWS.replace("%d", "%010d").replace(GUID, "%s")
 _LENGTH = len(_ENVELOPE % (0, GUID, GUID))
 _CONTENT = b"".join(
     [
-        b"--", BOUNDARY, b"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n" % _LENGTH,
+        b"--",
+        BOUNDARY,
+        b"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n" % _LENGTH,
         _ENVELOPE.encode(),
-        b"--", BOUNDARY, b"\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n" % BODY_BYTES,
+        b"--",
+        BOUNDARY,
+        b"\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n" % BODY_BYTES,
         b"Content-Id: body@",
-        b"%s\r\n\r\n%020d", b"x" * (BODY_BYTES - 20), b"--", BOUNDARY, b"--\r\n",
+        b"%s\r\n\r\n%020d",
+        b"x" * (BODY_BYTES - 20),
+        b"--",
+        BOUNDARY,
+        b"--\r\n",
     ]
-)  # fmt: skip
+)
 _CONTENT_LENGTH = len(_CONTENT % (0, GUID.encode(), GUID.encode(), GUID.encode(), 0))
 HEAD = b"".join(
     [
-        b"POST /msmq/", QUEUE.encode(), b" HTTP/1.1\r\nHost: machine2\r\n",
-        b'Content-Type: multipart/related; boundary="', BOUNDARY,
-        b'"; type=text/xml\r\nContent-Length: %d\r\nSOAPAction: "MSMQMessage"\r\n' % _CONTENT_LENGTH,
+        b"POST /msmq/",
+        QUEUE.encode(),
+        b" HTTP/1.1\r\nHost: machine2\r\n",
+        b'Content-Type: multipart/related; boundary="',
+        BOUNDARY,
+        b'"; type=text/xml\r\nContent-Length: %d\r\nSOAPAction: "MSMQMessage"\r\n'
+        % _CONTENT_LENGTH,
         b"Proxy-Accept: NonInteractiveClient\r\n\r\n",
     ]
-)  # fmt: skip
+)
 _POST = HEAD + _CONTENT
 
 

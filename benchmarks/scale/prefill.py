@@ -67,7 +67,9 @@ class Shape:
         if self.lineages > 1:
             lineages = max(1, self.lineages * identifiers // self.identifiers)
             return replace(self, lineages=lineages, identifiers=identifiers)
-        return replace(self, runs=max(1, self.runs * identifiers // self.identifiers), identifiers=identifiers)
+        return replace(
+            self, runs=max(1, self.runs * identifiers // self.identifiers), identifiers=identifiers
+        )
 
     def rows(self, newest: int) -> Iterator[HistoryRun]:
         """The runs in the order of their key; the last one of each lineage arrived at ``newest`` (microseconds)."""
@@ -108,7 +110,11 @@ async def _fill(folder: Path, shape: Shape, waiting: int) -> None:
     try:
         changes: list[Changes] = []
         nothing = Changes([], HistoryChanges([], []), [], 0)
-        journal = Journal(directory, asyncio.get_running_loop(), changes=lambda: changes.pop() if changes else nothing)
+        journal = Journal(
+            directory,
+            asyncio.get_running_loop(),
+            changes=lambda: changes.pop() if changes else nothing,
+        )
         try:
             await journal.transact(lambda t: queues.create(t, QUEUE, transactional=False))
             rows = shape.rows(now - DAY_US)
@@ -117,7 +123,9 @@ async def _fill(folder: Path, shape: Shape, waiting: int) -> None:
                 await journal.transact(lambda t: None)
             with Log(folder / DATABASE_FILE, directory.segments) as log:
                 for first in range(1, waiting + 1, sealing.SEAL_ROWS_MAX):
-                    await _add_rows(journal, first, min(waiting, first + sealing.SEAL_ROWS_MAX - 1), shape, now)
+                    await _add_rows(
+                        journal, first, min(waiting, first + sealing.SEAL_ROWS_MAX - 1), shape, now
+                    )
                     if first > sealing.SEAL_ROWS_MAX:
                         await _seal(journal, log, directory, now)
                 await _seal(journal, log, directory, now)
@@ -132,14 +140,21 @@ async def _add_rows(journal: Journal, first: int, last: int, shape: Shape, now: 
     arrival = Arrival(now, "http", "192.0.2.1:4711", None)
     for sequence in range(first, last + 1):
         sender = lineage(sequence % shape.lineages).encode()
-        journal.submit(Insert(QUEUE, sequence, Record(arrival, post(sender, FIRST_WAITING + sequence), len(HEAD))), None)
+        journal.submit(
+            Insert(
+                QUEUE, sequence, Record(arrival, post(sender, FIRST_WAITING + sequence), len(HEAD))
+            ),
+            None,
+        )
     await journal.transact(lambda t: None)
 
 
 async def _seal(journal: Journal, log: Log, directory: DataDirectory, now: int) -> None:
     while (plan := sealing.plan(log, QUEUE, now)) is not None:
         sealed = sealing.write_segment(log, plan, directory.segments)
-        if not await journal.transact(lambda t, sealed=sealed: sealing.commit_segment(t, sealed, directory.segments)):  # type: ignore[misc]
+        if not await journal.transact(
+            lambda t, sealed=sealed: sealing.commit_segment(t, sealed, directory.segments)
+        ):  # type: ignore[misc]
             raise RuntimeError(f"segment {sealed.file} was not taken")
         while await journal.transact(sweeper.sweep):
             pass

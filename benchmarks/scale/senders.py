@@ -121,7 +121,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._fleet.ended.is_set():
-            self._fleet.stop(f"a connection was closed while message {self._number} was under way ({error})")
+            self._fleet.stop(
+                f"a connection was closed while message {self._number} was under way ({error})"
+            )
 
 
 def _content_length(head: bytes) -> int:
@@ -135,8 +137,13 @@ def _content_length(head: bytes) -> int:
 async def send(url: str, fleet: Fleet, connections: int, seconds: float) -> None:
     """Send until the fleet has ended, ``seconds`` after its first message if that is not 0."""
     target, loop = urlsplit(url), asyncio.get_running_loop()
-    made = [await loop.create_connection(lambda: Connection(fleet), target.hostname, target.port) for _ in range(connections)]
-    loop.add_reader(sys.stdin.fileno(), lambda: None if sys.stdin.buffer.raw.read(1) else fleet.stop())
+    made = [
+        await loop.create_connection(lambda: Connection(fleet), target.hostname, target.port)
+        for _ in range(connections)
+    ]
+    loop.add_reader(
+        sys.stdin.fileno(), lambda: None if sys.stdin.buffer.raw.read(1) else fleet.stop()
+    )
     begin = loop.time() + 0.05
     for place, (_, connection) in enumerate(made):
         connection.begin(begin + fleet.interval * place / connections)
@@ -151,15 +158,21 @@ async def send(url: str, fleet: Fleet, connections: int, seconds: float) -> None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="SRMP senders with a ledger of what was acknowledged")
+    parser = argparse.ArgumentParser(
+        description="SRMP senders with a ledger of what was acknowledged"
+    )
     parser.add_argument("url")
     parser.add_argument("--ledger", type=Path, required=True)
     parser.add_argument("--lineages", type=int, default=1)
     parser.add_argument("--first", type=int, required=True)
     parser.add_argument("--count", type=int)
-    parser.add_argument("--seconds", type=float, default=0.0, help="end then (default: after --count)")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="end then (default: after --count)"
+    )
     parser.add_argument("--connections", type=int, default=32)
-    parser.add_argument("--rate", type=float, default=0.0, help="messages a second; 0: as fast as they are answered")
+    parser.add_argument(
+        "--rate", type=float, default=0.0, help="messages a second; 0: as fast as they are answered"
+    )
     arguments = parser.parse_args()
 
     async def run() -> Fleet:
@@ -206,16 +219,37 @@ class Ledger:
 
     def between(self, begin: float, end: float) -> list[float]:
         """The times, in seconds, of what was sent in this span of the monotonic clock."""
-        return [took for sent, took in zip(self.sent, self.took, strict=True) if begin <= sent < end]
+        return [
+            took for sent, took in zip(self.sent, self.took, strict=True) if begin <= sent < end
+        ]
 
 
 class Senders:
     """The process, started; :meth:`finish` gives its ledger."""
 
-    def __init__(self, url: str, ledger: Path, *, lineages: int, first: int, connections: int = 32, rate: float = 0.0,
-                 count: int | None = None, seconds: float = 0.0, core: str | None = CLIENT_CORE) -> None:  # fmt: skip
+    def __init__(
+        self,
+        url: str,
+        ledger: Path,
+        *,
+        lineages: int,
+        first: int,
+        connections: int = 32,
+        rate: float = 0.0,
+        count: int | None = None,
+        seconds: float = 0.0,
+        core: str | None = CLIENT_CORE,
+    ) -> None:
         command = ["taskset", "-c", core] if core else []
-        command += [sys.executable, str(Path(__file__)), url, "--ledger", str(ledger), "--lineages", str(lineages)]
+        command += [
+            sys.executable,
+            str(Path(__file__)),
+            url,
+            "--ledger",
+            str(ledger),
+            "--lineages",
+            str(lineages),
+        ]
         command += ["--first", str(first), "--connections", str(connections), "--rate", str(rate)]
         command += ["--count", str(count)] if count else []
         command += ["--seconds", str(seconds)] if seconds else []
@@ -225,7 +259,10 @@ class Senders:
     def check(self) -> None:
         """Raise :class:`RuntimeError` if it has ended."""
         if self._process.poll() is not None:
-            raise RuntimeError(f"the senders ended: {self._process.stderr.read().decode() if self._process.stderr else ''}")
+            raise RuntimeError(
+                "the senders ended: "
+                f"{self._process.stderr.read().decode() if self._process.stderr else ''}"
+            )
 
     def finish(self, *, stop: bool = False) -> Ledger:
         """Wait for the end (``stop``: ask for it); every message that was sent is answered then."""

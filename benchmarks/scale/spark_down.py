@@ -17,7 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from benchmarks.common import CLIENT_CORE, QUEUE, SERVER_CORE, Figure, Plan, QueueManager, load, need_cores, say, scratch
+from benchmarks.common import (
+    CLIENT_CORE,
+    QUEUE,
+    SERVER_CORE,
+    Figure,
+    Plan,
+    QueueManager,
+    load,
+    need_cores,
+    say,
+    scratch,
+)
 from benchmarks.memory import Memory
 from benchmarks.scale.senders import Ledger, p, senders
 from benchmarks.spark_session import on_core, spark_session
@@ -54,7 +65,14 @@ def run(plan: Plan) -> Iterator[Figure]:
         stack.callback(server.close)
         memory = stack.enter_context(Memory(server.process.pid, 0.25))
         fleet = stack.enter_context(
-            senders(server.url, folder / "ledger", lineages=LINEAGES, first=FIRST_NUMBER, rate=rate, core=SERVER_CORE)
+            senders(
+                server.url,
+                folder / "ledger",
+                lineages=LINEAGES,
+                first=FIRST_NUMBER,
+                rate=rate,
+                core=SERVER_CORE,
+            )
         )
         began = time.monotonic()
         warm = sealed = 0.0
@@ -63,17 +81,27 @@ def run(plan: Plan) -> Iterator[Figure]:
             if not warm and end >= messages * WARM_SHARE:
                 warm = time.monotonic()
             if warm and not sealed and any((folder / "data" / "segments").glob("*/*")):
-                sealed = time.monotonic() + SEALED_S  # from here on all its parts have done what they do
+                sealed = (
+                    time.monotonic() + SEALED_S
+                )  # from here on all its parts have done what they do
             time.sleep(QUICK_LOOK_S if plan.quick else LOOK_S)
         away = time.monotonic()
-        say(f"spark_down: {end:,} rows wait after {away - began:.0f} s; {memory.by_process()}; {_disk(folder)}; load {load()}")
+        say(
+            f"spark_down: {end:,} rows wait after {away - began:.0f} s; "
+            f"{memory.by_process()}; {_disk(folder)}; load {load()}"
+        )
         stack.enter_context(on_core(spark, CLIENT_CORE))
-        spark.range(10).selectExpr("id + 1").collect()  # a session that works is no part of the drain
+        spark.range(10).selectExpr(
+            "id + 1"
+        ).collect()  # a session that works is no part of the drain
         back = time.monotonic()
         waited = server.end_of()
         rows = _drain(spark, server, folder)
         drained = time.monotonic()
-        say(f"spark_down: {rows:,} rows in {drained - back:.1f} s; {memory.by_process()}; load {load()}")
+        say(
+            f"spark_down: {rows:,} rows in {drained - back:.1f} s; {memory.by_process()}; "
+            f"load {load()}"
+        )
         ledger = fleet.finish(stop=True)
         rows += _drain(spark, server, folder)
         found = _numbers(folder / "parquet")
@@ -81,17 +109,32 @@ def run(plan: Plan) -> Iterator[Figure]:
     lost, doubled = len(sent.difference(found)), len(found) - len(set(found))
     if rows != len(found):
         raise RuntimeError(f"Spark counted {rows} rows and wrote {len(found)}")
-    yield Figure(name="down_lost", value=lost, unit="messages", target="value <= 0", ok=lost == 0,
-                 note=f"of {len(sent):,} that were answered 200; {ledger.made - len(sent)} were not answered")  # fmt: skip
-    yield Figure(name="down_doubled", value=doubled, unit="messages", target="value <= 0", ok=doubled == 0)
+    yield Figure(
+        name="down_lost",
+        value=lost,
+        unit="messages",
+        target="value <= 0",
+        ok=lost == 0,
+        note=f"of {len(sent):,} that were answered 200; {ledger.made - len(sent)} were "
+        "not answered",
+    )
+    yield Figure(
+        name="down_doubled", value=doubled, unit="messages", target="value <= 0", ok=doubled == 0
+    )
     yield from _memory(memory, max(warm, sealed) if sealed < away else warm, away)
     arrival = sum(warm <= at < away for at in ledger.sent) / (away - warm)
     drain = waited / (drained - back)
     yield Figure(
-        name="down_drain", value=drain, unit="rows/s", reference=arrival, reference_name="arrival", ratio=drain / arrival,
-        target=f"ratio >= {DRAIN_MIN}", ok=drain / arrival >= DRAIN_MIN,
+        name="down_drain",
+        value=drain,
+        unit="rows/s",
+        reference=arrival,
+        reference_name="arrival",
+        ratio=drain / arrival,
+        target=f"ratio >= {DRAIN_MIN}",
+        ok=drain / arrival >= DRAIN_MIN,
         note=f"{waited:,} rows waited; from the start of the query to its end",
-    )  # fmt: skip
+    )
     yield _p99(ledger, (warm, away), (back, drained), rate)
 
 
@@ -99,31 +142,60 @@ def _memory(memory: Memory, warm: float, away: float) -> Iterator[Figure]:
     """Growth while Spark is away, and the peak of the whole run."""
     found = [(at, mb) for at, mb in memory.samples if warm <= at < away]
     if not found:  # a quick run is short
-        found = [max((each for each in memory.samples if each[0] < away), default=memory.samples[0])]
+        found = [
+            max((each for each in memory.samples if each[0] < away), default=memory.samples[0])
+        ]
     at_first = [mb for at, mb in found if at < warm + (away - warm) * WARM_SHARE] or [found[0][1]]
     begin = max(at_first)
     growth = max(mb for _, mb in found) - begin
-    yield Figure(name="down_memory_growth", value=growth, unit="MB", reference=begin, reference_name="at first",
-                 target=f"value <= {GROWTH_MB_MAX}", ok=growth <= GROWTH_MB_MAX)  # fmt: skip
-    yield Figure(name="down_memory", value=memory.peak_mb, unit="MB", target=f"value <= {MEMORY_MB_MAX}",
-                 ok=memory.peak_mb <= MEMORY_MB_MAX)  # fmt: skip
+    yield Figure(
+        name="down_memory_growth",
+        value=growth,
+        unit="MB",
+        reference=begin,
+        reference_name="at first",
+        target=f"value <= {GROWTH_MB_MAX}",
+        ok=growth <= GROWTH_MB_MAX,
+    )
+    yield Figure(
+        name="down_memory",
+        value=memory.peak_mb,
+        unit="MB",
+        target=f"value <= {MEMORY_MB_MAX}",
+        ok=memory.peak_mb <= MEMORY_MB_MAX,
+    )
 
 
-def _p99(ledger: Ledger, alone: tuple[float, float], together: tuple[float, float], rate: float) -> Figure:
+def _p99(
+    ledger: Ledger, alone: tuple[float, float], together: tuple[float, float], rate: float
+) -> Figure:
     before, during = ledger.between(*alone), ledger.between(*together)
     kept = len(during) / (together[1] - together[0]) / rate
     ratio = p(during, 0.99) / p(before, 0.99)
     return Figure(
-        name="down_accept_p99", value=p(during, 0.99), unit="ms", reference=p(before, 0.99), reference_name="alone",
-        ratio=ratio, target=f"ratio <= {P99_RATIO_MAX}", ok=ratio <= P99_RATIO_MAX and kept >= RATE_KEPT,
-        note=f"p50 {p(during, 0.5):.2f} ms, alone {p(before, 0.5):.2f}; the senders kept {kept:.0%} of their rate meanwhile",
-    )  # fmt: skip
+        name="down_accept_p99",
+        value=p(during, 0.99),
+        unit="ms",
+        reference=p(before, 0.99),
+        reference_name="alone",
+        ratio=ratio,
+        target=f"ratio <= {P99_RATIO_MAX}",
+        ok=ratio <= P99_RATIO_MAX and kept >= RATE_KEPT,
+        note=f"p50 {p(during, 0.5):.2f} ms, alone {p(before, 0.5):.2f}; the senders kept "
+        f"{kept:.0%} of their rate meanwhile",
+    )
 
 
 def _drain(spark: SparkSession, server: QueueManager, folder: Path) -> int:
     """Everything that waits when it begins; how many rows Spark says those were."""
-    reader = spark.readStream.format("srmp").option("queueManager", server.api).option("queue", QUEUE)
-    writer = reader.load().writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+    reader = (
+        spark.readStream.format("srmp").option("queueManager", server.api).option("queue", QUEUE)
+    )
+    writer = (
+        reader.load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+    )
     query = writer.option("path", str(folder / "parquet")).trigger(availableNow=True).start()
     query.awaitTermination()
     return sum(progress["numInputRows"] for progress in query.recentProgress)
@@ -135,7 +207,9 @@ def _numbers(folder: Path) -> list[int]:
 
     logs = [log for log in (folder / "_spark_metadata").iterdir() if not log.name.startswith(".")]
     lines = [line for log in logs for line in log.read_text().splitlines()[1:]]
-    files = {unquote(urlsplit(json.loads(line)["path"]).path) for line in lines}  # one that no batch names was given up
+    files = {
+        unquote(urlsplit(json.loads(line)["path"]).path) for line in lines
+    }  # one that no batch names was given up
     numbers: list[int] = []
     for path in files:
         numbers += pq.read_table(path, columns=["uniquifier"])["uniquifier"].to_pylist()

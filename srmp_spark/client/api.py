@@ -47,7 +47,12 @@ RETRY_PAUSES_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 WAITING_TOLD_SECONDS = 3.0
 """After this long without an answer a call says that it is waiting: a restart is shorter, a wrong URL should be seen soon.
 Only a call that waits much longer says it (Spark's): a command's error is one line, and comes soon anyway."""
-_PLAIN_HTTP_SIGNS = ("WRONG_VERSION_NUMBER", "wrong version number", "record layer failure", "RECORD_LAYER_FAILURE")
+_PLAIN_HTTP_SIGNS = (
+    "WRONG_VERSION_NUMBER",
+    "wrong version number",
+    "record layer failure",
+    "RECORD_LAYER_FAILURE",
+)
 """What OpenSSL says of an answer that is no TLS."""
 ERROR_TEXT_MAX = 500
 """Characters of an answer that is no JSON (a proxy's page) that stand in an error."""
@@ -130,23 +135,34 @@ class QueueManagerClient:
     """
 
     def __init__(
-        self, url: str, token: str | None = None, *, retry_seconds: float = RETRY_SECONDS, allow_plain_token: bool = False
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        allow_plain_token: bool = False,
     ) -> None:
         """``allow_plain_token``: send the token over plain HTTP beyond loopback, where everybody on the way can read it."""
         try:
             parts = split_url(url.strip())
         except ValueError as error:
-            raise ConfigurationError(f"queue manager URL: {error}; expected http://HOST:PORT of its API") from None
+            raise ConfigurationError(
+                f"queue manager URL: {error}; expected http://HOST:PORT of its API"
+            ) from None
         if parts.path not in ("", "/") or parts.query:
-            raise ConfigurationError(f"queue manager URL {url!r}: give only http://HOST:PORT, without a path")
+            raise ConfigurationError(
+                f"queue manager URL {url!r}: give only http://HOST:PORT, without a path"
+            )
         self.url = url.strip().rstrip("/")
         self._token = token
         self._retry_seconds = retry_seconds
         self._is_loopback = is_loopback(parts.host)
         if token and parts.scheme == "http" and not self._is_loopback and not allow_plain_token:
             raise ConfigurationError(
-                f"the token would be sent to {parts.host} over plain HTTP, and everybody on the way could read it; write "
-                f"https://, or accept it: option allowPlainToken=true, of commands --allow-plain-token"
+                f"the token would be sent to {parts.host} over plain HTTP, and everybody "
+                "on the way could read it; write "
+                "https://, or accept it: option allowPlainToken=true, of commands "
+                "--allow-plain-token"
             )
         self._local = threading.local()
 
@@ -158,7 +174,9 @@ class QueueManagerClient:
     def status(self, *, retry: bool = True, queues: str | None = None) -> dict[str, Any]:
         """``GET status``; without ``retry`` one attempt; ``queues``: a name or glob, of queues and incoming streams."""
         parameters = {} if queues is None else {"queues": queues}
-        return cast("dict[str, Any]", self._json("GET", "/v1/status", parameters=parameters, retry=retry))
+        return cast(
+            "dict[str, Any]", self._json("GET", "/v1/status", parameters=parameters, retry=retry)
+        )
 
     def status_summary(self) -> dict[str, Any]:
         """``GET status?summary=1``: ``totals``, and what needs a look. A queue manager of before it answers with everything."""
@@ -171,7 +189,9 @@ class QueueManagerClient:
     def queues(self) -> list[dict[str, Any]]:
         """``GET queues``: one object a queue, as in ``status``."""
         answer = self._json("GET", "/v1/queues")
-        return cast("list[dict[str, Any]]", answer["queues"] if isinstance(answer, dict) else answer)
+        return cast(
+            "list[dict[str, Any]]", answer["queues"] if isinstance(answer, dict) else answer
+        )
 
     def queue(self, queue: str) -> dict[str, Any]:
         """``GET queues/{q}``: the entry of one queue, also of one that is not listed (an empty system queue)."""
@@ -192,14 +212,30 @@ class QueueManagerClient:
         ``wait`` (seconds): answer as soon as something lies behind ``after``. Raises :class:`ApiError` with code
         ``unknown-epoch``, ``trimmed`` or ``past-the-end``.
         """
-        parameters = {"epoch": epoch, "after": after, "max_rows": max_rows, "max_bytes": max_bytes, "wait": wait}
+        parameters = {
+            "epoch": epoch,
+            "after": after,
+            "max_rows": max_rows,
+            "max_bytes": max_bytes,
+            "wait": wait,
+        }
         answer = self._json("GET", _queue_path(queue, "range"), parameters=parameters)
-        return QueueRange(answer["epoch"], answer["first"], answer["last"], answer["end"], answer.get("next_epoch"))
+        return QueueRange(
+            answer["epoch"],
+            answer["first"],
+            answer["last"],
+            answer["end"],
+            answer.get("next_epoch"),
+        )
 
     def holes(self, queue: str, *, epoch: str, after: int, to: int) -> int:
         """``GET holes``: how many sequences of (after, to] are counted holes (purged or damaged rows)."""
         return int(
-            self._json("GET", _queue_path(queue, "holes"), parameters={"epoch": epoch, "after": after, "to": to})["count"]
+            self._json(
+                "GET",
+                _queue_path(queue, "holes"),
+                parameters={"epoch": epoch, "after": after, "to": to},
+            )["count"]
         )
 
     def first_since(self, queue: str, *, epoch: str, since: int) -> int | None:
@@ -217,34 +253,60 @@ class QueueManagerClient:
                 if error.code != "no-such-path":
                     raise
                 raise ConfigurationError(
-                    f"the queue manager at {self.url} is of an earlier version, which cannot search for a time: "
-                    "start this version of it there, or give sequences (startingOffsets, endingOffsets)"
+                    f"the queue manager at {self.url} is of an earlier version, which "
+                    "cannot search for a time: "
+                    "start this version of it there, or give sequences (startingOffsets, "
+                    "endingOffsets)"
                 ) from error
             if found["sequence"] is not None or found["looked_to"] >= found["end"]:
                 return cast("int | None", found["sequence"])
             after = found["looked_to"]
 
     def rows(
-        self, queue: str, *, epoch: str, after: int, to: int, envelope: bool = False, dense: bool = False,
-        queue_manager: str | None = None, columns: Sequence[str] = NAMES,
-    ) -> RowsStream:  # fmt: skip
+        self,
+        queue: str,
+        *,
+        epoch: str,
+        after: int,
+        to: int,
+        envelope: bool = False,
+        dense: bool = False,
+        queue_manager: str | None = None,
+        columns: Sequence[str] = NAMES,
+    ) -> RowsStream:
         """``GET rows``: the rows of (after, to] as an Arrow IPC stream, or in the denser form of our own readers.
 
         ``columns``: those that are needed; the denser form may have others as well.
         ``queue_manager``: whose rows they are. Raises :class:`ApiError` ``another-queue-manager`` if another one answers.
         """
-        parameters: dict[str, Any] = {"epoch": epoch, "after": after, "to": to, "queue_manager": queue_manager}
+        parameters: dict[str, Any] = {
+            "epoch": epoch,
+            "after": after,
+            "to": to,
+            "queue_manager": queue_manager,
+        }
         if envelope:
             parameters["envelope"] = 1
         if tuple(columns) != NAMES:
             parameters["columns"] = ",".join(columns)
         accept = f"{DENSE_STREAM}, {ARROW_STREAM};q=0.5" if dense else ARROW_STREAM
-        response = self._call("GET", _queue_path(queue, "rows"), parameters=parameters, headers={"Accept": accept}, stream=True)
+        response = self._call(
+            "GET",
+            _queue_path(queue, "rows"),
+            parameters=parameters,
+            headers={"Accept": accept},
+            stream=True,
+        )
         answered = response.headers.get(QUEUE_MANAGER_HEADER)
         if queue_manager is not None and answered not in (None, queue_manager):
             response.close()
-            message = f"rows of queue manager {queue_manager} were asked for, and {answered} answers at {self.url}"
-            raise ApiError(409, ANOTHER_QUEUE_MANAGER, message, "name each queue manager by a URL of its own")
+            message = (
+                f"rows of queue manager {queue_manager} were asked for, and "
+                f"{answered} answers at {self.url}"
+            )
+            raise ApiError(
+                409, ANOTHER_QUEUE_MANAGER, message, "name each queue manager by a URL of its own"
+            )
         return RowsStream(response, f"the queue manager at {self.url}")
 
     # --- consumers ---------------------------------------------------------------------------------------------------
@@ -275,12 +337,20 @@ class QueueManagerClient:
         if ranged:
             body["ranged"] = True
         path = _consumer_path(queue, consumer, "register")
-        answer = self._json("POST", path, body=body, timeout=timeout or REGISTER_SECONDS, retry=timeout is None)
+        answer = self._json(
+            "POST", path, body=body, timeout=timeout or REGISTER_SECONDS, retry=timeout is None
+        )
         return Registration(
-            answer["epoch"], answer["received"], _ranges(answer), answer["queue_manager"], answer.get("ahead_after")
+            answer["epoch"],
+            answer["received"],
+            _ranges(answer),
+            answer["queue_manager"],
+            answer.get("ahead_after"),
         )
 
-    def all_ahead(self, queue: str, consumer: str, registration: Registration) -> Iterator[tuple[int, int]]:
+    def all_ahead(
+        self, queue: str, consumer: str, registration: Registration
+    ) -> Iterator[tuple[int, int]]:
         """Yield every closed range above the mark that is received too, ascending: also those that the answer left out."""
         yield from registration.ahead
         if registration.ahead_after is not None:
@@ -292,7 +362,9 @@ class QueueManagerClient:
         next_after: int | None = after
         while next_after is not None:
             try:
-                answer = self._json("GET", _consumer_path(queue, consumer), parameters={"after": next_after})
+                answer = self._json(
+                    "GET", _consumer_path(queue, consumer), parameters={"after": next_after}
+                )
             except ApiError as error:
                 if error.status != 404:
                     raise
@@ -324,12 +396,25 @@ class QueueManagerClient:
             body["sequences"] = list(sequences)
         if rejected:
             body["rejected"] = True
-        return int(self._json("POST", _consumer_path(queue, consumer, "received"), body=body)["received"])
+        return int(
+            self._json("POST", _consumer_path(queue, consumer, "received"), body=body)["received"]
+        )
 
-    def release(self, queue: str, consumer: str, *, holder: Mapping[str, Any] | str, timeout: float | None = None) -> None:
+    def release(
+        self,
+        queue: str,
+        consumer: str,
+        *,
+        holder: Mapping[str, Any] | str,
+        timeout: float | None = None,
+    ) -> None:
         """Give the lease up. With ``timeout``: one attempt of at most that many seconds."""
         self._json(
-            "POST", _consumer_path(queue, consumer, "release"), body={"holder": holder}, timeout=timeout, retry=timeout is None
+            "POST",
+            _consumer_path(queue, consumer, "release"),
+            body={"holder": holder},
+            timeout=timeout,
+            retry=timeout is None,
         )
 
     # --- queues and messages -----------------------------------------------------------------------------------------
@@ -349,7 +434,10 @@ class QueueManagerClient:
     def give_up(self, queue: str, first: int, last: int, *, force: bool = False) -> dict[str, Any]:
         """``POST queues/{q}/give-up``: damaged rows become counted holes; ``force``: also in a queue without damage."""
         parameters = {"first": first, "last": last} | ({"force": 1} if force else {})
-        return cast("dict[str, Any]", self._json("POST", _queue_path(queue, "give-up"), body={}, parameters=parameters))
+        return cast(
+            "dict[str, Any]",
+            self._json("POST", _queue_path(queue, "give-up"), body={}, parameters=parameters),
+        )
 
     def pause(self, queue: str) -> None:
         """``POST queues/{q}/pause``."""
@@ -362,7 +450,10 @@ class QueueManagerClient:
     def send(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """``POST queues/{q}/messages``. Not repeated by itself: a lost answer may hide an accepted message."""
         body = list(messages)
-        return cast("list[dict[str, Any]]", self._json("POST", _queue_path(queue, "messages"), body=body, retry=False))
+        return cast(
+            "list[dict[str, Any]]",
+            self._json("POST", _queue_path(queue, "messages"), body=body, retry=False),
+        )
 
     def is_ready(self) -> bool:
         """``GET /readyz``, one attempt."""
@@ -384,12 +475,18 @@ class QueueManagerClient:
         timeout: float | None = None,
         retry: bool = True,
     ) -> Any:  # noqa: ANN401  # JSON
-        response = self._call(method, path, body=body, parameters=parameters, timeout=timeout, retry=retry)
+        response = self._call(
+            method, path, body=body, parameters=parameters, timeout=timeout, retry=retry
+        )
         try:
             return response.json() if response.content else {}
         except ValueError:
-            raise ApiError(response.status_code, "no-json", f"{self.url} answered {response.text[:ERROR_TEXT_MAX]!r}, not JSON",
-                           "is this the API port of a queue manager?") from None  # fmt: skip
+            raise ApiError(
+                response.status_code,
+                "no-json",
+                f"{self.url} answered {response.text[:ERROR_TEXT_MAX]!r}, not JSON",
+                "is this the API port of a queue manager?",
+            ) from None
 
     def _call(
         self,
@@ -406,17 +503,30 @@ class QueueManagerClient:
     ) -> requests.Response:
         parameters = {key: value for key, value in (parameters or {}).items() if value is not None}
         data = content if body is None else json.dumps(body).encode()
-        sent = {"Content-Type": "application/json", **(headers or {})} if data is not None else dict(headers or {})
+        sent = (
+            {"Content-Type": "application/json", **(headers or {})}
+            if data is not None
+            else dict(headers or {})
+        )
         started = time.monotonic()
         told = False
         for pause in _pauses():
             session = self._session()
             try:
                 response = session.request(
-                    method, self.url + path, params=parameters, data=data, headers=sent, stream=stream, allow_redirects=False,
-                    timeout=(CONNECT_SECONDS if content is None else SEND_SECONDS, timeout or ANSWER_SECONDS),
+                    method,
+                    self.url + path,
+                    params=parameters,
+                    data=data,
+                    headers=sent,
+                    stream=stream,
+                    allow_redirects=False,
+                    timeout=(
+                        CONNECT_SECONDS if content is None else SEND_SECONDS,
+                        timeout or ANSWER_SECONDS,
+                    ),
                     verify=session.verify,
-                )  # fmt: skip
+                )
             except requests.RequestException as error:
                 problem: Exception = ApiUnreachableError(_unreachable(self.url, error))
             else:
@@ -429,10 +539,18 @@ class QueueManagerClient:
             if not retry or time.monotonic() - started + pause > self._retry_seconds:
                 raise problem
             waited = time.monotonic() - started + pause
-            if not told and waited > WAITING_TOLD_SECONDS and self._retry_seconds > 2 * WAITING_TOLD_SECONDS:
+            if (
+                not told
+                and waited > WAITING_TOLD_SECONDS
+                and self._retry_seconds > 2 * WAITING_TOLD_SECONDS
+            ):
                 told = True
-                _log.warning("call.waiting up to %g s for an answer: %s", self._retry_seconds, problem)
-            _log.info("call.repeated method=%s path=%s pause_s=%s reason=%s", method, path, pause, problem)
+                _log.warning(
+                    "call.waiting up to %g s for an answer: %s", self._retry_seconds, problem
+                )
+            _log.info(
+                "call.repeated method=%s path=%s pause_s=%s reason=%s", method, path, pause, problem
+            )
             time.sleep(pause)
         raise AssertionError("the pauses never end")
 
@@ -442,8 +560,12 @@ class QueueManagerClient:
             session = requests.Session()
             session.auth = _Bearer(self._token)
             session.headers[CLIENT_HEADER] = "1"
-            session.trust_env = not self._is_loopback  # a proxy from the environment cannot reach our own loopback
-            session.verify = (self.url.lower().startswith("https:") and ca_bundle(os.environ)) or True
+            session.trust_env = (
+                not self._is_loopback
+            )  # a proxy from the environment cannot reach our own loopback
+            session.verify = (
+                self.url.lower().startswith("https:") and ca_bundle(os.environ)
+            ) or True
             self._local.session = session
         return session
 
@@ -464,8 +586,12 @@ def _pauses() -> Iterator[float]:
 
 def _unreachable(url: str, error: Exception) -> str:
     wrapped = error.args[0] if error.args else error
-    reason = str(getattr(wrapped, "reason", None) or wrapped).rpartition("): ")[2]  # urllib3 puts an object's repr in front
-    if isinstance(error, requests.exceptions.SSLError) and any(sign in reason for sign in _PLAIN_HTTP_SIGNS):
+    reason = str(getattr(wrapped, "reason", None) or wrapped).rpartition("): ")[
+        2
+    ]  # urllib3 puts an object's repr in front
+    if isinstance(error, requests.exceptions.SSLError) and any(
+        sign in reason for sign in _PLAIN_HTTP_SIGNS
+    ):
         hint = f"it speaks plain HTTP: write http://{url.partition('://')[2]}"
     elif isinstance(error, requests.exceptions.SSLError):
         hint = f"a private CA is named by {' or '.join(CA_VARIABLES)}=FILE"
@@ -497,7 +623,9 @@ def _refusal(response: requests.Response) -> ApiError:
                 "give the API's address: serve prints it when it is ready, by default http://127.0.0.1:8081",
             )
         return ApiError(
-            response.status_code, f"http-{response.status_code}", f"{response.url} answered {response.status_code}: {text!r}"
+            response.status_code,
+            f"http-{response.status_code}",
+            f"{response.url} answered {response.status_code}: {text!r}",
         )
 
 
@@ -506,7 +634,10 @@ def _queue_path(queue: str, action: str = "") -> str:
 
 
 def _consumer_path(queue: str, consumer: str, action: str = "") -> str:
-    return f"{_queue_path(queue)}/consumers/{quote_queue_name(consumer)}{'/' + action if action else ''}"
+    return (
+        f"{_queue_path(queue)}/consumers/{quote_queue_name(consumer)}"
+        f"{'/' + action if action else ''}"
+    )
 
 
 def _ranges(answer: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:

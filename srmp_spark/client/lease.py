@@ -53,19 +53,29 @@ class LeaseKeeper:
         return f"<LeaseKeeper leases={len(self._leases)} lost={self._lost is not None}>"
 
     def acquire(
-        self, client: QueueManagerClient, queue: str, consumer: str, *, epoch: str | None = None, first: int | None = None,
+        self,
+        client: QueueManagerClient,
+        queue: str,
+        consumer: str,
+        *,
+        epoch: str | None = None,
+        first: int | None = None,
         ranged: bool = False,
-    ) -> Registration:  # fmt: skip
+    ) -> Registration:
         """Register and keep; ``first``, ``ranged``: as :meth:`QueueManagerClient.register` takes them.
 
         Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
         """
-        answer = client.register(queue, consumer, holder=self.holder, epoch=epoch, first=first, ranged=ranged)
+        answer = client.register(
+            queue, consumer, holder=self.holder, epoch=epoch, first=first, ranged=ranged
+        )
         with self._lock:
             self._leases[client.url, queue, consumer] = _Lease(client, queue, consumer)
             if client.url not in self._renewing:
                 self._renewing.add(client.url)
-                threading.Thread(target=self._renew_for_ever, args=(client.url,), name="srmp-lease", daemon=True).start()
+                threading.Thread(
+                    target=self._renew_for_ever, args=(client.url,), name="srmp-lease", daemon=True
+                ).start()
         return answer
 
     @property
@@ -83,7 +93,9 @@ class LeaseKeeper:
         self._stopped.set()
         with self._lock:
             leases, self._leases = list(self._leases.values()), {}
-        threads = [threading.Thread(target=self._release, args=(lease,), daemon=True) for lease in leases]
+        threads = [
+            threading.Thread(target=self._release, args=(lease,), daemon=True) for lease in leases
+        ]
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + RELEASE_SECONDS
@@ -92,7 +104,9 @@ class LeaseKeeper:
 
     def _release(self, lease: _Lease) -> None:
         try:
-            lease.client.release(lease.queue, lease.consumer, holder=self.holder, timeout=RELEASE_SECONDS)
+            lease.client.release(
+                lease.queue, lease.consumer, holder=self.holder, timeout=RELEASE_SECONDS
+            )
         except SrmpSparkError as error:  # the lease then ends by itself
             _log.warning("lease.not_released queue=%s reason=%s", lease.queue, error)
 
@@ -106,10 +120,14 @@ class LeaseKeeper:
 
     def _renew(self, lease: _Lease) -> None:
         try:
-            lease.client.register(lease.queue, lease.consumer, holder=self.holder, timeout=RENEW_ANSWER_SECONDS)
+            lease.client.register(
+                lease.queue, lease.consumer, holder=self.holder, timeout=RENEW_ANSWER_SECONDS
+            )
         except ApiError as error:
             if error.code == SHARING_VIOLATION:
-                _log.error("lease.lost queue=%s consumer=%s reason=%s", lease.queue, lease.consumer, error)
+                _log.error(
+                    "lease.lost queue=%s consumer=%s reason=%s", lease.queue, lease.consumer, error
+                )
                 self._lost = error
             else:
                 _log.warning("lease.not_renewed queue=%s reason=%s", lease.queue, error)

@@ -59,7 +59,13 @@ class OutboxClient(QueueManagerClient):
     """One queue manager, by the URL of its API, as Spark's sink uses it."""
 
     def stage(
-        self, application: str, batch: str, *, partition: int, attempt: int, content: Callable[[], Iterable[Any]]
+        self,
+        application: str,
+        batch: str,
+        *,
+        partition: int,
+        attempt: int,
+        content: Callable[[], Iterable[Any]],
     ) -> StageAnswer:
         """``POST stage``: rows that a commit can make messages. The same attempt again replaces them.
 
@@ -72,7 +78,13 @@ class OutboxClient(QueueManagerClient):
 
         def post() -> StageAnswer:
             response = self._call(
-                "POST", path, parameters=parameters, headers=headers, content=content(), timeout=STAGE_SECONDS, retry=False
+                "POST",
+                path,
+                parameters=parameters,
+                headers=headers,
+                content=content(),
+                timeout=STAGE_SECONDS,
+                retry=False,
             )
             answer = response.json()
             return StageAnswer(str(answer["stage"]), int(answer["rows"]), answer.get("warning"))
@@ -80,9 +92,14 @@ class OutboxClient(QueueManagerClient):
         return self._until_answered(post)
 
     def commit(
-        self, application: str, batch: str, stages: Sequence[str], *, on_key_conflict: str | None = None,
+        self,
+        application: str,
+        batch: str,
+        stages: Sequence[str],
+        *,
+        on_key_conflict: str | None = None,
         allow_loop: bool = False,
-    ) -> CommitAnswer:  # fmt: skip
+    ) -> CommitAnswer:
         """``POST commit``: all rows of the stages become messages, or none.
 
         ``on_key_conflict``: ``fail`` (the default), ``ignore`` or ``dead-letter``, what becomes of a row whose key or source
@@ -95,7 +112,9 @@ class OutboxClient(QueueManagerClient):
             body["on_key_conflict"] = on_key_conflict
         if allow_loop:
             body["allow_loop"] = True
-        answer = self._until_answered(lambda: self._json("POST", path, body=body, timeout=COMMIT_SECONDS, retry=False))
+        answer = self._until_answered(
+            lambda: self._json("POST", path, body=body, timeout=COMMIT_SECONDS, retry=False)
+        )
         return _commit_answer(answer)
 
     def result(self, application: str, batch: str) -> CommitAnswer | None:

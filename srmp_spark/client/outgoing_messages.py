@@ -28,9 +28,16 @@ class OutgoingClient(QueueManagerClient):
         answer = self._json("POST", "/v1/outgoing/messages", body=list(messages), retry=False)
         return cast("list[dict[str, Any]]", answer)
 
-    def states(self, destination: str, kind: str, serials: Sequence[int], *, wait: float = 0.0) -> list[str]:
+    def states(
+        self, destination: str, kind: str, serials: Sequence[int], *, wait: float = 0.0
+    ) -> list[str]:
         """``POST outgoing/states``: at once, or when all have come to their end, or after ``wait`` seconds."""
-        body = {"destination": destination, "kind": kind, "serials": list(serials), "wait": min(wait, WAIT_SECONDS)}
+        body = {
+            "destination": destination,
+            "kind": kind,
+            "serials": list(serials),
+            "wait": min(wait, WAIT_SECONDS),
+        }
         return cast("list[str]", self._json("POST", "/v1/outgoing/states", body=body)["states"])
 
     def decide(self, action: str, destination: str, stream: str | None = None) -> dict[str, Any]:
@@ -38,7 +45,9 @@ class OutgoingClient(QueueManagerClient):
         path = f"/v1/outgoing/{quote(destination, safe='')}/{action}"
         return cast("dict[str, Any]", self._json("POST", path + _stream(stream)))
 
-    def decide_incoming(self, action: str, queue: str, stream: str, gap_at: int | None = None) -> dict[str, Any]:
+    def decide_incoming(
+        self, action: str, queue: str, stream: str, gap_at: int | None = None
+    ) -> dict[str, Any]:
         """``POST streams/{queue}/accept-gap|reset|drop``; ``gap_at``: accept that gap and no other.
 
         Not repeated by itself: a second ``accept-gap`` means more than one.

@@ -24,7 +24,14 @@ class ReadAhead(Generic[T]):
     At most ``limit`` of ``size`` is read beyond what was asked for, and one item more. Close it: its thread ends then.
     """
 
-    def __init__(self, source: Iterator[T], *, size: Callable[[T], int], limit: int, interrupt: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        source: Iterator[T],
+        *,
+        size: Callable[[T], int],
+        limit: int,
+        interrupt: Callable[[], object],
+    ) -> None:
         """``interrupt`` must make a ``source`` that waits in another thread end at once, in whatever way."""
         self._source = source
         self._size = size
@@ -66,7 +73,12 @@ class ReadAhead(Generic[T]):
     def __enter__(self) -> ReadAhead[T]:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _run(self) -> None:

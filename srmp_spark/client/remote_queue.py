@@ -84,7 +84,9 @@ class _Channel:
         try:
             self._socket = socket.create_connection((host, port), CONNECT_SECONDS)
         except OSError as error:
-            raise RemoteLostError(with_hint(f"{self._where} cannot be reached: {error}", UNREACHABLE)) from None
+            raise RemoteLostError(
+                with_hint(f"{self._where} cannot be reached: {error}", UNREACHABLE)
+            ) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._engine.bind(time.monotonic(), group_id=group_id)
@@ -177,7 +179,9 @@ class _Channel:
 
 def find_port(host: str, mapper_port: int = ENDPOINT_MAPPER_PORT) -> int:
     """The port of RemoteRead, by the endpoint mapper. Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
-    channel = _Channel(host, mapper_port, ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,)))
+    channel = _Channel(
+        host, mapper_port, ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,))
+    )
     try:
         answer = decode_map_response(channel.call(EPT_MAP, encode_map_request(REMOTE_READ)))
     except RemoteProtocolError as error:
@@ -200,7 +204,9 @@ class RemoteMachine:
         self._channel = _Channel(host, port, settings, group_id)
 
     @classmethod
-    def connect(cls, host: str, port: int | None = None, settings: ClientSettings | None = None) -> RemoteMachine:
+    def connect(
+        cls, host: str, port: int | None = None, settings: ClientSettings | None = None
+    ) -> RemoteMachine:
         """Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
         return cls(host, find_port(host) if port is None else port, settings or ClientSettings())
 
@@ -219,7 +225,9 @@ class RemoteMachine:
         """How many calls may be under way on this connection."""
         return self._channel.calls_at_once
 
-    def begin(self, opnum: int, asked: Parameters, wait_s: float = 0.0, *, more: bool = False) -> Callable[[], Any]:
+    def begin(
+        self, opnum: int, asked: Parameters, wait_s: float = 0.0, *, more: bool = False
+    ) -> Callable[[], Any]:
         """Send one call; what is returned waits for its answer. ``more``: another one follows now, and it leaves with that.
 
         Errors as :meth:`call`, :class:`RemoteLostError` at once."""
@@ -232,7 +240,8 @@ class RemoteMachine:
             return METHODS[opnum].decode_response(stub, self._channel.syntax)
         except BadStubError as error:
             raise refused(
-                Status.RPC_X_BAD_STUB_DATA, f"{self.host} answers {METHODS[opnum].name} with what is none: {error}"
+                Status.RPC_X_BAD_STUB_DATA,
+                f"{self.host} answers {METHODS[opnum].name} with what is none: {error}",
             ) from None
 
     def checked(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
@@ -242,12 +251,16 @@ class RemoteMachine:
             raise refused(answer.status, f"{self.host}, {METHODS[opnum].name}")
         return answer
 
-    def open(self, queue: QueueFormat, access: int = ACCESS_PEEK, share: int = SHARE_DENY_NONE) -> RemoteQueue:
+    def open(
+        self, queue: QueueFormat, access: int = ACCESS_PEEK, share: int = SHARE_DENY_NONE
+    ) -> RemoteQueue:
         """Open a queue. Raises :class:`RemoteReadError`, :class:`RemoteLostError`."""
         try:
             answer = self.call(2, OpenRequest(queue, access, share))
         except RemoteReadError as error:
-            raise refused(error.status, f"{self.host} does not open {queue.text or 'a queue'}") from None
+            raise refused(
+                error.status, f"{self.host} does not open {queue.text or 'a queue'}"
+            ) from None
         return RemoteQueue(self, answer.handle, queue.text or "a queue")
 
     def interrupt(self) -> None:
@@ -261,7 +274,12 @@ class RemoteMachine:
     def __enter__(self) -> RemoteMachine:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -286,14 +304,21 @@ class RemoteQueue:
         """R_StartReceive: the request's number and the answer, whatever its status. Errors as :meth:`RemoteMachine.call`."""
         request = next(self._requests)
         asked = StartReceiveRequest(
-            self.handle, action=action, timeout_ms=int(wait_s * 1000), request_id=request, max_body_size=max_body,
-            max_compound_message_size=max_body, **more,
-        )  # fmt: skip
+            self.handle,
+            action=action,
+            timeout_ms=int(wait_s * 1000),
+            request_id=request,
+            max_body_size=max_body,
+            max_compound_message_size=max_body,
+            **more,
+        )
         return request, self._machine.call(7, asked, wait_s)
 
     def end(self, request: int, *, keep: bool = False) -> None:
         """R_EndReceive: the message is ours, or stays where it is (``keep``)."""
-        self._machine.checked(9, EndReceiveRequest(self.handle, RR_NACK if keep else RR_ACK, request))
+        self._machine.checked(
+            9, EndReceiveRequest(self.handle, RR_NACK if keep else RR_ACK, request)
+        )
 
     def cancel(self, request: int, over: RemoteMachine) -> bool:
         """R_CancelReceive over another connection: whether anything with this number waited. Errors as there."""
@@ -308,10 +333,14 @@ class RemoteQueue:
         if answer.status in EMPTY:
             return None
         if answer.status != Status.MQ_OK:
-            raise refused(answer.status, f"{self._machine.host} does not show messages of {self._name}")
+            raise refused(
+                answer.status, f"{self._machine.host} does not show messages of {self._name}"
+            )
         return shown(answer)
 
-    def walk(self, max_body: int = ALL, unreadable: Unreadable | None = None) -> Generator[Shown, None, None]:
+    def walk(
+        self, max_body: int = ALL, unreadable: Unreadable | None = None
+    ) -> Generator[Shown, None, None]:
         """All messages that are there and not locked, by a cursor: what is taken in between is passed over.
 
         ``unreadable`` is told of a message that does not hold together, which is passed over then; without it that is raised.
@@ -334,13 +363,17 @@ class RemoteQueue:
             self._machine.begin(
                 7,
                 StartReceiveRequest(
-                    self.handle, action=action, cursor=cursor, request_id=next(self._requests), max_body_size=max_body,
+                    self.handle,
+                    action=action,
+                    cursor=cursor,
+                    request_id=next(self._requests),
+                    max_body_size=max_body,
                     max_compound_message_size=max_body,
                 ),
                 more=left > 0,
             )
             for left in reversed(range(count))
-        ]  # fmt: skip
+        ]
 
     def purge(self) -> None:
         """R_PurgeQueue."""
@@ -353,6 +386,11 @@ class RemoteQueue:
     def __enter__(self) -> RemoteQueue:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if error is None:
             self.close()

@@ -52,7 +52,9 @@ class RowsStream:
         try:
             yield
         except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: closed
-            raise ApiUnreachableError(f"{self._where} stopped answering in the middle of a read: {error!r}") from error
+            raise ApiUnreachableError(
+                f"{self._where} stopped answering in the middle of a read: {error!r}"
+            ) from error
 
     def readable(self) -> bool:
         """Always."""

@@ -28,8 +28,13 @@ class SubscriptionsClient(QueueManagerClient):
         ``unused``: only if it never read anything, else an :class:`ApiError` with code ``subscription-in-use``.
         """
         parameters = {"host": host, "queue": queue, **({"unused": "1"} if unused else {})}
-        return cast("dict[str, Any]", self._json("DELETE", _PATH, parameters=parameters, retry=False))
+        return cast(
+            "dict[str, Any]", self._json("DELETE", _PATH, parameters=parameters, retry=False)
+        )
 
     def resume_subscription(self, host: str, queue: str) -> dict[str, Any]:
         """``POST subscriptions/resume``: the status of a subscription that is no longer on hold."""
-        return cast("dict[str, Any]", self._json("POST", f"{_PATH}/resume", body={"host": host, "queue": queue}))
+        return cast(
+            "dict[str, Any]",
+            self._json("POST", f"{_PATH}/resume", body={"host": host, "queue": queue}),
+        )

@@ -89,8 +89,12 @@ def walk(
             while under_way[0]:
                 answers.append(under_way[0].popleft()())
             del under_way[0]
-            if not alone and any(each.status == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION for each in answers):
-                answers = [each for each in answers if each.status != Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION]
+            if not alone and any(
+                each.status == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION for each in answers
+            ):
+                answers = [
+                    each for each in answers if each.status != Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION
+                ]
                 size = rounds = 1
             for each in answers:
                 if each.status != Status.MQ_OK and each.status not in EMPTY:
@@ -103,7 +107,9 @@ def walk(
             if broken is None:
                 yield from held.ready(all_of_them=not under_way)
     finally:
-        for later in (each for calls in under_way for each in calls):  # nobody wants the rest: the next call is not behind it
+        for later in (
+            each for calls in under_way for each in calls
+        ):  # nobody wants the rest: the next call is not behind it
             with contextlib.suppress(RemoteReadError, RemoteLostError):
                 later()
     if broken is not None:
@@ -121,7 +127,9 @@ class _InOrder:
         self._safe = _BEFORE_ALL
         """… but the last one: what is under way finds what is behind this."""
 
-    def add(self, found: list[StartReceiveResponse], unreadable: Unreadable | None) -> RemoteProtocolError | None:
+    def add(
+        self, found: list[StartReceiveResponse], unreadable: Unreadable | None
+    ) -> RemoteProtocolError | None:
         """Add the answers of a round. Return what is wrong with the one that ends the walk: it does not hold together, or the
         cursor does not go on."""
         told, self._safe = self._safe, self._highest

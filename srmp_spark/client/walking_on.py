@@ -36,7 +36,11 @@ _log = logging.getLogger(__name__)
 class WalkOn:
     """Walks through one queue; iterate a walk once."""
 
-    def __init__(self, connect: Callable[[], RemoteMachine], open_queue: Callable[[RemoteMachine], RemoteQueue]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], RemoteMachine],
+        open_queue: Callable[[RemoteMachine], RemoteQueue],
+    ) -> None:
         """Do nothing yet: the walk connects when its first message is asked for."""
         self._connect = connect
         self._open = open_queue
@@ -71,7 +75,11 @@ class WalkOn:
                         queue.close()
             except RemoteLostError as error:
                 idle = idle + 1 if self._last == told else 0
-                if self._stopped.is_set() or (is_first and self._machine is None) or idle > BREAKS_MAX:
+                if (
+                    self._stopped.is_set()
+                    or (is_first and self._machine is None)
+                    or idle > BREAKS_MAX
+                ):
                     raise
                 by_number = by_number or (not is_first and self._last == told)
                 _log.info("walk.goes_on after=%s because=%s", self._last, error)
@@ -130,5 +138,7 @@ class WalkOn:
 def place_of(each: Shown) -> Place:
     """Return where a message stands. Raises :class:`RemoteProtocolError` for a number that no message has."""
     packet = each.packet
-    lookup_id = lookup_id_of(each.sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
+    lookup_id = lookup_id_of(
+        each.sequence_id, priority=packet.priority, transactional=packet.transaction is not None
+    )
     return Place(lookup_id, packet.id)

@@ -26,7 +26,9 @@ def add_commands(commands: Commands[Any]) -> None:
     """Add ``capture``."""
     parser = commands.add_parser("capture", help="write redacted posts of a queue to files")
     parser.add_argument("--queue", required=True, metavar="NAME")
-    parser.add_argument("--max", type=int, default=100, metavar="N", help="the newest N posts (default 100)")
+    parser.add_argument(
+        "--max", type=int, default=100, metavar="N", help="the newest N posts (default 100)"
+    )
     parser.add_argument("--out", required=True, metavar="DIR", help="an empty or new directory")
     add_connection_flags(parser)
     parser.set_defaults(run=_capture)
@@ -37,12 +39,16 @@ def _capture(args: argparse.Namespace) -> int:
 
     if not 0 < args.max <= CAPTURE_MAX:
         raise ConfigurationError(f"--max is 1 to {CAPTURE_MAX}")
-    records = _records(connect(args), local_queue_name(args.queue), args.max)  # nothing is made for a queue that is not there
+    records = _records(
+        connect(args), local_queue_name(args.queue), args.max
+    )  # nothing is made for a queue that is not there
     out = Path(args.out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
-            raise ConfigurationError(f"--out {out} is not empty: name another folder, or empty this one")
+            raise ConfigurationError(
+                f"--out {out} is not empty: name another folder, or empty this one"
+            )
     except OSError as error:
         raise ConfigurationError(f"--out {out}: {error.strerror}") from None
     from srmp_spark.rows.group import FORM_OF
@@ -67,7 +73,10 @@ def _capture(args: argparse.Namespace) -> int:
             manifest.write(json.dumps(entry) + "\n")
             written.append(entry)
     if left_out:
-        sys.stderr.write(f"{left_out} messages are no posts of SRMP and are left out: nothing in them would be redacted\n")
+        sys.stderr.write(
+            f"{left_out} messages are no posts of SRMP and are left out: nothing in them "
+            "would be redacted\n"
+        )
     emit(written, table=args.table)
     return 0
 
@@ -78,7 +87,9 @@ def _records(client: QueueManagerClient, queue: str, count: int) -> Iterator[tup
     return _read(client, queue, found.epoch, max(found.first - 1, found.end - count), found.end)
 
 
-def _read(client: QueueManagerClient, queue: str, epoch: str, after: int, to: int) -> Iterator[tuple[int, Record]]:
+def _read(
+    client: QueueManagerClient, queue: str, epoch: str, after: int, to: int
+) -> Iterator[tuple[int, Record]]:
     from srmp_spark.rows import dense
     from srmp_spark.rows.group import unpack_group
     from srmp_spark.rows.segment import records_of
@@ -89,7 +100,13 @@ def _read(client: QueueManagerClient, queue: str, epoch: str, after: int, to: in
             if frame.kind == dense.SEGMENT:
                 columns = frame.data  # its posts follow
                 continue
-            pairs = unpack_group(frame.data) if frame.kind == dense.GROUP else records_of(columns, frame.data)
+            pairs = (
+                unpack_group(frame.data)
+                if frame.kind == dense.GROUP
+                else records_of(columns, frame.data)
+            )
             for sequence, record in pairs:
-                if sequence > after and any(first <= sequence <= last for first, last in frame.keep):
+                if sequence > after and any(
+                    first <= sequence <= last for first, last in frame.keep
+                ):
                     yield sequence, record

@@ -45,21 +45,27 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="send the token over plain HTTP beyond loopback, where others can read it",
     )
-    parser.add_argument("--table", action="store_true", help="a table for people instead of JSON lines")
+    parser.add_argument(
+        "--table", action="store_true", help="a table for people instead of JSON lines"
+    )
 
 
 def connect(args: argparse.Namespace) -> QueueManagerClient:
     """The client that the flags and the environment name. Raises :class:`ConfigurationError`."""
     from srmp_spark.client.api import QueueManagerClient  # requests takes a while to load
 
-    return QueueManagerClient(*address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token)
+    return QueueManagerClient(
+        *address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token
+    )
 
 
 def connect_outgoing(args: argparse.Namespace) -> OutgoingClient:
     """The same, for what goes out."""
     from srmp_spark.client.outgoing_messages import OutgoingClient
 
-    return OutgoingClient(*address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token)
+    return OutgoingClient(
+        *address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token
+    )
 
 
 def address(args: argparse.Namespace) -> tuple[str, str | None]:
@@ -80,7 +86,9 @@ def to_json(value: Any) -> Any:  # noqa: ANN401  # a cell of a row
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, datetime):
-        return value.astimezone(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return (
+            value.astimezone(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        )
     if isinstance(value, Decimal):
         return int(value)
     return value
@@ -88,10 +96,20 @@ def to_json(value: Any) -> Any:  # noqa: ANN401  # a cell of a row
 
 def line(value: Mapping[str, Any]) -> str:
     """One JSON object on one line."""
-    return json.dumps({key: to_json(cell) for key, cell in value.items()}, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(
+        {key: to_json(cell) for key, cell in value.items()},
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
 
 
-def emit(rows: Iterable[Mapping[str, Any]], *, table: bool, columns: Iterable[str] | None = None, whole: bool = False) -> None:
+def emit(
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    table: bool,
+    columns: Iterable[str] | None = None,
+    whole: bool = False,
+) -> None:
     """Print rows: a JSON object per line, flushed, or a table of ``columns``; ``whole``: its cells are sentences, not cut."""
     if not table:
         for row in rows:
@@ -99,11 +117,20 @@ def emit(rows: Iterable[Mapping[str, Any]], *, table: bool, columns: Iterable[st
         sys.stdout.flush()
         return
     listed = list(rows)
-    names = list(columns) if columns is not None else list(dict.fromkeys(name for row in listed for name in row))
-    cells = [[_cell(row.get(name), sys.maxsize if whole else CELL_WIDTH_MAX) for name in names] for row in listed]
+    names = (
+        list(columns)
+        if columns is not None
+        else list(dict.fromkeys(name for row in listed for name in row))
+    )
+    cells = [
+        [_cell(row.get(name), sys.maxsize if whole else CELL_WIDTH_MAX) for name in names]
+        for row in listed
+    ]
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(names)]
     for texts in [names, *cells]:
-        print("  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip())
+        print(
+            "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip()
+        )
     sys.stdout.flush()
 
 

@@ -34,24 +34,42 @@ _DEFAULT_PORT = {"http": 80, "https": 443}
 
 EXPLANATIONS: dict[str, tuple[str, str]] = {
     "foreign-host": (
-        "the host in <to> is not known as this queue manager: a name or address that it does not have itself (DNS alias, NAT)",
+        (
+            "the host in <to> is not known as this queue manager: a name or address that it "
+            "does not have itself (DNS alias, NAT)"
+        ),
         "serve --host-name {host}, or --public-url with the URL that senders use",
     ),
     "forward-not-allowed": (
-        "the host in <to> is not known as this queue manager, and none that messages are forwarded to",
+        (
+            "the host in <to> is not known as this queue manager, and none that messages are "
+            "forwarded to"
+        ),
         "serve --host-name {host} if it is this one, --allow-url http://{host} to forward to it",
     ),
     "unforwardable": (
-        "the message is for another host, and cannot be sent on as it is: a signature, a SOAP body, a query, <DeadLetter/>",
+        (
+            "the message is for another host, and cannot be sent on as it is: a signature, a "
+            "SOAP body, a query, <DeadLetter/>"
+        ),
         "the error that the sender was told says which; send it there directly",
     ),
     "too-many-destinations": (
-        "the message is for another host, and messages wait for as many others as may be (FORWARD_DESTINATIONS_MAX)",
-        "srmp-spark streams lists those that do not answer; narrow --allow-url to the queues that are meant",
+        (
+            "the message is for another host, and messages wait for as many others as may be "
+            "(FORWARD_DESTINATIONS_MAX)"
+        ),
+        (
+            "srmp-spark streams lists those that do not answer; narrow --allow-url to the "
+            "queues that are meant"
+        ),
     ),
     "unknown-queue": (
         "there is no queue of that name here",
-        "serve --queue {queue}, or PUT /v1/queues; with --unknown-queue retry senders keep the message",
+        (
+            "serve --queue {queue}, or PUT /v1/queues; with --unknown-queue retry senders "
+            "keep the message"
+        ),
     ),
     "transactional-queue": (
         "the queue is transactional and takes only messages of a stream",
@@ -61,7 +79,10 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "the queue is not transactional and takes no messages of a stream",
         "serve --queue {queue}:transactional, or send without a transaction",
     ),
-    "bad-destination": ("<to> is not a queue URL", "senders use DIRECT=http://HOST/msmq/private$/NAME"),
+    "bad-destination": (
+        "<to> is not a queue URL",
+        "senders use DIRECT=http://HOST/msmq/private$/NAME",
+    ),
     "target": (
         "the request line names no queue",
         "the path must be /msmq/NAME or /msmq/private$/NAME: does a proxy rewrite it?",
@@ -70,20 +91,41 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "the message cannot be read",
         "a proxy may have changed it; srmp-spark capture makes a fixture for a bug report",
     ),
-    "malformed-http": ("the HTTP request cannot be read", "a proxy between sender and queue manager may have changed it"),
-    "content-encoding": ("something between sender and queue manager compresses requests", "switch that off for /msmq"),
+    "malformed-http": (
+        "the HTTP request cannot be read",
+        "a proxy between sender and queue manager may have changed it",
+    ),
+    "content-encoding": (
+        "something between sender and queue manager compresses requests",
+        "switch that off for /msmq",
+    ),
     "not-a-writer": (
         "the queue takes messages only from its writers",
-        "the log has the [[writer]] that would let this sender in; a probe is judged like a sender at this address",
+        (
+            "the log has the [[writer]] that would let this sender in; a probe is judged like "
+            "a sender at this address"
+        ),
     ),
     "stream-sender": (
         "the stream was begun by another authenticated sender",
-        "if it is the same one under a new name: srmp-spark streams drop --queue {queue} --stream ID",
+        (
+            "if it is the same one under a new name: srmp-spark streams drop --queue {queue} "
+            "--stream ID"
+        ),
     ),
     "paused": ("the queue is paused", "POST /v1/queues/NAME/resume"),
-    "quota": ("the queue holds more unreceived bytes than its quota", "receive from it, or raise --queue-quota-bytes"),
-    "disk-full": ("too little disk is free below the data directory", "free some; messages are accepted again at once"),
-    "too-many-connections": ("all connections are in use", "raise the limit of open files (ulimit -n)"),
+    "quota": (
+        "the queue holds more unreceived bytes than its quota",
+        "receive from it, or raise --queue-quota-bytes",
+    ),
+    "disk-full": (
+        "too little disk is free below the data directory",
+        "free some; messages are accepted again at once",
+    ),
+    "too-many-connections": (
+        "all connections are in use",
+        "raise the limit of open files (ulimit -n)",
+    ),
     "method": (
         "the request did not arrive as a POST",
         "a proxy or a redirect changed it: senders must reach the port directly",
@@ -95,8 +137,12 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
 def add_commands(commands: Commands[Any]) -> None:
     """Add ``doctor``."""
     parser = commands.add_parser("doctor", help="find out why messages do not arrive")
-    parser.add_argument("--queue", metavar="NAME", help="probe this queue with a message that is not stored")
-    parser.add_argument("--url", metavar="URL", help="how senders reach the SRMP port (default: where it listens)")
+    parser.add_argument(
+        "--queue", metavar="NAME", help="probe this queue with a message that is not stored"
+    )
+    parser.add_argument(
+        "--url", metavar="URL", help="how senders reach the SRMP port (default: where it listens)"
+    )
     add_connection_flags(parser)
     parser.set_defaults(run=_doctor)
 
@@ -119,10 +165,17 @@ def _doctor(args: argparse.Namespace) -> int:
 def _checks(args: argparse.Namespace) -> Iterator[Check]:
     client = connect(args)
     status = client.status()
-    yield Check("api", True, f"queue manager {status['queue_manager']}, version {status['version']}, at {client.url}")
+    yield Check(
+        "api",
+        True,
+        f"queue manager {status['queue_manager']}, version {status['version']}, at {client.url}",
+    )
     ready = bool(status["ready"])
     yield Check(
-        "ready", ready, "accepts messages" if ready else "does not accept messages", "" if ready else _gate_hint(status)
+        "ready",
+        ready,
+        "accepts messages" if ready else "does not accept messages",
+        "" if ready else _gate_hint(status),
     )
     try:
         url = split_url(args.url) if args.url else _reachable(split_url(status["listening"][0]))
@@ -136,38 +189,57 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
         if described is None:
             close = nearest_queue_name(queue, (each["name"] for each in status["queues"]))
             if close:
-                yield Check("queue", False, f"there is no queue {queue}", f"did you mean {close!r}?")
+                yield Check(
+                    "queue", False, f"there is no queue {queue}", f"did you mean {close!r}?"
+                )
         names = [] if args.url else [name for name in status["host_names"] if name != url.host]
         for host in (url.host, *names):
-            yield _probe(url, queue, host, transactional=bool(described and described["transactional"]))
+            yield _probe(
+                url, queue, host, transactional=bool(described and described["transactional"])
+            )
         if not args.url:
             yield _senders(url, names)
     for blocked in status["blocked_urls"]:
         yield Check(
             "receipts",
             False,
-            f"{blocked['count']} receipts to {blocked['host']} were not sent: no rule allows the URL that the messages name",
+            f"{blocked['count']} receipts to {blocked['host']} were not sent: no rule "
+            "allows the URL that the messages name",
             blocked_hint(blocked),
         )
     for row in status.get("set_aside", ()):
         yield Check(
-            "store", False, f"row {row['key']!r} of table {row['table']} cannot be read, and was set aside: {row['reason']}",
+            "store",
+            False,
+            f"row {row['key']!r} of table {row['table']} cannot be read, and was set "
+            f"aside: {row['reason']}",
             "its bytes stay in the store: start the release that wrote it, and report this",
-        )  # fmt: skip
+        )
     yield from state_checks(status)
     if dead := status.get("dead_letters"):  # a queue manager before this was told has none
         counts = ", ".join(f"{reason} {rows}" for reason, rows in sorted(dead.items()))
         yield Check(
-            "dead-letters", True, f"{sum(dead.values())} messages became dead letters since the outbox was made: {counts}",
-            "sender.dead in the log says which and why; --state has them in dead_letter_queue, deadLetterQueue in a queue",
-        )  # fmt: skip
+            "dead-letters",
+            True,
+            f"{sum(dead.values())} messages became dead letters since the outbox was "
+            f"made: {counts}",
+            "sender.dead in the log says which and why; --state has them in "
+            "dead_letter_queue, deadLetterQueue in a queue",
+        )
     for described in status["queues"]:
         if described["damaged"]:
-            yield Check("queue", False, f"{described['name']} is damaged: {described['damaged']}", DAMAGED_HINT)
+            yield Check(
+                "queue",
+                False,
+                f"{described['name']} is damaged: {described['damaged']}",
+                DAMAGED_HINT,
+            )
     for reading in status["subscriptions"]:
         if reading["last_error"] is not None:
             text = f"{reading['queue']} of {reading['host']}: {reading['last_error']}"
-            yield Check("subscription", False, text, 'look at docs/troubleshooting.md, "Remote read"')
+            yield Check(
+                "subscription", False, text, 'look at docs/troubleshooting.md, "Remote read"'
+            )
     for outgoing in status["outgoing"]:
         if outgoing.get("damaged"):
             text, _, hint = outgoing["damaged"].rpartition("; ")
@@ -179,7 +251,8 @@ def _checks(args: argparse.Namespace) -> Iterator[Check]:
             yield Check(
                 "stream",
                 False,
-                f"stream {stream['stream_id']} to {stream['queue']} waits for position {stream['gap_at']} "
+                f"stream {stream['stream_id']} to {stream['queue']} waits for position "
+                f"{stream['gap_at']} "
                 f"({stream['reject_count']} messages behind it were refused)",
                 "look into the sender's outgoing queue for it; what it deleted will never come",
             )
@@ -195,11 +268,19 @@ def state_checks(status: dict[str, Any]) -> Iterator[Check]:
         text = f"publishing of {failed['of']} {what} since {failed['since']}: {reason}"
         yield Check("state", False, text, failed["remedy"])
     for gone in state.get("rows_gone", ()):
-        text = f"rows {gone['first']} to {gone['last']} of {gone['queue']} (epoch {gone['epoch']}) were taken out of inbox"
-        hint = "the log does not have them any more: RESTORE inbox to the version before they went, or read that version"
+        text = (
+            f"rows {gone['first']} to {gone['last']} of {gone['queue']} (epoch "
+            f"{gone['epoch']}) were taken out of inbox"
+        )
+        hint = (
+            "the log does not have them any more: RESTORE inbox to the version before "
+            "they went, or read that version"
+        )
         yield Check("state", False, text, hint)
     if failed is None and state["uri"] is not None:
-        yield Check("state", True, f"published to {state['uri']}, {state['lag_seconds']:.0f} s behind")
+        yield Check(
+            "state", True, f"published to {state['uri']}, {state['lag_seconds']:.0f} s behind"
+        )
 
 
 def _senders(url: UrlParts, names: list[str]) -> Check:
@@ -210,7 +291,8 @@ def _senders(url: UrlParts, names: list[str]) -> Check:
     return Check(
         "senders",
         True,
-        f"tried from this host by {url.host}, {told}; a message that names another host is answered 400 and deleted",
+        f"tried from this host by {url.host}, {told}; a message that names another host "
+        "is answered 400 and deleted",
         f"try what the senders write: doctor --url {url.scheme}://{name}{port} --queue …",
     )
 
@@ -220,7 +302,10 @@ def blocked_hint(blocked: dict[str, Any]) -> str:
     patterns = blocked.get("patterns", [])  # a queue manager before they were told has none
     if patterns:
         return "serve " + " ".join(f"--allow-url {pattern}" for pattern in patterns)
-    return "receipt.blocked in the log says why: no --allow-url helps a malformed URL, or a host without an address there"
+    return (
+        "receipt.blocked in the log says why: no --allow-url helps a malformed URL, or "
+        "a host without an address there"
+    )
 
 
 def _gate_hint(status: dict[str, Any]) -> str:
@@ -244,7 +329,9 @@ def _connection(url: UrlParts) -> http.client.HTTPConnection:
 
     bundle = ca_bundle(os.environ)
     folder = bundle is not None and Path(bundle).is_dir()
-    context = ssl.create_default_context(cafile=None if folder else bundle, capath=bundle if folder else None)
+    context = ssl.create_default_context(
+        cafile=None if folder else bundle, capath=bundle if folder else None
+    )
     return http.client.HTTPSConnection(url.host, url.port, timeout=PROBE_SECONDS, context=context)
 
 
@@ -258,7 +345,9 @@ def _knock(url: UrlParts) -> Check:
         body = answer.read(BODY_LOOK_BYTES)
         connection.close()
     except socket.gaierror:
-        return Check("port", False, f"{url.host} has no address", "DNS: senders resolve this name as well")
+        return Check(
+            "port", False, f"{url.host} has no address", "DNS: senders resolve this name as well"
+        )
     except ConnectionRefusedError:
         return Check(
             "port",
@@ -267,15 +356,28 @@ def _knock(url: UrlParts) -> Check:
             "serve --listen 0.0.0.0:PORT lets other hosts in; is the port forwarded?",
         )
     except TimeoutError:
-        return Check("port", False, f"no answer from {where}", "a firewall drops the packets: open the port for the senders")
+        return Check(
+            "port",
+            False,
+            f"no answer from {where}",
+            "a firewall drops the packets: open the port for the senders",
+        )
     except ssl.SSLCertVerificationError as error:
-        hint = "a private CA is named by REQUESTS_CA_BUNDLE=FILE or SSL_CERT_FILE=FILE; senders must trust it, too"
+        hint = (
+            "a private CA is named by REQUESTS_CA_BUNDLE=FILE or SSL_CERT_FILE=FILE; "
+            "senders must trust it, too"
+        )
         return Check("port", False, f"{where}: {error.verify_message}", hint)
     except (OSError, http.client.HTTPException) as error:
         return Check("port", False, f"{where}: {error}", "is this the SRMP port?")
     server = answer.headers.get("Server", "")
     if answer.status in (401, 404) and b'"error"' in body:
-        return Check("port", False, f"{where} is an API of srmp-spark, not its SRMP port", "name the address of serve --listen")
+        return Check(
+            "port",
+            False,
+            f"{where} is an API of srmp-spark, not its SRMP port",
+            "name the address of serve --listen",
+        )
     if not server.startswith("srmp-spark/"):
         return Check(
             "port",
@@ -293,7 +395,9 @@ def _probe(url: UrlParts, queue: str, host: str, *, transactional: bool) -> Chec
 
     authority = _authority(url._replace(host=host))
     where = f"{url.scheme}://{authority}/msmq/{queue}"
-    stream = StreamPosition(StreamId(PROBE_GUID, 1), 1, 0, True, f"{where}") if transactional else None
+    stream = (
+        StreamPosition(StreamId(PROBE_GUID, 1), 1, 0, True, f"{where}") if transactional else None
+    )
     message = Message(
         destination=where,
         action="MSMQ:srmp-spark doctor",
@@ -312,13 +416,21 @@ def _probe(url: UrlParts, queue: str, host: str, *, transactional: bool) -> Chec
             "SOAPAction": '"MSMQMessage"',
             "Srmp-Probe": "1",
         }
-        connection.request("POST", f"/msmq/{queue}".replace(" ", "%20").encode("utf-8").decode("latin-1"), content, headers)
+        connection.request(
+            "POST",
+            f"/msmq/{queue}".replace(" ", "%20").encode("utf-8").decode("latin-1"),
+            content,
+            headers,
+        )
         answer = connection.getresponse()
         answer.read()
         connection.close()
     except (OSError, http.client.HTTPException) as error:
         return Check(
-            "probe", False, f"{where}: {error}", "the connection breaks while a message is sent: a proxy or a firewall"
+            "probe",
+            False,
+            f"{where}: {error}",
+            "the connection breaks while a message is sent: a proxy or a firewall",
         )
     return judge(answer.status, answer.headers.get("Srmp-Reason"), queue=queue, host=host)
 
@@ -335,8 +447,15 @@ def judge(status: int, reason_header: str | None, *, queue: str, host: str) -> C
             f"answered {status} without a reason",
             "the answer is not from srmp-spark: a proxy refuses the message",
         )
-    meaning, hint = EXPLANATIONS.get(reason, (f"refused: {reason}", "the section says which rule was broken"))
-    fate = "the sender deletes the message" if status == 400 else "the sender keeps it and tries again"
+    meaning, hint = EXPLANATIONS.get(
+        reason, (f"refused: {reason}", "the section says which rule was broken")
+    )
+    fate = (
+        "the sender deletes the message" if status == 400 else "the sender keeps it and tries again"
+    )
     return Check(
-        "probe", False, f"answered {status} {reason} ({section}): {meaning}; {fate}", hint.format(queue=queue, host=host)
+        "probe",
+        False,
+        f"answered {status} {reason} ({section}): {meaning}; {fate}",
+        hint.format(queue=queue, host=host),
     )

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.canonical_url import canonical_outgoing
-from srmp_spark.commands.common import Commands, add_connection_flags, connect, connect_outgoing, emit, line
+from srmp_spark.commands.common import (
+    Commands,
+    add_connection_flags,
+    connect,
+    connect_outgoing,
+    emit,
+    line,
+)
 from srmp_spark.commands.send_unfinished import unfinished
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.interface import DEFAULT_CONSUMER, ExitCode
@@ -40,9 +47,11 @@ SEND_MESSAGES = 1_000
 _TABLE_COLUMNS = ("sequence", "arrived_at", "message_id", "priority", "label", "body_text")
 _SENT = ("message_id", "destination", "stream_id", "stream_sequence", "state")
 _RELIABLE = (
-    ("soap_action", "URI", "wsa:Action of the message; required"), ("wsrm_version", "V", "1.0, 1.1 (default) or 1.2"),
-    ("soap_version", "V", "1.1 or 1.2 (default)"), ("wsa_version", "V", "2004/08 or 2005/08 (default)"),
-)  # fmt: skip
+    ("soap_action", "URI", "wsa:Action of the message; required"),
+    ("wsrm_version", "V", "1.0, 1.1 (default) or 1.2"),
+    ("soap_version", "V", "1.1 or 1.2 (default)"),
+    ("wsa_version", "V", "2004/08 or 2005/08 (default)"),
+)
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _DEFAULT_PORTS = frozenset((80, 443))
 """A URL without a port means the queue manager of its host; any other port but ours is another one on this host."""
@@ -52,29 +61,54 @@ def add_commands(commands: Commands[Any]) -> None:
     """Add the three."""
     parser = commands.add_parser("send", help="put messages into a queue")
     parser.add_argument(
-        "--destination", required=True, metavar="NAME", help="a queue of this queue manager, like private$/orders, or a URL"
+        "--destination",
+        required=True,
+        metavar="NAME",
+        help="a queue of this queue manager, like private$/orders, or a URL",
     )
     parser.add_argument("--label", metavar="S", default="")
     body = parser.add_mutually_exclusive_group()
-    body.add_argument("--body", metavar="S", help="the body as text: UTF-16LE with --body-type 8 and 31, else UTF-8")
-    body.add_argument("--body-file", metavar="F", help="the body's bytes, as they are; - is standard input")
-    body.add_argument("--lines", metavar="F", help="one message per line of UTF-8 text, as with --body; - is standard input")
+    body.add_argument(
+        "--body",
+        metavar="S",
+        help="the body as text: UTF-16LE with --body-type 8 and 31, else UTF-8",
+    )
+    body.add_argument(
+        "--body-file", metavar="F", help="the body's bytes, as they are; - is standard input"
+    )
+    body.add_argument(
+        "--lines",
+        metavar="F",
+        help="one message per line of UTF-8 text, as with --body; - is standard input",
+    )
     parser.add_argument(
-        "--body-type", type=int, default=0, metavar="N", help="PROPID_M_BODY_TYPE: 8 a COM string, 30 a C string, 31 a wide one"
+        "--body-type",
+        type=int,
+        default=0,
+        metavar="N",
+        help="PROPID_M_BODY_TYPE: 8 a COM string, 30 a C string, 31 a wide one",
     )
     parser.add_argument(
         "--delivery",
         choices=("express", "recoverable", "transactional"),
-        help="default: what a queue of ours takes; transactional for a URL, and then the queue there must be transactional",
+        help="default: what a queue of ours takes; transactional for a URL, and then the "
+        "queue there must be transactional",
     )
-    parser.add_argument("--key", metavar="S", help="identity: the same message with it again is known and not sent twice (URL)")
+    parser.add_argument(
+        "--key",
+        metavar="S",
+        help="identity: the same message with it again is known and not sent twice (URL)",
+    )
     for name, metavar, text in _RELIABLE:
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=f"{text} (wsrm:URL)")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", metavar=metavar, help=f"{text} (wsrm:URL)"
+        )
     parser.add_argument(
         "--wait",
         type=_seconds,
         metavar="SECONDS",
-        help="wait until it is acknowledged, at most so long: else exit code 4 and the reason (a queue of ours is at "
+        help="wait until it is acknowledged, at most so long: else exit code 4 and the "
+        "reason (a queue of ours is at "
         "once, if no redirection leads to another host)",
     )
     add_connection_flags(parser)
@@ -86,15 +120,27 @@ def add_commands(commands: Commands[Any]) -> None:
     ):
         parser = commands.add_parser(name, help=text)
         parser.add_argument("--queue", required=True, metavar="NAME")
-        parser.add_argument("--after", type=_sequence, metavar="SEQ", help="only rows behind this sequence")
+        parser.add_argument(
+            "--after", type=_sequence, metavar="SEQ", help="only rows behind this sequence"
+        )
         parser.add_argument("--max", type=_sequence, metavar="N", help="at most so many")
-        parser.add_argument("--body", choices=("base64", "text", "none"), default="base64", help="form of the column body")
+        parser.add_argument(
+            "--body",
+            choices=("base64", "text", "none"),
+            default="base64",
+            help="form of the column body",
+        )
         if name == "receive":
             parser.add_argument(
-                "--consumer", default=DEFAULT_CONSUMER, metavar="NAME", help="whose mark moves (default: default)"
+                "--consumer",
+                default=DEFAULT_CONSUMER,
+                metavar="NAME",
+                help="whose mark moves (default: default)",
             )
             parser.add_argument(
-                "--reject", action="store_true", help="the rows are read and not wanted: a sender who asked is told so"
+                "--reject",
+                action="store_true",
+                help="the rows are read and not wanted: a sender who asked is told so",
             )
         add_connection_flags(parser)
         parser.set_defaults(run=run)
@@ -121,14 +167,25 @@ def _send(args: argparse.Namespace) -> int:
     client = connect_outgoing(args)
     queue = _local_destination(args.destination, client)
     if args.key is not None and queue is not None:
-        raise ConfigurationError("--key is for the URLs of other queue managers: a queue of ours takes what it is given")
+        raise ConfigurationError(
+            "--key is for the URLs of other queue managers: a queue of ours takes what it is given"
+        )
     if args.key is not None and args.lines is not None:
-        raise ConfigurationError("--key is one message's, --lines are many: send them one by one, or with Spark's column key")
+        raise ConfigurationError(
+            "--key is one message's, --lines are many: send them one by one, or with "
+            "Spark's column key"
+        )
     if args.body is None and args.body_file is None and args.lines is None:
-        raise ConfigurationError("send needs --body, --body-file or --lines; --body '' sends an empty message")
-    reliable = [f"--{name.replace('_', '-')}" for name, *_ in _RELIABLE if getattr(args, name) is not None]
+        raise ConfigurationError(
+            "send needs --body, --body-file or --lines; --body '' sends an empty message"
+        )
+    reliable = [
+        f"--{name.replace('_', '-')}" for name, *_ in _RELIABLE if getattr(args, name) is not None
+    ]
     if reliable and reliable_url(args.destination) is None:
-        raise ConfigurationError(f"{', '.join(reliable)} is for destinations wsrm:URL, and {args.destination} is none")
+        raise ConfigurationError(
+            f"{', '.join(reliable)} is for destinations wsrm:URL, and {args.destination} is none"
+        )
     fields: dict[str, Any] = {"label": args.label, "body_type": args.body_type}
     if args.delivery is not None:
         fields["delivery"] = args.delivery
@@ -137,25 +194,37 @@ def _send(args: argparse.Namespace) -> int:
     fields |= {name: value for name, *_ in _RELIABLE if (value := getattr(args, name)) is not None}
     left: set[tuple[str, str, str]] = set()
     deadline = None if args.wait is None else time.monotonic() + args.wait
-    messages = ({**fields, "body_base64": base64.b64encode(body).decode("ascii")} for body in _bodies(args))
+    messages = (
+        {**fields, "body_base64": base64.b64encode(body).decode("ascii")} for body in _bodies(args)
+    )
     while batch := list(itertools.islice(messages, SEND_MESSAGES)):
         if queue is not None:
             answers = client.send(queue, batch)
             emit(answers, table=args.table)
-            left |= {(each["destination"], "", each["state"]) for each in answers if each["state"] != "acknowledged"}
+            left |= {
+                (each["destination"], "", each["state"])
+                for each in answers
+                if each["state"] != "acknowledged"
+            }
         else:
             left |= _send_away(args, client, batch, deadline)
     if deadline is None or not left:
         return 0
     status = {(each["destination"], each["kind"]): each for each in client.status()["outgoing"]}
     for destination, kind, state in sorted(left):
-        print(f"srmp-spark: {state}: {unfinished(state, status.get((destination, kind)))}", file=sys.stderr)
+        print(
+            f"srmp-spark: {state}: {unfinished(state, status.get((destination, kind)))}",
+            file=sys.stderr,
+        )
     return int(ExitCode.REFUSED)
 
 
 def _send_away(
-    args: argparse.Namespace, client: OutgoingClient, batch: list[dict[str, Any]], deadline: float | None
-) -> set[tuple[str, str, str]]:  # fmt: skip
+    args: argparse.Namespace,
+    client: OutgoingClient,
+    batch: list[dict[str, Any]],
+    deadline: float | None,
+) -> set[tuple[str, str, str]]:
     """To another queue manager; destination, kind and state of what is not acknowledged."""
     answers = client.send_away([{"destination": args.destination, **message} for message in batch])
     if deadline is not None:
@@ -163,18 +232,31 @@ def _send_away(
     for answer in answers:
         if answer.get("known"):
             answer["message_id"] = answer["known_message_id"]
-            which = f"message {answer['message_id']}" if answer["message_id"] else "its identifier is not kept"
-            told = f"--key {args.key} was given before: nothing new is sent. State of the earlier message: {answer['state']}"
+            which = (
+                f"message {answer['message_id']}"
+                if answer["message_id"]
+                else "its identifier is not kept"
+            )
+            told = (
+                f"--key {args.key} was given before: nothing new is sent. State of the "
+                f"earlier message: {answer['state']}"
+            )
             print(f"srmp-spark: {told} ({which})", file=sys.stderr)
     emit([{name: answer[name] for name in _SENT} for answer in answers], table=args.table)
-    return {(each["destination"], each["kind"], each["state"]) for each in answers if each["state"] != "acknowledged"}
+    return {
+        (each["destination"], each["kind"], each["state"])
+        for each in answers
+        if each["state"] != "acknowledged"
+    }
 
 
 def _wait(client: OutgoingClient, answers: list[dict[str, Any]], deadline: float) -> None:
     """Until all have ended, or it is time. They have one kind."""
     waiting = [answer for answer in answers if answer["serial"] is not None]
     for destination in dict.fromkeys(answer["destination"] for answer in waiting):
-        _wait_for([answer for answer in waiting if answer["destination"] == destination], client, deadline)
+        _wait_for(
+            [answer for answer in waiting if answer["destination"] == destination], client, deadline
+        )
 
 
 def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: float) -> None:
@@ -182,7 +264,9 @@ def _wait_for(waiting: list[dict[str, Any]], client: OutgoingClient, deadline: f
     while waiting:
         left = deadline - time.monotonic()
         serials = [answer["serial"] for answer in waiting]
-        states = client.states(waiting[0]["destination"], waiting[0]["kind"], serials, wait=max(left, 0.0))
+        states = client.states(
+            waiting[0]["destination"], waiting[0]["kind"], serials, wait=max(left, 0.0)
+        )
         for answer, state in zip(waiting, states, strict=True):
             answer["state"] = state
         if left <= 0 or all(state in ("acknowledged", "dead") for state in states):
@@ -194,7 +278,9 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str | No
 
     Raises :class:`ConfigurationError` for a name that no message over HTTP can go to.
     """
-    if len(format_names(destination)) > 1:  # each of them by HTTP, also one that is ours; the queue manager judges them
+    if (
+        len(format_names(destination)) > 1
+    ):  # each of them by HTTP, also one that is ours; the queue manager judges them
         return None
     try:
         if multicast_address(destination) is not None:
@@ -219,7 +305,11 @@ def _local_destination(destination: str, client: QueueManagerClient) -> str | No
     listening = [parse_queue_url(f"{each}/msmq/any") for each in client.status()["listening"]]
     if address.host not in {each.host for each in listening} and address.host not in _LOCAL_HOSTS:
         return None
-    return address.queue if address.port in {each.port for each in listening} | _DEFAULT_PORTS else None
+    return (
+        address.queue
+        if address.port in {each.port for each in listening} | _DEFAULT_PORTS
+        else None
+    )
 
 
 def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
@@ -233,7 +323,9 @@ def _bodies(args: argparse.Namespace) -> Iterator[bytes]:
                     try:
                         content = body_of(args.body_type, content.decode())
                     except UnicodeDecodeError:
-                        raise ConfigurationError(f"--lines {args.lines}: line {number} is not UTF-8") from None
+                        raise ConfigurationError(
+                            f"--lines {args.lines}: line {number} is not UTF-8"
+                        ) from None
                 yield content
     elif args.body_file is not None:
         with _open(args.body_file) as file:
@@ -257,7 +349,9 @@ def _open(name: str) -> Any:  # noqa: ANN401  # a binary file, or standard input
 # --- peek and receive ---------------------------------------------------------------------------------------------------
 
 
-def _rows(client: QueueManagerClient, queue: str, after: int, limit: int | None) -> Iterator[dict[str, Any]]:
+def _rows(
+    client: QueueManagerClient, queue: str, after: int, limit: int | None
+) -> Iterator[dict[str, Any]]:
     """Rows behind ``after`` in order, over all epochs that are left: what is there now, not what comes while we read."""
     described = client.queue(queue)  # raises the refusal that says why
     to, at = described["last"], max(after, described["first"] - 1)
@@ -265,9 +359,14 @@ def _rows(client: QueueManagerClient, queue: str, after: int, limit: int | None)
     ends = [epoch["first"] - 1 for epoch in described["epochs"][1:]] + [to]
     for epoch, end in zip(described["epochs"], ends, strict=True):
         at = max(at, epoch["first"] - 1)
-        while at < end and (left is None or left > 0):  # an epoch that ends before ``after`` cannot be asked for it
+        while at < end and (
+            left is None or left > 0
+        ):  # an epoch that ends before ``after`` cannot be asked for it
             found = client.range(
-                queue, epoch=epoch["epoch"], after=at, max_rows=RANGE_ROWS if left is None else min(RANGE_ROWS, left)
+                queue,
+                epoch=epoch["epoch"],
+                after=at,
+                max_rows=RANGE_ROWS if left is None else min(RANGE_ROWS, left),
             )
             last = min(found.last, to)
             if last <= at:
@@ -281,10 +380,15 @@ def _rows(client: QueueManagerClient, queue: str, after: int, limit: int | None)
             at = last
 
 
-def _read(client: QueueManagerClient, queue: str, epoch: str, after: int, to: int) -> Iterator[dict[str, Any]]:
+def _read(
+    client: QueueManagerClient, queue: str, epoch: str, after: int, to: int
+) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
 
-    with client.rows(queue, epoch=epoch, after=after, to=to) as stream, pa.ipc.open_stream(stream.as_file()) as reader:
+    with (
+        client.rows(queue, epoch=epoch, after=after, to=to) as stream,
+        pa.ipc.open_stream(stream.as_file()) as reader,
+    ):
         for batch in reader:
             yield from batch.to_pylist()
 
@@ -299,7 +403,10 @@ def shape(row: dict[str, Any], body: str) -> dict[str, Any]:
 
 
 def _peek(args: argparse.Namespace) -> int:
-    rows = (shape(row, args.body) for row in _rows(connect(args), local_queue_name(args.queue), args.after or 0, args.max))
+    rows = (
+        shape(row, args.body)
+        for row in _rows(connect(args), local_queue_name(args.queue), args.after or 0, args.max)
+    )
     if args.table:
         emit(rows, table=True, columns=_TABLE_COLUMNS)
         return 0
@@ -318,10 +425,13 @@ def _receive(args: argparse.Namespace) -> int:
     limit = RECEIVE_MAX if args.max is None else args.max
     if limit > SEQUENCES_MAX:
         raise ConfigurationError(
-            f"--max {limit}: at most {SEQUENCES_MAX} rows are received at once; call receive again for more"
+            f"--max {limit}: at most {SEQUENCES_MAX} rows are received at once; call "
+            "receive again for more"
         )
     if args.reject and args.consumer != DEFAULT_CONSUMER:
-        raise ConfigurationError(f"--reject: consumer {args.consumer} decides nothing; leave --consumer out")
+        raise ConfigurationError(
+            f"--reject: consumer {args.consumer} decides nothing; leave --consumer out"
+        )
     client, queue = connect(args), local_queue_name(args.queue)
     keeper = LeaseKeeper(Holder.here("srmp-spark receive").as_dict())
     registration = keeper.acquire(client, queue, args.consumer)
@@ -332,16 +442,23 @@ def _receive(args: argparse.Namespace) -> int:
             for row in _rows(client, queue, max(args.after or 0, registration.received), None)
             if row["sequence"] not in taken
         )
-        rows = heapq.nsmallest(limit, waiting, key=lambda row: (-(row["priority"] or 0), row["sequence"]))
+        rows = heapq.nsmallest(
+            limit, waiting, key=lambda row: (-(row["priority"] or 0), row["sequence"])
+        )
         emit((shape(row, args.body) for row in rows), table=args.table, columns=_TABLE_COLUMNS)
         # Only what has left this process is marked: a reader that closed our output has raised by now.
         if rows:
             keeper.check()
             sequences = sorted(row["sequence"] for row in rows)
             client.received(
-                queue, args.consumer, epoch=registration.epoch, to=sequences[-1], holder=keeper.holder, sequences=sequences,
+                queue,
+                args.consumer,
+                epoch=registration.epoch,
+                to=sequences[-1],
+                holder=keeper.holder,
+                sequences=sequences,
                 rejected=args.reject,
-            )  # fmt: skip
+            )
     finally:
         keeper.release()
     return 0

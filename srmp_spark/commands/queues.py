@@ -18,10 +18,38 @@ if TYPE_CHECKING:
 MANY = 1_000
 """Queues, or destinations of what goes out, beyond which ``status`` prints the summary: everything would be megabytes."""
 
-_QUEUE_COLUMNS = ("name", "transactional", "first", "last", "received", "waiting", "bytes", "oldest_waiting_seconds", "paused")
+_QUEUE_COLUMNS = (
+    "name",
+    "transactional",
+    "first",
+    "last",
+    "received",
+    "waiting",
+    "bytes",
+    "oldest_waiting_seconds",
+    "paused",
+)
 _CONSUMER_COLUMNS = ("name", "received", "holder", "lease_until")
-_STREAM_COLUMNS = ("queue", "stream_id", "source_qm", "sequence_number", "last_acknowledged", "gap_at", "reject_count")
-_SUBSCRIPTION_COLUMNS = ("host", "queue", "mode", "to", "pulled", "pending", "doubtful", "lag_seconds", "last_error")
+_STREAM_COLUMNS = (
+    "queue",
+    "stream_id",
+    "source_qm",
+    "sequence_number",
+    "last_acknowledged",
+    "gap_at",
+    "reject_count",
+)
+_SUBSCRIPTION_COLUMNS = (
+    "host",
+    "queue",
+    "mode",
+    "to",
+    "pulled",
+    "pending",
+    "doubtful",
+    "lag_seconds",
+    "last_error",
+)
 _OUTGOING_COLUMNS = ("destination", "state", "stream_id", "queued", "last_error", "next_attempt_at")
 
 
@@ -32,39 +60,64 @@ def add_commands(commands: Commands[Any]) -> None:
     parser.set_defaults(run=_queues)
 
     parser = commands.add_parser(
-        "consumers", help="the consumers of a queue, one a line; --delete forgets one with its marks"
+        "consumers",
+        help="the consumers of a queue, one a line; --delete forgets one with its marks",
     )
     parser.add_argument("queue", metavar="QUEUE")
     parser.add_argument(
         "--delete",
         metavar="NAME",
-        help="forget this consumer: a query that uses its name later reads from the start of what is kept",
+        help="forget this consumer: a query that uses its name later reads from the start "
+        "of what is kept",
     )
     add_connection_flags(parser)
     parser.set_defaults(run=_consumers)
 
     parser = commands.add_parser(
-        "purge", help="give up the rows of a queue that are not received; their sequences stay counted"
+        "purge",
+        help="give up the rows of a queue that are not received; their sequences stay counted",
     )
     parser.add_argument("--queue", required=True, metavar="NAME")
     add_connection_flags(parser)
     parser.set_defaults(run=_purge)
 
-    parser = commands.add_parser("give-up", help="give damaged rows up for good; their sequences stay counted")
+    parser = commands.add_parser(
+        "give-up", help="give damaged rows up for good; their sequences stay counted"
+    )
     parser.add_argument("--queue", required=True, metavar="NAME")
-    parser.add_argument("--first", required=True, type=int, metavar="N", help="the first sequence, as the error names it")
+    parser.add_argument(
+        "--first",
+        required=True,
+        type=int,
+        metavar="N",
+        help="the first sequence, as the error names it",
+    )
     parser.add_argument("--last", required=True, type=int, metavar="M", help="the last one")
-    parser.add_argument("--force", action="store_true", help="also in a queue of which no row was found damaged")
+    parser.add_argument(
+        "--force", action="store_true", help="also in a queue of which no row was found damaged"
+    )
     add_connection_flags(parser)
     parser.set_defaults(run=_give_up)
 
     parser = commands.add_parser(
-        "status", help=f"everything about the queue manager; with more than {MANY} queues or destinations the summary"
+        "status",
+        help=f"everything about the queue manager; with more than {MANY} queues or "
+        "destinations the summary",
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--queue", metavar="NAME", help="of queues and incoming streams those of this name or glob alone")
-    which.add_argument("--summary", action="store_true", help="totals, and of each list what somebody should look at")
-    which.add_argument("--all", action="store_true", help="everything, however many queues there are")
+    which.add_argument(
+        "--queue",
+        metavar="NAME",
+        help="of queues and incoming streams those of this name or glob alone",
+    )
+    which.add_argument(
+        "--summary",
+        action="store_true",
+        help="totals, and of each list what somebody should look at",
+    )
+    which.add_argument(
+        "--all", action="store_true", help="everything, however many queues there are"
+    )
     add_connection_flags(parser)
     parser.set_defaults(run=_status)
 
@@ -81,7 +134,9 @@ def _consumers(args: argparse.Namespace) -> int:
         client.delete_consumer(name, args.delete)
     found = [queue for queue in client.queues() if queue["name"].casefold() == name.casefold()]
     if not found:
-        raise ApiError(404, "unknown-queue", f"there is no queue {name}", "srmp-spark queues lists them")
+        raise ApiError(
+            404, "unknown-queue", f"there is no queue {name}", "srmp-spark queues lists them"
+        )
     emit(found[0]["consumers"], table=args.table, columns=_CONSUMER_COLUMNS)
     return 0
 
@@ -92,7 +147,14 @@ def _purge(args: argparse.Namespace) -> int:
 
 
 def _give_up(args: argparse.Namespace) -> int:
-    emit([connect(args).give_up(local_queue_name(args.queue), args.first, args.last, force=args.force)], table=args.table)
+    emit(
+        [
+            connect(args).give_up(
+                local_queue_name(args.queue), args.first, args.last, force=args.force
+            )
+        ],
+        table=args.table,
+    )
     return 0
 
 
@@ -127,7 +189,9 @@ def _asked_for(args: argparse.Namespace, client: QueueManagerClient) -> dict[str
     return summary
 
 
-def _tables(status: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]], tuple[str, ...] | None]]:
+def _tables(
+    status: dict[str, Any],
+) -> Iterator[tuple[str, list[dict[str, Any]], tuple[str, ...] | None]]:
     facts = [
         {"what": name, "value": value}
         for name, value in status.items()
@@ -135,11 +199,27 @@ def _tables(status: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]],
     ]
     yield "", facts, ("what", "value")
     totals = status.get("totals", {}).items()
-    yield "totals", [{"of": of, "what": what, "value": value} for of, each in totals for what, value in each.items()], None
+    yield (
+        "totals",
+        [
+            {"of": of, "what": what, "value": value}
+            for of, each in totals
+            for what, value in each.items()
+        ],
+        None,
+    )
     yield "queues", status["queues"], _QUEUE_COLUMNS
-    consumers = [{"queue": queue["name"], **consumer} for queue in status["queues"] for consumer in queue["consumers"]]
+    consumers = [
+        {"queue": queue["name"], **consumer}
+        for queue in status["queues"]
+        for consumer in queue["consumers"]
+    ]
     yield "consumers", consumers, ("queue", *_CONSUMER_COLUMNS)
     yield "incoming streams", status["incoming_streams"], _STREAM_COLUMNS
     yield "outgoing", status["outgoing"], _OUTGOING_COLUMNS
     yield "subscriptions", status["subscriptions"], _SUBSCRIPTION_COLUMNS
-    yield "blocked URLs (allow them with serve --allow-url)", status["blocked_urls"], ("host", "count", "patterns")
+    yield (
+        "blocked URLs (allow them with serve --allow-url)",
+        status["blocked_urls"],
+        ("host", "count", "patterns"),
+    )

@@ -17,7 +17,9 @@ from srmp_spark.srmp.decoder import decode_parts
 from srmp_spark.srmp.http_head import content_type_of
 
 _GUID = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
-_URL_HOST = re.compile(rb"""(?<!=["'])(https?://)([^/\\:?#\s<>@"']+)""", re.IGNORECASE)  # not the name of a namespace
+_URL_HOST = re.compile(
+    rb"""(?<!=["'])(https?://)([^/\\:?#\s<>@"']+)""", re.IGNORECASE
+)  # not the name of a namespace
 _OS_HOST = re.compile(rb"((?:OS|TCP|SPX):)([^\\/<>\s]+)", re.IGNORECASE)
 _FIELD = re.compile(rb"^([!-9;-~]+)(:[ \t]*)([^\r\n]*)", re.MULTILINE)
 _KEPT_FIELDS = frozenset(
@@ -35,7 +37,9 @@ _KEPT_FIELDS = frozenset(
 _ELEMENT = r"(<(?:[\w.-]+:)?%s(?:\s[^>]*)?>)([^<]*)(</)"
 _LABEL = re.compile(rb"(<(?:[\w.-]+:)?action(?:\s[^>]*)?>(?:MSMQ:)?)([^<]*)(</)")
 _CORRELATION = re.compile((_ELEMENT % "Correlation").encode())
-_SECRETS = re.compile((_ELEMENT % "(?:SignatureValue|DigestValue|SenderCert|ProviderName)").encode())
+_SECRETS = re.compile(
+    (_ELEMENT % "(?:SignatureValue|DigestValue|SenderCert|ProviderName)").encode()
+)
 _SOAP_BODY = re.compile(rb"(<(?:[\w.-]+:)?Body(?:\s[^>]*)?>)(.+)(</(?:[\w.-]+:)?Body>)", re.DOTALL)
 
 
@@ -59,8 +63,12 @@ class Redactor:
         pieces.append(self._text(content[at:]))
         redacted = b"".join(pieces)
         if len(redacted) != len(record.post):
-            raise AssertionError(f"redaction changed the length of a post: {len(record.post)} to {len(redacted)}")
-        decode_parts(content_type_of(redacted[: record.head_length]), redacted[record.head_length :])
+            raise AssertionError(
+                f"redaction changed the length of a post: {len(record.post)} to {len(redacted)}"
+            )
+        decode_parts(
+            content_type_of(redacted[: record.head_length]), redacted[record.head_length :]
+        )
         return redacted
 
     def peer(self, peer: str) -> str:
@@ -111,7 +119,8 @@ class Redactor:
         if len(raw) != 20:
             return b"A" * len(text)
         shown = b"%s-%s-%s-%s-%s" % tuple(
-            part.hex().encode() for part in (raw[3::-1], raw[5:3:-1], raw[7:5:-1], raw[8:10], raw[10:16])
+            part.hex().encode()
+            for part in (raw[3::-1], raw[5:3:-1], raw[7:5:-1], raw[8:10], raw[10:16])
         )
         mapped = bytes.fromhex(self._guid(shown).replace(b"-", b"").decode())
         in_memory = mapped[3::-1] + mapped[5:3:-1] + mapped[7:5:-1] + mapped[8:]
@@ -125,5 +134,9 @@ class Redactor:
         found = self._texts.get(key)
         if found is None:
             name = b"%s%d" % (kind.encode(), next(self._numbers))
-            found = self._texts[key] = name[-len(text) :] if len(name) > len(text) else name + b"x" * (len(text) - len(name))
+            found = self._texts[key] = (
+                name[-len(text) :]
+                if len(name) > len(text)
+                else name + b"x" * (len(text) - len(name))
+            )
         return found

@@ -10,6 +10,8 @@ from srmp_spark.jobs import replay
 
 def add_commands(commands: Commands[Any]) -> None:
     """Add it."""
-    parser = commands.add_parser("replay", help="send rows of a message table once more (with Spark)")
+    parser = commands.add_parser(
+        "replay", help="send rows of a message table once more (with Spark)"
+    )
     replay.add_arguments(parser)
     parser.set_defaults(run=replay.run)

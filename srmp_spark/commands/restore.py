@@ -22,18 +22,28 @@ then start the queue manager with serve and the same flags; see docs/troubleshoo
 def add_commands(commands: Commands[Any]) -> None:
     """Add it."""
     parser = commands.add_parser(
-        "restore", help="make a new data directory from the Delta state, when the disk is lost", epilog=_EPILOG,
+        "restore",
+        help="make a new data directory from the Delta state, when the disk is lost",
+        epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("--state", required=True, metavar="URI|PATH", help="what serve had as --state")
-    parser.add_argument("--data-dir", required=True, metavar="DIR", help="an empty folder")
-    parser.add_argument("--queue-manager", metavar="GUID", help="which one, if the state has several")
+    )
     parser.add_argument(
-        "--force", action="store_true",
-        help="do not ask whether the queue manager lives: its disk is lost for certain. One that lives ends within 5 s, and "
+        "--state", required=True, metavar="URI|PATH", help="what serve had as --state"
+    )
+    parser.add_argument("--data-dir", required=True, metavar="DIR", help="an empty folder")
+    parser.add_argument(
+        "--queue-manager", metavar="GUID", help="which one, if the state has several"
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="do not ask whether the queue manager lives: its disk is lost for certain. "
+        "One that lives ends within 5 s, and "
         "what it accepts until then is lost",
     )
-    parser.add_argument("--table", action="store_true", help="a table for people instead of JSON lines")
+    parser.add_argument(
+        "--table", action="store_true", help="a table for people instead of JSON lines"
+    )
     parser.set_defaults(run=_restore)
 
 
@@ -50,13 +60,20 @@ def _restore(args: argparse.Namespace) -> int:
             emit([line.as_dict()], table=False)
 
     def on_wait(seconds: float) -> None:
-        note = f"asking the queue manager whether it lives, for {seconds:.0f} s; --force does not ask"
+        note = (
+            f"asking the queue manager whether it lives, for {seconds:.0f} s; --force does not ask"
+        )
         print(f"srmp-spark: {note}", file=sys.stderr, flush=True)
 
     try:
         restore(
-            args.state, Path(args.data_dir), tell, queue_manager=args.queue_manager, force=args.force, on_wait=on_wait
-        )  # fmt: skip
+            args.state,
+            Path(args.data_dir),
+            tell,
+            queue_manager=args.queue_manager,
+            force=args.force,
+            on_wait=on_wait,
+        )
     finally:
         if kept:
             emit(kept, table=True, columns=_COLUMNS, whole=True)

@@ -17,17 +17,24 @@ _ANSWER = re.compile(r"(\d{3})(?: ([a-z-]+)(?=;|$))?")
 """``last_error`` of an answer: its status, and of another srmp-spark the code in ``Srmp-Reason``."""
 
 REMEDIES: dict[str, str] = {
-    "not-transactional": "that queue is not transactional: send with --delivery recoverable, or create it with :transactional",
-    "transactional-queue": "that queue is transactional: send without --delivery, or with --delivery transactional",
-    "unknown-queue": "there is no queue of that name: create it there, or correct the URL (/msmq/private$/NAME)",
-    "foreign-host": "the receiver does not go by that host name: use another one, or give it serve --host-name there",
-    "not-a-writer": "that queue takes messages only from its writers: a [[writer]] there lets you in",
+    "not-transactional": "that queue is not transactional: send with --delivery "
+    "recoverable, or create it with :transactional",
+    "transactional-queue": "that queue is transactional: send without --delivery, or with "
+    "--delivery transactional",
+    "unknown-queue": "there is no queue of that name: create it there, or correct the URL "
+    "(/msmq/private$/NAME)",
+    "foreign-host": "the receiver does not go by that host name: use another one, or give "
+    "it serve --host-name there",
+    "not-a-writer": "that queue takes messages only from its writers: a [[writer]] there "
+    "lets you in",
     "target": "is the URL right? Its path begins with /msmq/",
 }
 """Reason of an answer → what its sender can do (what its receiver can do, ``doctor`` says there)."""
 _MAYBE_NOT_MSMQ = frozenset((403, 404, 405))
 """Answers of a web server that has no MSMQ at this path."""
-_REFUSED = "its queue's name, or its kind: a queue that is not transactional takes --delivery recoverable"
+_REFUSED = (
+    "its queue's name, or its kind: a queue that is not transactional takes --delivery recoverable"
+)
 """What MSMQ itself answers 400 to, without a word."""
 
 
@@ -45,17 +52,30 @@ def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
         return f"not acknowledged: {error}"
     if told.get("state") == "OnHold":
         cause = told.get("damaged") or "the destination is on hold"
-        return with_hint(cause, "srmp-spark streams resume --destination URL sends what waits, streams drop gives it up")
+        return with_hint(
+            cause,
+            "srmp-spark streams resume --destination URL sends what waits, streams drop "
+            "gives it up",
+        )
     if error is not None:
-        remedy = "" if is_reliable(told.get("destination", "")) else _remedy(error)  # those are of MSMQ
-        return with_hint(f"not acknowledged: {error}; it is kept and tried again", remedy or "see streams --table")
+        remedy = (
+            "" if is_reliable(told.get("destination", "")) else _remedy(error)
+        )  # those are of MSMQ
+        return with_hint(
+            f"not acknowledged: {error}; it is kept and tried again",
+            remedy or "see streams --table",
+        )
     if session.get("buffer_remaining") == 0:
         return (
-            "not acknowledged in that time: the service has no room (BufferRemaining 0); what waits is kept, and goes as soon "
+            "not acknowledged in that time: the service has no room (BufferRemaining 0); "
+            "what waits is kept, and goes as soon "
             "as there is some: it is asked every --wsrm-poll-interval seconds"
         )
     if state == "queued" or told.get("stream_id") is None:
-        return "not acknowledged in that time; it is kept and sent: srmp-spark streams --table shows how it stands"
+        return (
+            "not acknowledged in that time; it is kept and sent: srmp-spark streams "
+            "--table shows how it stands"
+        )
     same: Mapping[str, Any] = told.get("same_queue") or {}
     if same.get("receipts_missing"):
         return with_hint(same["text"], same["hint"])
@@ -64,10 +84,20 @@ def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
 
 def _dead(error: str | None) -> str:
     answer = _ANSWER.match(error or "")
-    if answer is None or answer[1] != "400":  # what is told last is about something else: only 400 ends a message
-        hint = "the log of the queue manager (sender.dead) and the table dead_letter_queue of --state have the reason"
-        return with_hint("a dead letter: refused by the peer, expired, or given up by an operator", hint)
-    return with_hint(f"a dead letter: the peer refused it for good ({error})", REMEDIES.get(answer[2] or "", _REFUSED))
+    if (
+        answer is None or answer[1] != "400"
+    ):  # what is told last is about something else: only 400 ends a message
+        hint = (
+            "the log of the queue manager (sender.dead) and the table "
+            "dead_letter_queue of --state have the reason"
+        )
+        return with_hint(
+            "a dead letter: refused by the peer, expired, or given up by an operator", hint
+        )
+    return with_hint(
+        f"a dead letter: the peer refused it for good ({error})",
+        REMEDIES.get(answer[2] or "", _REFUSED),
+    )
 
 
 def _remedy(error: str) -> str:

@@ -15,7 +15,8 @@ def add_commands(commands: Commands[Any]) -> None:
     parser = commands.add_parser(
         "serve",
         help="run a queue manager",
-        description="Run a queue manager. It prints one JSON line when it is ready. SIGTERM ends it without any loss.",
+        description="Run a queue manager. It prints one JSON line when it is ready. "
+        "SIGTERM ends it without any loss.",
     )
     add_flags(parser)
     parser.set_defaults(run=_serve)

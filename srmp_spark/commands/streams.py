@@ -14,7 +14,15 @@ INCOMING = ("accept-gap", "reset", "drop")
 OUTGOING = ("reset", "resend", "drop", "pause", "resume")
 ACTIONS = tuple(dict.fromkeys((*INCOMING, *OUTGOING)))
 
-_IN = ("queue", "stream_id", "sequence_number", "last_acknowledged", "gap_at", "gap_to", "reject_count")
+_IN = (
+    "queue",
+    "stream_id",
+    "sequence_number",
+    "last_acknowledged",
+    "gap_at",
+    "gap_to",
+    "reject_count",
+)
 _OUT = (
     "destination",
     "kind",
@@ -41,14 +49,19 @@ actions on what goes out (--destination; --stream: only if this is the live one)
 def add_commands(commands: Commands[Any]) -> None:
     """Add it."""
     parser = commands.add_parser(
-        "streams", help="streams that come in and go out", epilog=_HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+        "streams",
+        help="streams that come in and go out",
+        epilog=_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("action", nargs="?", choices=ACTIONS, help="without: list them")
     side = parser.add_mutually_exclusive_group()
     side.add_argument("--queue", metavar="Q", help="a queue of ours that the stream comes into")
     side.add_argument("--destination", metavar="D", help="the URL that it goes to")
     parser.add_argument("--stream", metavar="ID", help="its identifier, uid:GUID\\N")
-    parser.add_argument("--gap-at", type=int, metavar="N", help="accept-gap: this gap, as listed, and no other")
+    parser.add_argument(
+        "--gap-at", type=int, metavar="N", help="accept-gap: this gap, as listed, and no other"
+    )
     add_connection_flags(parser)
     parser.set_defaults(run=_streams)
 
@@ -61,17 +74,27 @@ def _streams(args: argparse.Namespace) -> int:
     client = connect_outgoing(args)
     if args.queue is not None:
         if args.action not in INCOMING:
-            raise ConfigurationError(f"{args.action} needs --destination; with --queue: {', '.join(INCOMING)}")
+            raise ConfigurationError(
+                f"{args.action} needs --destination; with --queue: {', '.join(INCOMING)}"
+            )
         if args.stream is None:
-            raise ConfigurationError("--stream is missing: `srmp-spark streams` lists the identifiers")
-        done = client.decide_incoming(args.action, local_queue_name(args.queue), args.stream, args.gap_at)
+            raise ConfigurationError(
+                "--stream is missing: `srmp-spark streams` lists the identifiers"
+            )
+        done = client.decide_incoming(
+            args.action, local_queue_name(args.queue), args.stream, args.gap_at
+        )
         emit([done], table=args.table)
     elif args.destination is not None:
         if args.action not in OUTGOING:
-            raise ConfigurationError(f"{args.action} needs --queue; with --destination: {', '.join(OUTGOING)}")
+            raise ConfigurationError(
+                f"{args.action} needs --queue; with --destination: {', '.join(OUTGOING)}"
+            )
         emit([client.decide(args.action, args.destination, args.stream)], table=args.table)
     else:
-        raise ConfigurationError(f"{args.action} needs --queue Q (comes in) or --destination D (goes out)")
+        raise ConfigurationError(
+            f"{args.action} needs --queue Q (comes in) or --destination D (goes out)"
+        )
     return 0
 
 
@@ -80,12 +103,17 @@ def _session(session: Mapping[str, Any] | None) -> str | None:
     if session is None:
         return None
     room = session["buffer_remaining"]
-    return f"{session['state']}, {session['in_flight']} on the way" + ("" if room is None else f", room for {room}")
+    return f"{session['state']}, {session['in_flight']} on the way" + (
+        "" if room is None else f", room for {room}"
+    )
 
 
 def _list(args: argparse.Namespace) -> int:
     status = connect_outgoing(args).status()
-    found = [("in", "queue", _IN, status["incoming_streams"]), ("out", "destination", _OUT, status["outgoing"])]
+    found = [
+        ("in", "queue", _IN, status["incoming_streams"]),
+        ("out", "destination", _OUT, status["outgoing"]),
+    ]
     for direction, name, columns, rows in found:
         wanted = args.queue if direction == "in" else args.destination
         if (args.queue or args.destination) and wanted is None:

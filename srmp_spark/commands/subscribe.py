@@ -23,10 +23,21 @@ FIRST_SECONDS = 2.0
 """How long ``add`` waits for the first attempt: a machine that is there answers within it, usually."""
 POLL_SECONDS = 0.1
 _FLAGS = (
-    "the flags are --host, --queue, --mode move|copy, --to, --username with --password-file, --domain, "
+    "the flags are --host, --queue, --mode move|copy, --to, --username with "
+    "--password-file, --domain, "
     "--auth-protocol ntlm|kerberos|negotiate, --auth-level none|connect|integrity|privacy"
 )
-COLUMNS = ("host", "queue", "mode", "to", "pulled", "pending", "doubtful", "lag_seconds", "last_error")
+COLUMNS = (
+    "host",
+    "queue",
+    "mode",
+    "to",
+    "pulled",
+    "pending",
+    "doubtful",
+    "lag_seconds",
+    "last_error",
+)
 PASSWORD_VARIABLE = "SRMP_SPARK_REMOTE_PASSWORD"  # noqa: S105  # a name
 PASSWORD_MAX = 4_096
 """Bytes of a password file; passwords of Windows have at most 256 characters."""
@@ -47,19 +58,43 @@ data directory that only its owner can read; to keep it elsewhere: [[subscriptio
 def add_commands(commands: Commands[Any]) -> None:
     """Add it."""
     parser = commands.add_parser(
-        "subscribe", help="read queues of other queue managers into ours (MQRR)", epilog=_HELP,
+        "subscribe",
+        help="read queues of other queue managers into ours (MQRR)",
+        epilog=_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("action", choices=ACTIONS)
-    parser.add_argument("--host", metavar="HOST", help="HOST or HOST:PORT that has the queue (no port: its endpoint mapper)")
-    parser.add_argument("--queue", metavar="NAME", help="private$\\orders, orders;JOURNAL, deadletter$ or a format name")
-    parser.add_argument("--mode", choices=("move", "copy"), help="move (default): removed there; copy: nothing is removed")
-    parser.add_argument("--to", metavar="NAME", help="the queue of ours (default private$/NAME@HOST)")
+    parser.add_argument(
+        "--host",
+        metavar="HOST",
+        help="HOST or HOST:PORT that has the queue (no port: its endpoint mapper)",
+    )
+    parser.add_argument(
+        "--queue",
+        metavar="NAME",
+        help="private$\\orders, orders;JOURNAL, deadletter$ or a format name",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("move", "copy"),
+        help="move (default): removed there; copy: nothing is removed",
+    )
+    parser.add_argument(
+        "--to", metavar="NAME", help="the queue of ours (default private$/NAME@HOST)"
+    )
     parser.add_argument("--username", metavar="USER", help="as whom to sign in")
-    parser.add_argument("--domain", metavar="DOMAIN", help="its domain, or the name of the other machine")
+    parser.add_argument(
+        "--domain", metavar="DOMAIN", help="its domain, or the name of the other machine"
+    )
     parser.add_argument("--password-file", metavar="FILE", help="its password")
-    parser.add_argument("--auth-protocol", metavar="P", help="ntlm (default), kerberos or negotiate")
-    parser.add_argument("--auth-level", metavar="L", help="none, connect, integrity or privacy (default; on loopback none)")
+    parser.add_argument(
+        "--auth-protocol", metavar="P", help="ntlm (default), kerberos or negotiate"
+    )
+    parser.add_argument(
+        "--auth-level",
+        metavar="L",
+        help="none, connect, integrity or privacy (default; on loopback none)",
+    )
     add_connection_flags(parser)
     parser.set_defaults(run=_subscribe)
 
@@ -68,16 +103,19 @@ def _subscribe(args: argparse.Namespace) -> int:
     client = _client(args)
     if args.action == "list":
         found = [
-            each for each in client.subscriptions()
+            each
+            for each in client.subscriptions()
             if args.host in (None, each["host"]) and args.queue in (None, each["queue"])
-        ]  # fmt: skip
+        ]
         emit(found, table=args.table, columns=COLUMNS)
         if not found and args.table:
             print("no subscriptions", file=sys.stderr)
         return 0
     for name in ("host", "queue"):
         if getattr(args, name) is None:
-            raise ConfigurationError(f"{args.action} needs --{name}; `srmp-spark subscribe list` lists what there is")
+            raise ConfigurationError(
+                f"{args.action} needs --{name}; `srmp-spark subscribe list` lists what there is"
+            )
     if args.action == "remove":
         emit([client.unsubscribe(args.host, args.queue)], table=args.table, columns=COLUMNS)
         return 0
@@ -85,9 +123,16 @@ def _subscribe(args: argparse.Namespace) -> int:
         emit([client.resume_subscription(args.host, args.queue)], table=args.table, columns=COLUMNS)
         return 0
     entry = {
-        "host": args.host, "queue": args.queue, "mode": args.mode, "to": args.to, "username": args.username,
-        "domain": args.domain, "auth_protocol": args.auth_protocol, "auth_level": args.auth_level, "password": _password(args),
-    }  # fmt: skip
+        "host": args.host,
+        "queue": args.queue,
+        "mode": args.mode,
+        "to": args.to,
+        "username": args.username,
+        "domain": args.domain,
+        "auth_protocol": args.auth_protocol,
+        "auth_level": args.auth_level,
+        "password": _password(args),
+    }
     return _add(client, entry, _connection_of(args), table=args.table)
 
 
@@ -98,7 +143,9 @@ def _connection_of(args: argparse.Namespace) -> str:
     return flags + (" --allow-plain-token" if args.allow_plain_token else "")
 
 
-def _add(client: SubscriptionsClient, entry: dict[str, str | None], connection: str, *, table: bool) -> int:
+def _add(
+    client: SubscriptionsClient, entry: dict[str, str | None], connection: str, *, table: bool
+) -> int:
     from srmp_spark.client.attempts import Attempt, attempt
 
     try:
@@ -106,18 +153,28 @@ def _add(client: SubscriptionsClient, entry: dict[str, str | None], connection: 
     except ApiError as error:
         if error.code != "usage":
             raise
-        raise ConfigurationError(with_hint(error.message, f"{error.hint}; {_FLAGS}" if error.hint else _FLAGS)) from None
+        raise ConfigurationError(
+            with_hint(error.message, f"{error.hint}; {_FLAGS}" if error.hint else _FLAGS)
+        ) from None
     deadline = time.monotonic() + FIRST_SECONDS
-    while attempt(found, math.inf) is Attempt.UNDER_WAY and not found["pulled"] and time.monotonic() < deadline:
+    while (
+        attempt(found, math.inf) is Attempt.UNDER_WAY
+        and not found["pulled"]
+        and time.monotonic() < deadline
+    ):
         time.sleep(POLL_SECONDS)
         there = client.subscriptions()
-        found = next((each for each in there if (each["host"], each["to"]) == (found["host"], found["to"])), found)
+        found = next(
+            (each for each in there if (each["host"], each["to"]) == (found["host"], found["to"])),
+            found,
+        )
     emit([found], table=table, columns=COLUMNS)
     outcome = attempt(found, math.inf)
     this = f"--host {found['host']} --queue '{found['queue']}'"
     if outcome is Attempt.FAILED:
         print(
-            f"srmp-spark: {found['queue']} of {found['host']} cannot be read: {found['last_error']}\n"
+            f"srmp-spark: {found['queue']} of {found['host']} cannot be read: "
+            f"{found['last_error']}\n"
             "srmp-spark: the subscription stays and is tried again; to take it back: "
             f"srmp-spark subscribe remove {this}{connection}",
             file=sys.stderr,
@@ -127,7 +184,8 @@ def _add(client: SubscriptionsClient, entry: dict[str, str | None], connection: 
         print(f"srmp-spark: {found['last_error']}", file=sys.stderr)
     elif outcome is Attempt.UNDER_WAY and not found["pulled"]:
         print(
-            f"srmp-spark: {found['queue']} of {found['host']} has not answered yet; what came of it: srmp-spark subscribe list"
+            f"srmp-spark: {found['queue']} of {found['host']} has not answered yet; what "
+            "came of it: srmp-spark subscribe list"
             f"{connection}",
             file=sys.stderr,
         )
@@ -135,7 +193,9 @@ def _add(client: SubscriptionsClient, entry: dict[str, str | None], connection: 
 
 
 def _client(args: argparse.Namespace) -> SubscriptionsClient:
-    from srmp_spark.client.subscriptions import SubscriptionsClient  # requests takes a while to load
+    from srmp_spark.client.subscriptions import (
+        SubscriptionsClient,
+    )  # requests takes a while to load
 
     return SubscriptionsClient(
         *address(args), retry_seconds=RETRY_SECONDS, allow_plain_token=args.allow_plain_token

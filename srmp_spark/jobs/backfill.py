@@ -67,10 +67,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = DESCRIPTION, EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.set_defaults(job="backfill")
-    parser.add_argument("--source", required=True, choices=("table", "files", "mqrr"), help="what kind of source; see below")
-    parser.add_argument("--from", dest="origin", required=True, metavar="WHAT", help="the table's path; files; a queue")
+    parser.add_argument(
+        "--source",
+        required=True,
+        choices=("table", "files", "mqrr"),
+        help="what kind of source; see below",
+    )
+    parser.add_argument(
+        "--from",
+        dest="origin",
+        required=True,
+        metavar="WHAT",
+        help="the table's path; files; a queue",
+    )
     target = parser.add_argument_group("where to")
-    target.add_argument("--table", metavar="PATH", help="a Delta table; created if it does not exist")
+    target.add_argument(
+        "--table", metavar="PATH", help="a Delta table; created if it does not exist"
+    )
     running.add_sending_flags(target, required=False)
     remote_messages.add_arguments(parser.add_argument_group("of --source mqrr"))
     running.add_common_flags(parser.add_argument_group("this run"))
@@ -91,7 +104,9 @@ def run(args: argparse.Namespace) -> Outcome:
             raise ConfigurationError(f"--{name.replace('_', '-')} belongs to --source mqrr")
     sends = args.queue_manager is not None or args.destination is not None
     if sends == (args.table is not None):
-        raise ConfigurationError("give either --table PATH, or --queue-manager URL and --destination NAME")
+        raise ConfigurationError(
+            "give either --table PATH, or --queue-manager URL and --destination NAME"
+        )
     if args.source == "mqrr":
         return remote_to_table(args)
     if not sends:
@@ -99,7 +114,9 @@ def run(args: argparse.Namespace) -> Outcome:
         if args.source == "files" and not args.yes:
             total, size = count(args.origin)
             running.show_plan(total, size, [args.table])
-            return Outcome(total, 1, "dry-run", {"bytes": size, "destinations": [args.table], "id": args.id})
+            return Outcome(
+                total, 1, "dry-run", {"bytes": size, "destinations": [args.table], "id": args.id}
+            )
         with running.spark_session("srmp backfill", args.master) as spark:
             return to_table(spark, args)
     options = running.sink_options(args)
@@ -147,12 +164,27 @@ def send_files(args: argparse.Namespace) -> Outcome:
     outgoing = Outgoing(running.sink_options(args))
     total, size = count(args.origin)
     running.show_plan(total, size, [outgoing.destination])
-    more: dict[str, Any] = {"bytes": size, "destinations": [outgoing.destination], "id": outgoing.application}
-    rows_max = ranges.BATCH_ROWS if args.rate is None else max(1, min(ranges.BATCH_ROWS, int(args.rate)))
+    more: dict[str, Any] = {
+        "bytes": size,
+        "destinations": [outgoing.destination],
+        "id": outgoing.application,
+    }
+    rows_max = (
+        ranges.BATCH_ROWS if args.rate is None else max(1, min(ranges.BATCH_ROWS, int(args.rate)))
+    )
     if not args.yes:
-        return Outcome(total, sum(1 for _ in chunks(message_files.read(args.origin), rows_max)), "dry-run", more)
+        return Outcome(
+            total,
+            sum(1 for _ in chunks(message_files.read(args.origin), rows_max)),
+            "dry-run",
+            more,
+        )
     outcome = Outcome(more={**more, "known": 0, "conflicts": 0})
-    done, throttle, bar = outgoing.done(args.progress_file), Throttle(args.rate), Bar(total, sys.stderr)
+    done, throttle, bar = (
+        outgoing.done(args.progress_file),
+        Throttle(args.rate),
+        Bar(total, sys.stderr),
+    )
     with running.stopping() as stop, running.counting(outcome):
         for rows in chunks(message_files.read(args.origin), rows_max):
             table = message_files.as_outgoing(rows, args.delivery)
@@ -208,7 +240,8 @@ def remote_to_table(args: argparse.Namespace) -> Outcome:
     """A queue of another queue manager, batch by batch."""
     if args.table is None:
         raise ConfigurationError(
-            "--source mqrr goes into a table. To bring the messages into a queue of ours: srmp-spark subscribe; from there or "
+            "--source mqrr goes into a table. To bring the messages into a queue of ours: "
+            "srmp-spark subscribe; from there or "
             "from the table on to another one: jobs/replay.py"
         )
     source = remote_messages.parse_source(args)
@@ -218,13 +251,18 @@ def remote_to_table(args: argparse.Namespace) -> Outcome:
     if not args.yes:
         total, size = remote_messages.count(source, args.id)
         running.show_plan(total, size, [args.table])
-        return Outcome(total, -(-total // remote_messages.BATCH_MESSAGES), "dry-run", {"bytes": size, **more})
+        return Outcome(
+            total, -(-total // remote_messages.BATCH_MESSAGES), "dry-run", {"bytes": size, **more}
+        )
     with running.spark_session("srmp backfill", args.master) as spark:
         return append_remote(spark, args, source, more)
 
 
 def append_remote(
-    spark: SparkSession, args: argparse.Namespace, source: remote_messages.RemoteSource, more: dict[str, Any]
+    spark: SparkSession,
+    args: argparse.Namespace,
+    source: remote_messages.RemoteSource,
+    more: dict[str, Any],
 ) -> Outcome:
     """Read, append what is not there, remove: in this order."""
     from srmp_spark.jobs.exactly_once import ExactlyOnce
@@ -241,7 +279,9 @@ def append_remote(
                 if stop.is_told():  # what is locked is unlocked
                     outcome.status = "stopped"
                     break
-                written = sink.append(_not_there(spark, args, spark.createDataFrame(_as_table(read))), 0).rows
+                written = sink.append(
+                    _not_there(spark, args, spark.createDataFrame(_as_table(read))), 0
+                ).rows
                 outcome.rows += written
                 outcome.more["known"] += read.rows.num_rows - written
                 outcome.more["bytes"] += read.message_bytes
@@ -264,13 +304,25 @@ def _as_table(read: remote_messages.Read) -> pa.Table:
 def _not_there(spark: SparkSession, args: argparse.Namespace, frame: DataFrame) -> DataFrame:
     """The rows that the table does not hold. Raises :class:`SrmpSparkError` if another message has the place of one."""
     there = spark.read.format("delta").load(args.table).select(*POSITION, "message_id")
-    other = frame.alias("new").join(there.alias("old"), list(POSITION)).where("NOT (new.message_id <=> old.message_id)")
-    for row in other.selectExpr("sequence", "new.message_id AS new", "old.message_id AS old").take(1):
+    other = (
+        frame.alias("new")
+        .join(there.alias("old"), list(POSITION))
+        .where("NOT (new.message_id <=> old.message_id)")
+    )
+    for row in other.selectExpr("sequence", "new.message_id AS new", "old.message_id AS old").take(
+        1
+    ):
         raise SrmpSparkError(
-            f"{args.table} has {row['old']} at {row['sequence']} of --id {args.id}, and the queue has {row['new']} there now: "
-            "its queue manager counts from the beginning again. Nothing was removed; give another --id"
+            f"{args.table} has {row['old']} at {row['sequence']} of --id {args.id}, and "
+            f"the queue has {row['new']} there now: "
+            "its queue manager counts from the beginning again. Nothing was removed; give "
+            "another --id"
         )
-    return frame.dropDuplicates(list(POSITION)).join(there, list(POSITION), "left_anti").select(*frame.columns)
+    return (
+        frame.dropDuplicates(list(POSITION))
+        .join(there, list(POSITION), "left_anti")
+        .select(*frame.columns)
+    )
 
 
 def _queue(row: FileRow) -> str:
@@ -294,7 +346,11 @@ def append(
     """Batch by batch, each row once by its position."""
     from srmp_spark.jobs.exactly_once import ExactlyOnce
 
-    outcome, throttle, bar = Outcome(more={**more, "known": 0}), Throttle(args.rate), Bar(total, sys.stderr)
+    outcome, throttle, bar = (
+        Outcome(more={**more, "known": 0}),
+        Throttle(args.rate),
+        Bar(total, sys.stderr),
+    )
     if not total:
         return outcome
     sink = ExactlyOnce(spark, args.table, "", queues)

@@ -24,7 +24,9 @@ FOLDER = "srmp-spark/jobs"
 
 def scope_of(*, application: str, destination: str, queue_manager: str, epoch: str) -> str:
     """What the commits of a job are kept under."""
-    return hashlib.sha256(json.dumps([application, destination, queue_manager, epoch]).encode()).hexdigest()[:32]
+    return hashlib.sha256(
+        json.dumps([application, destination, queue_manager, epoch]).encode()
+    ).hexdigest()[:32]
 
 
 def default_path(scope: str) -> Path:

@@ -133,7 +133,8 @@ class ExactlyOnce:
         version = self._take(empty, writer.name)  # first: it creates the table
         if transactions_expire(self._spark, self._table):
             raise SrmpSparkError(
-                f"the table {self._table} forgets who wrote it, so an old job could write rows twice: "
+                f"the table {self._table} forgets who wrote it, so an old job could write "
+                "rows twice: "
                 f"ALTER TABLE delta.`{self._table}` UNSET TBLPROPERTIES ('{EXPIRY}')"
             )
         for name in transactions(self._spark, self._table):
@@ -151,7 +152,8 @@ class ExactlyOnce:
         if missing:
             declared = ", ".join(f"{name} {KINDS[name].upper()}" for name in missing)
             raise ConfigurationError(
-                f"the table {self._table} has no column {', '.join(missing)}: name the columns that it has with --columns, or "
+                f"the table {self._table} has no column {', '.join(missing)}: name the "
+                "columns that it has with --columns, or "
                 f"add them: ALTER TABLE delta.`{self._table}` ADD COLUMNS ({declared})"
             )
 
@@ -173,9 +175,13 @@ class ExactlyOnce:
         """
         end = self._offsets(batch_id)
         if end is None:
-            return frozenset(row["queue_manager"] for row in batch.select("queue_manager").distinct().collect())
+            return frozenset(
+                row["queue_manager"] for row in batch.select("queue_manager").distinct().collect()
+            )
         start = self._offsets(batch_id - 1) or Offsets({})
-        return frozenset(key.queue_manager for key, position in end.items() if start.get(key) != position)
+        return frozenset(
+            key.queue_manager for key, position in end.items() if start.get(key) != position
+        )
 
     def _take(self, empty: DataFrame, name: str) -> int:
         """Commit nothing under the next number of a name, and return the number: who held the name until now writes no more."""
@@ -186,10 +192,18 @@ class ExactlyOnce:
                 if self._commit(empty, name, version) is not None:
                     return version
             except CONFLICTS as error:
-                _log.info("claim.crossed table=%s writer=%s reason=%s", self._table, name, type(error).__name__)
+                _log.info(
+                    "claim.crossed table=%s writer=%s reason=%s",
+                    self._table,
+                    name,
+                    type(error).__name__,
+                )
             # The clock was set back since the last job, or another job was faster.
             version = max(version, transactions(self._spark, self._table).get(name, 0))
-        raise SrmpSparkError(f"the table {self._table} does not accept commits of {name}: is another job being started?")
+        raise SrmpSparkError(
+            f"the table {self._table} does not accept commits of {name}: is another job "
+            "being started?"
+        )
 
     def append(self, batch: DataFrame, batch_id: int) -> Appended:
         """Append what is new in ``batch``, as the table's only writer. Raises :class:`TakenOverError`, and as :meth:`claim`."""
@@ -206,12 +220,17 @@ class ExactlyOnce:
             rows_and_runs = batch.alias("row")
             left_out = rows_and_runs.join(runs, inside, "left_semi").count()
             if left_out:
-                _log.warning("rows.known batch=%s rows=%s: the table holds them, not written again", batch_id, left_out)
+                _log.warning(
+                    "rows.known batch=%s rows=%s: the table holds them, not written again",
+                    batch_id,
+                    left_out,
+                )
                 batch = rows_and_runs.join(runs, inside, "left_anti")
         rows = self._commit_again_and_again(batch, writer.name)
         if rows is None:
             raise TakenOverError(
-                f"another job has taken over these queues in {self._table}: this one wrote nothing more. Run one ingest job "
+                f"another job has taken over these queues in {self._table}: this one "
+                "wrote nothing more. Run one ingest job "
                 "for a queue and a table"
             )
         return Appended(rows, left_out)
@@ -249,7 +268,9 @@ class ExactlyOnce:
         if conditions:
             rows = rows.where(_any(conditions))
         sizes = rows.groupBy(*LOG).agg(
-            F.min("sequence").alias("first"), F.max("sequence").alias("last"), F.count("*").alias("rows")
+            F.min("sequence").alias("first"),
+            F.max("sequence").alias("last"),
+            F.count("*").alias("rows"),
         )
         found = sizes.collect()
         if all(row["rows"] == row["last"] - row["first"] + 1 for row in found):
@@ -271,12 +292,23 @@ class ExactlyOnce:
         if not self._runs:
             return []
         start, end = self._offsets(batch_id - 1), self._offsets(batch_id)
-        after = {} if start is None else {(key.queue_manager, at.epoch, key.queue): at.sequence for key, at in start.items()}
-        upto = None if end is None else {(key.queue_manager, at.epoch, key.queue): at.sequence for key, at in end.items()}
+        after = (
+            {}
+            if start is None
+            else {
+                (key.queue_manager, at.epoch, key.queue): at.sequence for key, at in start.items()
+            }
+        )
+        upto = (
+            None
+            if end is None
+            else {(key.queue_manager, at.epoch, key.queue): at.sequence for key, at in end.items()}
+        )
         return [
             run
             for run in self._runs
-            if run[4] > after.get(run[:3], 0) and (upto is None or (run[:3] in upto and run[3] <= upto[run[:3]]))
+            if run[4] > after.get(run[:3], 0)
+            and (upto is None or (run[:3] in upto and run[3] <= upto[run[:3]]))
         ]
 
     def _offsets(self, batch_id: int) -> Offsets | None:
@@ -288,7 +320,9 @@ class ExactlyOnce:
         path = f"{self._checkpoint}/offsets/{batch_id}"
         try:
             if "://" in path:
-                lines = [row["value"] for row in self._spark.read.text(path, wholetext=False).collect()]
+                lines = [
+                    row["value"] for row in self._spark.read.text(path, wholetext=False).collect()
+                ]
             else:
                 lines = Path(path.removeprefix("file:")).read_text(encoding="utf-8").splitlines()
             found = Offsets.from_text(lines[2])
@@ -310,9 +344,15 @@ class ExactlyOnce:
             try:
                 return self._commit(rows, name, self._version)
             except CONFLICTS as error:  # noqa: PERF203  # an attempt takes a second
-                _log.info("append.crossed table=%s writer=%s reason=%s", self._table, name, type(error).__name__)
+                _log.info(
+                    "append.crossed table=%s writer=%s reason=%s",
+                    self._table,
+                    name,
+                    type(error).__name__,
+                )
         raise SrmpSparkError(
-            f"the table {self._table} was changed by others during each of {ATTEMPTS} attempts to append; start the job again "
+            f"the table {self._table} was changed by others during each of {ATTEMPTS} "
+            "attempts to append; start the job again "
             "when they are done"
         )
 
@@ -340,7 +380,10 @@ def transactions(spark: SparkSession, table: str) -> dict[str, int]:
     Not the history, which Delta cuts after ``delta.logRetentionDuration``. Delta's Python does not show them, its JVM does.
     """
     found = _snapshot(spark, table).setTransactions()
-    return {found.apply(index).appId(): int(found.apply(index).version()) for index in range(found.size())}
+    return {
+        found.apply(index).appId(): int(found.apply(index).version())
+        for index in range(found.size())
+    }
 
 
 def transactions_expire(spark: SparkSession, table: str) -> bool:
@@ -351,7 +394,11 @@ def transactions_expire(spark: SparkSession, table: str) -> bool:
 def columns_of(spark: SparkSession, table: str) -> frozenset[str]:
     """Return the columns of the table in lower case; none if it does not exist."""
     snapshot = _snapshot(spark, table)
-    return frozenset(name.lower() for name in snapshot.schema().fieldNames()) if snapshot.version() >= 0 else frozenset()
+    return (
+        frozenset(name.lower() for name in snapshot.schema().fieldNames())
+        if snapshot.version() >= 0
+        else frozenset()
+    )
 
 
 def _snapshot(spark: SparkSession, table: str) -> Any:  # noqa: ANN401  # an object of the JVM

@@ -60,10 +60,17 @@ POLL_SECONDS = 0.5
 STOP_SECONDS = 60.0
 """How long a batch under way may go on after a signal; one that is cut off is left out or finished by the next start."""
 _UNIT_SECONDS = {
-    "week": 604_800.0, "day": 86_400.0, "hour": 3_600.0, "minute": 60.0, "second": 1.0, "millisecond": 1e-3,
+    "week": 604_800.0,
+    "day": 86_400.0,
+    "hour": 3_600.0,
+    "minute": 60.0,
+    "second": 1.0,
+    "millisecond": 1e-3,
     "microsecond": 1e-6,
-}  # fmt: skip
-_NUMBER_AND_UNIT = rf"([+-]? *(?:[0-9]{{1,18}}(?:\.[0-9]{{0,9}})?|\.[0-9]{{1,9}}))\s+({'|'.join(_UNIT_SECONDS)})s?"
+}
+_NUMBER_AND_UNIT = (
+    rf"([+-]? *(?:[0-9]{{1,18}}(?:\.[0-9]{{0,9}})?|\.[0-9]{{1,9}}))\s+({'|'.join(_UNIT_SECONDS)})s?"
+)
 _INTERVAL_PART = re.compile(_NUMBER_AND_UNIT)
 _INTERVAL = re.compile(rf"(?:interval\s+)?({_NUMBER_AND_UNIT}(?:\s+{_NUMBER_AND_UNIT})*)")
 """What Spark's ``processingTime`` reads: ``5 seconds``, ``interval 1 minute 30 seconds``."""
@@ -80,32 +87,66 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--queue-manager", required=True, metavar="URL[,URL]", help="API of one or more queue managers")
+    parser.add_argument(
+        "--queue-manager",
+        required=True,
+        metavar="URL[,URL]",
+        help="API of one or more queue managers",
+    )
     parser.add_argument("--queue", required=True, metavar="NAME[,NAME|GLOB]", help="queues to read")
-    parser.add_argument("--table", required=True, metavar="PATH", help="the Delta table; created if it does not exist")
-    parser.add_argument("--checkpoint", required=True, metavar="PATH", help="Spark's checkpoint of this job")
+    parser.add_argument(
+        "--table",
+        required=True,
+        metavar="PATH",
+        help="the Delta table; created if it does not exist",
+    )
+    parser.add_argument(
+        "--checkpoint", required=True, metavar="PATH", help="Spark's checkpoint of this job"
+    )
     when = parser.add_mutually_exclusive_group()
     when.add_argument("--available-now", action="store_true", help="take what is there and end")
     when.add_argument(
-        "--trigger", metavar='"5 seconds"', help="one batch each such time (default: as soon as there is something)"
+        "--trigger",
+        metavar='"5 seconds"',
+        help="one batch each such time (default: as soon as there is something)",
     )
-    parser.add_argument("--max-offsets-per-trigger", type=int, metavar="N", help="most rows of a batch (default: no limit)")
     parser.add_argument(
-        "--consumer", default=DEFAULT_CONSUMER, metavar="NAME", help="whose received marks are moved (default: %(default)s)"
+        "--max-offsets-per-trigger",
+        type=int,
+        metavar="N",
+        help="most rows of a batch (default: no limit)",
+    )
+    parser.add_argument(
+        "--consumer",
+        default=DEFAULT_CONSUMER,
+        metavar="NAME",
+        help="whose received marks are moved (default: %(default)s)",
     )
     parser.add_argument(
         "--columns",
         metavar="NAME[,NAME]",
-        help=f"columns of the table (default: all); {', '.join(POSITION)} are always among them, a row is known by these. "
+        help=f"columns of the table (default: all); {', '.join(POSITION)} are always "
+        "among them, a row is known by these. "
         "jobs/replay.py needs body, and receipt_kind to leave out receipts",
     )
     running.add_token_flag(parser)
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="another option of format('srmp')")
-    parser.add_argument("--master", metavar="URL", help="Spark master (default: what spark-submit says, else local[*])")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another option of format('srmp')",
+    )
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        help="Spark master (default: what spark-submit says, else local[*])",
+    )
     found = parser.parse_args(argv)
     if found.trigger is not None and not is_trigger(found.trigger):
         parser.error(
-            f'--trigger {found.trigger!r}: no time between batches; write it like "5 seconds", "500 milliseconds", "1 minute"'
+            f'--trigger {found.trigger!r}: no time between batches; write it like "5 '
+            'seconds", "500 milliseconds", "1 minute"'
         )
     for option in found.option:
         if "=" not in option:
@@ -128,12 +169,16 @@ def is_trigger(text: str) -> bool:
 def source_options(args: argparse.Namespace) -> dict[str, str]:
     """The options of ``format("srmp")`` that the flags mean. Raises :class:`ConfigurationError`."""
     options = {"queueManager": args.queue_manager, "queue": args.queue, "consumer": args.consumer}
-    options["failOnQueueInUse"] = "true"  # a second job of the same glob is refused, and takes the table from nobody
+    options["failOnQueueInUse"] = (
+        "true"  # a second job of the same glob is refused, and takes the table from nobody
+    )
     options.update(running.token_of(args))
     options.update(dict(option.split("=", 1) for option in args.option))
     columns = chosen_columns(args)
     if columns is not None:
-        options = {key: value for key, value in options.items() if key.lower() != COLUMNS} | {COLUMNS: ",".join(columns)}
+        options = {key: value for key, value in options.items() if key.lower() != COLUMNS} | {
+            COLUMNS: ",".join(columns)
+        }
     if args.max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(args.max_offsets_per_trigger)
     return options
@@ -146,11 +191,17 @@ def chosen_columns(args: argparse.Namespace) -> tuple[str, ...] | None:
     """
     from srmp_spark.spark.chosen_columns import names_in
 
-    given = [value for key, _, value in (option.partition("=") for option in args.option) if key.lower() == COLUMNS]
+    given = [
+        value
+        for key, _, value in (option.partition("=") for option in args.option)
+        if key.lower() == COLUMNS
+    ]
     if args.columns is not None:
         given.append(args.columns)
     if len(given) > 1:
-        raise ConfigurationError("--columns and --option columns=… choose the same columns: give one of them, once")
+        raise ConfigurationError(
+            "--columns and --option columns=… choose the same columns: give one of them, once"
+        )
     if not given:
         return None
     names = names_in(given[0])
@@ -172,7 +223,9 @@ def ask_queue_managers(args: argparse.Namespace) -> frozenset[str]:
     check_stream(options)
     logs = Logs(options, options.queue_managers, retry_seconds=running.START_SECONDS)
     if options.fail_on_data_loss and not Path(args.checkpoint, "offsets").exists():
-        logs.discover([LogKey("", name) for name in options.queues if is_glob(name)])  # a glob may match nothing yet
+        logs.discover(
+            [LogKey("", name) for name in options.queues if is_glob(name)]
+        )  # a glob may match nothing yet
     return frozenset(logs.managers)
 
 
@@ -183,7 +236,9 @@ class StoppingError(Exception):
 class Ingest:
     """One run of the job."""
 
-    def __init__(self, args: argparse.Namespace, spark: SparkSession, queue_managers: frozenset[str]) -> None:
+    def __init__(
+        self, args: argparse.Namespace, spark: SparkSession, queue_managers: frozenset[str]
+    ) -> None:
         from srmp_spark.jobs.exactly_once import ExactlyOnce
 
         self.args = args
@@ -214,13 +269,26 @@ class Ingest:
             self.batches += 1
         finally:
             self.between_batches.set()
-        note = f" ({done.left_out} more were left out: the table holds them already)" if done.left_out else ""
-        log.info("batch %s: %s rows in %.2f s, %s in all%s", batch_id, done.rows, time.monotonic() - started, self.rows, note)
+        note = (
+            f" ({done.left_out} more were left out: the table holds them already)"
+            if done.left_out
+            else ""
+        )
+        log.info(
+            "batch %s: %s rows in %.2f s, %s in all%s",
+            batch_id,
+            done.rows,
+            time.monotonic() - started,
+            self.rows,
+            note,
+        )
 
     def run(self) -> str:
         """Until the end, a signal or a failure; answers the status."""
         rows = self.source()
-        writer = rows.writeStream.foreachBatch(self.batch).option("checkpointLocation", self.args.checkpoint)
+        writer = rows.writeStream.foreachBatch(self.batch).option(
+            "checkpointLocation", self.args.checkpoint
+        )
         if self.args.available_now:
             writer = writer.trigger(availableNow=True)
         elif self.args.trigger:
@@ -247,7 +315,6 @@ class Ingest:
             raise
         return "done"
 
-
     def explain(self, error: Exception) -> tuple[ExitCode, str]:
         """Return the exit code and the line for what ended the query."""
         code, text = session.explain(error)
@@ -255,7 +322,8 @@ class Ingest:
             return code, text + advice(error, self.args.checkpoint)
         wrote = f"wrote {self.rows} rows" if self.rows else f"has not touched {self.args.table}"
         return ExitCode.IN_USE, (
-            f"{text.partition(';')[0]}, which goes on; this job {wrote}. Stop that receiver first if this job is to take over "
+            f"{text.partition(';')[0]}, which goes on; this job {wrote}. Stop that "
+            "receiver first if this job is to take over "
             f"[{SHARING_VIOLATION}]"
         )
 
@@ -266,25 +334,40 @@ def advice(error: BaseException, checkpoint: str) -> str:
     A commit without its offsets ends the query as a concurrent update; without any offsets at all, as a failed assertion.
     """
     orphans = _numbers(f"{checkpoint}/commits") - _numbers(f"{checkpoint}/offsets")
-    if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error) and not (orphans and "assertion failed" in str(error)):
+    if "CONCURRENT_STREAM_LOG_UPDATE" not in str(error) and not (
+        orphans and "assertion failed" in str(error)
+    ):
         return ""
     files = (
-        ", ".join(f"{checkpoint}/commits/{number} and commits/.{number}.crc" for number in sorted(orphans))
+        ", ".join(
+            f"{checkpoint}/commits/{number} and commits/.{number}.crc" for number in sorted(orphans)
+        )
         or f"{checkpoint}/commits/N"
     )
-    return f"; the checkpoint has a commit without its offsets: remove {files} and start again, no row will be doubled or lost"
+    return (
+        f"; the checkpoint has a commit without its offsets: remove {files} and start "
+        "again, no row will be doubled or lost"
+    )
 
 
 def _numbers(folder: str) -> set[int]:
     path = Path(folder)
-    return {int(file.name) for file in path.iterdir() if re.fullmatch(r"\d+", file.name)} if path.is_dir() else set()
+    return (
+        {int(file.name) for file in path.iterdir() if re.fullmatch(r"\d+", file.name)}
+        if path.is_dir()
+        else set()
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the job; answers its exit code."""
     args = arguments(argv)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints whole traces of what we say in one line
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
+    )
+    logging.getLogger("py4j").setLevel(
+        logging.CRITICAL
+    )  # it prints whole traces of what we say in one line
     try:
         session.check_java()
         queue_managers = ask_queue_managers(args)
@@ -302,7 +385,9 @@ def main(argv: list[str] | None = None) -> int:
         status, code = ingest.run(), ExitCode.DONE
     except KeyboardInterrupt:  # before the query ran: from then on a signal is a wish
         status, code = "stopped", ExitCode.DONE
-    except Exception as error:  # whatever Spark raises: said in one line, with the exit code that fits
+    except (
+        Exception
+    ) as error:  # whatever Spark raises: said in one line, with the exit code that fits
         status = "failed"
         code, text = ingest.explain(error)
         print(f"ingest: {text}", file=sys.stderr)

@@ -64,14 +64,26 @@ def files_of(source: str) -> list[tuple[str, Path]]:
     """(path below ``source``, file), sorted by path. Raises :class:`ConfigurationError` if there is none."""
     root = Path(source)
     if root.is_dir():
-        found = [(path.relative_to(root).as_posix(), path) for path in root.rglob("*") if path.is_file()]
-        found = [(name, path) for name, path in found if not any(part.startswith(".") for part in name.split("/"))]
+        found = [
+            (path.relative_to(root).as_posix(), path) for path in root.rglob("*") if path.is_file()
+        ]
+        found = [
+            (name, path)
+            for name, path in found
+            if not any(part.startswith(".") for part in name.split("/"))
+        ]
     elif root.is_file():
         found = [(root.name, root)]
     else:
-        found = [(Path(name).as_posix(), Path(name)) for name in glob.glob(source, recursive=True) if Path(name).is_file()]  # noqa: PTH207  # an absolute pattern too
+        found = [
+            (Path(name).as_posix(), Path(name))
+            for name in glob.glob(source, recursive=True)  # noqa: PTH207  # an absolute pattern too
+            if Path(name).is_file()
+        ]
     if not found:
-        raise ConfigurationError(f"--from {source}: no file there; give a file, a folder or a glob on this machine")
+        raise ConfigurationError(
+            f"--from {source}: no file there; give a file, a folder or a glob on this machine"
+        )
     return sorted(found)
 
 
@@ -96,7 +108,9 @@ def _read(source: str) -> Iterator[FileRow]:
 
 def _check_size(place: str, size: int) -> None:
     if size > BODY_MAX:
-        raise ConfigurationError(f"{place} has {size} bytes, a message at most {BODY_MAX}: leave it out, or split it")
+        raise ConfigurationError(
+            f"{place} has {size} bytes, a message at most {BODY_MAX}: leave it out, or split it"
+        )
 
 
 def _lines(name: str, path: Path) -> Iterator[FileRow]:
@@ -110,7 +124,10 @@ def _lines(name: str, path: Path) -> Iterator[FileRow]:
             except ValueError:
                 line = None
             if not isinstance(line, dict):
-                raise ConfigurationError(f"{place}: not a JSON object; a file of bodies must not end in .jsonl or .ndjson")
+                raise ConfigurationError(
+                    f"{place}: not a JSON object; a file of bodies must not end in .jsonl "
+                    "or .ndjson"
+                )
             captured = "file" in line and "head_bytes" in line
             columns = _captured(place, path.parent, line) if captured else _columns(place, line)
             _check_size(place, len(columns["body"]))
@@ -128,7 +145,10 @@ def _columns(place: str, line: dict[str, Any]) -> dict[str, Any]:
     text = columns.get("body_text")
     if line.get("body") is None:
         if "body" in line or text is None:
-            raise ConfigurationError(f"{place} has no body; print lines with `srmp-spark peek --body base64`, the default")
+            raise ConfigurationError(
+                f"{place} has no body; print lines with `srmp-spark peek --body base64`, "
+                "the default"
+            )
         from srmp_spark.rows.body_text import body_of
 
         columns["body"] = body_of(columns.get("body_type", 0), text)
@@ -147,10 +167,23 @@ def _cell(place: str, field: pa.Field, value: Any) -> Any:  # noqa: ANN401  # JS
         if pa.types.is_decimal(kind):
             return Decimal(value)
         return pa.scalar(value, kind).as_py()
-    except (binascii.Error, TypeError, ValueError, ArithmeticError, ConfigurationError, pa.ArrowException):
-        advice = "; was it printed with --body text? The text does not give the bytes back" if field.name == "body" else ""
+    except (
+        binascii.Error,
+        TypeError,
+        ValueError,
+        ArithmeticError,
+        ConfigurationError,
+        pa.ArrowException,
+    ):
+        advice = (
+            "; was it printed with --body text? The text does not give the bytes back"
+            if field.name == "body"
+            else ""
+        )
         wanted = "base64" if pa.types.is_binary(kind) else str(kind)
-        raise ConfigurationError(f"{place}: column {field.name} is not {wanted}: {str(value)[:60]!r}{advice}") from None
+        raise ConfigurationError(
+            f"{place}: column {field.name} is not {wanted}: {str(value)[:60]!r}{advice}"
+        ) from None
 
 
 def _captured(place: str, folder: Path, line: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +202,9 @@ def _captured(place: str, folder: Path, line: dict[str, Any]) -> dict[str, Any]:
     except SrmpSparkError as error:
         raise ConfigurationError(f"{place}: {file.name} is no SRMP message: {error}") from None
     unknown = (*POSITION, "arrived_at")
-    return {name: value for name, value in columns.items() if name not in unknown and value is not None}
+    return {
+        name: value for name, value in columns.items() if name not in unknown and value is not None
+    }
 
 
 def as_outgoing(rows: list[FileRow], delivery: str) -> pa.Table:
@@ -184,14 +219,19 @@ def as_outgoing(rows: list[FileRow], delivery: str) -> pa.Table:
     for name in SENT:
         values = [row.columns.get(name) for row in rows]
         if name == "correlation_id":
-            values = [value if value is not None and len(value) == CORRELATION_BYTES else None for value in values]
+            values = [
+                value if value is not None and len(value) == CORRELATION_BYTES else None
+                for value in values
+            ]
         columns[name] = pa.array(values, schema.field(name).type)
     for name in POSITION:
         values = [row.columns[name] if row.has_position else None for row in rows]
         columns[name] = pa.array(values, schema.field(name).type)
     columns["key"] = pa.array([row.key for row in rows], pa.string())
     as_received = [row.columns.get("delivery") or "recoverable" for row in rows]
-    columns["delivery"] = pa.array(as_received if delivery == "original" else [delivery] * len(rows), pa.string())
+    columns["delivery"] = pa.array(
+        as_received if delivery == "original" else [delivery] * len(rows), pa.string()
+    )
     return pa.table(columns)
 
 
@@ -203,6 +243,11 @@ def as_table_rows(rows: list[FileRow], run: str) -> pa.Table:
 
     placed = []
     for row in rows:
-        place = {"queue_manager": FILES_QUEUE_MANAGER, "epoch": run, "queue": row.path, "sequence": row.row}
+        place = {
+            "queue_manager": FILES_QUEUE_MANAGER,
+            "epoch": run,
+            "queue": row.path,
+            "sequence": row.row,
+        }
         placed.append({**row.columns, **({} if row.has_position else place)})
     return pa.Table.from_pylist(placed, arrow_schema())

@@ -63,7 +63,11 @@ class Bar:
         if self._file.isatty():
             self._file.write(f"\r{self.text(now)}")
             self._file.flush()
-        elif self._shown_at is None or now - self._shown_at >= LINE_SECONDS or self._done >= self._total:
+        elif (
+            self._shown_at is None
+            or now - self._shown_at >= LINE_SECONDS
+            or self._done >= self._total
+        ):
             self._shown_at = now
             print(self.text(now), file=self._file, flush=True)
 
@@ -80,4 +84,7 @@ class Bar:
         speed = (self._done - self._skipped) / seconds if seconds > 0 else 0.0
         left = f"{(self._total - self._done) / speed:,.0f} s left" if speed else "-"
         rows = f"{self._done:,}/{self._total:,} rows"
-        return f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {share:4.0%}  {rows}  {speed:,.0f} rows/s  {left}"
+        return (
+            f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {share:4.0%}  {rows}  "
+            f"{speed:,.0f} rows/s  {left}"
+        )

@@ -57,7 +57,9 @@ class Batch:
     @property
     def name(self) -> str:
         """Of the outbox's batch: the same rows have the same name in every run."""
-        log = hashlib.sha256(f"{self.queue_manager} {self.epoch} {self.queue}".encode()).hexdigest()[:8]
+        log = hashlib.sha256(
+            f"{self.queue_manager} {self.epoch} {self.queue}".encode()
+        ).hexdigest()[:8]
         return f"{log}-{self.first}-{self.last}-{self.fingerprint[:16]}"
 
     def of(self, rows: DataFrame) -> DataFrame:
@@ -81,9 +83,13 @@ def plan(rows: DataFrame, columns: Sequence[str], *, rate: float | None = None) 
 
     limit = BATCH_ROWS if rate is None else max(1, min(BATCH_ROWS, int(rate)))
     width = min(BUCKET_SEQUENCES, limit)
-    content: list[Column] = [F.col(name) for name in columns if name not in ("queue_manager", "epoch", "queue")]
+    content: list[Column] = [
+        F.col(name) for name in columns if name not in ("queue_manager", "epoch", "queue")
+    ]
     found = (
-        rows.groupBy("queue_manager", "epoch", "queue", F.expr(f"sequence div {width}").alias("bucket"))
+        rows.groupBy(
+            "queue_manager", "epoch", "queue", F.expr(f"sequence div {width}").alias("bucket")
+        )
         .agg(
             F.min("sequence"),
             F.max("sequence"),
@@ -91,20 +97,25 @@ def plan(rows: DataFrame, columns: Sequence[str], *, rate: float | None = None) 
             F.sum(F.octet_length(F.coalesce("body", F.lit(b"")))),
             F.bit_xor(F.xxhash64(*content)),
         )
-        .orderBy("queue_manager", "queue", "bucket", "epoch")  # sequences go on counting in the next epoch
+        .orderBy(
+            "queue_manager", "queue", "bucket", "epoch"
+        )  # sequences go on counting in the next epoch
         .collect()
     )
     buckets = [Bucket(*row[:3], *row[4:]) for row in found]
     nowhere = sum(bucket.rows for bucket in buckets if None in bucket[:5])
     if nowhere:
         raise ConfigurationError(
-            f"{nowhere} rows have no source position (queue_manager, epoch, queue, sequence), so nothing tells whether they "
+            f"{nowhere} rows have no source position (queue_manager, epoch, queue, "
+            "sequence), so nothing tells whether they "
             "were sent: leave them out, for example with --where 'sequence IS NOT NULL'"
         )
     return list(joined(buckets, limit))
 
 
-def joined(buckets: Iterable[Bucket], rows_max: int = BATCH_ROWS, bytes_max: int = BATCH_BYTES) -> Iterator[Batch]:
+def joined(
+    buckets: Iterable[Bucket], rows_max: int = BATCH_ROWS, bytes_max: int = BATCH_BYTES
+) -> Iterator[Batch]:
     """Neighbours of one log together, up to the limits; a bucket is never split."""
     waiting: list[Bucket] = []
     for bucket in buckets:
@@ -121,7 +132,9 @@ def joined(buckets: Iterable[Bucket], rows_max: int = BATCH_ROWS, bytes_max: int
 
 
 def _batch(buckets: Sequence[Bucket]) -> Batch:
-    digest = hashlib.sha256(repr([(each.first, each.last, each.rows, each.fingerprint) for each in buckets]).encode())
+    digest = hashlib.sha256(
+        repr([(each.first, each.last, each.rows, each.fingerprint) for each in buckets]).encode()
+    )
     first, last = buckets[0], buckets[-1]
     return Batch(
         queue_manager=first.queue_manager,

@@ -71,12 +71,25 @@ class Read(NamedTuple):
 
 def add_arguments(group: argparse._ActionsContainer) -> None:
     """Flags of ``--source mqrr``."""
-    group.add_argument("--mode", choices=("copy", "move"), default=None, help="mqrr: copy (default) or move: removed there")
+    group.add_argument(
+        "--mode",
+        choices=("copy", "move"),
+        default=None,
+        help="mqrr: copy (default) or move: removed there",
+    )
     group.add_argument("--username", metavar="USER", help="mqrr: as whom to sign in")
-    group.add_argument("--domain", metavar="DOMAIN", help="mqrr: its domain, or the name of the other machine")
+    group.add_argument(
+        "--domain", metavar="DOMAIN", help="mqrr: its domain, or the name of the other machine"
+    )
     group.add_argument("--password-file", metavar="FILE", help="mqrr: its password")
-    group.add_argument("--auth-protocol", metavar="P", help="mqrr: ntlm (default), kerberos or negotiate")
-    group.add_argument("--auth-level", metavar="L", help="mqrr: none, connect, integrity, privacy (default; on loopback none)")
+    group.add_argument(
+        "--auth-protocol", metavar="P", help="mqrr: ntlm (default), kerberos or negotiate"
+    )
+    group.add_argument(
+        "--auth-level",
+        metavar="L",
+        help="mqrr: none, connect, integrity, privacy (default; on loopback none)",
+    )
 
 
 FLAGS = ("mode", "username", "domain", "password_file", "auth_protocol", "auth_level")
@@ -89,15 +102,21 @@ def parse_source(args: argparse.Namespace) -> RemoteSource:
     match = direct or _FROM.fullmatch(args.origin)
     if match is None:
         raise ConfigurationError(
-            f"{where}: HOST[:PORT]\\QUEUE is what to read, for example 'windows.example\\private$\\orders;JOURNAL'"
+            f"{where}: HOST[:PORT]\\QUEUE is what to read, for example "
+            "'windows.example\\private$\\orders;JOURNAL'"
         )
     host = parse_remote_host(where, match["host"])
     queue = args.origin if direct else match["queue"]
     queue_format_for(host.name, queue)
     signs_in = credentials(
-        "--source mqrr", host, level=args.auth_level, protocol=args.auth_protocol, user=args.username,
-        password=_password(args.password_file), domain=args.domain,
-    )  # fmt: skip
+        "--source mqrr",
+        host,
+        level=args.auth_level,
+        protocol=args.auth_protocol,
+        user=args.username,
+        password=_password(args.password_file),
+        domain=args.domain,
+    )
     return RemoteSource(host, queue, signs_in)
 
 
@@ -119,10 +138,14 @@ class Reader:
         """``run``: ``--id``. Raises :class:`RemoteReadError`, :class:`RemoteLostError`, as all methods."""
         self._source, self._run, self._takes = source, run, takes
         host = source.host
-        self._machine = RemoteMachine.connect(host.name, host.port, source.credentials.settings(host))
+        self._machine = RemoteMachine.connect(
+            host.name, host.port, source.credentials.settings(host)
+        )
         try:
             access = ACCESS_RECEIVE if takes else ACCESS_PEEK
-            self._queue: RemoteQueue = self._machine.open(queue_format_for(host.name, source.queue), access)
+            self._queue: RemoteQueue = self._machine.open(
+                queue_format_for(host.name, source.queue), access
+            )
         except BaseException:
             self._machine.close()
             raise
@@ -155,7 +178,9 @@ class Reader:
         from srmp_spark.rows.decode import rows_of
         from srmp_spark.spark.mqrr_source import record_of
 
-        pairs = [(found.sequence_id, record_of(found, self._source.host.text)) for _, found in waiting]
+        pairs = [
+            (found.sequence_id, record_of(found, self._source.host.text)) for _, found in waiting
+        ]
         rows = rows_of(REMOTE_QUEUE_MANAGER, self._run, self._source.shown_as, pairs)
         return Read(rows, size, tuple(request for request, _ in waiting if request is not None))
 
@@ -169,7 +194,10 @@ class Reader:
             if answer.status in EMPTY:
                 return
             if answer.status != Status.MQ_OK:
-                raise refused(answer.status, f"{self._source.host.text} does not hand out messages of {self._source.queue}")
+                raise refused(
+                    answer.status,
+                    f"{self._source.host.text} does not hand out messages of {self._source.queue}",
+                )
             try:
                 yield request, shown(answer)
             except RemoteProtocolError as error:  # its lock ends with the connection
@@ -178,7 +206,10 @@ class Reader:
     def _passed_over(self, error: RemoteProtocolError) -> None:
         self.unreadable += 1
         if self.unreadable > UNREADABLE_MAX:
-            raise SrmpSparkError(f"more than {UNREADABLE_MAX} messages of {self._source.queue} cannot be read: {error}")
+            raise SrmpSparkError(
+                f"more than {UNREADABLE_MAX} messages of {self._source.queue} cannot be "
+                f"read: {error}"
+            )
 
 
 def count(source: RemoteSource, run: str) -> tuple[int, int]:

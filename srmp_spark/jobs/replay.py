@@ -72,8 +72,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows.add_argument("--table", required=True, metavar="PATH", help="the Delta table")
     rows.add_argument("--from", dest="begin", metavar="T", help="rows that arrived at T or later")
     rows.add_argument("--to", dest="end", metavar="T", help="rows that arrived before T")
-    rows.add_argument("--version", type=int, metavar="N", help="the table as it was at version N (default: as it is now)")
-    rows.add_argument("--queue", metavar="Q", help="rows of these queues: names or globs, comma separated")
+    rows.add_argument(
+        "--version",
+        type=int,
+        metavar="N",
+        help="the table as it was at version N (default: as it is now)",
+    )
+    rows.add_argument(
+        "--queue", metavar="Q", help="rows of these queues: names or globs, comma separated"
+    )
     rows.add_argument("--label", metavar="L", help="rows with this label")
     rows.add_argument("--where", metavar="SQL", help="rows for which this SQL condition is true")
     running.add_sending_flags(parser.add_argument_group("where to"), required=True)
@@ -91,7 +98,10 @@ def run(args: argparse.Namespace) -> int:
     """The job with a Spark session of its own."""
 
     def work() -> Outcome:
-        selection, options = Selection.of(args), running.sink_options(args)  # before a JVM starts: usage is told at once
+        selection, options = (
+            Selection.of(args),
+            running.sink_options(args),
+        )  # before a JVM starts: usage is told at once
         if args.yes:  # a dry run needs no queue manager
             running.ask_queue_manager(options)
         selection.check_path()
@@ -101,7 +111,9 @@ def run(args: argparse.Namespace) -> int:
     return running.run_job("replay", work)
 
 
-def replay(spark: SparkSession, selection: Selection, options: SinkOptions, args: argparse.Namespace) -> Outcome:
+def replay(
+    spark: SparkSession, selection: Selection, options: SinkOptions, args: argparse.Namespace
+) -> Outcome:
     """Tell what would be sent; with ``--yes`` send it."""
     return send_rows(selection.rows(spark), options, args)
 
@@ -120,7 +132,11 @@ def send_rows(rows: DataFrame, options: SinkOptions, args: argparse.Namespace) -
     if not args.yes:
         return Outcome(total, len(batches), "dry-run", more)
     outcome = Outcome(more={**more, "known": 0, "conflicts": 0})
-    done, throttle, bar = outgoing.done(args.progress_file), Throttle(args.rate), Bar(total, sys.stderr)
+    done, throttle, bar = (
+        outgoing.done(args.progress_file),
+        Throttle(args.rate),
+        Bar(total, sys.stderr),
+    )
     with running.stopping() as stop, running.counting(outcome):
         for batch in batches:
             if (batch.name, batch.fingerprint) in done:

@@ -90,7 +90,12 @@ def stopping() -> Iterator[Stop]:
 
 def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> None:
     """Where rows are sent to, how fast, under which name."""
-    parser.add_argument("--queue-manager", required=required, metavar="URL", help="API of the queue manager that sends")
+    parser.add_argument(
+        "--queue-manager",
+        required=required,
+        metavar="URL",
+        help="API of the queue manager that sends",
+    )
     parser.add_argument(
         "--destination",
         required=required,
@@ -101,14 +106,21 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
         "--delivery",
         choices=DELIVERIES,
         default="transactional",
-        help="transactional (default): exactly once and in order, for transactional queues. recoverable, express: for other "
+        help="transactional (default): exactly once and in order, for transactional "
+        "queues. recoverable, express: for other "
         "queues. original: as each row came",
     )
-    parser.add_argument("--rate", type=float, metavar="N", help="at most N rows a second (default: as fast as it goes)")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        metavar="N",
+        help="at most N rows a second (default: as fast as it goes)",
+    )
     parser.add_argument(
         "--on-key-conflict",
         choices=("fail", "ignore", "dead-letter"),
-        help="what becomes of a row that was sent under this --id with another content: fail (default; the job ends), ignore "
+        help="what becomes of a row that was sent under this --id with another content: "
+        "fail (default; the job ends), ignore "
         "(it is not sent), dead-letter (it becomes a dead letter)",
     )
     add_token_flag(parser)
@@ -116,13 +128,18 @@ def add_sending_flags(parser: argparse._ActionsContainer, *, required: bool) -> 
         "--progress-file",
         type=Path,
         metavar="FILE",
-        help="where committed ranges are noted, so that a second start is fast (default: below $XDG_STATE_HOME/srmp-spark)",
+        help="where committed ranges are noted, so that a second start is fast (default: "
+        "below $XDG_STATE_HOME/srmp-spark)",
     )
 
 
 def add_token_flag(parser: argparse._ActionsContainer) -> None:
     """How the job shows who it is."""
-    parser.add_argument("--token-file", metavar="FILE", help="token of the API (default: environment SRMP_SPARK_TOKEN)")
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="token of the API (default: environment SRMP_SPARK_TOKEN)",
+    )
     parser.add_argument(
         "--allow-plain-token",
         action="store_true",
@@ -147,11 +164,18 @@ def add_common_flags(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--id",
         metavar="NAME",
-        help="name of this run: rows that went to the destination under the same name are not sent again, for 30 days "
+        help="name of this run: rows that went to the destination under the same name are "
+        "not sent again, for 30 days "
         "(default: a new one, which is printed)",
     )
-    parser.add_argument("--yes", action="store_true", help="do it; without it only tell what would be done")
-    parser.add_argument("--master", metavar="URL", help="Spark master (default: what spark-submit says, else local[*])")
+    parser.add_argument(
+        "--yes", action="store_true", help="do it; without it only tell what would be done"
+    )
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        help="Spark master (default: what spark-submit says, else local[*])",
+    )
 
 
 def sink_options(args: argparse.Namespace) -> SinkOptions:
@@ -189,7 +213,10 @@ def name_of(args: argparse.Namespace) -> str:
     """``--id``; a new one if none was given, which stays from then on."""
     if args.id is None:
         args.id = f"{args.job}-{uuid.uuid4()}"
-        print(f"{args.job}: this run is --id {args.id}; to go on with it after a failure, give that", file=sys.stderr)
+        print(
+            f"{args.job}: this run is --id {args.id}; to go on with it after a failure, give that",
+            file=sys.stderr,
+        )
     return str(args.id)
 
 
@@ -202,8 +229,12 @@ def run_job(job: str, work: Callable[[], Outcome]) -> int:
     """Do the work, say the last line, answer the exit code."""
     from srmp_spark.spark import session
 
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints whole traces of what we say in one line
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
+    )
+    logging.getLogger("py4j").setLevel(
+        logging.CRITICAL
+    )  # it prints whole traces of what we say in one line
     code = ExitCode.DONE
     try:
         outcome = work()
@@ -211,9 +242,13 @@ def run_job(job: str, work: Callable[[], Outcome]) -> int:
         outcome, code = failed.outcome, tell(job, failed.error)
     except KeyboardInterrupt:  # before the work began, which has its own way to stop
         outcome = Outcome(status="stopped")
-    except Exception as error:  # whatever Spark raises: said in one line, with the exit code that fits
+    except (
+        Exception
+    ) as error:  # whatever Spark raises: said in one line, with the exit code that fits
         outcome, code = Outcome(status="failed"), tell(job, error)
-    session.last_line(job, rows=outcome.rows, batches=outcome.batches, status=outcome.status, **outcome.more)
+    session.last_line(
+        job, rows=outcome.rows, batches=outcome.batches, status=outcome.status, **outcome.more
+    )
     return code
 
 

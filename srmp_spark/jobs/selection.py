@@ -43,15 +43,20 @@ def parse_time(text: str) -> datetime:
         written = written[:-1] + "+00:00"
     head, point, rest = written.partition(".")
     if point:  # Python 3.10 knows three and six digits only
-        digits = rest[: next((index for index, each in enumerate(rest) if not each.isdigit()), len(rest))]
+        digits = rest[
+            : next((index for index, each in enumerate(rest) if not each.isdigit()), len(rest))
+        ]
         written = f"{head}.{digits[:6]:0<6}{rest[len(digits) :]}"
     try:
         time = datetime.fromisoformat(written)
     except ValueError:
         raise ConfigurationError(
-            f"not a time: {text!r}; expected RFC 3339, for example 2026-11-22T10:00:00Z (without a zone it is UTC)"
+            f"not a time: {text!r}; expected RFC 3339, for example 2026-11-22T10:00:00Z "
+            "(without a zone it is UTC)"
         ) from None
-    return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
+    return (
+        time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time.astimezone(timezone.utc)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +78,24 @@ class Selection:
         end = parse_time(args.end) if args.end else None
         if begin is not None and end is not None and begin >= end:
             raise ConfigurationError(
-                f"--from {args.begin} is not before --to {args.end}: the first moment belongs to the rows, the last does not"
+                f"--from {args.begin} is not before --to {args.end}: the first moment "
+                "belongs to the rows, the last does not"
             )
         if args.version is not None and args.version < 0:
-            raise ConfigurationError(f"--version {args.version}: versions of a Delta table count from 0")
-        queues = tuple(local_queue_name(name) for name in args.queue.split(",")) if args.queue else ()
+            raise ConfigurationError(
+                f"--version {args.version}: versions of a Delta table count from 0"
+            )
+        queues = (
+            tuple(local_queue_name(name) for name in args.queue.split(",")) if args.queue else ()
+        )
         return cls(
-            table=args.table, begin=begin, end=end, version=args.version, queues=queues, label=args.label, where=args.where
+            table=args.table,
+            begin=begin,
+            end=end,
+            version=args.version,
+            queues=queues,
+            label=args.label,
+            where=args.where,
         )
 
     def check_path(self) -> None:
@@ -135,7 +151,8 @@ class Selection:
         missing = sorted(wanted - columns)
         if missing:
             raise ConfigurationError(
-                f"the table {self.table} has no column {', '.join(missing)}: this job sends tables as jobs/ingest.py writes "
+                f"the table {self.table} has no column {', '.join(missing)}: this job "
+                "sends tables as jobs/ingest.py writes "
                 "them. Send others with df.write.format('srmp').mode('append') and a column key"
             )
 

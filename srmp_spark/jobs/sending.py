@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
     from srmp_spark.spark.sink_options import SinkOptions
 
-SENT = ("body", "label", "priority", "correlation_id", "app_specific", "body_type", "response_queue", "extension")
+SENT = (
+    "body",
+    "label",
+    "priority",
+    "correlation_id",
+    "app_specific",
+    "body_type",
+    "response_queue",
+    "extension",
+)
 """What a message is sent with again. Not its times, which are over, nor its ``admin_queue``: nobody waits there any more."""
 ORIGINAL = "original"
 """Of ``--delivery``: as each row came."""
@@ -56,7 +65,10 @@ class Outgoing:
             return Done(path, scope)
         except OSError as error:
             _log.warning(
-                "%s cannot be kept (%s): a second start would stage everything again, and send nothing twice", path, error
+                "%s cannot be kept (%s): a second start would stage everything again, and "
+                "send nothing twice",
+                path,
+                error,
             )
             return Done(None, scope)
 
@@ -73,7 +85,9 @@ class Outgoing:
             import pyarrow
 
             staged = stage_partition(stage_plan, batches, target)
-            yield pyarrow.RecordBatch.from_arrays([pyarrow.array([staged.stage], pyarrow.string())], names=["stage"])
+            yield pyarrow.RecordBatch.from_arrays(
+                [pyarrow.array([staged.stage], pyarrow.string())], names=["stage"]
+            )
 
         answers = rows.mapInArrow(stage, "stage string").collect()
         stages = [answer["stage"] for answer in answers if answer["stage"] is not None]
@@ -84,19 +98,29 @@ class Outgoing:
         import pyarrow
 
         rows = rows.append_column("destination", pyarrow.repeat(self.destination, rows.num_rows))
-        rows = rows.replace_schema_metadata({b"srmp.dead_letter": str(self.options.dead_letter).lower().encode()})
+        rows = rows.replace_schema_metadata(
+            {b"srmp.dead_letter": str(self.options.dead_letter).lower().encode()}
+        )
         sink = pyarrow.BufferOutputStream()
         with pyarrow.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
         content = memoryview(sink.getvalue())
         staged = self.client.stage(
-            self.application, batch, partition=0, attempt=secrets.randbits(62), content=lambda: iter([content])
+            self.application,
+            batch,
+            partition=0,
+            attempt=secrets.randbits(62),
+            content=lambda: iter([content]),
         )
         return self._commit(batch, [staged.stage])
 
     def _commit(self, batch: str, stages: list[str]) -> CommitAnswer:
         return self.client.commit(
-            self.application, batch, stages, on_key_conflict=self.options.on_key_conflict, allow_loop=self.options.allow_loop
+            self.application,
+            batch,
+            stages,
+            on_key_conflict=self.options.on_key_conflict,
+            allow_loop=self.options.allow_loop,
         )
 
 
@@ -109,7 +133,8 @@ def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:
 
     if delivery == ORIGINAL and "delivery" not in rows.columns:
         raise ConfigurationError(
-            "--delivery original needs the column delivery, which the rows do not have: give --delivery transactional, "
+            "--delivery original needs the column delivery, which the rows do not have: "
+            "give --delivery transactional, "
             "recoverable or express"
         )
 
@@ -124,6 +149,8 @@ def outgoing_columns(rows: DataFrame, delivery: str) -> DataFrame:
             column = F.when(F.octet_length(name) == CORRELATION_BYTES, column)
         columns.append(column.alias(name))
     # With a comment of its own: a sink ignores a column that says how a message came.
-    as_it_came = F.col("delivery").alias("delivery", metadata={"comment": "of the message that goes out"})
+    as_it_came = F.col("delivery").alias(
+        "delivery", metadata={"comment": "of the message that goes out"}
+    )
     columns.append(as_it_came if delivery == ORIGINAL else F.lit(delivery).alias("delivery"))
     return rows.select(*columns)

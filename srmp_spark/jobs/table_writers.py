@@ -39,12 +39,21 @@ class Writer(NamedTuple):
             return None
         parts = name.removeprefix(WRITER_PREFIX).split(",")
         queues = tuple(part for part in parts if not part.startswith(_QUEUE_MANAGER))
-        return cls(queues, frozenset(part.removeprefix(_QUEUE_MANAGER) for part in parts if part.startswith(_QUEUE_MANAGER)))
+        return cls(
+            queues,
+            frozenset(
+                part.removeprefix(_QUEUE_MANAGER)
+                for part in parts
+                if part.startswith(_QUEUE_MANAGER)
+            ),
+        )
 
     def may_meet(self, other: Writer) -> bool:
         """Return whether both may bring the same row."""
         of_one_queue_manager = (
-            not self.queue_managers or not other.queue_managers or bool(self.queue_managers & other.queue_managers)
+            not self.queue_managers
+            or not other.queue_managers
+            or bool(self.queue_managers & other.queue_managers)
         )
         return of_one_queue_manager and may_meet(self.queues, other.queues)
 
@@ -53,7 +62,9 @@ def may_meet(ours: Iterable[str], theirs: Iterable[str]) -> bool:
     """Return whether two lists of queue names and globs may name one queue; of two globs nobody can tell, so they may."""
     theirs = list(theirs)
     return any(
-        (is_glob(our) and is_glob(their)) or queue_matches(our, [their]) or queue_matches(their, [our])
+        (is_glob(our) and is_glob(their))
+        or queue_matches(our, [their])
+        or queue_matches(their, [our])
         for our in ours
         for their in theirs
     )

@@ -21,4 +21,6 @@ class Action(IntEnum):
 
 _A = Action
 LOOKUPS = frozenset(action for action in Action if action & 0x40000000)
-RECEIVES = frozenset((_A.RECEIVE, _A.LOOKUP_RECEIVE_CURRENT, _A.LOOKUP_RECEIVE_NEXT, _A.LOOKUP_RECEIVE_PREV))
+RECEIVES = frozenset(
+    (_A.RECEIVE, _A.LOOKUP_RECEIVE_CURRENT, _A.LOOKUP_RECEIVE_NEXT, _A.LOOKUP_RECEIVE_PREV)
+)

@@ -96,7 +96,9 @@ class ByNumber:
     def connected(self) -> None:
         """Begin over a new connection."""
         self._steps_back = 0
-        self._asks = Asks.HEAD if self.last is None else Asks.NEXT if self._to_prove is None else Asks.PROOF
+        self._asks = (
+            Asks.HEAD if self.last is None else Asks.NEXT if self._to_prove is None else Asks.PROOF
+        )
 
     def call(self) -> tuple[Action, int]:
         """Return the next call: its action and lookup identifier."""
@@ -106,7 +108,9 @@ class ByNumber:
             assert self._to_prove is not None, "it is what is asked about"
             return Action.LOOKUP_PEEK_CURRENT, self._to_prove.lookup_id
         assert self.last is not None, "else the head is asked for"
-        return (Action.LOOKUP_PEEK_NEXT if self._asks is Asks.NEXT else Action.LOOKUP_PEEK_CURRENT), self.last.lookup_id
+        return (
+            Action.LOOKUP_PEEK_NEXT if self._asks is Asks.NEXT else Action.LOOKUP_PEEK_CURRENT
+        ), self.last.lookup_id
 
     def found(self, place: Place) -> Tells:
         """Take the answer that has a message. Raises as :meth:`has` for a next one that is not behind the last one."""

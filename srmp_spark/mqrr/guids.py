@@ -31,4 +31,6 @@ def guid_bytes(text: str) -> bytes:
         first, second, third, fourth, node = parse_guid(text).split("-")
     except RemoteProtocolError as error:
         raise LocalProtocolError(str(error)) from None
-    return _GUID.pack(int(first, 16), int(second, 16), int(third, 16), bytes.fromhex(fourth), bytes.fromhex(node))
+    return _GUID.pack(
+        int(first, 16), int(second, 16), int(third, 16), bytes.fromhex(fourth), bytes.fromhex(node)
+    )

@@ -30,7 +30,9 @@ def rebuilt(sequence_id: int, *, priority: int, transactional: bool = False) -> 
     :class:`LocalProtocolError` for numbers out of their range.
     """
     if not 0 <= priority <= PRIORITY_MAX or not 0 <= sequence_id <= SEQUENCE_MAX:
-        raise LocalProtocolError(f"no lookup identifier has priority {priority} and sequence {sequence_id}")
+        raise LocalProtocolError(
+            f"no lookup identifier has priority {priority} and sequence {sequence_id}"
+        )
     return (PRIORITY_MAX - (0 if transactional else priority)) << SEQUENCE_BITS | sequence_id
 
 
@@ -40,14 +42,19 @@ def lookup_id_of(sequence_id: int, *, priority: int, transactional: bool) -> int
     found = rebuilt(sequence_of(sequence_id), priority=priority, transactional=transactional)
     if sequence_id not in (sequence_of(sequence_id), found):
         raise RemoteProtocolError(
-            f"pSequenceId {sequence_id:#x} is neither seven bytes nor the identifier {found:#x}", section="[MS-MQRR] 3.1.4.7"
+            f"pSequenceId {sequence_id:#x} is neither seven bytes nor the identifier {found:#x}",
+            section="[MS-MQRR] 3.1.4.7",
         )
     return found
 
 
 def candidates(sequence_id: int, *, priority: int, transactional: bool = False) -> tuple[int, ...]:
     """What a message may be called, the likeliest first; one number where both readings agree."""
-    return tuple(dict.fromkeys((rebuilt(sequence_id, priority=priority, transactional=transactional), sequence_id)))
+    return tuple(
+        dict.fromkeys(
+            (rebuilt(sequence_id, priority=priority, transactional=transactional), sequence_id)
+        )
+    )
 
 
 def sequence_of(lookup_id: int) -> int:
@@ -58,6 +65,7 @@ def sequence_of(lookup_id: int) -> int:
 def not_ascending(shown: str, before: str) -> RemoteProtocolError:
     """Return the error for a cursor that shows a message which is not after the last one: its walk could go on without end."""
     return RemoteProtocolError(
-        f"the cursor does not go on: it shows message {shown} after {before}; the other queue manager is broken, or hostile",
+        f"the cursor does not go on: it shows message {shown} after {before}; the other "
+        "queue manager is broken, or hostile",
         section="[MS-MQDMPR] 3.1.7.1.14",
     )

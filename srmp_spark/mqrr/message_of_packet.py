@@ -30,7 +30,11 @@ _MICROSECONDS = 1_000_000
 # As plain numbers: & of two flags costs a microsecond, and every message has four.
 _ARRIVAL, _RECEIVE, _NOT_RECEIVED = (
     int(each)
-    for each in (Acknowledgements.POSITIVE_ARRIVAL, Acknowledgements.POSITIVE_RECEIVE, Acknowledgements.NEGATIVE_RECEIVE)
+    for each in (
+        Acknowledgements.POSITIVE_ARRIVAL,
+        Acknowledgements.POSITIVE_RECEIVE,
+        Acknowledgements.NEGATIVE_RECEIVE,
+    )
 )
 _NO_CORRELATION = bytes(CORRELATION_SIZE)
 
@@ -42,7 +46,8 @@ def message_of(packet: MessagePacket) -> Message:
     """
     if packet.missing:
         raise RemoteProtocolError(
-            f"{packet.missing} bytes of {packet.id} were not sent; read it again with all of its body",
+            f"{packet.missing} bytes of {packet.id} were not sent; read it again with all "
+            "of its body",
             section="[MS-MQRR] 2.2.6",
         )
     user, properties, transaction = packet.user, packet.properties, packet.transaction
@@ -61,12 +66,18 @@ def message_of(packet: MessagePacket) -> Message:
         durable=transaction is not None or user.delivery_mode == DeliveryMode.RECOVERABLE,
         stream=None if transaction is None else _stream(user.source_queue_manager, transaction),
         sent_at=user.sent_time * _MICROSECONDS,
-        expires_at=_moment(user.sent_time + user.time_to_be_received, infinite=user.time_to_be_received == INFINITE),
-        time_to_reach_queue=_moment(packet.base.time_to_reach_queue, infinite=packet.base.time_to_reach_queue == INFINITE),
+        expires_at=_moment(
+            user.sent_time + user.time_to_be_received, infinite=user.time_to_be_received == INFINITE
+        ),
+        time_to_reach_queue=_moment(
+            packet.base.time_to_reach_queue, infinite=packet.base.time_to_reach_queue == INFINITE
+        ),
         body=packet.body,
         body_type=properties.body_type,
         extension=properties.extension_data or None,
-        correlation=None if properties.correlation_id == _NO_CORRELATION else properties.correlation_id,
+        correlation=None
+        if properties.correlation_id == _NO_CORRELATION
+        else properties.correlation_id,
         app_specific=properties.application_tag,
         hash_algorithm=properties.hash_algorithm or None,
         response_queue=None if response is None else _well_formed(response),
@@ -119,7 +130,12 @@ def _moment(seconds: int, *, infinite: bool) -> int | None:
 
 def _stream(guid: str, transaction: TransactionHeader) -> StreamPosition:
     number = transaction.sequence_number
-    return StreamPosition(StreamId(guid, transaction.sequence_id), number, transaction.previous_sequence_number, number == 1)
+    return StreamPosition(
+        StreamId(guid, transaction.sequence_id),
+        number,
+        transaction.previous_sequence_number,
+        number == 1,
+    )
 
 
 def _names(elements: tuple[FormatNameElement, ...]) -> tuple[str, ...]:

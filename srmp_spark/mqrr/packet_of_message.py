@@ -19,9 +19,19 @@ from srmp_spark.message import Message
 from srmp_spark.mqrr.packets.base_header import INFINITE, BaseHeader
 from srmp_spark.mqrr.packets.debug_header import DebugHeader
 from srmp_spark.mqrr.packets.host_address import NO_ADDRESS, HostAddress
-from srmp_spark.mqrr.packets.limits import LABEL_WCHARS_MAX, NAMES_REMEMBERED, U16_MAX, U32_MAX, U64_MAX
+from srmp_spark.mqrr.packets.limits import (
+    LABEL_WCHARS_MAX,
+    NAMES_REMEMBERED,
+    U16_MAX,
+    U32_MAX,
+    U64_MAX,
+)
 from srmp_spark.mqrr.packets.message_packet import MessagePacket
-from srmp_spark.mqrr.packets.message_properties_header import CORRELATION_SIZE, Acknowledgements, MessagePropertiesHeader
+from srmp_spark.mqrr.packets.message_properties_header import (
+    CORRELATION_SIZE,
+    Acknowledgements,
+    MessagePropertiesHeader,
+)
 from srmp_spark.mqrr.packets.queue_names import (
     ADMIN_TYPES,
     DESTINATION_TYPES,
@@ -69,8 +79,13 @@ class Origin:
 def packet_of(message: Message, origin: Origin) -> MessagePacket:
     """The packet. Raises :class:`LocalProtocolError` for a POST in which the body of the message does not lie."""
     post, transactional = origin.post, message.stream is not None
-    if post is not None and post.data[post.body_offset : post.body_offset + post.body_size] != message.body:
-        raise LocalProtocolError(f"the body of {message.id} does not lie where its POST is said to hold it")
+    if (
+        post is not None
+        and post.data[post.body_offset : post.body_offset + post.body_size] != message.body
+    ):
+        raise LocalProtocolError(
+            f"the body of {message.id} does not lie where its POST is said to hold it"
+        )
     admin = message.commitment_receipt_to or message.delivery_receipt_to
     return MessagePacket(
         base=BaseHeader(
@@ -84,7 +99,9 @@ def packet_of(message: Message, origin: Origin) -> MessagePacket:
             time_to_be_received=_time_to_be_received(message),
             sent_time=_seconds(message.sent_at or 0),
             message_id=message.uniquifier & U32_MAX,
-            delivery_mode=DeliveryMode.RECOVERABLE if transactional or message.durable else DeliveryMode.EXPRESS,
+            delivery_mode=DeliveryMode.RECOVERABLE
+            if transactional or message.durable
+            else DeliveryMode.EXPRESS,
             negative_journaling=message.dead_letter,
             positive_journaling=message.journal,
             destination_queue=_queue(message.destination.removeprefix("MSMQ:"), DESTINATION_TYPES),
@@ -96,7 +113,9 @@ def packet_of(message: Message, origin: Origin) -> MessagePacket:
         properties=MessagePropertiesHeader(
             acknowledgements=_acknowledgements(message, admin),
             message_class=message.message_class & U16_MAX,
-            correlation_id=(message.correlation or b"")[:CORRELATION_SIZE].ljust(CORRELATION_SIZE, b"\0"),
+            correlation_id=(message.correlation or b"")[:CORRELATION_SIZE].ljust(
+                CORRELATION_SIZE, b"\0"
+            ),
             body_type=message.body_type & U32_MAX,
             application_tag=message.app_specific & U32_MAX,
             hash_algorithm=(message.hash_algorithm or 0) & U32_MAX,
@@ -108,7 +127,9 @@ def packet_of(message: Message, origin: Origin) -> MessagePacket:
         envelope=None if post is None else SRMPEnvelopeHeader(data=post.envelope),
         compound=None
         if post is None
-        else CompoundMessageHeader(data=post.data, msg_body_offset=post.body_offset, msg_body_size=post.body_size),
+        else CompoundMessageHeader(
+            data=post.data, msg_body_offset=post.body_offset, msg_body_size=post.body_size
+        ),
         trailers=Trailers(subqueue=origin.subqueue, received_from=origin.received_from),
     )
 
@@ -118,18 +139,28 @@ def _seconds(microseconds: int) -> int:
 
 
 def _moment(microseconds: int | None) -> int:
-    return INFINITE if microseconds is None or microseconds == _NEVER_OVER_HTTP else _seconds(microseconds)
+    return (
+        INFINITE
+        if microseconds is None or microseconds == _NEVER_OVER_HTTP
+        else _seconds(microseconds)
+    )
 
 
 def _time_to_be_received(message: Message) -> int:
     """Seconds from SentTime; of a message that does not say when it was sent, from 1970, as SentTime then is."""
     over = message.expires_at
-    return INFINITE if over is None or over == _NEVER_OVER_HTTP else _seconds(over - (message.sent_at or 0))
+    return (
+        INFINITE
+        if over is None or over == _NEVER_OVER_HTTP
+        else _seconds(over - (message.sent_at or 0))
+    )
 
 
 def _label(text: str) -> str:
     """As much of a label as fits, whole characters of it."""
-    data = text.partition("\0")[0].encode("utf-16-le", "surrogatepass")[: 2 * (LABEL_WCHARS_MAX - 1)]
+    data = text.partition("\0")[0].encode("utf-16-le", "surrogatepass")[
+        : 2 * (LABEL_WCHARS_MAX - 1)
+    ]
     return data.decode("utf-16-le", "ignore")
 
 
@@ -145,7 +176,11 @@ def _queue(name: str | None, allowed: frozenset[QueueNameType]) -> QueueName:
             return QueueName(type=QueueNameType.PUBLIC, guid=parse_guid(rest))
         if kind == "PRIVATE" and QueueNameType.PRIVATE_ELSEWHERE in allowed:
             guid, _, number = rest.partition("\\")
-            return QueueName(type=QueueNameType.PRIVATE_ELSEWHERE, guid=parse_guid(guid), private_id=int(number, 16) & U32_MAX)
+            return QueueName(
+                type=QueueNameType.PRIVATE_ELSEWHERE,
+                guid=parse_guid(guid),
+                private_id=int(number, 16) & U32_MAX,
+            )
     except (RemoteProtocolError, ValueError):
         return NO_QUEUE
     if kind in ("PUBLIC", "PRIVATE", "MULTICAST", "DL", "MACHINE", "CONNECTOR"):
@@ -159,8 +194,16 @@ def _acknowledgements(message: Message, admin: str | None) -> int:
     if message.delivery_receipt_to is not None and message.delivery_receipt_to == admin:
         asked |= Acknowledgements.POSITIVE_ARRIVAL
     if message.commitment_receipt_to is not None:
-        asked |= Acknowledgements.POSITIVE_RECEIVE if message.commitment_positive else Acknowledgements.NONE
-        asked |= Acknowledgements.NEGATIVE_RECEIVE if message.commitment_negative else Acknowledgements.NONE
+        asked |= (
+            Acknowledgements.POSITIVE_RECEIVE
+            if message.commitment_positive
+            else Acknowledgements.NONE
+        )
+        asked |= (
+            Acknowledgements.NEGATIVE_RECEIVE
+            if message.commitment_negative
+            else Acknowledgements.NONE
+        )
     return asked
 
 

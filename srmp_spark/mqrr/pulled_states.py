@@ -88,7 +88,10 @@ TRANSITIONS: Mapping[tuple[PulledState, PulledEvent], PulledState] = {
     (_S.UNANSWERED, _E.HELD_BY_ANOTHER): _S.UNANSWERED,
     (_S.UNANSWERED, _E.GONE): _S.OURS,
     (_S.OURS, _E.PUBLISHED): _S.VISIBLE,
-    (_S.OURS, _E.LOCKED_AGAIN): _S.KEPT,  # its queue manager forgot that it was removed, and it is no row yet
+    (
+        _S.OURS,
+        _E.LOCKED_AGAIN,
+    ): _S.KEPT,  # its queue manager forgot that it was removed, and it is no row yet
 }
 
 DOUBTFUL = frozenset({_S.UNSENT, _S.UNANSWERED})
@@ -99,5 +102,7 @@ def moved(state: PulledState, event: PulledEvent) -> PulledState:
     """The state after ``event``. Raises :class:`LocalProtocolError` for what cannot happen."""
     target = TRANSITIONS.get((state, event))
     if target is None:
-        raise LocalProtocolError(f"{event.name} cannot happen to a pulled message that is {state.name}")
+        raise LocalProtocolError(
+            f"{event.name} cannot happen to a pulled message that is {state.name}"
+        )
     return target

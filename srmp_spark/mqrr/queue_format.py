@@ -100,14 +100,24 @@ class QueueFormat(NamedTuple):
         if self.type in without:
             return f"{_T(self.type).name} has no suffix {_S(self.suffix).name}"
         if flags is not None and self.flags != flags:
-            return f"suffix {_S(self.suffix).name} goes with flags {flags:#04x}, not {self.flags:#04x}"
+            return (
+                f"suffix {_S(self.suffix).name} goes with flags {flags:#04x}, not {self.flags:#04x}"
+            )
         return None
 
 
-_SUFFIXED = {_S.JOURNAL.name: _S.JOURNAL, _S.DEADLETTER.name: _S.DEADLETTER, _S.DEADXACT.name: _S.DEADXACT}
+_SUFFIXED = {
+    _S.JOURNAL.name: _S.JOURNAL,
+    _S.DEADLETTER.name: _S.DEADLETTER,
+    _S.DEADXACT.name: _S.DEADXACT,
+}
 _KIND = re.compile(r"(DIRECT|PUBLIC|PRIVATE|MACHINE)=(.+)", re.IGNORECASE | re.DOTALL)
-_DIRECT = re.compile(r"(?:TCP|OS):[^\\/;,\s]{1,256}\\[^;,+\"]{1,140}(?:;[^;\\,+\"\s]{1,32})?", re.IGNORECASE)
-_MACHINE_QUEUE = re.compile(r"(?:TCP|OS):[^\\/;,\s]{1,256}\\SYSTEM\$;(?:JOURNAL|DEADLETTER|DEADXACT)", re.IGNORECASE)
+_DIRECT = re.compile(
+    r"(?:TCP|OS):[^\\/;,\s]{1,256}\\[^;,+\"]{1,140}(?:;[^;\\,+\"\s]{1,32})?", re.IGNORECASE
+)
+_MACHINE_QUEUE = re.compile(
+    r"(?:TCP|OS):[^\\/;,\s]{1,256}\\SYSTEM\$;(?:JOURNAL|DEADLETTER|DEADXACT)", re.IGNORECASE
+)
 
 
 def queue_format_of(name: str) -> QueueFormat:
@@ -118,7 +128,8 @@ def queue_format_of(name: str) -> QueueFormat:
     match = _KIND.fullmatch(name.strip())
     if match is None:
         raise ConfigurationError(
-            f"queue {name[:200]!r} cannot be read: give DIRECT=OS:HOST\\QUEUE, DIRECT=TCP:ADDRESS\\QUEUE, "
+            f"queue {name[:200]!r} cannot be read: give DIRECT=OS:HOST\\QUEUE, "
+            "DIRECT=TCP:ADDRESS\\QUEUE, "
             "PUBLIC=, PRIVATE= or MACHINE="
         )
     kind, rest = match[1].upper(), match[2]
@@ -127,25 +138,39 @@ def queue_format_of(name: str) -> QueueFormat:
     base, semicolon, word = rest.partition(";")
     suffix = _SUFFIXED.get(word.upper(), _S.NONE)
     if semicolon and suffix is _S.NONE:
-        raise ConfigurationError(f"queue {name[:200]!r}: behind the semicolon stands JOURNAL, DEADLETTER or DEADXACT")
+        raise ConfigurationError(
+            f"queue {name[:200]!r}: behind the semicolon stands JOURNAL, DEADLETTER or DEADXACT"
+        )
     guid, _, number = base.partition("\\")
     try:
-        queue = QueueFormat(_T[kind], _with_flag(suffix), parse_guid(guid), _hexadecimal(number) if kind == "PRIVATE" else 0)
+        queue = QueueFormat(
+            _T[kind],
+            _with_flag(suffix),
+            parse_guid(guid),
+            _hexadecimal(number) if kind == "PRIVATE" else 0,
+        )
     except (RemoteProtocolError, ValueError) as error:
         raise ConfigurationError(f"queue {name[:200]!r}: {error}") from None
     if kind != "PRIVATE" and number:
-        raise ConfigurationError(f"queue {name[:200]!r}: only PRIVATE= has a number behind its GUID")
+        raise ConfigurationError(
+            f"queue {name[:200]!r}: only PRIVATE= has a number behind its GUID"
+        )
     if (broken := queue.violation()) is not None:
-        raise ConfigurationError(f"queue {name[:200]!r}: {broken}; MACHINE= needs ;JOURNAL, ;DEADLETTER or ;DEADXACT")
+        raise ConfigurationError(
+            f"queue {name[:200]!r}: {broken}; MACHINE= needs ;JOURNAL, ;DEADLETTER or ;DEADXACT"
+        )
     return queue
 
 
 def _direct(name: str, text: str) -> QueueFormat:
     if _MACHINE_QUEUE.fullmatch(text):
-        return QueueFormat(_T.DIRECT, _with_flag(_SUFFIXED[text.rpartition(";")[2].upper()]), text=text)
+        return QueueFormat(
+            _T.DIRECT, _with_flag(_SUFFIXED[text.rpartition(";")[2].upper()]), text=text
+        )
     if not _DIRECT.fullmatch(text):
         raise ConfigurationError(
-            f"queue {name[:200]!r} cannot be read: a direct name is OS:HOST\\QUEUE or TCP:ADDRESS\\QUEUE, "
+            f"queue {name[:200]!r} cannot be read: a direct name is OS:HOST\\QUEUE or "
+            "TCP:ADDRESS\\QUEUE, "
             "the queue with private$\\ before it or not"
         )
     _, semicolon, word = text.partition(";")
@@ -180,14 +205,20 @@ def queue_format_for(host: str, queue: str) -> QueueFormat:
     if _KIND.fullmatch(queue.strip()):
         return queue_format_of(queue)
     name = queue.strip().replace("/", "\\")
-    machine = {DEADLETTER_QUEUE: "SYSTEM$;DEADLETTER", DEADXACT_QUEUE: "SYSTEM$;DEADXACT"}.get(name.lower(), name)
+    machine = {DEADLETTER_QUEUE: "SYSTEM$;DEADLETTER", DEADXACT_QUEUE: "SYSTEM$;DEADXACT"}.get(
+        name.lower(), name
+    )
     protocol = "TCP" if re.fullmatch(r"\d{1,3}(?:\.\d{1,3}){3}", host) else "OS"
     return queue_format_of(f"DIRECT={protocol}:{host}\\{machine}")
 
 
 def format_name_of(queue: QueueFormat) -> str:
     """The format name of a queue that a client wants to open, for logs and messages; whatever it holds."""
-    word = f";{_S(queue.suffix).name}" if queue.suffix in (_S.JOURNAL, _S.DEADLETTER, _S.DEADXACT) else ""
+    word = (
+        f";{_S(queue.suffix).name}"
+        if queue.suffix in (_S.JOURNAL, _S.DEADLETTER, _S.DEADXACT)
+        else ""
+    )
     if queue.type in (_T.DIRECT, _T.SUBQUEUE):
         return f"DIRECT={queue.text}" + ("" if queue.text.upper().endswith(word) else word)
     if queue.type == _T.PRIVATE:

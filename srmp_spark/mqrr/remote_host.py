@@ -45,5 +45,7 @@ def parse_remote_host(where: str, text: str) -> RemoteHost:
         or (port and not numeric)
         or (colon and not port and not host)
     ):
-        raise ConfigurationError(f"{where}: host is HOST or HOST:PORT of the queue manager to read from, got {text!r}")
+        raise ConfigurationError(
+            f"{where}: host is HOST or HOST:PORT of the queue manager to read from, got {text!r}"
+        )
     return RemoteHost(host, int(port) if port else None)

@@ -51,24 +51,47 @@ class Status(IntEnum):
 
 
 NEVER_IN_A_FAULT = frozenset(
-    (0x00000000, 0x80000001, 0x80000002, 0x80000003, 0xC0000005, 0xC0000006, 0xC000001D, 0xC0000096, 0xC00000AA, 0xC00000FD,
-     0xC0000194, 0xC0000235, 0xC0000409, 0xC0000420)
-)  # fmt: skip
+    (
+        0x00000000,
+        0x80000001,
+        0x80000002,
+        0x80000003,
+        0xC0000005,
+        0xC0000006,
+        0xC000001D,
+        0xC0000096,
+        0xC00000AA,
+        0xC00000FD,
+        0xC0000194,
+        0xC0000235,
+        0xC0000409,
+        0xC0000420,
+    )
+)
 """Status codes that a server MUST NOT send in a fault ([MS-RPCE] 3.3.3.5.1)."""
 
-NEVER_EXECUTED = frozenset((
-    Status.NCA_S_OP_RNG_ERROR, Status.NCA_S_UNK_IF, Status.NCA_S_SERVER_TOO_BUSY, Status.NCA_S_INVALID_PRES_CONTEXT_ID,
-    Status.NCA_S_FAULT_CONTEXT_MISMATCH,
-))  # fmt: skip
+NEVER_EXECUTED = frozenset(
+    (
+        Status.NCA_S_OP_RNG_ERROR,
+        Status.NCA_S_UNK_IF,
+        Status.NCA_S_SERVER_TOO_BUSY,
+        Status.NCA_S_INVALID_PRES_CONTEXT_ID,
+        Status.NCA_S_FAULT_CONTEXT_MISMATCH,
+    )
+)
 """Faults that stand before the method (C706 appendix E): a call that got one did nothing, whatever its PDU's flags say.
 
 Not among them: codes that may as well come from within the method or from the writing of its answer (ERROR_ACCESS_DENIED,
 RPC_X_BAD_STUB_DATA, RPC_S_PROTOCOL_ERROR, nca_s_proto_error); only the flag says of these that nothing was carried out."""
 
-END_REMOVED_NOTHING = frozenset((
-    Status.MQ_ERROR_INVALID_HANDLE, Status.MQ_ERROR_INVALID_PARAMETER, Status.MQ_ERROR_MESSAGE_NOT_FOUND,
-    Status.MQ_ERROR_STALE_HANDLE,
-))  # fmt: skip
+END_REMOVED_NOTHING = frozenset(
+    (
+        Status.MQ_ERROR_INVALID_HANDLE,
+        Status.MQ_ERROR_INVALID_PARAMETER,
+        Status.MQ_ERROR_MESSAGE_NOT_FOUND,
+        Status.MQ_ERROR_STALE_HANDLE,
+    )
+)
 """Of R_EndReceive: there is no such lock any more, no such message, or no such handle ([MS-MQRR] 3.1.4.9). All of that is found
 before Dequeue Message End; any other failure may be one of the removal itself, and says nothing of what became of it."""
 

@@ -18,7 +18,9 @@ def nla_of(text: str) -> Nla:
     try:
         return ip_address(text).packed
     except ValueError:
-        raise ConfigurationError(f"{text!r} is no IP address; name the interface by its address") from None
+        raise ConfigurationError(
+            f"{text!r} is no IP address; name the interface by its address"
+        ) from None
 
 
 def text_of(nla: Nla) -> str:

@@ -63,7 +63,11 @@ class Assembler:
             return LossReason.TOO_LARGE
         if fragment.first == wrap(number) or fragment.offset == 0:
             return None
-        return LossReason.JOINED if unwrap(fragment.first, number) < self._joined_at else LossReason.INCOMPLETE
+        return (
+            LossReason.JOINED
+            if unwrap(fragment.first, number) < self._joined_at
+            else LossReason.INCOMPLETE
+        )
 
     def lost(self, first: int, last: int, reason: LossReason) -> None:
         """The next numbers, which will not come."""

@@ -22,7 +22,9 @@ class Confirmations:
 
     def __init__(self, settings: SourceSettings, now: float) -> None:
         self._ivl = settings.ncf_repeat_ivl
-        self._bucket = TokenBucket(settings.ncf_rate_max, max(1.0, settings.ncf_rate_max * _BURST_S), now)
+        self._bucket = TokenBucket(
+            settings.ncf_rate_max, max(1.0, settings.ncf_rate_max * _BURST_S), now
+        )
         self._confirmed: dict[Numbers, float] = {}
         """The oldest first."""
         self._again: Timers[Numbers] = Timers()

@@ -14,7 +14,18 @@ from srmp_spark.pgm.addresses import Nla, Tsi
 from srmp_spark.pgm.checksum import is_good, sum_of
 from srmp_spark.pgm.limits import TPDU_MAX, TXW_SQNS_MAX
 from srmp_spark.pgm.options import OPT_PARITY, OPT_PRESENT, read_options
-from srmp_spark.pgm.packets import NO_OPTIONS, Data, Nak, Options, Packet, PacketType, Poll, Polr, Spm, Spmr
+from srmp_spark.pgm.packets import (
+    NO_OPTIONS,
+    Data,
+    Nak,
+    Options,
+    Packet,
+    PacketType,
+    Poll,
+    Polr,
+    Spm,
+    Spmr,
+)
 from srmp_spark.pgm.sequence import SPACE, span
 
 HEADER = Struct("!HHBBH6sH")
@@ -50,17 +61,23 @@ def decode(packet: bytes) -> Packet:
         raise LimitExceededError("TPDU_MAX", TPDU_MAX, len(packet), section="RFC 3208 8")
     if len(packet) >= _DATA_AT and packet[_TYPE_AT] in _DATA:  # nearly all of them
         return _data(packet)
-    source_port, destination_port, type_field, options, checksum, gsi, _ = HEADER.unpack_from(packet)
+    source_port, destination_port, type_field, options, checksum, gsi, _ = HEADER.unpack_from(
+        packet
+    )
     if checksum and not is_good(packet):
         raise RemoteProtocolError("the checksum is wrong", section="RFC 3208 8")
     kind = _KINDS.get(type_field)
     if kind is None:
         raise RemoteProtocolError(f"type 0x{type_field:02x} is unknown", section="RFC 3208 8")
     if options & OPT_PARITY:
-        raise RemoteProtocolError("parity packets are not part of it ([MC-MQSRM] 2.1.3)", section="RFC 3208 11")
+        raise RemoteProtocolError(
+            "parity packets are not part of it ([MC-MQSRM] 2.1.3)", section="RFC 3208 11"
+        )
     has_options = bool(options & OPT_PRESENT)
     if kind in _DATA:
-        raise RemoteProtocolError(f"{kind.name} of {len(packet)} octets is cut short", section="RFC 3208 8")
+        raise RemoteProtocolError(
+            f"{kind.name} of {len(packet)} octets is cut short", section="RFC 3208 8"
+        )
     if kind in UPSTREAM:
         source_port, destination_port = destination_port, source_port
     tsi = Tsi(gsi, source_port)
@@ -69,7 +86,9 @@ def decode(packet: bytes) -> Packet:
     if kind is PacketType.POLL:
         return _poll(packet, tsi, destination_port, has_options)
     if kind is PacketType.POLR:
-        number, round_number, _ = POLR_FIELDS.unpack_from(packet, _room(packet, HEADER.size, POLR_FIELDS.size, kind))
+        number, round_number, _ = POLR_FIELDS.unpack_from(
+            packet, _room(packet, HEADER.size, POLR_FIELDS.size, kind)
+        )
         _rest(packet, HEADER.size + POLR_FIELDS.size, kind, has_options)
         return Polr(tsi, destination_port, number, round_number)
     if kind is PacketType.SPMR:
@@ -81,7 +100,9 @@ def decode(packet: bytes) -> Packet:
 def _room(packet: bytes, at: int, size: int, kind: PacketType) -> int:
     """``at``, if ``size`` octets of the packet begin there."""
     if len(packet) - at < size:
-        raise RemoteProtocolError(f"{kind.name} of {len(packet)} octets is cut short", section="RFC 3208 8")
+        raise RemoteProtocolError(
+            f"{kind.name} of {len(packet)} octets is cut short", section="RFC 3208 8"
+        )
     return at
 
 
@@ -93,18 +114,24 @@ def _nla(packet: bytes, at: int, kind: PacketType) -> tuple[Nla, int]:
     afi, _ = NLA_FIELDS.unpack_from(packet, _room(packet, at, NLA_FIELDS.size, kind))
     length = AFI_LENGTHS.get(afi)
     if length is None:
-        raise RemoteProtocolError(f"address family {afi} is neither IPv4 nor IPv6", section="RFC 3208 8")
+        raise RemoteProtocolError(
+            f"address family {afi} is neither IPv4 nor IPv6", section="RFC 3208 8"
+        )
     at = _room(packet, at + NLA_FIELDS.size, length, kind)
     return packet[at : at + length], at + length
 
 
 def _data(packet: bytes) -> Data:
     """ODATA or RDATA, in one reading of its header: there are some ten thousand a second."""
-    source_port, destination_port, kind, bits, checksum, gsi, tsdu_length, number, trail = DATA_HEADER.unpack_from(packet)
+    source_port, destination_port, kind, bits, checksum, gsi, tsdu_length, number, trail = (
+        DATA_HEADER.unpack_from(packet)
+    )
     if sum_of(packet) and checksum:
         raise RemoteProtocolError("the checksum is wrong", section="RFC 3208 8")
     if bits & OPT_PARITY:
-        raise RemoteProtocolError("parity packets are not part of it ([MC-MQSRM] 2.1.3)", section="RFC 3208 11")
+        raise RemoteProtocolError(
+            "parity packets are not part of it ([MC-MQSRM] 2.1.3)", section="RFC 3208 11"
+        )
     if not checksum:
         raise RemoteProtocolError("data without a checksum", section="RFC 3208 8")
     at, options = _DATA_AT, NO_OPTIONS
@@ -112,39 +139,66 @@ def _data(packet: bytes) -> Data:
         options, at = read_options(packet, at, _KINDS[kind])
     payload = packet[at:]
     if len(payload) != tsdu_length:
-        raise RemoteProtocolError(f"TSDU Length says {tsdu_length}, {len(payload)} octets are left", section="RFC 3208 8")
+        raise RemoteProtocolError(
+            f"TSDU Length says {tsdu_length}, {len(payload)} octets are left", section="RFC 3208 8"
+        )
     if (number - trail) & _NUMBERS >= TXW_SQNS_MAX:
-        raise RemoteProtocolError(f"number {number} lies outside the window that begins at {trail}", section="RFC 3208 3.3")
+        raise RemoteProtocolError(
+            f"number {number} lies outside the window that begins at {trail}",
+            section="RFC 3208 3.3",
+        )
     fragment = options.fragment
     if fragment is not None:
         if len(payload) > fragment.length:
-            raise RemoteProtocolError(f"a fragment is longer than its APDU: {fragment}", section="RFC 3208 9.2.3")
+            raise RemoteProtocolError(
+                f"a fragment is longer than its APDU: {fragment}", section="RFC 3208 9.2.3"
+            )
         if not payload and fragment.length:
             raise RemoteProtocolError("a fragment without data", section="RFC 3208 9.2.3")
-    return Data(kind == _RDATA, Tsi(gsi, source_port), destination_port, number, trail, payload, options)
+    return Data(
+        kind == _RDATA, Tsi(gsi, source_port), destination_port, number, trail, payload, options
+    )
 
 
 def _spm(packet: bytes, tsi: Tsi, destination_port: int, has_options: bool) -> Spm:
     kind = PacketType.SPM
-    number, trail, lead = SPM_FIELDS.unpack_from(packet, _room(packet, HEADER.size, SPM_FIELDS.size, kind))
+    number, trail, lead = SPM_FIELDS.unpack_from(
+        packet, _room(packet, HEADER.size, SPM_FIELDS.size, kind)
+    )
     path, at = _nla(packet, HEADER.size + SPM_FIELDS.size, kind)
-    spm = Spm(tsi, destination_port, number, trail, lead, path, _rest(packet, at, kind, has_options))
+    spm = Spm(
+        tsi, destination_port, number, trail, lead, path, _rest(packet, at, kind, has_options)
+    )
     if spm.has_window and span(trail, lead) > TXW_SQNS_MAX:
-        raise RemoteProtocolError(f"a window from {trail} to {lead} is none", section="RFC 3208 3.3")
+        raise RemoteProtocolError(
+            f"a window from {trail} to {lead} is none", section="RFC 3208 3.3"
+        )
     return spm
 
 
-def _nak(packet: bytes, kind: PacketType, tsi: Tsi, destination_port: int, has_options: bool) -> Nak:
-    (number,) = NUMBER_FIELD.unpack_from(packet, _room(packet, HEADER.size, NUMBER_FIELD.size, kind))
+def _nak(
+    packet: bytes, kind: PacketType, tsi: Tsi, destination_port: int, has_options: bool
+) -> Nak:
+    (number,) = NUMBER_FIELD.unpack_from(
+        packet, _room(packet, HEADER.size, NUMBER_FIELD.size, kind)
+    )
     source, at = _nla(packet, HEADER.size + NUMBER_FIELD.size, kind)
     group, at = _nla(packet, at, kind)
-    return Nak(kind, tsi, destination_port, number, source, group, _rest(packet, at, kind, has_options))
+    return Nak(
+        kind, tsi, destination_port, number, source, group, _rest(packet, at, kind, has_options)
+    )
 
 
 def _poll(packet: bytes, tsi: Tsi, destination_port: int, has_options: bool) -> Poll:
     kind = PacketType.POLL
-    number, round_number, sub_type = POLL_FIELDS.unpack_from(packet, _room(packet, HEADER.size, POLL_FIELDS.size, kind))
+    number, round_number, sub_type = POLL_FIELDS.unpack_from(
+        packet, _room(packet, HEADER.size, POLL_FIELDS.size, kind)
+    )
     path, at = _nla(packet, HEADER.size + POLL_FIELDS.size, kind)
-    back_off_us, random, mask = POLL_END_FIELDS.unpack_from(packet, _room(packet, at, POLL_END_FIELDS.size, kind))
+    back_off_us, random, mask = POLL_END_FIELDS.unpack_from(
+        packet, _room(packet, at, POLL_END_FIELDS.size, kind)
+    )
     _rest(packet, at + POLL_END_FIELDS.size, kind, has_options)
-    return Poll(tsi, destination_port, number, round_number, sub_type, path, back_off_us, random, mask)
+    return Poll(
+        tsi, destination_port, number, round_number, sub_type, path, back_off_us, random, mask
+    )

@@ -26,7 +26,19 @@ from srmp_spark.pgm.decoder import (
 )
 from srmp_spark.pgm.limits import TPDU_MAX
 from srmp_spark.pgm.options import OPT_PRESENT, write_fragment, write_options
-from srmp_spark.pgm.packets import NO_OPTIONS, Data, Fragment, Nak, Options, Packet, PacketType, Poll, Polr, Spm, Spmr
+from srmp_spark.pgm.packets import (
+    NO_OPTIONS,
+    Data,
+    Fragment,
+    Nak,
+    Options,
+    Packet,
+    PacketType,
+    Poll,
+    Polr,
+    Spm,
+    Spmr,
+)
 
 _ODATA, _RDATA = int(PacketType.ODATA), int(PacketType.RDATA)
 _AFIS = {length: afi for afi, length in AFI_LENGTHS.items()}
@@ -38,7 +50,9 @@ def encode(packet: Packet) -> bytes:
         if isinstance(packet, Data):
             kind = PacketType.RDATA if packet.is_repair else PacketType.ODATA
             fields = DATA_FIELDS.pack(packet.sequence_number, packet.trail)
-            return _written(kind, packet.tsi, packet.destination_port, fields, packet.options, packet.payload)
+            return _written(
+                kind, packet.tsi, packet.destination_port, fields, packet.options, packet.payload
+            )
         kind, fields, options = _fields(packet)
         return _written(kind, packet.tsi, packet.destination_port, fields, options)
     except struct.error as error:
@@ -58,39 +72,77 @@ class DataEncoder:
         self._sum = sum_of(encode(empty)[:6] + tsi.gsi) - (PacketType.ODATA << 8)
 
     def encode(
-        self, number: int, trail: int, payload: bytes, payload_sum: int, fragment: Fragment | None, *, is_repair: bool
+        self,
+        number: int,
+        trail: int,
+        payload: bytes,
+        payload_sum: int,
+        fragment: Fragment | None,
+        *,
+        is_repair: bool,
     ) -> bytes:
         """ODATA or RDATA; ``number`` and ``trail`` as they go over the wire. Raises :class:`LocalProtocolError`."""
-        kind, bits, extensions, total = (_RDATA if is_repair else _ODATA), 0, b"", self._sum + payload_sum
+        kind, bits, extensions, total = (
+            (_RDATA if is_repair else _ODATA),
+            0,
+            b"",
+            self._sum + payload_sum,
+        )
         if fragment is not None:
             bits, extensions = OPT_PRESENT, write_fragment(fragment)
             total += sum_of(extensions)
         length = len(payload)
         if DATA_HEADER.size + len(extensions) + length > TPDU_MAX:
-            raise LocalProtocolError(f"TPDU_MAX is {TPDU_MAX}, got {DATA_HEADER.size + len(extensions) + length}")
+            raise LocalProtocolError(
+                f"TPDU_MAX is {TPDU_MAX}, got {DATA_HEADER.size + len(extensions) + length}"
+            )
         total = checksum(
-            total + (kind << 8 | bits) + length + (number >> 16) + (number & 0xFFFF) + (trail >> 16) + (trail & 0xFFFF)
+            total
+            + (kind << 8 | bits)
+            + length
+            + (number >> 16)
+            + (number & 0xFFFF)
+            + (trail >> 16)
+            + (trail & 0xFFFF)
         )
         tsi = self._tsi
         try:
-            header = DATA_HEADER.pack(tsi.source_port, self._port, kind, bits, total, tsi.gsi, length, number, trail)
+            header = DATA_HEADER.pack(
+                tsi.source_port, self._port, kind, bits, total, tsi.gsi, length, number, trail
+            )
         except struct.error as error:
-            raise LocalProtocolError(f"data {number}, trail {trail} do not fit their fields: {error}") from None
+            raise LocalProtocolError(
+                f"data {number}, trail {trail} do not fit their fields: {error}"
+            ) from None
         return header + extensions + payload if extensions else header + payload
 
 
 def _fields(packet: Spm | Nak | Spmr | Poll | Polr) -> tuple[PacketType, bytes, Options]:
     if isinstance(packet, Spm):
-        fields = SPM_FIELDS.pack(packet.sequence_number, packet.trail, packet.lead) + _nla(packet.path)
+        fields = SPM_FIELDS.pack(packet.sequence_number, packet.trail, packet.lead) + _nla(
+            packet.path
+        )
         return PacketType.SPM, fields, packet.options
     if isinstance(packet, Nak):
-        fields = NUMBER_FIELD.pack(packet.sequence_number) + _nla(packet.source) + _nla(packet.group)
+        fields = (
+            NUMBER_FIELD.pack(packet.sequence_number) + _nla(packet.source) + _nla(packet.group)
+        )
         return packet.type, fields, packet.options
     if isinstance(packet, Poll):
-        fields = POLL_FIELDS.pack(packet.sequence_number, packet.round, packet.sub_type) + _nla(packet.path)
-        return PacketType.POLL, fields + POLL_END_FIELDS.pack(packet.back_off_us, packet.random, packet.mask), NO_OPTIONS
+        fields = POLL_FIELDS.pack(packet.sequence_number, packet.round, packet.sub_type) + _nla(
+            packet.path
+        )
+        return (
+            PacketType.POLL,
+            fields + POLL_END_FIELDS.pack(packet.back_off_us, packet.random, packet.mask),
+            NO_OPTIONS,
+        )
     if isinstance(packet, Polr):
-        return PacketType.POLR, POLR_FIELDS.pack(packet.sequence_number, packet.round, 0), NO_OPTIONS
+        return (
+            PacketType.POLR,
+            POLR_FIELDS.pack(packet.sequence_number, packet.round, 0),
+            NO_OPTIONS,
+        )
     return PacketType.SPMR, b"", NO_OPTIONS
 
 
@@ -101,11 +153,17 @@ def _nla(nla: Nla) -> bytes:
 
 
 def _written(
-    kind: PacketType, tsi: Tsi, destination_port: int, fields: bytes, options: Options,
+    kind: PacketType,
+    tsi: Tsi,
+    destination_port: int,
+    fields: bytes,
+    options: Options,
     payload: bytes = b"",
-) -> bytes:  # fmt: skip
+) -> bytes:
     if len(tsi.gsi) != GSI_LENGTH:
-        raise LocalProtocolError(f"a global source identifier has {GSI_LENGTH} octets, not {len(tsi.gsi)}")
+        raise LocalProtocolError(
+            f"a global source identifier has {GSI_LENGTH} octets, not {len(tsi.gsi)}"
+        )
     bits, extensions = (0, b"") if options is NO_OPTIONS else write_options(options, kind)
     ports = (tsi.source_port, destination_port)
     first, second = ports[::-1] if kind in UPSTREAM else ports

@@ -69,15 +69,23 @@ def read_options(packet: bytes, at: int, kind: PacketType) -> tuple[Options, int
 
     Raises :class:`RemoteProtocolError` for lengths that contradict each other, :class:`LimitExceededError` past a limit.
     """
-    if packet[at : at + 6] == _FRAGMENT_ALONE and kind in _DATA and len(packet) - at >= _ONE_FRAGMENT.size:
-        return Options(Fragment(*_FRAGMENT.unpack_from(packet, at + 8))), at + _ONE_FRAGMENT.size  # nearly all that have any
+    if (
+        packet[at : at + 6] == _FRAGMENT_ALONE
+        and kind in _DATA
+        and len(packet) - at >= _ONE_FRAGMENT.size
+    ):
+        return Options(
+            Fragment(*_FRAGMENT.unpack_from(packet, at + 8))
+        ), at + _ONE_FRAGMENT.size  # nearly all that have any
     if len(packet) - at < 4:
         raise _refuse("no room for OPT_LENGTH", "RFC 3208 9.1")
     first, length, total = _FIRST.unpack_from(packet, at)
     if first != OPT_LENGTH or length != 4:
         raise _refuse("the first option is not OPT_LENGTH", "RFC 3208 9.1")
     if total < 8 or total > len(packet) - at:
-        raise _refuse(f"OPT_LENGTH says {total} octets, {len(packet) - at} are left", "RFC 3208 9.1")
+        raise _refuse(
+            f"OPT_LENGTH says {total} octets, {len(packet) - at} are left", "RFC 3208 9.1"
+        )
     end = at + total
     at += 4
     found: dict[int, tuple[int, int, int]] = {}
@@ -102,7 +110,9 @@ def read_options(packet: bytes, at: int, kind: PacketType) -> tuple[Options, int
             found[number] = (at + 4, length - 4, flags)
         at += length
     if at != end:
-        raise _refuse(f"OPT_END comes {end - at} octets before the end that OPT_LENGTH says", "RFC 3208 9.1")
+        raise _refuse(
+            f"OPT_END comes {end - at} octets before the end that OPT_LENGTH says", "RFC 3208 9.1"
+        )
     return _options(packet, found), end
 
 
@@ -129,7 +139,9 @@ def _nak_list(packet: bytes, at: int, length: int) -> tuple[int, ...]:
 
 def write_fragment(fragment: Fragment) -> bytes:
     """OPT_FRAGMENT as the only option of a packet. Raises :class:`struct.error` for a number that has no room."""
-    return _ONE_FRAGMENT.pack(OPT_LENGTH, 4, _ONE_FRAGMENT.size, OPT_FRAGMENT | OPT_END, 16, 0, *fragment)
+    return _ONE_FRAGMENT.pack(
+        OPT_LENGTH, 4, _ONE_FRAGMENT.size, OPT_FRAGMENT | OPT_END, 16, 0, *fragment
+    )
 
 
 def write_options(options: Options, kind: PacketType) -> tuple[int, bytes]:
@@ -163,7 +175,8 @@ def write_options(options: Options, kind: PacketType) -> tuple[int, bytes]:
     if not parts:
         return 0, b""
     written = b"".join(
-        _GENERAL.pack(number | (OPT_END if place == len(parts) else 0), 4 + len(value), flags) + value
+        _GENERAL.pack(number | (OPT_END if place == len(parts) else 0), 4 + len(value), flags)
+        + value
         for place, (number, flags, value) in enumerate(parts, 1)
     )
     return bits, _FIRST.pack(OPT_LENGTH, 4, 4 + len(written)) + written

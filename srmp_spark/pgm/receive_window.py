@@ -41,14 +41,23 @@ class Budget:
         self.missing = TokenBucket(rate, MISSING_WINDOWS * settings.rxw_sqns_max, 0.0)
         """Numbers. What is missing faster than NAKs can ask for it is given up at once, as LIMIT: a forged SPM of 36 octets
         makes a list of RXW_SQNS_MAX numbers, 50 ms of work, and the next one another."""
-        self.naks = TokenBucket(settings.nak_rate_all_max, max(1.0, settings.nak_rate_all_max * NAK_BURST_S), 0.0)
+        self.naks = TokenBucket(
+            settings.nak_rate_all_max, max(1.0, settings.nak_rate_all_max * NAK_BURST_S), 0.0
+        )
         """NAKs of all sessions: what makes many sessions no stronger than two."""
 
 
 class ReceiveWindow:
     """From :attr:`next`, the first number that is neither told nor given up, to :attr:`lead`, the highest that is known of."""
 
-    def __init__(self, first: int, settings: ReceiverSettings, repairs: Repairs, assembler: Assembler, budget: Budget) -> None:
+    def __init__(
+        self,
+        first: int,
+        settings: ReceiverSettings,
+        repairs: Repairs,
+        assembler: Assembler,
+        budget: Budget,
+    ) -> None:
         self.next = first
         self.lead = first - 1
         self.trail = first
@@ -112,7 +121,9 @@ class ReceiveWindow:
             return
         self._repairs.lose_before(number, reason)
         self.deliver()
-        if number > self.lead + 1:  # nothing before it is left, so next is lead + 1: the rest never was on any list
+        if (
+            number > self.lead + 1
+        ):  # nothing before it is left, so next is lead + 1: the rest never was on any list
             self._assembler.lost(self.next, number - 1, reason)
             self.next, self.lead = number, number - 1
 
@@ -162,4 +173,7 @@ class ReceiveWindow:
         self._budget.used += octets
 
     def __repr__(self) -> str:
-        return f"<ReceiveWindow next={self.next} lead={self.lead} trail={self.trail} missing={len(self._repairs)}>"
+        return (
+            f"<ReceiveWindow next={self.next} lead={self.lead} trail={self.trail} "
+            f"missing={len(self._repairs)}>"
+        )

@@ -36,8 +36,12 @@ class Receiver:
     """What a session is made of; the simulator puts a faulty one here to see that it is caught."""
 
     def __init__(
-        self, destination_port: int, group: Nla, uniform: Uniform, settings: ReceiverSettings | None = None
-    ) -> None:  # fmt: skip
+        self,
+        destination_port: int,
+        group: Nla,
+        uniform: Uniform,
+        settings: ReceiverSettings | None = None,
+    ) -> None:
         self.settings = settings or ReceiverSettings()
         self.counts: Counter[str] = Counter()
         """What was passed over, for metrics."""
@@ -68,7 +72,11 @@ class Receiver:
             successor = session.spm(packet, now)
             if successor is not None:
                 session = self._succeeded(session, successor, packet, now)
-        elif isinstance(packet, Nak) and packet.type is not PacketType.NNAK and packet.group == self._group:
+        elif (
+            isinstance(packet, Nak)
+            and packet.type is not PacketType.NNAK
+            and packet.group == self._group
+        ):
             if packet.type is PacketType.NCF and packet.source != source:
                 # 8.3: "The network-header source address of an NCF is the ODATA source's NLA", from network elements too.
                 self.counts["ncf from another address"] += 1
@@ -94,7 +102,9 @@ class Receiver:
 
     def _session(self, key: SessionKey, now: float) -> IncomingSession | None:
         session = self._sessions.get(key)
-        if session is not None and (session.state is not SessionState.ENDED or not self._is_over(session, now)):
+        if session is not None and (
+            session.state is not SessionState.ENDED or not self._is_over(session, now)
+        ):
             return session
         if session is not None:
             self._forget(key)  # it fell silent, and what comes now is of a new one
@@ -106,7 +116,14 @@ class Receiver:
 
     def _begin(self, key: SessionKey, now: float) -> IncomingSession:
         session = self._sessions[key] = self.session_class(
-            key, self._destination_port, self._group, self.settings, self._uniform, self.budget, self._out, now
+            key,
+            self._destination_port,
+            self._group,
+            self.settings,
+            self._uniform,
+            self.budget,
+            self._out,
+            now,
         )
         return session
 
@@ -121,7 +138,9 @@ class Receiver:
             self._arm(session, session.next_timer())
         return self._taken()
 
-    def _succeeded(self, session: IncomingSession, successor: Spm, spm: Spm, now: float) -> IncomingSession:
+    def _succeeded(
+        self, session: IncomingSession, successor: Spm, spm: Spm, now: float
+    ) -> IncomingSession:
         """A session of its own for the source that began anew with ``successor`` and says ``spm`` now."""
         first = session.first_of(successor)
         self._forget(session.key)
@@ -138,7 +157,10 @@ class Receiver:
     def _make_room(self, now: float) -> bool:
         """Forget a session that has ended, or the one that is silent for longest, if that is longer than SPMs stay away: or
         sources that somebody made up would keep true ones out for SESSION_IDLE."""
-        least = min(self._sessions.values(), key=lambda session: (session.state is not SessionState.ENDED, session.heard_at))
+        least = min(
+            self._sessions.values(),
+            key=lambda session: (session.state is not SessionState.ENDED, session.heard_at),
+        )
         if least.state is not SessionState.ENDED and now < least.heard_at + REPLACED_AFTER:
             return False
         least.fell_silent()

@@ -44,13 +44,18 @@ class Repair:
         self.state = moved(self.state, event)
 
     def __repr__(self) -> str:
-        return f"<Repair {self.state.name} ncf_retries={self.ncf_retries} data_retries={self.data_retries}>"
+        return (
+            f"<Repair {self.state.name} ncf_retries={self.ncf_retries} "
+            f"data_retries={self.data_retries}>"
+        )
 
 
 class Repairs:
     """The missing numbers, oldest first. Numbers are unbounded (:mod:`.sequence`)."""
 
-    def __init__(self, settings: ReceiverSettings, uniform: Uniform, now: float, of_all: TokenBucket) -> None:
+    def __init__(
+        self, settings: ReceiverSettings, uniform: Uniform, now: float, of_all: TokenBucket
+    ) -> None:
         """``of_all``: the rate that all sessions of the receiver share."""
         self._of_all = of_all
         self._settings = settings
@@ -58,7 +63,9 @@ class Repairs:
         self._repairs: dict[int, Repair] = {}
         """Ascending: only numbers above all others are added."""
         self._timers: Timers[int] = Timers()
-        self._bucket = TokenBucket(settings.nak_rate_max, max(1.0, settings.nak_rate_max * NAK_BURST_S), now)
+        self._bucket = TokenBucket(
+            settings.nak_rate_max, max(1.0, settings.nak_rate_max * NAK_BURST_S), now
+        )
         self._may_ask = False
 
     def begin(self, numbers: Iterable[int], now: float) -> None:
@@ -158,7 +165,10 @@ class Repairs:
         else:
             repair.data_retries += 1
         settings = self._settings
-        is_over = repair.ncf_retries > settings.nak_ncf_retries or repair.data_retries > settings.nak_data_retries
+        is_over = (
+            repair.ncf_retries > settings.nak_ncf_retries
+            or repair.data_retries > settings.nak_data_retries
+        )
         if is_over or now >= repair.give_up_at:
             repair.move(RepairEvent.EXHAUSTED)
         else:
@@ -167,7 +177,11 @@ class Repairs:
 
     def _back_off(self, now: float) -> float:
         """When NAK_RB_IVL is over. Drawn once for all that begin it together, and not before we may send a NAK at all."""
-        return max(now + self._uniform(*self._settings.nak_rb_ivl), self._bucket.when(1), self._of_all.when(1))
+        return max(
+            now + self._uniform(*self._settings.nak_rb_ivl),
+            self._bucket.when(1),
+            self._of_all.when(1),
+        )
 
     def _wait(self, number: int, repair: Repair, now: float, back_off_until: float) -> None:
         """Start the timer of the state that was entered."""

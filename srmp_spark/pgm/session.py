@@ -7,7 +7,15 @@ from collections import Counter
 from srmp_spark.pgm.addresses import Nla, SessionKey, is_unicast
 from srmp_spark.pgm.assembler import Assembler
 from srmp_spark.pgm.encoder import encode
-from srmp_spark.pgm.outputs import EndReason, LossReason, Multicast, Output, SessionEnded, SessionOpened, Unicast
+from srmp_spark.pgm.outputs import (
+    EndReason,
+    LossReason,
+    Multicast,
+    Output,
+    SessionEnded,
+    SessionOpened,
+    Unicast,
+)
 from srmp_spark.pgm.packets import NO_OPTIONS, Data, Nak, Options, PacketType, Spm
 from srmp_spark.pgm.receive_window import DELIVERED_AT_ONCE, Budget, ReceiveWindow
 from srmp_spark.pgm.repair_states import RepairEvent
@@ -29,9 +37,16 @@ class IncomingSession:
     assembler_class: type[Assembler] = Assembler
 
     def __init__(
-        self, key: SessionKey, destination_port: int, group: Nla, settings: ReceiverSettings, uniform: Uniform, budget: Budget,
-        out: list[Output], now: float,
-    ) -> None:  # fmt: skip
+        self,
+        key: SessionKey,
+        destination_port: int,
+        group: Nla,
+        settings: ReceiverSettings,
+        uniform: Uniform,
+        budget: Budget,
+        out: list[Output],
+        now: float,
+    ) -> None:
         self.key = key
         self.state = SessionState.JOINING
         self.window: ReceiveWindow | None = None
@@ -109,7 +124,11 @@ class IncomingSession:
         if is_first:
             self._repairs.may_ask(now)
         if spm.options.reset is not None:
-            self._end(SessionEvent.RST, LossReason.RESET, SessionEnded(self.key, EndReason.RESET, spm.options.reset.error_code))
+            self._end(
+                SessionEvent.RST,
+                LossReason.RESET,
+                SessionEnded(self.key, EndReason.RESET, spm.options.reset.error_code),
+            )
         self._told()
         return None
 
@@ -137,7 +156,9 @@ class IncomingSession:
 
     def _succeeded(self, successor: Spm) -> Spm:
         if self.state is not SessionState.ENDED:
-            self._end(SessionEvent.ANEW, LossReason.RESTARTED, SessionEnded(self.key, EndReason.RESTARTED))
+            self._end(
+                SessionEvent.ANEW, LossReason.RESTARTED, SessionEnded(self.key, EndReason.RESTARTED)
+            )
         return successor
 
     def data(self, data: Data, now: float) -> None:
@@ -154,7 +175,9 @@ class IncomingSession:
             self._note_behind(data)
         self.counts["duplicate" if not is_new else "rdata" if data.is_repair else "odata"] += 1
         if self._last is not None:
-            self._last = max(self._last, number)  # data after OPT_FIN, as OpenPGM sends and takes them
+            self._last = max(
+                self._last, number
+            )  # data after OPT_FIN, as OpenPGM sends and takes them
         if data.options.fin:
             self._finishing(number)
         self._told()
@@ -175,11 +198,15 @@ class IncomingSession:
         """Begin at ``first`` (6.1: RXW_TRAIL_INIT), or where OPT_JOIN allows, if that is still in the window."""
         first = wrap(first)
         if join is not None and self._settings.honour_join:
-            earliest = max(unwrap(join, first), unwrap(trail, first), first - self._settings.rxw_sqns_max + 1)
+            earliest = max(
+                unwrap(join, first), unwrap(trail, first), first - self._settings.rxw_sqns_max + 1
+            )
             first = min(first, earliest)
         self.state = moved(self.state, SessionEvent.WINDOW)
         self._assembler = self.assembler_class(self.key, first, self._out)
-        self.window = self.window_class(first, self._settings, self._repairs, self._assembler, self._budget)
+        self.window = self.window_class(
+            first, self._settings, self._repairs, self._assembler, self._budget
+        )
         self._out.append(SessionOpened(self.key, wrap(first)))
         return self.window
 
@@ -206,13 +233,20 @@ class IncomingSession:
     def fell_silent(self) -> None:
         """Nobody is waited for any more."""
         if self.state is not SessionState.ENDED:
-            self._end(SessionEvent.SILENT, LossReason.SILENT, SessionEnded(self.key, EndReason.SILENT))
+            self._end(
+                SessionEvent.SILENT, LossReason.SILENT, SessionEnded(self.key, EndReason.SILENT)
+            )
 
     @property
     def is_quiet(self) -> bool:
         """Nothing but its silence is waited for, and the receiver knows when to look for that."""
         window = self.window
-        return window is not None and not window.has_ready and not self._repairs and self.armed_at != _NEVER
+        return (
+            window is not None
+            and not window.has_ready
+            and not self._repairs
+            and self.armed_at != _NEVER
+        )
 
     def next_timer(self) -> float:
         """When :meth:`poll` has something to do, or, once it has ended, when it can be forgotten."""
@@ -229,7 +263,15 @@ class IncomingSession:
             return
         wire = [wrap(number) for number in numbers]
         options = Options(nak_list=tuple(wire[1:])) if len(wire) > 1 else NO_OPTIONS
-        nak = Nak(PacketType.NAK, self.key.tsi, self._destination_port, wire[0], self.key.source, self._group, options)
+        nak = Nak(
+            PacketType.NAK,
+            self.key.tsi,
+            self._destination_port,
+            wire[0],
+            self.key.source,
+            self._group,
+            options,
+        )
         packet = encode(nak)
         self.counts["nak"] += 1
         self._out.append(Unicast(self._path, packet))
@@ -241,8 +283,17 @@ class IncomingSession:
     def _told(self) -> None:
         """After each step: is the session complete, and what was lost is told now."""
         window = self.window
-        if self.state is SessionState.FINISHING and window is not None and self._last is not None and window.next > self._last:
-            self._end(SessionEvent.COMPLETE, LossReason.INCOMPLETE, SessionEnded(self.key, EndReason.FINISHED))
+        if (
+            self.state is SessionState.FINISHING
+            and window is not None
+            and self._last is not None
+            and window.next > self._last
+        ):
+            self._end(
+                SessionEvent.COMPLETE,
+                LossReason.INCOMPLETE,
+                SessionEnded(self.key, EndReason.FINISHED),
+            )
         self._assembler.flush()
 
     def _end(self, event: SessionEvent, loss: LossReason, ended: SessionEnded) -> None:

@@ -93,18 +93,40 @@ class SourceSettings:
     ncf_repeat_ivl: float = NCF_REPEAT_IVL
 
     def __post_init__(self) -> None:
-        rates = (self.txw_max_rte, self.txw_secs, self.txw_adv_secs, self.txw_adv_ivl, self.token_bucket, self.ambient_spm_ivl,
-                 self.ihb_min, self.ncf_rate_max)  # fmt: skip
-        if min(rates) <= 0 or min(self.advance_delay_max, self.rdata_delay, self.ncf_repeat_ivl) < 0:
+        rates = (
+            self.txw_max_rte,
+            self.txw_secs,
+            self.txw_adv_secs,
+            self.txw_adv_ivl,
+            self.token_bucket,
+            self.ambient_spm_ivl,
+            self.ihb_min,
+            self.ncf_rate_max,
+        )
+        if (
+            min(rates) <= 0
+            or min(self.advance_delay_max, self.rdata_delay, self.ncf_repeat_ivl) < 0
+        ):
             raise ConfigurationError("the rates and times of a PGM source are above 0")
         if self.txw_adv_secs >= self.txw_secs or self.ihb_max < self.ihb_min:
-            raise ConfigurationError("TXW_ADV_SECS is less than TXW_SECS, IHB_MAX is at least IHB_MIN")
+            raise ConfigurationError(
+                "TXW_ADV_SECS is less than TXW_SECS, IHB_MAX is at least IHB_MIN"
+            )
         if not 64 <= self.tpdu_max <= TPDU_MAX:
             raise ConfigurationError(f"a PGM packet has between 64 and {TPDU_MAX} octets")
         if not 0 <= self.join_percent <= 75 or self.ambient_spm_packets < 1:
-            raise ConfigurationError("late receivers may ask for 0 to 75 percent; ambient SPMs come after at least 1 packet")
-        if self.queue_bytes_max < APDU_MAX or self.txw_bytes_max < APDU_MAX or not 1 <= self.txw_sqns_max <= TXW_SQNS_MAX:
-            raise ConfigurationError("the queue and the window of a PGM source hold at least one APDU of 64 KB")
+            raise ConfigurationError(
+                "late receivers may ask for 0 to 75 percent; ambient SPMs come after at "
+                "least 1 packet"
+            )
+        if (
+            self.queue_bytes_max < APDU_MAX
+            or self.txw_bytes_max < APDU_MAX
+            or not 1 <= self.txw_sqns_max <= TXW_SQNS_MAX
+        ):
+            raise ConfigurationError(
+                "the queue and the window of a PGM source hold at least one APDU of 64 KB"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +159,17 @@ class ReceiverSettings:
         if not 0 <= low <= high:
             raise ConfigurationError("NAK_RB_IVL is drawn between two times, the smaller one first")
         rates = (self.nak_rate_max, self.nak_rate_all_max)
-        if min(self.nak_rpt_ivl, self.nak_rdata_ivl, self.repair_secs, self.session_idle, *rates) <= 0:
+        if (
+            min(self.nak_rpt_ivl, self.nak_rdata_ivl, self.repair_secs, self.session_idle, *rates)
+            <= 0
+        ):
             raise ConfigurationError("the rates and times of a PGM receiver are above 0")
         if min(self.nak_ncf_retries, self.nak_data_retries) < 0 or self.sessions_max < 1:
             raise ConfigurationError("retries are at least 0, sessions at least 1")
-        if not 2 <= self.rxw_sqns_max <= TXW_SQNS_MAX or min(self.rxw_bytes_max, self.buffer_bytes_max) < APDU_MAX:
-            raise ConfigurationError("the window of a PGM receiver holds at least two numbers and one APDU of 64 KB")
+        if (
+            not 2 <= self.rxw_sqns_max <= TXW_SQNS_MAX
+            or min(self.rxw_bytes_max, self.buffer_bytes_max) < APDU_MAX
+        ):
+            raise ConfigurationError(
+                "the window of a PGM receiver holds at least two numbers and one APDU of 64 KB"
+            )

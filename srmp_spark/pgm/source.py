@@ -59,9 +59,16 @@ class Source:
     repairs_class: type[RepairQueue] = RepairQueue
 
     def __init__(
-        self, tsi: Tsi, destination_port: int, *, source: Nla, group: Nla, now: float,
-        settings: SourceSettings | None = None, first: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        tsi: Tsi,
+        destination_port: int,
+        *,
+        source: Nla,
+        group: Nla,
+        now: float,
+        settings: SourceSettings | None = None,
+        first: int = 0,
+    ) -> None:
         self.tsi = tsi
         self.destination_port = destination_port
         self.settings = settings = settings or SourceSettings()
@@ -108,9 +115,13 @@ class Source:
         """Queue an APDU. Raises :class:`LocalProtocolError` for one that is empty or above 64 KB, or finds no room."""
         self._move(SourceEvent.SEND)
         if not 1 <= len(apdu) <= APDU_SENT_MAX:
-            raise LocalProtocolError(f"an APDU has 1 to {APDU_SENT_MAX} octets ([MC-MQSRM] 2.1.3.1), got {len(apdu)}")
+            raise LocalProtocolError(
+                f"an APDU has 1 to {APDU_SENT_MAX} octets ([MC-MQSRM] 2.1.3.1), got {len(apdu)}"
+            )
         if not self.has_room(len(apdu)):
-            raise LocalProtocolError("the queue of the source is full: ask has_room() before send()")
+            raise LocalProtocolError(
+                "the queue of the source is full: ask has_room() before send()"
+            )
         self._waiting.append(apdu)
         self._waiting_octets += len(apdu)
 
@@ -188,7 +199,9 @@ class Source:
         if self.state is SourceState.CLOSED:
             return []
         self.window.advance(now, self.repairs.__contains__)
-        again = self._confirmations.due(now)  # asked in any state: what is due would else be due for ever
+        again = self._confirmations.due(
+            now
+        )  # asked in any state: what is due would else be due for ever
         out = [self._ncf(numbers) for numbers in again] if self.state in ANSWERS else []
         while True:
             packet = self._spm(now) if self._spms.is_due(now) else self._data(now)
@@ -220,7 +233,15 @@ class Source:
         """RFC 3208 9.3.4: "an identical NCF containing the same NAK list as the NAK itself"."""
         self.counts["ncf"] += 1
         options = Options(nak_list=numbers[1:]) if len(numbers) > 1 else NO_OPTIONS
-        nak = Nak(PacketType.NCF, self.tsi, self.destination_port, numbers[0], self._source, self._group, options)
+        nak = Nak(
+            PacketType.NCF,
+            self.tsi,
+            self.destination_port,
+            numbers[0],
+            self._source,
+            self._group,
+            options,
+        )
         return Multicast(encode(nak), router_alert=True)
 
     def _spm(self, now: float) -> Multicast | None:
@@ -230,9 +251,14 @@ class Source:
             join = wrap(window.lead + 1 - len(window) * self.settings.join_percent // 100)
         options = Options(join=join, fin=self.state is SourceState.FINISHING, reset=self._reset)
         spm = Spm(
-            self.tsi, self.destination_port, wrap(self._spm_number), wrap(window.trail), wrap(window.lead), self._source,
+            self.tsi,
+            self.destination_port,
+            wrap(self._spm_number),
+            wrap(window.trail),
+            wrap(window.lead),
+            self._source,
             options if options != NO_OPTIONS else NO_OPTIONS,
-        )  # fmt: skip
+        )
         packet = encode(spm)
         self._spm_waits = not self._take(len(packet), now)
         if self._spm_waits:
@@ -288,13 +314,19 @@ class Source:
         self._spms.data_sent(now)
         self.counts["rdata" if is_repair else "odata"] += 1
         packet = self._encoder.encode(
-            number & _MASK, self.window.trail & _MASK, sent.payload, sent.payload_sum, sent.fragment, is_repair=is_repair
+            number & _MASK,
+            self.window.trail & _MASK,
+            sent.payload,
+            sent.payload_sum,
+            sent.fragment,
+            is_repair=is_repair,
         )
         return Multicast(packet, is_repair)
 
     def __repr__(self) -> str:
         return (
-            f"<Source {self.tsi} {self.state.name} {self.window!r} waiting={len(self._waiting)} pending={len(self.repairs)} "
+            f"<Source {self.tsi} {self.state.name} {self.window!r} "
+            f"waiting={len(self._waiting)} pending={len(self.repairs)} "
             f"{self._bucket!r}>"
         )
 

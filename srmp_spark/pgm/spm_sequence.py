@@ -54,7 +54,11 @@ class SpmSequence:
 
     def place(self, spm: Spm, now: float) -> SpmPlace:
         """Where ``spm`` stands, which came at ``now``."""
-        number = spm.sequence_number if self._number is None else unwrap(spm.sequence_number, self._number)
+        number = (
+            spm.sequence_number
+            if self._number is None
+            else unwrap(spm.sequence_number, self._number)
+        )
         lead = _lead(spm, self._lead)
         is_newer = self._number is None or number > self._number
         if is_newer and (lead is None or self._lead is None or lead >= self._lead):

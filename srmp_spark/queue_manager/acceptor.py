@@ -163,7 +163,9 @@ class Acceptor:
         if b"via" in headers:
             refused = self._receiver.refuses_hops(message, hops_of(headers[b"via"]))
             if refused is not None:
-                connection.refuse(refused.status, refused.reason, refused.section, refused.retry_after)
+                connection.refuse(
+                    refused.status, refused.reason, refused.section, refused.retry_after
+                )
                 return
         arrival = Arrival(self._utc(), connection.scheme, connection.peer, connection.sender_name)
         if b"srmp-probe" in headers:
@@ -172,7 +174,13 @@ class Acceptor:
             self.take(message, arrival, post, head_length, connection)
 
     def accept_decoded(
-        self, sender: Sender, message: Message, parts: Parts, post: bytes, head_length: int, destination: str
+        self,
+        sender: Sender,
+        message: Message,
+        parts: Parts,
+        post: bytes,
+        head_length: int,
+        destination: str,
     ) -> None:
         """Take a message that a gateway has decoded from ``post``; its signature is judged here, where the keys are.
 
@@ -198,8 +206,12 @@ class Acceptor:
             sender.refuse(503, gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
         return gate is not None
 
-    def _refuse_malformed(self, sender: Sender, destination: str, error: RemoteProtocolError) -> None:
-        self.tell(error.status_hint, "malformed", destination, sender.peer, sender.sender_name, str(error))
+    def _refuse_malformed(
+        self, sender: Sender, destination: str, error: RemoteProtocolError
+    ) -> None:
+        self.tell(
+            error.status_hint, "malformed", destination, sender.peer, sender.sender_name, str(error)
+        )
         sender.refuse(error.status_hint, "malformed", error.section)
 
     def _is_no_writer(self, sender: Sender, message: Message, authorization: bytes) -> bool:
@@ -212,7 +224,9 @@ class Acceptor:
         queue = self._receiver.judge(message)
         if isinstance(queue, Refused):
             return False  # the engine says why, in its own words
-        refused = self.refuses_writer(queue.name, Caller(sender.peer, sender.sender_name, authorization))
+        refused = self.refuses_writer(
+            queue.name, Caller(sender.peer, sender.sender_name, authorization)
+        )
         if refused is not None:
             sender.refuse(refused.status, refused.reason, refused.section)
         return refused is not None
@@ -251,33 +265,65 @@ class Acceptor:
             record = Record(arrival, post, head_length, form or FORM_OF[message.signature])
             outcome = self._receiver.receive(message, arrival, now)
         except MemoryAheadError as error:
-            log.exception("accept.fatal id=%s destination=%r", message.id, message.destination[:200])
+            log.exception(
+                "accept.fatal id=%s destination=%r", message.id, message.destination[:200]
+            )
             raise self._journal.abandon("taking a message", error) from error
         except Exception as error:
-            outcome = self.faults.refusal(error, f"{message.signature} {'stream' if message.stream else 'single'} message")
+            outcome = self.faults.refusal(
+                error, f"{message.signature} {'stream' if message.stream else 'single'} message"
+            )
         if not isinstance(outcome, Refused):
             self._submit_or_end(outcome, record, requester, message.destination)
             return outcome
         if outcome.status in (400, 403):
-            self.tell(outcome.status, outcome.reason, message.destination, arrival.peer, arrival.sender_name, outcome.message)
+            self.tell(
+                outcome.status,
+                outcome.reason,
+                message.destination,
+                arrival.peer,
+                arrival.sender_name,
+                outcome.message,
+            )
         requester.refuse(outcome.status, outcome.reason, outcome.section, outcome.retry_after)
         return outcome
 
-    def tell(self, status: int, reason: str, destination: str, peer: str, sender_name: str | None, text: str) -> None:
+    def tell(
+        self,
+        status: int,
+        reason: str,
+        destination: str,
+        peer: str,
+        sender_name: str | None,
+        text: str,
+    ) -> None:
         """Log a refusal once for each reason, destination and sender (403: each stream): nobody else here knows what a 400
         makes its sender delete.
         """
-        key = (reason, text, "") if status == 403 else (reason, destination[:NAME_MAX], sender_name or peer.rpartition(":")[0])
+        key = (
+            (reason, text, "")
+            if status == 403
+            else (reason, destination[:NAME_MAX], sender_name or peer.rpartition(":")[0])
+        )
         if key in self._told or len(self._told) >= TOLD_MAX:
             return
         self._told.add(key)
         hint = (
-            "the sender deletes it; try srmp-spark doctor --url URL --queue QUEUE" if status == 400 else "the sender keeps it"
+            "the sender deletes it; try srmp-spark doctor --url URL --queue QUEUE"
+            if status == 400
+            else "the sender keeps it"
         )
         log.warning(
-            'accept.refused status=%d reason=%s destination=%r peer=%s sender_name=%r because="%s" hint="%s"',
-            status, reason, destination[:NAME_MAX], peer, sender_name, text[:TEXT_MAX], hint,
-        )  # fmt: skip
+            "accept.refused status=%d reason=%s destination=%r peer=%s sender_name=%r "
+            'because="%s" hint="%s"',
+            status,
+            reason,
+            destination[:NAME_MAX],
+            peer,
+            sender_name,
+            text[:TEXT_MAX],
+            hint,
+        )
 
     def move_in(self, queue: str, record: Record, requester: Requester) -> int:
         """Make a row of another queue of ours one of this queue; return its sequence. Raises as :meth:`take`."""
@@ -291,9 +337,13 @@ class Acceptor:
 
     def insert(self, queue: str, message: Message, record: Record, requester: Requester) -> None:
         """Make a message whose turn has come by another protocol a row. Raises as :meth:`take`."""
-        self._submit_or_end(self._receiver.insert_in(queue, message, record.arrival), record, requester, queue)
+        self._submit_or_end(
+            self._receiver.insert_in(queue, message, record.arrival), record, requester, queue
+        )
 
-    def _submit_or_end(self, outcome: Pending, record: Record, requester: Requester, to: str) -> None:
+    def _submit_or_end(
+        self, outcome: Pending, record: Record, requester: Requester, to: str
+    ) -> None:
         """Hand what the engine has accepted to the journal. Raises :class:`ProcessMustEndError` when that does not work."""
         try:
             self._submit(outcome, record, requester)
@@ -361,7 +411,11 @@ class Acceptor:
                 if pending.kind == "expired" or pending.kind == "invalid-signature":
                     metrics.refuse(200, pending.kind)
                 else:
-                    if pending.kind == "stale" and pending.mark is not None and pending.mark.stream.take_stale():
+                    if (
+                        pending.kind == "stale"
+                        and pending.mark is not None
+                        and pending.mark.stream.take_stale()
+                    ):
                         _tell_stale(pending.mark, arrival)
                     metrics.duplicates[queue, pending.kind] += 1
                 continue
@@ -385,15 +439,23 @@ class Acceptor:
         before = stream.take_move(self._monotonic())
         if before is not None:
             log.warning(
-                "stream.other_address queue=%s stream_id=%s before=%s now=%s: the sender moved, or another writes in its name",
-                stream.queue, stream.id, before, stream.peer,
-            )  # fmt: skip
+                "stream.other_address queue=%s stream_id=%s before=%s now=%s: the sender "
+                "moved, or another writes in its name",
+                stream.queue,
+                stream.id,
+                before,
+                stream.peer,
+            )
 
 
 def _tell_stale(mark: StreamMark, arrival: Arrival) -> None:
     """Messages of a stream before the live one are answered 200 and not kept: an honest sender does not know that."""
     log.warning(
-        "stream.stale queue=%s stream_id=%s live=%s peer=%s: late copies, or its sender counts from where it stood before and "
+        "stream.stale queue=%s stream_id=%s live=%s peer=%s: late copies, or its sender "
+        "counts from where it stood before and "
         "is not heard; if so: srmp-spark streams drop",
-        mark.stream.queue, mark.stream.id._replace(ordinal=mark.ordinal), mark.stream.id, arrival.peer,
-    )  # fmt: skip
+        mark.stream.queue,
+        mark.stream.id._replace(ordinal=mark.ordinal),
+        mark.stream.id,
+        arrival.peer,
+    )

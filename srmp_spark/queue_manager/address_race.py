@@ -45,13 +45,18 @@ def interleaved(addresses: Sequence[str]) -> list[str]:
     """Return the addresses that are tried, of both families in turn, the resolver's first one first (RFC 8305, section 4)."""
     families: dict[int, list[str]] = {}
     for address in addresses:
-        families.setdefault(ipaddress.ip_address(address.partition("%")[0]).version, []).append(address)
+        families.setdefault(ipaddress.ip_address(address.partition("%")[0]).version, []).append(
+            address
+        )
     mixed = chain.from_iterable(zip_longest(*families.values()))
     return [address for address in mixed if address is not None][:ADDRESSES_MAX]
 
 
 async def connect_first(
-    addresses: Sequence[str], connect: Callable[[str], Awaitable[T]], discard: Callable[[T], object], overlap: Overlap
+    addresses: Sequence[str],
+    connect: Callable[[str], Awaitable[T]],
+    discard: Callable[[T], object],
+    overlap: Overlap,
 ) -> tuple[str, T]:
     """Return the first of ``addresses`` that :func:`connect` connects to, with its connection.
 
@@ -72,7 +77,9 @@ async def connect_first(
                 address = waiting.pop(0)
                 running[asyncio.ensure_future(_awaited(connect, address))] = address
             delay = DELAY_SECONDS if waiting else None
-            done, _ = await asyncio.wait(running, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                running, timeout=delay, return_when=asyncio.FIRST_COMPLETED
+            )
             for task in done:
                 failure = task.exception()
                 if failure is None:

@@ -146,9 +146,16 @@ class Queue:
         """A consumer, made when it is asked for. Raises a 400."""
         found = self.consumers.get(name)
         if found is None:
-            if not 0 < len(name) <= CONSUMER_NAME_LENGTH_MAX or not name.isprintable() or "/" in name:
+            if (
+                not 0 < len(name) <= CONSUMER_NAME_LENGTH_MAX
+                or not name.isprintable()
+                or "/" in name
+            ):
                 raise ApiError(
-                    400, "usage", f"not a consumer name: {name[:50]!r}", f"1 to {CONSUMER_NAME_LENGTH_MAX} printable characters"
+                    400,
+                    "usage",
+                    f"not a consumer name: {name[:50]!r}",
+                    f"1 to {CONSUMER_NAME_LENGTH_MAX} printable characters",
                 )
             if name != DEFAULT_CONSUMER and self.consumers_full:
                 raise ApiError(
@@ -177,7 +184,9 @@ class Queue:
         following = self.epochs[position + 1] if position + 1 < len(self.epochs) else None
         end = self.end if following is None else following.first - 1
         first = max(begin, self.trimmed_to + 1)
-        return EpochSpan(name, begin, min(first, end + 1), end, following.epoch if following else None)
+        return EpochSpan(
+            name, begin, min(first, end + 1), end, following.epoch if following else None
+        )
 
     def stored(self, first: int, last: int, size: int, arrived_at: int) -> None:
         """The rows ``first`` to ``last`` were committed: ``size`` bytes, the first of which arrived at ``arrived_at``."""
@@ -207,7 +216,9 @@ class Queue:
         if self.name in RECEIVED_BY_NOBODY:
             self.waiting.receive(max(self.read_to, self.trimmed_to), NOTHING)
         else:
-            self.waiting.receive(max(default.received, self.trimmed_to), default.ahead, default.take_touched())
+            self.waiting.receive(
+                max(default.received, self.trimmed_to), default.ahead, default.take_touched()
+            )
         self.state.count = self.waiting_for(default)
         self.weigh()
         if self.on_marks is not None:
@@ -231,7 +242,9 @@ class Queue:
     def waiting_for(self, consumer: Consumer) -> int:
         """How many rows a consumer has not received; holes are none."""
         low = max(self.trimmed_to, consumer.received) + 1
-        return max(0, self.end + 1 - low) - count_in_either(low, self.end, consumer.ahead, self.waiting.holes)
+        return max(0, self.end + 1 - low) - count_in_either(
+            low, self.end, consumer.ahead, self.waiting.holes
+        )
 
     def behind_hole(self, after: int) -> int:
         """Where the rows after ``after`` begin, less one: a hole there may be as long as all that a lost disk took along."""
@@ -248,7 +261,10 @@ class Queue:
         """Wait for the next commit, at most so long. Raises a 503 beyond WAITERS_MAX."""
         if len(self.waiters) >= WAITERS_MAX:
             raise ApiError(
-                503, "too-many-waiters", f"more than {WAITERS_MAX} calls wait for queue {self.name}", "poll less often"
+                503,
+                "too-many-waiters",
+                f"more than {WAITERS_MAX} calls wait for queue {self.name}",
+                "poll less often",
             )
         waiter = asyncio.get_running_loop().create_future()
         self.waiters.add(waiter)
@@ -310,7 +326,9 @@ class Catalogue:
     def purging(self, transaction: Transaction, queue: Queue) -> None:
         """The marks of ``queue`` have passed what this transaction takes away."""
         queue.marks_moved()
-        transaction.after_commit.append(queue.marks_moved)  # rows of this very commit were counted as waiting
+        transaction.after_commit.append(
+            queue.marks_moved
+        )  # rows of this very commit were counted as waiting
         if self.on_purge is not None:
             self.on_purge(transaction)
 
@@ -325,7 +343,9 @@ class Catalogue:
         try:
             name = canonical_queue_name(text)
         except ValueError as error:
-            raise ApiError(400, "queue-name", str(error), section="INTERFACE.md section 1") from None
+            raise ApiError(
+                400, "queue-name", str(error), section="INTERFACE.md section 1"
+            ) from None
         queue = self.get(name)
         if queue is None:
             raise UnknownQueueError(name)
@@ -349,14 +369,24 @@ class Catalogue:
         """:meth:`find` for what can be done to a queue alone. Raises a 400 for a journal."""
         queue = self.find(text)
         if queue.log_name != queue.name:
-            hint = f"{queue.log_name} is the queue; its journal can be read, received from and purged"
-            raise ApiError(400, "journal-queue", f"{queue.name} is a journal: it is read only", hint, "[MS-MQMQ] 2.1.7")
+            hint = (
+                f"{queue.log_name} is the queue; its journal can be read, received from and purged"
+            )
+            raise ApiError(
+                400,
+                "journal-queue",
+                f"{queue.name} is a journal: it is read only",
+                hint,
+                "[MS-MQMQ] 2.1.7",
+            )
         return queue
 
     def add(self, stored: StoredQueue, state: QueueState) -> Queue:
         """A queue that exists in store and engine."""
         epochs = [QueueEpoch(*each) for each in stored.epochs]
-        queue = Queue(stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting)
+        queue = Queue(
+            stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting
+        )
         queue.grown = self.grown
         queue.weigh()
         self._queues[stored.name] = queue

@@ -68,18 +68,24 @@ class ChunkedBody:
                 if len(buffer) - at < 2:
                     break
                 if buffer[at : at + 2] != b"\r\n":
-                    raise RemoteProtocolError("a chunk is longer than its size says", section=_SECTION)
+                    raise RemoteProtocolError(
+                        "a chunk is longer than its size says", section=_SECTION
+                    )
                 at += 2
                 self._at = _At.SIZE
             else:
                 limit = CHUNK_LINE_MAX if self._at is _At.SIZE else CHUNK_TRAILERS_MAX
                 end = buffer.find(b"\n", at)
                 if (end if end >= 0 else len(buffer)) - at > limit:
-                    raise RemoteProtocolError(f"a {self._at.value} is longer than {limit} bytes", section=_SECTION)
+                    raise RemoteProtocolError(
+                        f"a {self._at.value} is longer than {limit} bytes", section=_SECTION
+                    )
                 if end < 0:
                     break
                 if buffer[end - 1 : end] != b"\r" or end == at:
-                    raise RemoteProtocolError(f"a {self._at.value} ends in a bare LF", section=_SECTION)
+                    raise RemoteProtocolError(
+                        f"a {self._at.value} ends in a bare LF", section=_SECTION
+                    )
                 self._line(bytes(buffer[at : end - 1]))
                 at = end + 1
         del buffer[:at]
@@ -92,11 +98,14 @@ class ChunkedBody:
                 raise RemoteProtocolError(f"not a chunk size: {line[:40]!r}", section=_SECTION)
             self._left = int(match[1], 16)
             if len(self.content) + self._left > CONTENT_MAX:
-                raise RemoteProtocolError(f"more than {CONTENT_MAX} bytes", status_hint=413, section=_SECTION)
+                raise RemoteProtocolError(
+                    f"more than {CONTENT_MAX} bytes", status_hint=413, section=_SECTION
+                )
             self._chunks += 1
             if (self._chunks - CHUNKS_FREE) * CHUNK_MEAN_MIN > len(self.content):
                 raise RemoteProtocolError(
-                    f"{self._chunks} chunks hold {len(self.content)} bytes, fewer than {CHUNK_MEAN_MIN} each (CHUNK_MEAN_MIN)",
+                    f"{self._chunks} chunks hold {len(self.content)} bytes, fewer than "
+                    f"{CHUNK_MEAN_MIN} each (CHUNK_MEAN_MIN)",
                     section=_SECTION,
                 )
             self._at = _At.DATA if self._left else _At.TRAILER

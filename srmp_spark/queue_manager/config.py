@@ -31,10 +31,23 @@ from srmp_spark.queue_manager.multicast.settings import (
 from srmp_spark.queue_manager.own_names import own_names
 from srmp_spark.queue_manager.puller.subscriptions import Subscription, parse_subscriptions
 from srmp_spark.queue_manager.queue_spec import QueueSpec
-from srmp_spark.queue_manager.redirect_config import NO_REDIRECTS, Redirects, parse_receipt_urls, parse_redirects
+from srmp_spark.queue_manager.redirect_config import (
+    NO_REDIRECTS,
+    Redirects,
+    parse_receipt_urls,
+    parse_redirects,
+)
 from srmp_spark.queue_manager.rpc_accounts import RpcAccount, RpcAccounts, parse_rpc_accounts
 from srmp_spark.queue_manager.signers import Signer, parse_signers
-from srmp_spark.queue_manager.tokens import Token, Tokens, admin_token, check_token, check_unlike, parse_tokens, read_token
+from srmp_spark.queue_manager.tokens import (
+    Token,
+    Tokens,
+    admin_token,
+    check_token,
+    check_unlike,
+    parse_tokens,
+    read_token,
+)
 from srmp_spark.queue_manager.url_policy import UrlPattern, UrlPolicy
 from srmp_spark.queue_manager.writers import Writer, check_writers, parse_writers
 from srmp_spark.signing_in.accounts import Accounts, read_accounts
@@ -128,14 +141,22 @@ class ServeConfig:
     def forwarding(self) -> Forwarding:
         """What becomes of messages that are not for a queue of ours."""
         policy = UrlPolicy(self.allow_url)
-        return Forwarding(store_and_forward=self.store_and_forward, allows=policy.names, inbound=self.redirect.inbound)
+        return Forwarding(
+            store_and_forward=self.store_and_forward,
+            allows=policy.names,
+            inbound=self.redirect.inbound,
+        )
 
     @property
     def rpc_auth_level(self) -> str:
         """Below which calls at the RPC port are refused."""
         if self.rpc_min_auth is not None:
             return self.rpc_min_auth
-        return "none" if self.rpc is None or (self.rpc.is_loopback and not self.rpc_account) else "privacy"
+        return (
+            "none"
+            if self.rpc is None or (self.rpc.is_loopback and not self.rpc_account)
+            else "privacy"
+        )
 
     def all_rpc_accounts(self) -> RpcAccounts:
         """Those of the file and of ``[[rpc_account]]``. Raises :class:`ConfigurationError` if two have one name."""
@@ -148,9 +169,12 @@ class ServeConfig:
             return None
         constants = self.pgm_constants
         return PgmSettings(
-            encapsulation=self.pgm, interface=self.pgm_interface, ttl=self.pgm_ttl, source=constants.source_settings(),
+            encapsulation=self.pgm,
+            interface=self.pgm_interface,
+            ttl=self.pgm_ttl,
+            source=constants.source_settings(),
             receiver=constants.receiver_settings(),
-        )  # fmt: skip
+        )
 
     def all_tokens(self) -> Tokens:
         """Those of the file and the one of ``--token-file``. Raises :class:`ConfigurationError` if two are alike."""
@@ -173,7 +197,10 @@ class ServeConfig:
 
     def local_hosts(self, listening: Endpoint, https: Endpoint | None = None) -> LocalHosts:
         """Which hosts in a ``<to>`` are ours ([MC-MQSRM] 3.1.5.1.3); the endpoints are those that are bound."""
-        listeners = [listening.host, *(each.host for each in (self.listen_https, self.rpc) if each is not None)]
+        listeners = [
+            listening.host,
+            *(each.host for each in (self.listen_https, self.rpc) if each is not None),
+        ]
         names = {canonical_host(name) for name in (*self.host_name, *listeners)}
         if self.public_url is not None:
             names.add(split_url(self.public_url).host)
@@ -263,15 +290,24 @@ class Option(NamedTuple):
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("data_dir", Path, "DIR", "the directory that keeps messages and identity; one queue manager per directory"),
     Option(
-        "listen", Endpoint.parse, "HOST:PORT", f"the port of SRMP over HTTP, to which Windows sends (default {DEFAULT_LISTEN})"
+        "data_dir",
+        Path,
+        "DIR",
+        "the directory that keeps messages and identity; one queue manager per directory",
+    ),
+    Option(
+        "listen",
+        Endpoint.parse,
+        "HOST:PORT",
+        f"the port of SRMP over HTTP, to which Windows sends (default {DEFAULT_LISTEN})",
     ),
     Option(
         "api",
         Endpoint.parse,
         "HOST:PORT",
-        f"the port of the API, for commands and Spark (default {DEFAULT_API}); beyond loopback it needs a token and TLS",
+        f"the port of the API, for commands and Spark (default {DEFAULT_API}); beyond "
+        "loopback it needs a token and TLS",
     ),
     Option(
         "queue",
@@ -281,7 +317,12 @@ OPTIONS: tuple[Option, ...] = (
         many=True,
     ),
     Option("host_name", _host, "NAME", "a host name that senders use for this machine", many=True),
-    Option("public_url", _base_url, "URL", "the URL by which senders reach this machine (NAT, reverse proxy)"),
+    Option(
+        "public_url",
+        _base_url,
+        "URL",
+        "the URL by which senders reach this machine (NAT, reverse proxy)",
+    ),
     Option(
         "allow_url",
         UrlPattern.parse,
@@ -309,17 +350,29 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("state", str, "URI|PATH", "the folder or URI of the Delta state tables (default: none)"),
     Option(
-        "state_interval", _positive, "SECONDS", f"seconds that the Delta state may lag (default {STATE_INTERVAL_SECONDS:g})"
+        "state_interval",
+        _positive,
+        "SECONDS",
+        f"seconds that the Delta state may lag (default {STATE_INTERVAL_SECONDS:g})",
     ),
-    Option("retention_hours", _positive, "N", f"hours that received rows are kept (default {RETENTION_HOURS:g})"),
     Option(
-        "queue_quota_bytes", _bytes, "N", "unreceived bytes of a queue above which senders are answered 503 (default: no limit)"
+        "retention_hours",
+        _positive,
+        "N",
+        f"hours that received rows are kept (default {RETENTION_HOURS:g})",
+    ),
+    Option(
+        "queue_quota_bytes",
+        _bytes,
+        "N",
+        "unreceived bytes of a queue above which senders are answered 503 (default: no limit)",
     ),
     Option(
         "machine_quota_bytes",
         _bytes,
         "N",
-        "unreceived bytes of all queues together above which senders are answered 503 (default: no limit)",
+        "unreceived bytes of all queues together above which senders are answered 503 "
+        "(default: no limit)",
     ),
     Option(
         "resend_table",
@@ -331,44 +384,94 @@ OPTIONS: tuple[Option, ...] = (
         "retransmission_timeout",
         _positive,
         "S",
-        f"seconds until an undelivered stream receipt is sent again (default {RETRANSMISSION_TIMEOUT_SECONDS:g})",
+        "seconds until an undelivered stream receipt is sent again (default "
+        f"{RETRANSMISSION_TIMEOUT_SECONDS:g})",
     ),
-    Option("token_file", read_token, "FILE", "a file with the API token, mode 0600 (or the token in SRMP_SPARK_TOKEN)"),
-    Option("listen_https", Endpoint.parse, "HOST:PORT", "the port of SRMP over HTTPS, in addition to --listen (default: none)"),
-    Option("listen_wsrm", SchemedEndpoint.parse, "[https://]HOST:PORT", "the port of WS-ReliableMessaging (default: none)"),
     Option(
-        "listen_cert", Path, "FILE", "certificate chain of --listen-https and --listen-wsrm, PEM; read again when it changes"
+        "token_file",
+        read_token,
+        "FILE",
+        "a file with the API token, mode 0600 (or the token in SRMP_SPARK_TOKEN)",
+    ),
+    Option(
+        "listen_https",
+        Endpoint.parse,
+        "HOST:PORT",
+        "the port of SRMP over HTTPS, in addition to --listen (default: none)",
+    ),
+    Option(
+        "listen_wsrm",
+        SchemedEndpoint.parse,
+        "[https://]HOST:PORT",
+        "the port of WS-ReliableMessaging (default: none)",
+    ),
+    Option(
+        "listen_cert",
+        Path,
+        "FILE",
+        "certificate chain of --listen-https and --listen-wsrm, PEM; read again when it changes",
     ),
     Option("listen_key", Path, "FILE", "private key of --listen-cert, PEM"),
-    Option("client_ca", Path, "FILE", "authorities of client certificates, PEM, with revocation lists if there are any"),
     Option(
-        "require_client_cert", _switch, "true|false", "refuse clients without a certificate at --listen-https (default false)"
+        "client_ca",
+        Path,
+        "FILE",
+        "authorities of client certificates, PEM, with revocation lists if there are any",
     ),
-    Option("ca_file", Path, "FILE", "authorities of peers that we call over HTTPS, PEM (default: the system's)"),
+    Option(
+        "require_client_cert",
+        _switch,
+        "true|false",
+        "refuse clients without a certificate at --listen-https (default false)",
+    ),
+    Option(
+        "ca_file",
+        Path,
+        "FILE",
+        "authorities of peers that we call over HTTPS, PEM (default: the system's)",
+    ),
     Option("client_cert", Path, "FILE", "the certificate that we show to peers, PEM"),
     Option("client_key", Path, "FILE", "private key of --client-cert, PEM"),
     Option("api_cert", Path, "FILE", "certificate of the API, PEM"),
     Option("api_key", Path, "FILE", "private key of --api-cert, PEM"),
-    Option("rpc", Endpoint.parse, "HOST:PORT", "the port of remote read (MQRR over DCE/RPC; Windows has 2103; default: none)"),
+    Option(
+        "rpc",
+        Endpoint.parse,
+        "HOST:PORT",
+        "the port of remote read (MQRR over DCE/RPC; Windows has 2103; default: none)",
+    ),
     Option(
         "rpc_endpoint_mapper",
         Endpoint.parse,
         "HOST:PORT",
-        "the endpoint mapper, which tells clients the port of --rpc; clients of Windows ask at 135 (default: none)",
+        "the endpoint mapper, which tells clients the port of --rpc; clients of Windows "
+        "ask at 135 (default: none)",
     ),
-    Option("rpc_accounts", _accounts, "FILE", "accounts that may sign in at --rpc: lines DOMAIN\\user:password"),
+    Option(
+        "rpc_accounts",
+        _accounts,
+        "FILE",
+        "accounts that may sign in at --rpc: lines DOMAIN\\user:password",
+    ),
     Option(
         "rpc_min_auth",
         _choice("none", "connect", "integrity", "privacy"),
         "LEVEL",
-        "none, connect, integrity or privacy: the least protection of calls at --rpc (default: none on loopback, else privacy)",
+        "none, connect, integrity or privacy: the least protection of calls at --rpc "
+        "(default: none on loopback, else privacy)",
     ),
-    Option("store_and_forward", _switch, "true|false", "forward messages for hosts that --allow-url names (default false)"),
+    Option(
+        "store_and_forward",
+        _switch,
+        "true|false",
+        "forward messages for hosts that --allow-url names (default false)",
+    ),
     Option(
         "wsrm_buffer",
         _buffer,
         "N",
-        f"unreceived messages in a queue at which WS-ReliableMessaging clients wait (default {BUFFER_INITIAL})",
+        "unreceived messages in a queue at which WS-ReliableMessaging clients wait "
+        f"(default {BUFFER_INITIAL})",
     ),
     Option(
         "wsrm_poll_interval",
@@ -380,23 +483,40 @@ OPTIONS: tuple[Option, ...] = (
         "pgm",
         Encapsulation.parse,
         "raw|udp:PORT",
-        "multicast (PGM): raw is IP protocol 113, as in Windows, and needs CAP_NET_RAW (default: no multicast)",
+        "multicast (PGM): raw is IP protocol 113, as in Windows, and needs CAP_NET_RAW "
+        "(default: no multicast)",
     ),
-    Option("pgm_interface", str, "IF", "name or address of the interface for multicast (default: loopback)"),
-    Option("pgm_ttl", ttl, "N", f"hops that multicast may make, 1 to 255 (default {TTL_DEFAULT}: its own network)"),
+    Option(
+        "pgm_interface",
+        str,
+        "IF",
+        "name or address of the interface for multicast (default: loopback)",
+    ),
+    Option(
+        "pgm_ttl",
+        ttl,
+        "N",
+        f"hops that multicast may make, 1 to 255 (default {TTL_DEFAULT}: its own network)",
+    ),
     Option(
         "exit_when_unused",
         _positive,
         "SECONDS",
-        "end this many seconds after the last lease; Spark sets it for embedded queue managers (default: never)",
+        "end this many seconds after the last lease; Spark sets it for embedded queue "
+        "managers (default: never)",
     ),
 )
 
 TABLES: Mapping[str, Callable[[str, Any], Any]] = {
-    "signer": parse_signers, "redirect": parse_redirects, "receipt_url": parse_receipt_urls, "token": parse_tokens,
-    "writer": parse_writers, "rpc_account": parse_rpc_accounts, "subscription": parse_subscriptions,
+    "signer": parse_signers,
+    "redirect": parse_redirects,
+    "receipt_url": parse_receipt_urls,
+    "token": parse_tokens,
+    "writer": parse_writers,
+    "rpc_account": parse_rpc_accounts,
+    "subscription": parse_subscriptions,
     "pgm_constants": parse_pgm_constants,
-}  # fmt: skip
+}
 """Keys of the file alone, arrays of tables (``[[signer]]``): what makes their values of where they stand and what TOML says."""
 
 _BY_KEY = {option.key: option for option in OPTIONS}
@@ -416,7 +536,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             const="true" if option.convert is _switch else None,
         )
     parser.add_argument(
-        "--config", metavar="FILE.toml", help="a file with these options as keys, _ for - (every key: conf/serve.toml)"
+        "--config",
+        metavar="FILE.toml",
+        help="a file with these options as keys, _ for - (every key: conf/serve.toml)",
     )
 
 
@@ -425,21 +547,34 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfi
     file_name = flags.get("config") or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
     texts: dict[str, tuple[str, Any]] = {}
     if file_name:
-        texts.update({key: (f"{key} in {file_name}", value) for key, value in _read_toml(Path(file_name)).items()})
+        texts.update(
+            {
+                key: (f"{key} in {file_name}", value)
+                for key, value in _read_toml(Path(file_name)).items()
+            }
+        )
     texts.update(_read_environment(environment))
     texts.update(
-        {key: ("--" + key.replace("_", "-"), value) for key, value in flags.items() if value is not None and key in _BY_KEY}
+        {
+            key: ("--" + key.replace("_", "-"), value)
+            for key, value in flags.items()
+            if value is not None and key in _BY_KEY
+        }
     )
     values: dict[str, Any] = {}
     for key, (where, value) in texts.items():
-        values[_FIELD_OF.get(key, key)] = TABLES[key](where, value) if key in TABLES else _convert(_BY_KEY[key], where, value)
+        values[_FIELD_OF.get(key, key)] = (
+            TABLES[key](where, value) if key in TABLES else _convert(_BY_KEY[key], where, value)
+        )
     if "token" not in values and (token := environment.get(ENVIRONMENT_PREFIX + "TOKEN")):
         try:
             values["token"] = check_token(token)
         except ValueError as error:
             raise ConfigurationError(f"{ENVIRONMENT_PREFIX}TOKEN: {error}") from None
     if "data_dir" not in values:
-        raise ConfigurationError("serve needs --data-dir DIR: the directory that holds the messages")
+        raise ConfigurationError(
+            "serve needs --data-dir DIR: the directory that holds the messages"
+        )
     config = ServeConfig(**values)
     _check(config)
     return config
@@ -447,12 +582,16 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfi
 
 def _convert(option: Option, where: str, value: Any) -> Any:  # noqa: ANN401  # a TOML value may be anything
     def one(item: Any) -> Any:  # noqa: ANN401
-        if (isinstance(item, bool) and option.convert is not _switch) or not isinstance(item, str | int | float):
+        if (isinstance(item, bool) and option.convert is not _switch) or not isinstance(
+            item, str | int | float
+        ):
             raise ConfigurationError(f"{where}: expected a text or a number, got {item!r}")
         try:
             return option.convert(str(item))
         except ValueError as error:
-            got = f"the file {item}" if option.convert is read_token else f"got {item!r}"  # what it holds is told to nobody
+            got = (
+                f"the file {item}" if option.convert is read_token else f"got {item!r}"
+            )  # what it holds is told to nobody
             raise ConfigurationError(f"{where}: {error} ({got})") from None
 
     if option.many:
@@ -469,7 +608,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"--config {path}: {error}") from None
     for key in values:
         if key not in _BY_KEY and key not in TABLES:
-            raise ConfigurationError(f"unknown key {key!r} in {path}; {_nearest(key, [*_BY_KEY, *TABLES])}")
+            raise ConfigurationError(
+                f"unknown key {key!r} in {path}; {_nearest(key, [*_BY_KEY, *TABLES])}"
+            )
     return values
 
 
@@ -487,7 +628,10 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, An
             variables = [ENVIRONMENT_PREFIX + known.upper() for known in _BY_KEY]
             raise ConfigurationError(f"unknown variable {name}; {_nearest(name, variables)}")
         if _BY_KEY[key].many:
-            found[key] = (name, [part for part in (piece.strip() for piece in value.split(",")) if part])
+            found[key] = (
+                name,
+                [part for part in (piece.strip() for piece in value.split(",")) if part],
+            )
         else:
             found[key] = (name, value)
     return found
@@ -500,7 +644,8 @@ def _check(config: ServeConfig) -> None:
     tokens = config.all_tokens()
     if not config.api.is_loopback and (not tokens or config.api_cert is None):
         raise ConfigurationError(
-            f"the API on {config.api.host} can be reached from other hosts: it needs --token-file or [[token]], and "
+            f"the API on {config.api.host} can be reached from other hosts: it needs "
+            "--token-file or [[token]], and "
             "--api-cert/--api-key (or listen on 127.0.0.1)"
         )
     _check_tls(config)
@@ -519,36 +664,51 @@ def _check(config: ServeConfig) -> None:
 def _check_ports(config: ServeConfig) -> None:
     """The kernel would let two listeners of one process have a port each thinks its own."""
     named = [
-        ("--listen", config.listen), ("--api", config.api), ("--listen-https", config.listen_https), ("--rpc", config.rpc),
+        ("--listen", config.listen),
+        ("--api", config.api),
+        ("--listen-https", config.listen_https),
+        ("--rpc", config.rpc),
         ("--listen-wsrm", None if config.listen_wsrm is None else config.listen_wsrm.endpoint),
-    ]  # fmt: skip
+    ]
     taken: dict[Endpoint, str] = {}
     for flag, endpoint in named:
         if endpoint is None or not endpoint.port:
             continue
         if endpoint in taken:
             raise ConfigurationError(
-                f"{taken[endpoint]} and {flag} are both {endpoint.host}:{endpoint.port}: give each its own port"
+                f"{taken[endpoint]} and {flag} are both {endpoint.host}:{endpoint.port}: "
+                "give each its own port"
             )
         taken[endpoint] = flag
 
 
 def _check_rpc(config: ServeConfig) -> None:
     if config.rpc is None:
-        given = (config.rpc_min_auth, config.rpc_accounts, config.rpc_endpoint_mapper, config.rpc_account or None)
+        given = (
+            config.rpc_min_auth,
+            config.rpc_accounts,
+            config.rpc_endpoint_mapper,
+            config.rpc_account or None,
+        )
         if any(each is not None for each in given):
-            raise ConfigurationError("--rpc-min-auth, --rpc-accounts, [[rpc_account]] and --rpc-endpoint-mapper are for --rpc")
+            raise ConfigurationError(
+                "--rpc-min-auth, --rpc-accounts, [[rpc_account]] and "
+                "--rpc-endpoint-mapper are for --rpc"
+            )
         return
     accounts = config.all_rpc_accounts()
     if config.rpc_auth_level == "none" and config.rpc_account:
         raise ConfigurationError(
-            "[[rpc_account]] gives rights, and --rpc-min-auth none lets everybody do everything without signing in: "
+            "[[rpc_account]] gives rights, and --rpc-min-auth none lets everybody do "
+            "everything without signing in: "
             "leave --rpc-min-auth out (it is privacy then), or leave the accounts out"
         )
     if config.rpc_auth_level != "none" and not accounts:
         raise ConfigurationError(
-            f"--rpc {config.rpc.host}:{config.rpc.port} demands {config.rpc_auth_level}, and nobody could sign in: give "
-            "[[rpc_account]] or --rpc-accounts FILE, or listen on 127.0.0.1, or give --rpc-min-auth none "
+            f"--rpc {config.rpc.host}:{config.rpc.port} demands {config.rpc_auth_level}, "
+            "and nobody could sign in: give "
+            "[[rpc_account]] or --rpc-accounts FILE, or listen on 127.0.0.1, or give "
+            "--rpc-min-auth none "
             "where only those who may read everything can connect"
         )
 
@@ -557,10 +717,15 @@ def _check_multicast(config: ServeConfig) -> None:
     addresses = [spec.multicast for spec in config.queue if spec.multicast is not None]
     if addresses and config.pgm is None:
         raise ConfigurationError(
-            "a queue with :multicast= needs --pgm raw (what Windows speaks; with CAP_NET_RAW) or --pgm udp:PORT"
+            "a queue with :multicast= needs --pgm raw (what Windows speaks; with "
+            "CAP_NET_RAW) or --pgm udp:PORT"
         )
-    if config.pgm is None and (config.pgm_constants != NO_CONSTANTS or config.pgm_interface != LOOPBACK):
-        raise ConfigurationError("--pgm-interface and [pgm_constants] are for --pgm raw or --pgm udp:PORT")
+    if config.pgm is None and (
+        config.pgm_constants != NO_CONSTANTS or config.pgm_interface != LOOPBACK
+    ):
+        raise ConfigurationError(
+            "--pgm-interface and [pgm_constants] are for --pgm raw or --pgm udp:PORT"
+        )
     twice = next((each for each in addresses if addresses.count(each) > 1), None)
     if twice is not None:
         raise ConfigurationError(f"two queues on multicast address {twice}: give each its own")
@@ -569,19 +734,26 @@ def _check_multicast(config: ServeConfig) -> None:
 def _check_tls(config: ServeConfig) -> None:
     if (config.listen_cert is None) != (config.listen_key is None):
         raise ConfigurationError("--listen-cert and --listen-key belong together")
-    speaks_tls = config.listen_https is not None or (config.listen_wsrm is not None and config.listen_wsrm.is_tls)
+    speaks_tls = config.listen_https is not None or (
+        config.listen_wsrm is not None and config.listen_wsrm.is_tls
+    )
     if speaks_tls != (config.listen_cert is not None):
         raise ConfigurationError(
-            "--listen-https and --listen-wsrm https://… need --listen-cert and --listen-key, and they need one of the two"
+            "--listen-https and --listen-wsrm https://… need --listen-cert and "
+            "--listen-key, and they need one of the two"
         )
     if config.client_ca is not None and not speaks_tls:
-        raise ConfigurationError("--client-ca is for --listen-https: plain HTTP shows no certificate")
+        raise ConfigurationError(
+            "--client-ca is for --listen-https: plain HTTP shows no certificate"
+        )
     if config.require_client_cert and config.client_ca is None:
-        raise ConfigurationError("--require-client-cert needs --client-ca: the authorities whose certificates count")
+        raise ConfigurationError(
+            "--require-client-cert needs --client-ca: the authorities whose certificates count"
+        )
     if (config.client_cert is None) != (config.client_key is None):
         raise ConfigurationError("--client-cert and --client-key belong together")
 
 
-assert {_FIELD_OF.get(option.key, option.key) for option in OPTIONS} | {_FIELD_OF.get(key, key) for key in TABLES} == {
-    f.name for f in fields(ServeConfig)
-}
+assert {_FIELD_OF.get(option.key, option.key) for option in OPTIONS} | {
+    _FIELD_OF.get(key, key) for key in TABLES
+} == {f.name for f in fields(ServeConfig)}

@@ -27,7 +27,11 @@ class ConsumerSaves:
     """The way of consumers to the disk."""
 
     def __init__(
-        self, journal: Journal, *, is_there: Callable[[Queue], bool], decide: Callable[[Transaction, Queue], None]
+        self,
+        journal: Journal,
+        *,
+        is_there: Callable[[Queue], bool],
+        decide: Callable[[Transaction, Queue], None],
     ) -> None:
         """``is_there`` is false for a queue that was deleted; ``decide`` stores what the marks of a queue have decided."""
         self._journal = journal
@@ -92,9 +96,13 @@ class ConsumerSaves:
     def _store(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
         row, ahead = consumer.row(), consumer.ahead
         name = queue.stored_name(consumer.name)
-        stored = state.StoredConsumer(queue.log_name, name, row.received, ahead, row.planned, row.holder, row.lease_until)
+        stored = state.StoredConsumer(
+            queue.log_name, name, row.received, ahead, row.planned, row.holder, row.lease_until
+        )
         changes = StoredMarks.taken_from(ahead)
-        transaction.when_undone.append(partial(changes.give_back, ahead))  # then the next save must write them
+        transaction.when_undone.append(
+            partial(changes.give_back, ahead)
+        )  # then the next save must write them
         state.save_consumer(transaction.connection, queue.id, stored, changes)
         self._note(transaction, queue, consumer)
 

@@ -53,8 +53,15 @@ def parse_holder(value: object) -> HolderValue:
         try:
             return Holder.from_dict(value).as_dict()
         except ValueError as error:
-            raise ApiError(400, "usage", f"holder: {error}", section="INTERFACE.md section 3") from None
-    raise ApiError(400, "usage", "holder is a text or an object made by srmp_spark.holder", section="INTERFACE.md section 3")
+            raise ApiError(
+                400, "usage", f"holder: {error}", section="INTERFACE.md section 3"
+            ) from None
+    raise ApiError(
+        400,
+        "usage",
+        "holder is a text or an object made by srmp_spark.holder",
+        section="INTERFACE.md section 3",
+    )
 
 
 def holder_text(value: HolderValue) -> str:
@@ -153,13 +160,25 @@ class Consumer:
         """Whether a living holder has the lease."""
         return self.holder is not None and now < self.lease_ends and not gone(self.holder)
 
-    def grant(self, holder: HolderValue, planned: int | None, *, now: float, utc: int, ranged: bool = False) -> None:
+    def grant(
+        self,
+        holder: HolderValue,
+        planned: int | None,
+        *,
+        now: float,
+        utc: int,
+        ranged: bool = False,
+    ) -> None:
         """Give ``holder`` the lease, or renew it. ``ranged``: its marks say where they begin, so nothing is kept of its plan.
 
         ``planned`` ``None``: keep what was planned when renewing. A new holder goes on with it too if it lies beyond the first
         unreceived row (a query that began at ``latest`` and was restarted before its first mark), else begins there.
         """
-        if not ranged and holder != self.holder and (self.planned is None or self.planned <= self.received + 1):
+        if (
+            not ranged
+            and holder != self.holder
+            and (self.planned is None or self.planned <= self.received + 1)
+        ):
             self.planned = self.received + 1
         if planned is not None and not ranged:
             self.planned = planned
@@ -185,7 +204,8 @@ class Consumer:
             409,
             SHARING_VIOLATION,
             f"consumer {self.name} is held by {holder_text(self.holder)}",
-            "stop that receiver, or read with another consumer name (option consumer, of a command --consumer)",
+            "stop that receiver, or read with another consumer name (option consumer, of "
+            "a command --consumer)",
             "INTERFACE.md section 1",
         )
 
@@ -256,9 +276,15 @@ RegisterOutcome = Literal["granted", "wait"]
 
 
 def try_register(
-    consumer: Consumer, holder: HolderValue, planned: int | None, seen_renewals: int, *, now: float, utc: int,
+    consumer: Consumer,
+    holder: HolderValue,
+    planned: int | None,
+    seen_renewals: int,
+    *,
+    now: float,
+    utc: int,
     ranged: bool = False,
-) -> RegisterOutcome:  # fmt: skip
+) -> RegisterOutcome:
     """One look at a registration that may have to wait; ``seen_renewals`` is the count when the waiting began.
 
     Raises the 409 as soon as the present holder has called since.

@@ -140,7 +140,9 @@ class DeadLetters:
 
     async def _take_group(self, name: str) -> bool:
         """Take the next group of a queue; return whether there was one and it is done with."""
-        found = await self._ask({"op": "dead_letters", "queue": name, "handed": self._handed.get(name, 0)})
+        found = await self._ask(
+            {"op": "dead_letters", "queue": name, "handed": self._handed.get(name, 0)}
+        )
         self._handed.pop(name, None)
         if found["id"] is None:
             self._held.pop(name, None)
@@ -167,14 +169,20 @@ class DeadLetters:
         manager = self._manager
         queue = manager.catalogue.get(name)
         if queue is None or not queue.state.transactional:
-            told = "dead_letters.no_queue queue=%s rows=%d: deleted meanwhile; they stay in the outbox alone"
+            told = (
+                "dead_letters.no_queue queue=%s rows=%d: deleted meanwhile; they stay "
+                "in the outbox alone"
+            )
             log.error(told, name, len(letters))
             return True
         left = [message for each in letters if (message := self._message(name, each)) is not None]
         while left:
             async with manager.own_order.order(name):
                 positions = own_positions(manager, name)
-                placed = [each._replace(message=each.message._replace(stream=next(positions))) for each in left]
+                placed = [
+                    each._replace(message=each.message._replace(stream=next(positions)))
+                    for each in left
+                ]
                 waiting = await submit(manager, placed)
             stored_in, error = await stored(waiting)
             log.info("dead_letters.stored queue=%s rows=%d", name, len(stored_in))
@@ -182,7 +190,10 @@ class DeadLetters:
             if error is not None:
                 if error.status == 503:
                     return self._not_yet(name, error.message)
-                told = 'dead_letters.refused queue=%s id=%s reason="%s": it stays among the dead letters of the outbox alone'
+                told = (
+                    'dead_letters.refused queue=%s id=%s reason="%s": it stays among '
+                    "the dead letters of the outbox alone"
+                )
                 log.error(told, name, left[0].message.id, error.message)
                 left = left[1:]  # it would hold all others
         return True
@@ -193,17 +204,26 @@ class DeadLetters:
         try:
             message = decode(content_type_of(post[:head_length]), post[head_length:])
         except RemoteProtocolError as error:
-            told = 'dead_letters.unreadable queue=%s reason="%s": it stays among the dead letters of the outbox alone'
+            told = (
+                'dead_letters.unreadable queue=%s reason="%s": it stays among the dead '
+                "letters of the outbox alone"
+            )
             log.error(told, name, error)  # noqa: TRY400  # the reason says it all
             return None
         url = f"{self._manager.public_base}/msmq/{quote(name, safe='/$')}"
         return OwnMessage(
             message._replace(
-                destination=url, lineage=self._lineage, time_to_reach_queue=None, expires_at=None,
-                delivery_receipt_to=None, commitment_receipt_to=None, dead_letter=False,
+                destination=url,
+                lineage=self._lineage,
+                time_to_reach_queue=None,
+                expires_at=None,
+                delivery_receipt_to=None,
+                commitment_receipt_to=None,
+                dead_letter=False,
             ),
-            post, head_length,
-        )  # fmt: skip
+            post,
+            head_length,
+        )
 
     def _not_yet(self, name: str, why: str) -> bool:
         held = self._held.get(name)

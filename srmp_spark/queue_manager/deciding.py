@@ -42,7 +42,10 @@ class Deciding:
             return False
         asked = False
         for each in self._unsaved:
-            asked = decisions.decide(transaction, queue_id, queue, each.runs, each.reason, each.at) or asked
+            asked = (
+                decisions.decide(transaction, queue_id, queue, each.runs, each.reason, each.at)
+                or asked
+            )
         transaction.after_commit.append(partial(self._saved, list(self._unsaved)))
         return asked
 

@@ -111,7 +111,10 @@ class DecisionReceipts:
         self._left.set()
         self._decided.set()
         loop = asyncio.get_running_loop()
-        self._loops = [loop.create_task(each()) for each in (self._expand, self._look_for_lanes, self._housekeep)]
+        self._loops = [
+            loop.create_task(each())
+            for each in (self._expand, self._look_for_lanes, self._housekeep)
+        ]
 
     def wake(self) -> None:
         """A commit holds a decision about rows that asked to be told."""
@@ -269,7 +272,10 @@ class DecisionReceipts:
 
     def _trusted_utc(self) -> int:
         """A time that no operator's ``date`` can push forward while we run."""
-        return min(self._clock.utc(), self._begin_utc + int((self._clock.monotonic() - self._begin) * 1_000_000))
+        return min(
+            self._clock.utc(),
+            self._begin_utc + int((self._clock.monotonic() - self._begin) * 1_000_000),
+        )
 
     # --- one batch ------------------------------------------------------------------------------------------------------------
 
@@ -279,7 +285,9 @@ class DecisionReceipts:
         if not without:
             return batch
         numbers = [await self._identifiers.take() for _ in range(without)]
-        return await self._journal.transact(partial(decisions.number, receipts=batch, numbers=numbers))
+        return await self._journal.transact(
+            partial(decisions.number, receipts=batch, numbers=numbers)
+        )
 
     async def _send(self, batch: list[OwedDecision], attempts: int) -> Outcome:
         """Send them in order, some at once, and forget those that are done with; ``delivered`` if all are."""
@@ -290,13 +298,17 @@ class DecisionReceipts:
         try:
             while at < len(batch) and not trouble:
                 part = batch[at : at + together]
-                outcomes = await asyncio.gather(*(self._deliver(each, first=attempts == 0) for each in part))
+                outcomes = await asyncio.gather(
+                    *(self._deliver(each, first=attempts == 0) for each in part)
+                )
                 for each, outcome in zip(part, outcomes, strict=True):
                     if outcome == "delivered":
                         self._metrics.receipts_sent[each.receipt.kind] += 1
                         delivered.append(each)
                     elif outcome == "refused":
-                        log.warning("receipt.refused queue=%s url=%s", each.receipt.queue, each.receipt.url)
+                        log.warning(
+                            "receipt.refused queue=%s url=%s", each.receipt.queue, each.receipt.url
+                        )
                         refused.append(each)
                     else:
                         trouble.append(outcome)
@@ -320,18 +332,30 @@ class DecisionReceipts:
     async def _deliver(self, owed: OwedDecision, *, first: bool) -> Outcome:
         receipt, number = owed.receipt, owed.number
         assert number is not None, "numbered before"
-        if not receipt.peer and receipt.stream_id is not None and receipt.stream_id.guid == self._receiver.identity:
+        if (
+            not receipt.peer
+            and receipt.stream_id is not None
+            and receipt.stream_id.guid == self._receiver.identity
+        ):
             return "delivered"  # our own stream (``srmp-spark send``)
 
         async def build() -> Message:
             via = self._receipts.queue_url(receipt.queue)
-            return decision_receipt(receipt, identity=self._receiver.identity, uniquifier=number, via=via)
+            return decision_receipt(
+                receipt, identity=self._receiver.identity, uniquifier=number, via=via
+            )
 
         try:
             async with self._posts:
                 return await self._receipts.deliver(
-                    receipt.url, build, peer=f"[{receipt.peer}]:0", sender_name=receipt.sender_name, first=first
+                    receipt.url,
+                    build,
+                    peer=f"[{receipt.peer}]:0",
+                    sender_name=receipt.sender_name,
+                    first=first,
                 )
-        except LocalProtocolError as error:  # its sender gave us something that no receipt can say, and never will
+        except (
+            LocalProtocolError
+        ) as error:  # its sender gave us something that no receipt can say, and never will
             log.warning('receipt.impossible url=%r reason="%s"', receipt.url[:200], error)
             return "refused"

@@ -57,7 +57,11 @@ class DiskGate:
         directory = manager.directory
         state = manager.config.state
         folder = None if state is None else state_folder(state)
-        self._shares = STATE_SHARES if folder is not None and on_one_volume(directory.path, folder.absolute()) else 1
+        self._shares = (
+            STATE_SHARES
+            if folder is not None and on_one_volume(directory.path, folder.absolute())
+            else 1
+        )
         self._cut_due = False
         """Pages were given back, and the file still has its length: a reader looks at an older state."""
         self._log_shuts = False
@@ -94,7 +98,9 @@ class DiskGate:
         self.is_tight = volume.free < DISK_TIGHT_FACTOR * least
         # Half: the log takes a message, and its checkpoint may take it once more. The cap: others fill the disk meanwhile.
         acceptor.room = min(DISK_LOOK_BYTES, max(0, room.left) // 2)
-        cut_helps = room.without_log.left >= 0 or (volume.free < WAL_EDGE <= room.wal and self.gives_back)
+        cut_helps = room.without_log.left >= 0 or (
+            volume.free < WAL_EDGE <= room.wal and self.gives_back
+        )
         self._log_shuts = room.left < 0 and cut_helps
         if room.left < 0 and acceptor.gate is None:
             acceptor.gate = Gate(DISK_FULL, self._told(volume, room, promised))
@@ -108,10 +114,16 @@ class DiskGate:
 
     def _told(self, volume: Volume, room: DiskRoom, promised: int) -> str:
         taken = f", {promised} of them promised to messages that were taken" if promised else ""
-        inbox = " The Delta state lies on this volume too, and its table inbox keeps every row." if self._shares > 1 else ""
+        inbox = (
+            " The Delta state lies on this volume too, and its table inbox keeps every row."
+            if self._shares > 1
+            else ""
+        )
         return (
-            f"only {volume.free} bytes are free below the data directory{taken}, {room.inside} in its database; "
-            f"{room.least} must stay free: make room, or receive or purge what waits in the queues.{inbox}"
+            f"only {volume.free} bytes are free below the data directory{taken}, "
+            f"{room.inside} in its database; "
+            f"{room.least} must stay free: make room, or receive or purge what waits in "
+            f"the queues.{inbox}"
         )
 
     # --- giving back --------------------------------------------------------------------------------------------------------
@@ -128,7 +140,9 @@ class DiskGate:
         if not self.gives_back or free < WAL_EDGE:  # a page that is moved goes through the log
             return False
         short = free < DISK_FREE_FLOOR
-        left = await self._manager.journal.transact(partial(_slice, size=GIVE_BACK_BYTES // 4 if short else GIVE_BACK_BYTES))
+        left = await self._manager.journal.transact(
+            partial(_slice, size=GIVE_BACK_BYTES // 4 if short else GIVE_BACK_BYTES)
+        )
         self._cut_due = True
         if left == 0 or short:
             await self.cut()

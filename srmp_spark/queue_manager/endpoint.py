@@ -19,9 +19,16 @@ class Endpoint(NamedTuple):
     def parse(cls, text: str) -> Endpoint:
         """Raises :class:`ConfigurationError`; port 0 picks a free one."""
         host, colon, port = text.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or not host.strip("[]"):
+        if (
+            not colon
+            or not port.isascii()
+            or not port.isdigit()
+            or int(port) > 65535
+            or not host.strip("[]")
+        ):
             raise ConfigurationError(
-                f"expected HOST:PORT, got {text!r} (0.0.0.0:80 listens everywhere, port 0 picks a free one)"
+                f"expected HOST:PORT, got {text!r} (0.0.0.0:80 listens everywhere, port 0 "
+                "picks a free one)"
             )
         return cls(host.strip("[]"), int(port))
 
@@ -35,8 +42,12 @@ class Endpoint(NamedTuple):
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except OSError as error:
-            raise ConfigurationError(f"{self.host} has no address: {error}; give a name or an address of this host") from None
-        return all(ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found)
+            raise ConfigurationError(
+                f"{self.host} has no address: {error}; give a name or an address of this host"
+            ) from None
+        return all(
+            ipaddress.ip_address(str(entry[4][0]).partition("%")[0]).is_loopback for entry in found
+        )
 
     def url(self, scheme: str = "http") -> str:
         """The URL of the endpoint."""

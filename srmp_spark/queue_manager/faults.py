@@ -29,15 +29,21 @@ class Faults:
     def note(self, error: Exception, shape: str) -> None:
         """Write the fault with its traceback unless the log has it. Call while the exception is handled."""
         place = traceback.extract_tb(error.__traceback__)[-1:]
-        key = (type(error).__name__, place[0].filename if place else "", place[0].lineno or 0 if place else 0)
+        key = (
+            type(error).__name__,
+            place[0].filename if place else "",
+            place[0].lineno or 0 if place else 0,
+        )
         if key in self._written or len(self._written) >= FAULTS_MAX:
             return
         self._written.add(key)
         log.error(
-            'request.failed shape="%s": a bug of srmp-spark, not of the sender or the disk; answered 503, and the sender may '
+            'request.failed shape="%s": a bug of srmp-spark, not of the sender or the '
+            "disk; answered 503, and the sender may "
             "send again. Further ones of this kind are counted as refusals, reason internal",
-            shape, exc_info=error,
-        )  # fmt: skip
+            shape,
+            exc_info=error,
+        )
 
     def refusal(self, error: Exception, shape: str) -> Refused:
         """Note the fault, and return what its sender is answered."""

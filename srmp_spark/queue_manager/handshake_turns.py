@@ -92,7 +92,9 @@ class HandshakeTurns:
                     begun.set_result(None)
                 return
             seen = len(found)
-            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)  # the kernel waits for the rest
+            accepted.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted
+            )  # the kernel waits for the rest
 
         self._loop.add_reader(accepted, on_bytes)
         try:

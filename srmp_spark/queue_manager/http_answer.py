@@ -88,7 +88,9 @@ class AnswerParser:
     @property
     def head_has_no_end(self) -> bool:
         """Whether the head has passed its limit, or too many interim answers came."""
-        return (self.got > ANSWER_HEAD_MAX and not self.in_body) or self._interim > INTERIM_ANSWERS_MAX
+        return (
+            self.got > ANSWER_HEAD_MAX and not self.in_body
+        ) or self._interim > INTERIM_ANSWERS_MAX
 
     @property
     def is_too_long(self) -> bool:
@@ -126,7 +128,9 @@ class AnswerParser:
         retry_after = None
         if status != 200:
             text = self._srmp_reason if self._srmp_reason is not None else self._status_text
-            reason = "".join(c if c.isprintable() else "?" for c in text[:REASON_MAX].decode("latin-1"))
+            reason = "".join(
+                c if c.isprintable() else "?" for c in text[:REASON_MAX].decode("latin-1")
+            )
             if self._retry_after is not None:
                 retry_after = retry_after_of(self._retry_after, datetime.now(timezone.utc))
         self.has_begun = False

@@ -106,9 +106,13 @@ async def post(
 
     async def connect(address: str) -> _Exchange:
         _, connected = await loop.create_connection(
-            lambda: _Exchange(head + content), address, port, ssl=tls, server_hostname=server_hostname if tls else None,
+            lambda: _Exchange(head + content),
+            address,
+            port,
+            ssl=tls,
+            server_hostname=server_hostname if tls else None,
             flags=socket.AI_NUMERICHOST,
-        )  # fmt: skip
+        )
         return connected
 
     where = f"{' or '.join(addresses)}:{port}"

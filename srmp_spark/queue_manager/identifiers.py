@@ -55,12 +55,19 @@ class Identifiers:
         """
         first = self._promised + 1
         if first + count - 1 > state.IDENTIFIER_MAX:
-            hint = "begin a new data directory: its queue manager has a GUID, and identifiers, of its own"
-            raise ApiError(503, IDENTIFIERS_USED_UP, f"message identifiers end at {state.IDENTIFIER_MAX}", hint)
+            hint = (
+                "begin a new data directory: its queue manager has a GUID, and "
+                "identifiers, of its own"
+            )
+            raise ApiError(
+                503, IDENTIFIERS_USED_UP, f"message identifiers end at {state.IDENTIFIER_MAX}", hint
+            )
         self._promised += count
         if self.left < FEW and not self._told:
             self._told = True
-            log.warning("identifiers.few left=%d: they end for good; plan a new data directory", self.left)
+            log.warning(
+                "identifiers.few left=%d: they end for good; plan a new data directory", self.left
+            )
         await self._journal.transact(partial(_reserve, name=self._name, ceiling=first + count - 1))
         return first
 

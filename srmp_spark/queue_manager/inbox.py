@@ -20,7 +20,9 @@ class Requester(Protocol):
     def acknowledge(self, ok: Ok) -> None:
         """It is stored."""
 
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+    def refuse(
+        self, status: int, reason: str, section: str, retry_after: int | None = None
+    ) -> None:
         """It is not."""
 
 

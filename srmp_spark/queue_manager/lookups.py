@@ -33,7 +33,9 @@ def resolve_blocking(host: str, port: int) -> Sequence[str]:
 async def resolve(host: str, port: int) -> Sequence[str]:
     """The same in one of the loop's threads. As slow as the name server."""
     try:
-        return _addresses(await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        return _addresses(
+            await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
     except (OSError, UnicodeError):
         return ()
 

@@ -114,7 +114,9 @@ class Maintenance:
         if orphans:
             log.info("segment.orphans_removed files=%d", len(orphans))
         for path in missing:
-            log.error("segment.missing file=%s: its rows cannot be read; put it back from a backup", path)
+            log.error(
+                "segment.missing file=%s: its rows cannot be read; put it back from a backup", path
+            )
         settings: dict[str, Any] = {
             "data_dir": str(directory.path),
             "queue_manager": directory.queue_manager,
@@ -134,7 +136,9 @@ class Maintenance:
         try:
             await asyncio.wait_for(self._compared.wait(), STATE_COMPARE_SECONDS)
         except asyncio.TimeoutError:
-            log.warning("state.not_compared seconds=%.0f: accepting all the same", STATE_COMPARE_SECONDS)
+            log.warning(
+                "state.not_compared seconds=%.0f: accepting all the same", STATE_COMPARE_SECONDS
+            )
         if self.fatal is not None:
             raise self.fatal
 
@@ -197,11 +201,15 @@ class Maintenance:
             log.warning('maintenance.each_queue_asked op=%s reason="%s"', command["op"], error)
             return [queue.name for queue in manager.catalogue]
 
-    async def _each_queue(self, step: str, names: Iterable[str], job: Callable[[Queue], Awaitable[None]]) -> None:
+    async def _each_queue(
+        self, step: str, names: Iterable[str], job: Callable[[Queue], Awaitable[None]]
+    ) -> None:
         """Do ``job`` for these queues and those that failed. One that fails is told once, left alone for a while, and stops no
         other."""
         manager = self._manager
-        for name in sorted({*names, *(name for failed_step, name in self._failed if failed_step == step)}):
+        for name in sorted(
+            {*names, *(name for failed_step, name in self._failed if failed_step == step)}
+        ):
             key = step, name
             queue = manager.catalogue.get(name)
             failed_at, reason = self._failed.get(key, (0.0, ""))
@@ -210,7 +218,9 @@ class Maintenance:
                 continue
             if reason and manager.clock.monotonic() - failed_at < QUEUE_RETRY_SECONDS:
                 continue
-            if not manager.reader.is_up:  # the matter of no queue, or of the one before, which is noted
+            if (
+                not manager.reader.is_up
+            ):  # the matter of no queue, or of the one before, which is noted
                 raise ApiError(503, "reader-unavailable", "the reader process is being restarted")
             try:
                 await job(queue)
@@ -241,7 +251,9 @@ class Maintenance:
                 self._to_seal.add(name)
         since_begin = manager.clock.monotonic() - self._begin
         if since_begin - self._old_rows_at >= SEAL_IDLE_SECONDS:
-            self._to_seal.update(await self._queues_due({"op": "to-seal", "now": manager.clock.utc()}))
+            self._to_seal.update(
+                await self._queues_due({"op": "to-seal", "now": manager.clock.utc()})
+            )
             self._old_rows_at = since_begin
 
         async def look(queue: Queue) -> None:
@@ -270,8 +282,12 @@ class Maintenance:
                 return
             segments_max -= 1
             end, held = queue.end, queue.unsealed_bytes
-            answer = await manager.reader.ask({"op": "seal", "queue": queue.name, "now": manager.clock.utc()})
-            if answer["later"]:  # there is no room for its files; it is due again when it has grown, or with the old rows
+            answer = await manager.reader.ask(
+                {"op": "seal", "queue": queue.name, "now": manager.clock.utc()}
+            )
+            if answer[
+                "later"
+            ]:  # there is no room for its files; it is due again when it has grown, or with the old rows
                 self._to_seal.discard(queue.name)
                 return
             if answer["sealed"] is None:
@@ -280,7 +296,9 @@ class Maintenance:
                 queue.unsealed_bytes -= held
                 return
             sealed = sealing.Sealed.from_json(answer["sealed"])
-            await manager.journal.transact(partial(sealing.commit_segment, sealed=sealed, segments=manager.directory.segments))
+            await manager.journal.transact(
+                partial(sealing.commit_segment, sealed=sealed, segments=manager.directory.segments)
+            )
             manager.garbage.set()
             self._sealed[queue.name] = sealed.plan.last
             self.disk.look()
@@ -309,18 +327,27 @@ class Maintenance:
         async def look(queue: Queue) -> None:
             if queue.trimmed_to >= queue.end:
                 return
-            command = {"op": "trim", "queue": queue.name, "before": before, **self._limits_of(queue)}
+            command = {
+                "op": "trim",
+                "queue": queue.name,
+                "before": before,
+                **self._limits_of(queue),
+            }
             to = (await manager.reader.ask(command))["to"]
             if to is None or manager.catalogue.get(queue.name) is not queue:
                 return
-            trim = partial(retention.trim, queue=queue.name, to=to, segments=manager.directory.segments)
+            trim = partial(
+                retention.trim, queue=queue.name, to=to, segments=manager.directory.segments
+            )
             first = await manager.journal.transact(trim)
             log.info("queue.trimmed name=%s first=%d", queue.name, first)
             self._count_left_out(queue, first - 1)
             queue.trimmed(first - 1)
             manager.garbage.set()
 
-        due = await self._queues_due({"op": "to-trim", "before": None if self.disk.is_tight else before})
+        due = await self._queues_due(
+            {"op": "to-trim", "before": None if self.disk.is_tight else before}
+        )
         await self._each_queue("retain", {*due, *retention.RECEIVED_BY_NOBODY}, look)
 
     def _limits_of(self, queue: Queue) -> dict[str, int | None]:
@@ -331,8 +358,16 @@ class Maintenance:
         if self._manager.config.state is None:  # nowhere to be synced to
             synced = queue.end
         bytes_max = retention.ORDER_QUEUE_BYTES_MAX if bytes_max is None else bytes_max
-        read_to, unsynced_max = self._manager.outgoing.receipts_noted, retention.ORDER_QUEUE_UNPUBLISHED_MAX
-        return {"synced_to": synced, "bytes_max": bytes_max, "read_to": read_to, "unsynced_max": unsynced_max}
+        read_to, unsynced_max = (
+            self._manager.outgoing.receipts_noted,
+            retention.ORDER_QUEUE_UNPUBLISHED_MAX,
+        )
+        return {
+            "synced_to": synced,
+            "bytes_max": bytes_max,
+            "read_to": read_to,
+            "unsynced_max": unsynced_max,
+        }
 
     def _count_left_out(self, queue: Queue, to: int) -> None:
         """Receipts of our order queue up to ``to`` are about to be gone: those that the Delta state does not have."""
@@ -342,9 +377,12 @@ class Maintenance:
         count = to - max(queue.trimmed_to, self._synced.get(queue.name, 0))
         if count > 0:
             log.warning(
-                "state.receipts_left_out rows=%d to=%d: the store of --state is away for long; they were read, and only their "
-                "rows of inbox are missing", count, to,
-            )  # fmt: skip
+                "state.receipts_left_out rows=%d to=%d: the store of --state is away for "
+                "long; they were read, and only their "
+                "rows of inbox are missing",
+                count,
+                to,
+            )
             lag.receipts_left_out += count
 
     def _trusted_utc(self) -> int:
@@ -362,7 +400,8 @@ class Maintenance:
         off = clock.utc() - self._begin_utc - int((clock.monotonic() - self._begin) * 1_000_000)
         if abs(off - self._jump) > CLOCK_JUMP_SECONDS * 1_000_000:
             log.warning(
-                "clock.jumped seconds=%.0f: timers do not care, and retention goes on as if it had not; set ahead, it lets no "
+                "clock.jumped seconds=%.0f: timers do not care, and retention goes on as "
+                "if it had not; set ahead, it lets no "
                 "message expire for an hour. Set it right if it is wrong",
                 (off - self._jump) / 1e6,
             )
@@ -370,7 +409,9 @@ class Maintenance:
 
     async def _note(self) -> None:
         manager = self._manager
-        await asyncio.get_running_loop().run_in_executor(None, manager.directory.note_position, manager.journal.position)
+        await asyncio.get_running_loop().run_in_executor(
+            None, manager.directory.note_position, manager.journal.position
+        )
 
     # --- an embedded queue manager that nobody uses -------------------------------------------------------------------------
 
@@ -380,7 +421,10 @@ class Maintenance:
         self._used_at = max(self._used_at, manager.read_at)
         if next(manager.held_leases(), None) is not None:
             self._used_at = now
-        elif manager.config.exit_when_unused is not None and now - self._used_at > manager.config.exit_when_unused:
+        elif (
+            manager.config.exit_when_unused is not None
+            and now - self._used_at > manager.config.exit_when_unused
+        ):
             log.info("process.unused seconds=%.0f", now - self._used_at)
             self._on_unused()
 
@@ -405,7 +449,10 @@ class Maintenance:
                 if self._manager.multicast is not None:
                     self._manager.multicast.losses.published(event["position"])
         elif kind == "rows_gone":
-            found = [dict(zip(("epoch", "queue", "first", "last"), each, strict=True)) for each in event["ranges"]]
+            found = [
+                dict(zip(("epoch", "queue", "first", "last"), each, strict=True))
+                for each in event["ranges"]
+            ]
             lag.rows_gone = [*lag.rows_gone, *found][:ROWS_GONE_MAX]
             log.error("state.rows_gone ranges=%s further=%d", event["ranges"], event["further"])
         elif kind == "recovered":
@@ -419,7 +466,12 @@ class Maintenance:
             elif "queue" not in event:
                 self._note_failure(event)
             if event["error"] != self._state_failure:
-                log.error('state.failed fatal=%s reason="%s" remedy="%s"', event["fatal"], event["error"], event["remedy"])
+                log.error(
+                    'state.failed fatal=%s reason="%s" remedy="%s"',
+                    event["fatal"],
+                    event["error"],
+                    event["remedy"],
+                )
                 self._state_failure = event["error"]
             if event["fatal"]:
                 self._compared.set()  # there will be no better answer
@@ -442,6 +494,8 @@ class Maintenance:
     def _refuse_older_copy(self, reason: str) -> None:
         """Take nothing more, and end: every row accepted now would get a sequence that another message has in Delta."""
         self.fatal = StoreDamagedError(reason)
-        self._manager.acceptor.gate = Gate(OLDER_COPY, "the data directory is an older copy of what the Delta state holds")
+        self._manager.acceptor.gate = Gate(
+            OLDER_COPY, "the data directory is an older copy of what the Delta state holds"
+        )
         self._compared.set()
         self._on_unused()

@@ -65,7 +65,13 @@ class Gauge:
     __slots__ = ("is_long", "labels", "name", "read", "text")
 
     def __init__(
-        self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Samples], *, is_long: bool = False
+        self,
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        read: Callable[[], Samples],
+        *,
+        is_long: bool = False,
     ) -> None:
         """``is_long``: there is a sample for each queue, and what ``read`` returns may be read in several turns of the loop."""
         self.name = name
@@ -125,7 +131,9 @@ class Metrics:
             head = True
             while (part := list(islice(samples, SAMPLES_AT_ONCE))) or head:
                 text = generate_latest(_Only(family.of(part)))
-                pieces.append(text if head else text.split(b"\n", 2)[2])  # HELP and TYPE stand there once
+                pieces.append(
+                    text if head else text.split(b"\n", 2)[2]
+                )  # HELP and TYPE stand there once
                 head = False
                 await work.turn()
         return b"".join(pieces)
@@ -133,24 +141,69 @@ class Metrics:
     def _families(self) -> Iterator[Metric | _Labelled]:
         """Yield all metrics, in their order in the exposition."""
         families: tuple[tuple[str, str, tuple[str, ...], Mapping[Any, int]], ...] = (
-            ("srmp_messages_accepted", "messages answered 200 as new rows", ("queue", "transport"), self.accepted),
-            ("srmp_messages_refused", "requests not answered 200, or discarded", ("status", "reason"), self.refused),
-            ("srmp_signatures", "signed messages that were checked", ("status", "how"), self.signatures),
-            ("srmp_duplicates", "messages answered 200 that added no row", ("queue", "kind"), self.duplicates),
-            ("srmp_sink_rows", "rows of answered commits: new, known, or conflicts", ("result",), self.sink_rows),
+            (
+                "srmp_messages_accepted",
+                "messages answered 200 as new rows",
+                ("queue", "transport"),
+                self.accepted,
+            ),
+            (
+                "srmp_messages_refused",
+                "requests not answered 200, or discarded",
+                ("status", "reason"),
+                self.refused,
+            ),
+            (
+                "srmp_signatures",
+                "signed messages that were checked",
+                ("status", "how"),
+                self.signatures,
+            ),
+            (
+                "srmp_duplicates",
+                "messages answered 200 that added no row",
+                ("queue", "kind"),
+                self.duplicates,
+            ),
+            (
+                "srmp_sink_rows",
+                "rows of answered commits: new, known, or conflicts",
+                ("result",),
+                self.sink_rows,
+            ),
         )
         for name, text, labels, counts in families:
             yield _Labelled(CounterMetricFamily, name, text, labels, list(counts.items()))
         tls = [((why,), count) for why, count in self.tls_refused.items()]
-        yield _Labelled(CounterMetricFamily, "srmp_tls_refused", "TLS handshakes that failed at the SRMP port", ("why",), tls)
-        sent = [((kind,), count) for kind, count in self.receipts_sent.items()]
-        yield _Labelled(CounterMetricFamily, "srmp_receipts_sent", "receipts that a peer answered 200", ("kind",), sent)
-        yield CounterMetricFamily(
-            "srmp_receipts_blocked", "receipts whose URL --allow-url does not allow", value=self.receipts_blocked
+        yield _Labelled(
+            CounterMetricFamily,
+            "srmp_tls_refused",
+            "TLS handshakes that failed at the SRMP port",
+            ("why",),
+            tls,
         )
-        yield CounterMetricFamily("srmp_receipts_dropped", "receipts beyond the limit of one host", value=self.receipts_dropped)
+        sent = [((kind,), count) for kind, count in self.receipts_sent.items()]
+        yield _Labelled(
+            CounterMetricFamily,
+            "srmp_receipts_sent",
+            "receipts that a peer answered 200",
+            ("kind",),
+            sent,
+        )
         yield CounterMetricFamily(
-            "srmp_history_evicted", "runs of message identifiers forgotten before their 30 days", value=self.history_evicted()
+            "srmp_receipts_blocked",
+            "receipts whose URL --allow-url does not allow",
+            value=self.receipts_blocked,
+        )
+        yield CounterMetricFamily(
+            "srmp_receipts_dropped",
+            "receipts beyond the limit of one host",
+            value=self.receipts_dropped,
+        )
+        yield CounterMetricFamily(
+            "srmp_history_evicted",
+            "runs of message identifiers forgotten before their 30 days",
+            value=self.history_evicted(),
         )
         yield CounterMetricFamily(
             "srmp_streams_forgotten",
@@ -159,10 +212,19 @@ class Metrics:
         )
         yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")
         yield self.sync_seconds.family("srmp_sync_seconds", "one commit with its sync")
-        for kind, readings in ((CounterMetricFamily, self.counters), (GaugeMetricFamily, self.gauges)):
+        for kind, readings in (
+            (CounterMetricFamily, self.counters),
+            (GaugeMetricFamily, self.gauges),
+        ):
             for each in readings:
                 samples = each.read()
-                yield _Labelled(kind, each.name, each.text, each.labels, samples if each.is_long else list(samples))
+                yield _Labelled(
+                    kind,
+                    each.name,
+                    each.text,
+                    each.labels,
+                    samples if each.is_long else list(samples),
+                )
 
 
 class _Labelled(NamedTuple):

@@ -56,22 +56,36 @@ class Stored:
         if not self.done.done():
             self.done.set_result(ok.pending.queue)
 
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+    def refuse(
+        self, status: int, reason: str, section: str, retry_after: int | None = None
+    ) -> None:
         """Not stored: the engine's refusal as an API error."""
         self.done.set_exception(refusal(status, reason, section))
 
 
 def refusal(status: int, reason: str, section: str) -> ApiError:
     """The engine's refusal as an error of the API."""
-    hint = "try again" if status == 503 else "see `srmp-spark queues` for the kind and state of the queue"
-    return ApiError(503 if status == 503 else 409, reason, f"the queue refuses the message: {reason}", hint, section)
+    hint = (
+        "try again"
+        if status == 503
+        else "see `srmp-spark queues` for the kind and state of the queue"
+    )
+    return ApiError(
+        503 if status == 503 else 409,
+        reason,
+        f"the queue refuses the message: {reason}",
+        hint,
+        section,
+    )
 
 
 def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]:
     """The next positions in our stream to a transactional queue, from the engine's count on, for the holder of its order."""
     guid = manager.directory.queue_manager
     stream = manager.receiver.streams.get(name_of_house_stream(queue), guid)
-    ordinal, number = (0, SEQUENCE_NUMBER_MAX) if stream is None else (stream.ordinal, stream.sequence_number)
+    ordinal, number = (
+        (0, SEQUENCE_NUMBER_MAX) if stream is None else (stream.ordinal, stream.sequence_number)
+    )
     while True:
         if number < SEQUENCE_NUMBER_MAX:
             number += 1
@@ -80,10 +94,14 @@ def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]
             ordinal = max(manager.clock.utc() // 1_000_000 << 32, ordinal) + 1
             number = 1
             receipts = f"{manager.public_base}/msmq/{ORDER_QUEUE}"
-            yield StreamPosition(StreamId(guid, ordinal), 1, 0, start=True, send_receipts_to=receipts)
+            yield StreamPosition(
+                StreamId(guid, ordinal), 1, 0, start=True, send_receipts_to=receipts
+            )
 
 
-async def submit(manager: QueueManager, messages: Sequence[OwnMessage]) -> list[asyncio.Future[str]]:
+async def submit(
+    manager: QueueManager, messages: Sequence[OwnMessage]
+) -> list[asyncio.Future[str]]:
     """Hand them to the engine in their order, a chunk in each turn of the loop; return who waits for each.
 
     What follows one that the engine refuses is not submitted: in a stream it would stand behind a gap, be answered 200, and
@@ -104,7 +122,9 @@ async def submit(manager: QueueManager, messages: Sequence[OwnMessage]) -> list[
         try:
             found, is_refused = _submit_chunk(manager, chunk)
         except BaseException:
-            manager.own_order.written(len(chunk), size)  # a bug of ours in one message must not keep the room of all callers
+            manager.own_order.written(
+                len(chunk), size
+            )  # a bug of ours in one message must not keep the room of all callers
             raise
         waiting += found
         found[-1].add_done_callback(partial(_give_back, manager, len(chunk), size))
@@ -116,13 +136,17 @@ async def submit(manager: QueueManager, messages: Sequence[OwnMessage]) -> list[
     return waiting
 
 
-def _submit_chunk(manager: QueueManager, chunk: Sequence[OwnMessage]) -> tuple[list[asyncio.Future[str]], bool]:
+def _submit_chunk(
+    manager: QueueManager, chunk: Sequence[OwnMessage]
+) -> tuple[list[asyncio.Future[str]], bool]:
     """Hand messages to the engine in this turn; return who waits for each, and whether the last of them was refused."""
     waiting: list[asyncio.Future[str]] = []
     for each in chunk:
         requester = Stored()
         arrival = Arrival(manager.clock.utc(), _TRANSPORT, "")
-        outcome = manager.acceptor.take(each.message, arrival, each.post, each.head_length, requester)
+        outcome = manager.acceptor.take(
+            each.message, arrival, each.post, each.head_length, requester
+        )
         waiting.append(requester.done)
         if isinstance(outcome, Refused):
             return waiting, True
@@ -135,7 +159,11 @@ def _give_back(manager: QueueManager, messages: int, size: int, _done: asyncio.F
 
 def _chunk(messages: Sequence[OwnMessage], at: int) -> Sequence[OwnMessage]:
     end, size = at, 0
-    while end < len(messages) and end - at < CHUNK_MESSAGES and (end == at or size + len(messages[end].post) <= CHUNK_BYTES):
+    while (
+        end < len(messages)
+        and end - at < CHUNK_MESSAGES
+        and (end == at or size + len(messages[end].post) <= CHUNK_BYTES)
+    ):
         size += len(messages[end].post)
         end += 1
     return messages[at:end]

@@ -14,7 +14,11 @@ _SIOCGIFADDR = 0x8915
 
 def own_names() -> set[str]:
     """Host names, and the addresses of every interface, in the form that a URL has them."""
-    return {socket.gethostname().lower(), socket.getfqdn().lower()} | _ipv4_addresses() | _ipv6_addresses()
+    return (
+        {socket.gethostname().lower(), socket.getfqdn().lower()}
+        | _ipv4_addresses()
+        | _ipv6_addresses()
+    )
 
 
 def _ipv4_addresses() -> set[str]:

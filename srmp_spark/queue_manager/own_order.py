@@ -32,7 +32,8 @@ class OwnOrder:
         """Wait until that many more may be submitted, first come, first served."""
         async with self._door:
             while self._messages and (
-                self._messages + messages > WAITING_MESSAGES_MAX or self._bytes + size > WAITING_BYTES_MAX
+                self._messages + messages > WAITING_MESSAGES_MAX
+                or self._bytes + size > WAITING_BYTES_MAX
             ):
                 self._written.clear()
                 await self._written.wait()

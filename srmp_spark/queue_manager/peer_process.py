@@ -50,16 +50,26 @@ def _ask(family: int, *, local: tuple[str, int], remote: tuple[str, int]) -> int
     wanted = _REQUEST.pack(
         family, socket.IPPROTO_TCP, 0, _ALL_STATES, *ports, *addresses, 0, _NO_COOKIE, _NO_COOKIE
     )
-    message = _HEADER.pack(_HEADER.size + len(wanted), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0) + wanted
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as kernel:
+    message = (
+        _HEADER.pack(_HEADER.size + len(wanted), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
+        + wanted
+    )
+    with socket.socket(
+        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG
+    ) as kernel:
         kernel.settimeout(1.0)
         kernel.send(message)
         answer = kernel.recv(_ANSWER_MAX)
-    if len(answer) < _HEADER.size + _ANSWER_UID + _OWNER_AND_INODE.size or _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR:
+    if (
+        len(answer) < _HEADER.size + _ANSWER_UID + _OWNER_AND_INODE.size
+        or _HEADER.unpack_from(answer)[1] == _NLMSG_ERROR
+    ):
         return None
     user: int
     user, inode = _OWNER_AND_INODE.unpack_from(answer, _HEADER.size + _ANSWER_UID)
-    return user if inode else None  # a socket that was closed is nobody's, and the kernel shows it as root's
+    return (
+        user if inode else None
+    )  # a socket that was closed is nobody's, and the kernel shows it as root's
 
 
 def _packed(host: str, family: int) -> bytes:

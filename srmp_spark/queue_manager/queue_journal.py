@@ -40,7 +40,9 @@ class QueueJournal(Queue):
         """``after`` is the queue's mark when the journal was switched on; ``waiting`` what is not received from the journal,
         and all that follows."""
         name = of.name + JOURNAL_SUFFIX
-        kind = QueueState(name=name, transactional=of.state.transactional, multicast=of.state.multicast)
+        kind = QueueState(
+            name=name, transactional=of.state.transactional, multicast=of.state.multicast
+        )
         super().__init__(of.id, name, kind, of.epochs, of.trimmed_to, 0, waiting, damage=of.damage)
         self._of = of
         self._after = after
@@ -73,7 +75,9 @@ class QueueJournal(Queue):
         whole = super().span(epoch)
         if self.end >= whole.end and whole.next_epoch is not None:
             return whole
-        end = max(self.end, whole.begin - 1)  # the queue may be in its next epoch, and rows of this one not yet received
+        end = max(
+            self.end, whole.begin - 1
+        )  # the queue may be in its next epoch, and rows of this one not yet received
         first = min(max(whole.begin, self.trimmed_to + 1), end + 1)
         return whole._replace(first=first, end=end, next_epoch=None)
 
@@ -87,7 +91,9 @@ class QueueJournal(Queue):
         self.trimmed_to = max(of.trimmed_to, self._after)
         default = self.default
         end = max(of.default.stored_received, self.trimmed_to)
-        self.waiting.receive(max(default.received, self.trimmed_to), default.ahead, default.take_touched())
+        self.waiting.receive(
+            max(default.received, self.trimmed_to), default.ahead, default.take_touched()
+        )
         if end > self.end:
             self.end = end
             self.wake()
@@ -116,7 +122,9 @@ class JournalSwitch(NamedTuple):
 def open_journal(queue: Queue, switch: JournalSwitch, connection: sqlite3.Connection) -> None:
     """The journal of a queue as it was left. Its consumers are loaded after it."""
     received = state.received_from_journal(connection, queue.id) or 0
-    queue.journal = QueueJournal(queue, switch.after, Waiting.load(connection, queue.id, max(received, switch.after)))
+    queue.journal = QueueJournal(
+        queue, switch.after, Waiting.load(connection, queue.id, max(received, switch.after))
+    )
 
 
 def begin_journal(queue: Queue) -> JournalSwitch:
@@ -137,4 +145,7 @@ def queue_of_consumer(queue: Queue, consumer: str) -> tuple[Queue, str] | None:
 
 def journal_hint(name: str) -> str:
     """What to do where a name is that of a journal."""
-    return f'PUT /v1/queues/{base_of_journal(name) or name} {{"journal": true|false}} switches a journal on or off'
+    return (
+        f'PUT /v1/queues/{base_of_journal(name) or name} {{"journal": true|false}} '
+        "switches a journal on or off"
+    )

@@ -9,7 +9,10 @@ from srmp_spark.names import canonical_queue_name
 def parse_pattern(where: str, text: object) -> str:
     """A name or glob (``private$/orders``, ``private$/*``) in canonical form. Raises :class:`ConfigurationError`."""
     if not isinstance(text, str):
-        raise ConfigurationError(f"{where}: a queue is a name or a glob, like private$/orders or private$/*, got {text!r}")
+        raise ConfigurationError(
+            f"{where}: a queue is a name or a glob, like private$/orders or private$/*, "
+            f"got {text!r}"
+        )
     try:
         return canonical_queue_name(text)
     except ValueError as error:

@@ -46,13 +46,22 @@ class QueueSpec(NamedTuple):
                 f"unknown suffix :{ending} in --queue {text!r}; did you mean {meant!r}? "
                 f"(a queue that is really called so is made by PUT /v1/queues)"
             )
-        addresses = [suffix.partition("=")[2] for suffix in suffixes if suffix.startswith("multicast=")]
+        addresses = [
+            suffix.partition("=")[2] for suffix in suffixes if suffix.startswith("multicast=")
+        ]
         try:
             multicast = MulticastAddress.parse(addresses[0]) if addresses else None
         except ValueError as error:
             raise ConfigurationError(f"--queue {text!r}: {error}") from None
         if len(addresses) > 1:
-            raise ConfigurationError(f"--queue {text!r}: a queue listens on one multicast address; make another queue")
+            raise ConfigurationError(
+                f"--queue {text!r}: a queue listens on one multicast address; make another queue"
+            )
         if multicast is not None and "transactional" in suffixes:
-            raise ConfigurationError(f"--queue {text!r}: multicast messages are express, a transactional queue takes none")
-        return cls(local_queue_name(name), "transactional" in suffixes, "journal" in suffixes, multicast)
+            raise ConfigurationError(
+                f"--queue {text!r}: multicast messages are express, a transactional queue "
+                "takes none"
+            )
+        return cls(
+            local_queue_name(name), "transactional" in suffixes, "journal" in suffixes, multicast
+        )

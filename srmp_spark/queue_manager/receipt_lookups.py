@@ -65,7 +65,9 @@ class ReceiptLookups:
     def __repr__(self) -> str:
         return f"<ReceiptLookups peers={len(self._peers)} known={len(self._known)}>"
 
-    async def addresses(self, resolve: Resolve, host: str, port: int, *, peer: str, allowed: bool) -> Sequence[str] | None:
+    async def addresses(
+        self, resolve: Resolve, host: str, port: int, *, peer: str, allowed: bool
+    ) -> Sequence[str] | None:
         """The addresses of ``host`` for a message from address ``peer``; empty if there are none, ``None``: ask again later.
 
         ``allowed``: a pattern of the operator names the host. May wait for the peer's turn, and then for LOOKUP_SECONDS.
@@ -85,7 +87,9 @@ class ReceiptLookups:
             task = state.running.get(host)
             if task is None:
                 slots = self._allowed if allowed else self._strangers
-                task = state.running[host] = asyncio.ensure_future(self._find(resolve, host, port, peer, state, slots))
+                task = state.running[host] = asyncio.ensure_future(
+                    self._find(resolve, host, port, peer, state, slots)
+                )
             return await asyncio.shield(task)
         finally:
             state.pending -= 1
@@ -97,7 +101,13 @@ class ReceiptLookups:
         await end(tasks)
 
     async def _find(
-        self, resolve: Resolve, host: str, port: int, peer: str, state: _Peer, slots: asyncio.Semaphore
+        self,
+        resolve: Resolve,
+        host: str,
+        port: int,
+        peer: str,
+        state: _Peer,
+        slots: asyncio.Semaphore,
     ) -> Sequence[str]:
         """Wait for the peer's turn and a slot of its kind, then look up, once for all who wait for it."""
         try:
@@ -131,7 +141,9 @@ class ReceiptLookups:
             self._forget_idle(peer, state)
 
     async def _resolve(self, resolve: Resolve, host: str, port: int) -> Sequence[str]:
-        known = self._known.get(host)  # another peer may have found it while this one waited for its turn
+        known = self._known.get(
+            host
+        )  # another peer may have found it while this one waited for its turn
         return known if known is not None else await resolve(host, port)
 
     def _forget_idle(self, peer: str, state: _Peer) -> None:

@@ -38,7 +38,11 @@ from srmp_spark.queue_manager.receipt_lookups import ReceiptLookups, Resolve
 from srmp_spark.queue_manager.tls import ClientTls, host_of_sender
 from srmp_spark.queue_manager.url_policy import Blocked, UrlPolicy, address_of, split_receipt_url
 from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.srmp.receipts import RECEIPT_TIME_TO_REACH_QUEUE_US, delivery_receipt, stream_receipt
+from srmp_spark.srmp.receipts import (
+    RECEIPT_TIME_TO_REACH_QUEUE_US,
+    delivery_receipt,
+    stream_receipt,
+)
 from srmp_spark.srmp.receiver import Receiver
 from srmp_spark.srmp.stream_effects import SendStreamReceipt
 from srmp_spark.store import state
@@ -152,7 +156,10 @@ class ReceiptsSender:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<ReceiptsSender tasks={len(self._tasks)} owed={len(self._owed)} blocked={sum(self.blocked.values())}>"
+        return (
+            f"<ReceiptsSender tasks={len(self._tasks)} owed={len(self._owed)} "
+            f"blocked={sum(self.blocked.values())}>"
+        )
 
     async def close(self) -> None:
         """Stop; what is owed stays owed."""
@@ -175,7 +182,9 @@ class ReceiptsSender:
                 return
             self._stream_timer.cancel()
         self._stream_timer_at = due
-        self._stream_timer = self._loop.call_later(max(0.0, due - self._clock.monotonic()) + TICK_SECONDS, self._streams_due)
+        self._stream_timer = self._loop.call_later(
+            max(0.0, due - self._clock.monotonic()) + TICK_SECONDS, self._streams_due
+        )
 
     def _streams_due(self) -> None:
         self._stream_timer = None
@@ -197,10 +206,14 @@ class ReceiptsSender:
 
         outcome: Outcome = "failed"
         try:
-            if effect.stream_id.guid == self._receiver.identity and not effect.peer:  # our own stream (``srmp-spark send``)
+            if (
+                effect.stream_id.guid == self._receiver.identity and not effect.peer
+            ):  # our own stream (``srmp-spark send``)
                 outcome = "delivered"
             else:
-                outcome = await self.deliver(effect.url, build, peer=effect.peer, sender_name=effect.sender_name)
+                outcome = await self.deliver(
+                    effect.url, build, peer=effect.peer, sender_name=effect.sender_name
+                )
         finally:
             self._stream_receipt_done(effect, outcome)
 
@@ -210,14 +223,26 @@ class ReceiptsSender:
         if outcome == "delivered":
             if effect.peer:
                 self._metrics.receipts_sent["stream"] += 1
-            log.debug("receipt.sent queue=%s stream_id=%s last_ordinal=%d", effect.queue, effect.stream_id, effect.last_ordinal)
-            self._receiver.receipt_delivered(effect.queue, guid, effect.stream_id, effect.last_ordinal, now)
+            log.debug(
+                "receipt.sent queue=%s stream_id=%s last_ordinal=%d",
+                effect.queue,
+                effect.stream_id,
+                effect.last_ordinal,
+            )
+            self._receiver.receipt_delivered(
+                effect.queue, guid, effect.stream_id, effect.last_ordinal, now
+            )
             if not self._closed:
                 self._journal.touch()
         else:
             given_up = self._receiver.receipt_failed(effect.queue, guid, now, outcome == "refused")
             if given_up is not None:
-                log.warning("receipt.refused queue=%s stream_id=%s url=%s", given_up.queue, given_up.stream_id, given_up.url)
+                log.warning(
+                    "receipt.refused queue=%s stream_id=%s url=%s",
+                    given_up.queue,
+                    given_up.stream_id,
+                    given_up.url,
+                )
         self.arm()
 
     # --- delivery receipts -------------------------------------------------------------------------------------------------
@@ -232,7 +257,9 @@ class ReceiptsSender:
             if len(self._owed) + len(self._tasks) >= OWED_MAX:
                 dropped.append(stored.id)
             else:
-                heapq.heappush(self._owed, _Owed(now, stored.id, 0, stored, believe_wall_from, drop_from))
+                heapq.heappush(
+                    self._owed, _Owed(now, stored.id, 0, stored, believe_wall_from, drop_from)
+                )
         if dropped:
             self._drop(dropped)
         self._arm_owed()
@@ -246,7 +273,9 @@ class ReceiptsSender:
                 return
             self._owed_timer.cancel()
         self._owed_timer_at = due
-        self._owed_timer = self._loop.call_later(max(0.0, due - self._clock.monotonic()), self._owed_due)
+        self._owed_timer = self._loop.call_later(
+            max(0.0, due - self._clock.monotonic()), self._owed_due
+        )
 
     def _owed_due(self) -> None:
         self._owed_timer = None
@@ -259,12 +288,20 @@ class ReceiptsSender:
         now = self._clock.monotonic()
         if now < owed.believe_wall_from:
             return False
-        return now >= owed.drop_from or self._clock.utc() > owed.stored.receipt.arrived_at + RECEIPT_TIME_TO_REACH_QUEUE_US
+        return (
+            now >= owed.drop_from
+            or self._clock.utc() > owed.stored.receipt.arrived_at + RECEIPT_TIME_TO_REACH_QUEUE_US
+        )
 
     async def _send_delivery_receipt(self, owed: _Owed) -> None:
         stored, receipt, attempts = owed.stored, owed.stored.receipt, owed.attempts
         if self._is_over(owed):
-            log.warning("receipt.expired url=%s message_id=%s@%s", receipt.url, receipt.uniquifier, receipt.lineage)
+            log.warning(
+                "receipt.expired url=%s message_id=%s@%s",
+                receipt.url,
+                receipt.uniquifier,
+                receipt.lineage,
+            )
             self._drop([stored.id])
             return
 
@@ -278,7 +315,11 @@ class ReceiptsSender:
             )
 
         outcome = await self.deliver(
-            receipt.url, build, peer=receipt.peer, sender_name=receipt.sender_name, first=attempts == 0
+            receipt.url,
+            build,
+            peer=receipt.peer,
+            sender_name=receipt.sender_name,
+            first=attempts == 0,
         )
         if outcome == "delivered":
             self._metrics.receipts_sent["delivery"] += 1
@@ -293,13 +334,17 @@ class ReceiptsSender:
                 if busy
                 else self._resend_table[min(attempts, len(self._resend_table) - 1)]
             )
-            again = owed._replace(due=self._clock.monotonic() + wait, attempts=attempts + (not busy))
+            again = owed._replace(
+                due=self._clock.monotonic() + wait, attempts=attempts + (not busy)
+            )
             heapq.heappush(self._owed, again)
             self._arm_owed()
 
     def _forget(self, numbers: Sequence[int]) -> None:
         if not self._closed:  # the table keeps it, and a repeat after the next start is harmless
-            self._journal.call(lambda transaction: state.delete_owed(transaction.connection, numbers), _ignore)
+            self._journal.call(
+                lambda transaction: state.delete_owed(transaction.connection, numbers), _ignore
+            )
 
     def _drop(self, numbers: Sequence[int]) -> None:
         self._metrics.receipts_dropped += len(numbers)
@@ -334,7 +379,13 @@ class ReceiptsSender:
         return host
 
     async def deliver(
-        self, url: str, build: Callable[[], Awaitable[Message]], *, peer: str, sender_name: str | None, first: bool = True
+        self,
+        url: str,
+        build: Callable[[], Awaitable[Message]],
+        *,
+        peer: str,
+        sender_name: str | None,
+        first: bool = True,
     ) -> Outcome:
         """Look up, judge, wait for the host's turn, send once."""
 
@@ -368,16 +419,23 @@ class ReceiptsSender:
             hint = f"make {parts.host} known to this host: DNS, or a line in /etc/hosts"
             self._block(Blocked(parts.host, "the host has no address here", ""), url, first, hint)
             return "failed"
-        verdict = self._policy.decide(parts, resolved, peer=source, tls_name=host_of_sender(sender_name))
+        verdict = self._policy.decide(
+            parts, resolved, peer=source, tls_name=host_of_sender(sender_name)
+        )
         if isinstance(verdict, Blocked):
             self._block(verdict, url, first)
             return "failed"
         return parts, verdict.addresses
 
     async def call(
-        self, url: str, send: Callable[[UrlParts, tuple[str, ...]], Awaitable[Outcome]], *, peer: str, sender_name: str | None,
+        self,
+        url: str,
+        send: Callable[[UrlParts, tuple[str, ...]], Awaitable[Outcome]],
+        *,
+        peer: str,
+        sender_name: str | None,
         first: bool = True,
-    ) -> Outcome:  # fmt: skip
+    ) -> Outcome:
         """:meth:`judged`, then ``send`` when it is the host's turn. Whatever a message makes us call goes through here."""
         found = await self.judged(url, peer=peer, sender_name=sender_name, first=first)
         if isinstance(found, str):
@@ -390,8 +448,12 @@ class ReceiptsSender:
         try:
             now = self._clock.monotonic()
             turn = max(host.next_free, now)
-            own = all(address_of(address) == address_of(host_of_peer(peer)) for address in addresses)
-            host.next_free = turn + 1.0 / (OWN_SENDER_RECEIPTS_PER_SECOND if own else HOST_RECEIPTS_PER_SECOND)
+            own = all(
+                address_of(address) == address_of(host_of_peer(peer)) for address in addresses
+            )
+            host.next_free = turn + 1.0 / (
+                OWN_SENDER_RECEIPTS_PER_SECOND if own else HOST_RECEIPTS_PER_SECOND
+            )
             await asyncio.sleep(turn - now)
             async with host.posts, self._posts:
                 return await send(parts, addresses)
@@ -403,29 +465,50 @@ class ReceiptsSender:
         head = http_head(parts.request_target, parts.authority, content_type, len(content))
         tls = self._tls.context() if parts.scheme == "https" else None
         try:
-            answer = await post(addresses, parts.port, head, content, tls=tls, server_hostname=parts.host)
+            answer = await post(
+                addresses, parts.port, head, content, tls=tls, server_hostname=parts.host
+            )
         except PostFailedError as error:
             log.info("receipt.not_delivered url=%s reason=%s", message.destination, error)
             return "failed"
         if answer.status == 200:
             return "delivered"
-        log.info("receipt.answered url=%s status=%d reason=%s", message.destination, answer.status, answer.reason)
+        log.info(
+            "receipt.answered url=%s status=%d reason=%s",
+            message.destination,
+            answer.status,
+            answer.reason,
+        )
         return "refused" if answer.status == 400 else "failed"
 
     def _block(self, verdict: Blocked, url: str, first: bool, hint: str | None = None) -> None:
         if first:
             self._metrics.receipts_blocked += 1
-            key = verdict.host if verdict.host in self.blocked or len(self.blocked) < WARNED_MAX else "other"
+            key = (
+                verdict.host
+                if verdict.host in self.blocked or len(self.blocked) < WARNED_MAX
+                else "other"
+            )
             self.blocked[key] = self.blocked.get(key, 0) + 1
             patterns = self.blocked_patterns.setdefault(key, [])
-            if verdict.pattern and verdict.pattern not in patterns and len(patterns) < PATTERNS_OF_HOST_MAX:
+            if (
+                verdict.pattern
+                and verdict.pattern not in patterns
+                and len(patterns) < PATTERNS_OF_HOST_MAX
+            ):
                 patterns.append(verdict.pattern)
         warning = verdict.pattern or f"{verdict.host}: {verdict.reason}"
         if warning not in self._warned and len(self._warned) < WARNED_MAX:
             self._warned.add(warning)
             if hint is None:
-                hint = f"allow it with: --allow-url {verdict.pattern}" if verdict.pattern else "no pattern can allow it"
-            log.warning('receipt.blocked url=%r reason="%s" hint="%s"', url[:200], verdict.reason, hint)
+                hint = (
+                    f"allow it with: --allow-url {verdict.pattern}"
+                    if verdict.pattern
+                    else "no pattern can allow it"
+                )
+            log.warning(
+                'receipt.blocked url=%r reason="%s" hint="%s"', url[:200], verdict.reason, hint
+            )
 
 
 def _ignore(result: None, error: BaseException | None) -> None:

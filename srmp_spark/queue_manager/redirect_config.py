@@ -18,7 +18,13 @@ from typing import Any, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import parse_queue_url
-from srmp_spark.srmp.redirection import NO_REDIRECTIONS, ReceiptUrls, Redirection, Redirections, UrlRule
+from srmp_spark.srmp.redirection import (
+    NO_REDIRECTIONS,
+    ReceiptUrls,
+    Redirection,
+    Redirections,
+    UrlRule,
+)
 
 RULES_MAX = 1_000
 """Of each table: they are looked through for each new spelling of a ``<to>``."""
@@ -38,7 +44,9 @@ def parse_redirects(where: str, value: Any) -> Redirects:  # noqa: ANN401  # a T
     """The entries of ``[[redirect]]`` as TOML has them. Raises :class:`ConfigurationError` naming the entry."""
     directions: dict[str, list[Redirection]] = {"in": [], "out": []}
     for place, entry in _entries(where, "redirect", value):
-        _check_keys(entry, {"direction", "from", "to", "except"}, {"direction", "from", "to"}, place)
+        _check_keys(
+            entry, {"direction", "from", "to", "except"}, {"direction", "from", "to"}, place
+        )
         direction = entry["direction"]
         if direction not in directions:
             raise ConfigurationError(f'{place}: direction is "in" or "out", got {direction!r}')
@@ -51,7 +59,9 @@ def parse_redirects(where: str, value: Any) -> Redirects:  # noqa: ANN401  # a T
         try:
             if direction == "in":
                 parse_queue_url(to)
-            found = Redirection.parse(source, to, [_checked(each, "except", place) for each in exceptions])
+            found = Redirection.parse(
+                source, to, [_checked(each, "except", place) for each in exceptions]
+            )
         except (ConfigurationError, ValueError) as error:
             raise ConfigurationError(f"{place}: {error}") from None
         directions[direction].append(found)
@@ -66,7 +76,9 @@ def parse_receipt_urls(where: str, value: Any) -> ReceiptUrls:  # noqa: ANN401  
         try:
             to = _text(entry, "to", place)
             parse_queue_url(to)
-            urls.append((UrlRule.parse(_text(entry, "from", place)) if "from" in entry else None, to))
+            urls.append(
+                (UrlRule.parse(_text(entry, "from", place)) if "from" in entry else None, to)
+            )
         except (ConfigurationError, ValueError) as error:
             raise ConfigurationError(f"{place}: {error}") from None
     if sum(source is None for source, _ in urls) > 1:
@@ -85,7 +97,9 @@ def _entries(where: str, name: str, entries: object) -> list[tuple[str, dict[str
 def _check_keys(entry: Mapping[str, Any], known: set[str], needed: set[str], place: str) -> None:
     for key in entry:
         if key not in known:
-            raise ConfigurationError(f"{place}: unknown key {key!r}; known: {', '.join(sorted(known))}")
+            raise ConfigurationError(
+                f"{place}: unknown key {key!r}; known: {', '.join(sorted(known))}"
+            )
     for key in sorted(needed - entry.keys()):
         raise ConfigurationError(f"{place}: {key} is missing")
 

@@ -34,7 +34,9 @@ class RemoteQueues(Protocol):
         """Add or change one; its status, and whether it is new. Raises :class:`ApiError`."""
         ...
 
-    async def remove(self, host: str | None, queue: str | None, *, unused: bool = False) -> dict[str, Any]:
+    async def remove(
+        self, host: str | None, queue: str | None, *, unused: bool = False
+    ) -> dict[str, Any]:
         """Take nothing more; its status. ``unused``: only if it never read anything. Raises :class:`ApiError`."""
         ...
 

@@ -63,21 +63,35 @@ class Replies:
         self.ok_close = self._build(200, "Connection: close\r\n")
 
     def _build(self, status: int, more: str) -> bytes:
-        length = "" if status == 204 else "Content-Length: 0\r\n"  # RFC 9110 8.6: a 204 must not carry one
-        return f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: {SERVER}\r\n{length}{more}\r\n".encode(
-            "ascii"
-        )
+        length = (
+            "" if status == 204 else "Content-Length: 0\r\n"
+        )  # RFC 9110 8.6: a 204 must not carry one
+        return (
+            f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: "
+            f"{SERVER}\r\n{length}{more}\r\n"
+        ).encode("ascii")
 
-    def with_content(self, status: int, fields: Mapping[str, str], content: bytes, *, close: bool = False) -> bytes:
+    def with_content(
+        self, status: int, fields: Mapping[str, str], content: bytes, *, close: bool = False
+    ) -> bytes:
         """Return an answer with a body, or with an empty one: those of WS-ReliableMessaging (:mod:`.wsrm.gateway`)."""
         more = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         head = (
-            f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: {SERVER}\r\n{more}"
+            f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: "
+            f"{SERVER}\r\n{more}"
             f"Content-Length: {len(content)}\r\n{'Connection: close' if close else ''}"
         )
         return f"{head.rstrip()}\r\n\r\n".encode("ascii") + content
 
-    def refusal(self, status: int, reason: str, section: str, *, retry_after: int | None = None, close: bool = False) -> bytes:
+    def refusal(
+        self,
+        status: int,
+        reason: str,
+        section: str,
+        *,
+        retry_after: int | None = None,
+        close: bool = False,
+    ) -> bytes:
         """Any answer but 200, and the 204 of a probe."""
         if status == 200:
             raise AssertionError("a 200 is only ever written for an Ok")

@@ -27,18 +27,30 @@ from srmp_spark.srmp.http_head import content_type_of, unfold
 
 _READ = frozenset(
     (
-        b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"expect", b"srmp-probe",
-        b"via", b"authorization",
+        b"host",
+        b"content-type",
+        b"content-length",
+        b"content-encoding",
+        b"transfer-encoding",
+        b"expect",
+        b"srmp-probe",
+        b"via",
+        b"authorization",
     )
-)  # fmt: skip
+)
 CREDENTIALS: Final = (b"authorization", b"proxy-authorization", b"cookie")
 """Headers that hold a secret of the sender or of a proxy between us (RFC 9110 11.6.2, 11.7.1; RFC 6265 4.2): never stored."""
-_CREDENTIALS = re.compile(rb"(?<=\r\n)(?:" + b"|".join(CREDENTIALS) + rb")[ \t]*:[^\r\n]*\r\n", re.IGNORECASE)
+_CREDENTIALS = re.compile(
+    rb"(?<=\r\n)(?:" + b"|".join(CREDENTIALS) + rb")[ \t]*:[^\r\n]*\r\n", re.IGNORECASE
+)
 TARGETS_REMEMBERED = 1_024
 """Request targets whose check is not repeated; a sender uses one for each of its queues."""
-_FOLDED_CONTENT_TYPE = re.compile(rb"(\r\ncontent-type:[^\r\n]*)((?:\r\n[ \t]+[^\r\n]+)+)", re.IGNORECASE)
+_FOLDED_CONTENT_TYPE = re.compile(
+    rb"(\r\ncontent-type:[^\r\n]*)((?:\r\n[ \t]+[^\r\n]+)+)", re.IGNORECASE
+)
 _WINDOWS = re.compile(
-    rb"POST (/[!-~]{1,2047}) HTTP/1\.1\r\nHost: [!-+\--~]{1,255}\r\nContent-Type: ([!-~][ -~]{0,1022}[!-~])\r\n"
+    rb"POST (/[!-~]{1,2047}) HTTP/1\.1\r\nHost: [!-+\--~]{1,255}\r\nContent-Type: ([!-~][ "
+    rb"-~]{0,1022}[!-~])\r\n"
     rb"Content-Length: (\d{1,7})\r\n"
     rb'SOAPAction: "MSMQMessage"\r\n(?:Proxy-Accept: NonInteractiveClient\r\n)?\r\n'
 )
@@ -61,7 +73,9 @@ _LINES_CAN_PASS: Final = 4 * HEAD_LINES_MAX
 def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
     """The post without its headers :data:`CREDENTIALS`, and the length of what its head is then: no secret is stored."""
     head = _CREDENTIALS.sub(b"", post[:head_length])
-    return (post, head_length) if len(head) == head_length else (head + post[head_length:], len(head))
+    return (
+        (post, head_length) if len(head) == head_length else (head + post[head_length:], len(head))
+    )
 
 
 class HeadError(Exception):
@@ -78,8 +92,17 @@ class RequestHead:
     """A head that was read; use :meth:`parse`."""
 
     __slots__ = (
-        "_parser", "complete", "has_credentials", "headers", "keep_alive", "length", "method", "repeated", "target", "version",
-    )  # fmt: skip
+        "_parser",
+        "complete",
+        "has_credentials",
+        "headers",
+        "keep_alive",
+        "length",
+        "method",
+        "repeated",
+        "target",
+        "version",
+    )
 
     def __init__(self) -> None:
         self.target = b""
@@ -134,7 +157,9 @@ class RequestHead:
     def parse(cls, head: bytes) -> RequestHead:
         """Read ``head``, blank line included. Raises :class:`HeadError`."""
         _check_request_line(head)
-        if len(head) > HEAD_MAX or (len(head) > _LINES_CAN_PASS and head.count(b"\n") > HEAD_LINES_MAX + 1):
+        if len(head) > HEAD_MAX or (
+            len(head) > _LINES_CAN_PASS and head.count(b"\n") > HEAD_LINES_MAX + 1
+        ):
             check_unfinished(head, 0)  # the same words whether it came in one piece or not
         self = cls()
         try:
@@ -163,12 +188,18 @@ class RequestHead:
 
     def _check(self) -> None:
         headers = self.headers
-        if not self.complete or self.version not in ("1.1", "1.0") or self.method != b"POST":  # the line was checked before
-            raise HeadError(400, "malformed-http", "RFC 9112 3: httptools reads another request line")
+        if (
+            not self.complete or self.version not in ("1.1", "1.0") or self.method != b"POST"
+        ):  # the line was checked before
+            raise HeadError(
+                400, "malformed-http", "RFC 9112 3: httptools reads another request line"
+            )
         if len(self.target) > TARGET_MAX:
             raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
         if self.repeated is not None:
-            raise HeadError(400, "repeated-header", f"RFC 9112: two {self.repeated.decode('ascii')} headers")
+            raise HeadError(
+                400, "repeated-header", f"RFC 9112: two {self.repeated.decode('ascii')} headers"
+            )
         if b"host" not in headers and self.version == "1.1":
             raise HeadError(400, "host-missing", "RFC 9112 3.2")
         if b"transfer-encoding" in headers:
@@ -226,13 +257,21 @@ def _check_request_line(head: bytes | bytearray) -> None:
             raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
         return
     version = _HTTP_VERSION.search(line)
-    if version is None or b"  " in line:  # llhttp takes several blanks for one; another reader need not
-        raise HeadError(400, "malformed-http", "RFC 9112 3: method, target and version, one blank between them")
+    if (
+        version is None or b"  " in line
+    ):  # llhttp takes several blanks for one; another reader need not
+        raise HeadError(
+            400, "malformed-http", "RFC 9112 3: method, target and version, one blank between them"
+        )
     if version[1] not in (b"1.0", b"1.1"):
         raise HeadError(505, "http-version", "RFC 9110 15.6.6")
     if method[1] != b"POST":
         known = method[1] in _METHODS
-        raise HeadError(405, "method", "RFC 9110 15.5.6") if known else HeadError(501, "method", "RFC 9110 15.6.2")
+        raise (
+            HeadError(405, "method", "RFC 9110 15.5.6")
+            if known
+            else HeadError(501, "method", "RFC 9110 15.6.2")
+        )
 
 
 def without_empty_lines(data: bytes) -> bytes:
@@ -250,7 +289,9 @@ def check_unfinished(beginning: bytes | bytearray, seen: int) -> None:
         return
     _check_request_line(beginning)
     line_over = _line_over(beginning)
-    if _BARE_LF.search(beginning, max(0, seen - 1), HEAD_MAX if line_over is None else min(HEAD_MAX, line_over + 1)):
+    if _BARE_LF.search(
+        beginning, max(0, seen - 1), HEAD_MAX if line_over is None else min(HEAD_MAX, line_over + 1)
+    ):
         raise HeadError(400, "malformed-http", "RFC 9112 2.2: a bare LF")
     if len(beginning) > HEAD_MAX:
         raise HeadError(431, "head-too-long", f"HEAD_MAX {HEAD_MAX}")

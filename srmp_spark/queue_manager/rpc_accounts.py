@@ -51,7 +51,11 @@ class RpcAccount:
         A subqueue has the rights of its queue.
         """
         has_verb = verb in self.verbs or (verb == "peek" and "receive" in self.verbs)
-        return has_verb and (EVERYTHING in self.queues or queue_matches(queue, self.queues) or self._has_base_of(queue))
+        return has_verb and (
+            EVERYTHING in self.queues
+            or queue_matches(queue, self.queues)
+            or self._has_base_of(queue)
+        )
 
     def _has_base_of(self, queue: str) -> bool:
         base = base_of_subqueue(queue)
@@ -69,7 +73,8 @@ class RpcAccounts:
             name = each.account.name.lower()
             if name in self._by_name:
                 raise ConfigurationError(
-                    f"rpc_account: {each.account.name} stands there twice, or in --rpc-accounts too; leave one of them"
+                    f"rpc_account: {each.account.name} stands there twice, or in "
+                    "--rpc-accounts too; leave one of them"
                 )
             self._by_name[name] = each
         self.accounts = Accounts(each.account for each in self._by_name.values())
@@ -91,7 +96,9 @@ class RpcAccounts:
 def parse_rpc_accounts(where: str, value: Any) -> tuple[RpcAccount, ...]:  # noqa: ANN401  # a TOML value may be anything
     """The entries of ``[[rpc_account]]`` as TOML has them. Raises :class:`ConfigurationError`."""
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise ConfigurationError(f"{where}: expected tables, [[rpc_account]] with name, password_file, queues and verbs")
+        raise ConfigurationError(
+            f"{where}: expected tables, [[rpc_account]] with name, password_file, queues and verbs"
+        )
     if len(value) > ACCOUNTS_MAX:
         raise ConfigurationError(f"{where}: ACCOUNTS_MAX is {ACCOUNTS_MAX}, got {len(value)}")
     return tuple(_parse(where, entry) for entry in value)
@@ -105,11 +112,15 @@ def _parse(where: str, entry: dict[str, Any]) -> RpcAccount:
             raise ConfigurationError(f"{where}: unknown key {key!r}; {hint}")
     name = entry.get("name")
     if not isinstance(name, str) or not is_account_name(name):
-        raise ConfigurationError(f"{where}: name is 'DOMAIN\\user' ('.\\user' for any domain), got {name!r}")
+        raise ConfigurationError(
+            f"{where}: name is 'DOMAIN\\user' ('.\\user' for any domain), got {name!r}"
+        )
     where = f"{where}, account {name}"
     queues = entry.get("queues", [EVERYTHING])
     if not isinstance(queues, list) or not queues:
-        raise ConfigurationError(f'{where}: queues is a list of names or globs, like ["private$/orders"], got {queues!r}')
+        raise ConfigurationError(
+            f'{where}: queues is a list of names or globs, like ["private$/orders"], got {queues!r}'
+        )
     return RpcAccount(
         account=Account(name, _hash(where, entry)),
         queues=tuple(parse_pattern(where, each) for each in queues),
@@ -123,7 +134,9 @@ def _verbs(where: str, given: object) -> frozenset[RpcVerb]:
         raise ConfigurationError(f"{where}: verbs is a list of {', '.join(RPC_VERBS)}, {got}")
     unknown = [verb for verb in given if verb not in RPC_VERBS]
     if unknown:
-        raise ConfigurationError(f"{where}: unknown verb {unknown[0]!r}; known: {', '.join(RPC_VERBS)}")
+        raise ConfigurationError(
+            f"{where}: unknown verb {unknown[0]!r}; known: {', '.join(RPC_VERBS)}"
+        )
     return frozenset(given)
 
 
@@ -147,5 +160,7 @@ def _hash(where: str, entry: dict[str, Any]) -> bytes:
             raise ConfigurationError(f"{where}: {key} {path} is empty")
         return nt_hash(text)
     if _NT_HASH.fullmatch(text) is None:  # not repeated: it may be the password, by mistake
-        raise ConfigurationError(f"{where}: {key} {path} must hold 32 hexadecimal digits, the NT hash of the password")
+        raise ConfigurationError(
+            f"{where}: {key} {path} must hold 32 hexadecimal digits, the NT hash of the password"
+        )
     return bytes.fromhex(text)

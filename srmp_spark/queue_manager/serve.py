@@ -40,6 +40,7 @@ from srmp_spark.queue_manager.api.port import ApiPort
 from srmp_spark.queue_manager.api.router import Router
 from srmp_spark.queue_manager.child.log_lines import log_to_stderr
 from srmp_spark.queue_manager.config import ServeConfig
+from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.dead_letters import DeadLetters
 from srmp_spark.queue_manager.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.http_limits import HEAD_MAX
@@ -49,7 +50,7 @@ from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
-from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.queue_manager.sockets import BACKLOG, Descriptors, bind, listen, share_descriptors
 from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
 from srmp_spark.queue_manager.srmp_tls import TlsPort
@@ -80,7 +81,10 @@ def server_tls(config: ServeConfig) -> ServerTls:
     assert config.listen_cert is not None, "checked by load"
     assert config.listen_key is not None, "checked by load"
     return ServerTls(
-        config.listen_cert, config.listen_key, config.client_ca, require_client_certificate=config.require_client_cert
+        config.listen_cert,
+        config.listen_key,
+        config.client_ca,
+        require_client_certificate=config.require_client_cert,
     )
 
 
@@ -109,11 +113,16 @@ def serve(config: ServeConfig) -> int:
     log_to_stderr()
     logging.Formatter.converter = time.gmtime
     for name in ("uvicorn", "uvicorn.error"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # the API logs its own faults, without tracebacks for remote ones
-    descriptors = share_descriptors(rpc=config.rpc is not None, mapper=config.rpc_endpoint_mapper is not None)
+        logging.getLogger(name).setLevel(
+            logging.CRITICAL
+        )  # the API logs its own faults, without tracebacks for remote ones
+    descriptors = share_descriptors(
+        rpc=config.rpc is not None, mapper=config.rpc_endpoint_mapper is not None
+    )
     if expat.version_info < EXPAT_WANTED:
         log.debug(
-            'xml.old_parser version=%s because="envelopes are fed to it whole, so its known slowness is out of reach"',
+            'xml.old_parser version=%s because="envelopes are fed to it whole, so its '
+            'known slowness is out of reach"',
             expat.EXPAT_VERSION,
         )
     clock = SystemClock()
@@ -122,7 +131,9 @@ def serve(config: ServeConfig) -> int:
             log.warning('epoch.changed epoch=%s because="%s"', directory.epoch, directory.changed)
         srmp_socket, listening = bind(config.listen, "--listen")
         api_socket, api = bind(config.api, "--api")
-        https_socket, https = bind(config.listen_https, "--listen-https") if config.listen_https else (None, None)
+        https_socket, https = (
+            bind(config.listen_https, "--listen-https") if config.listen_https else (None, None)
+        )
         rpc_socket, rpc = bind(config.rpc, "--rpc") if config.rpc else (None, None)
         wsrm_socket, wsrm = None, config.listen_wsrm
         if wsrm is not None:
@@ -134,9 +145,15 @@ def serve(config: ServeConfig) -> int:
         process = _Process(config, directory, clock, listening, api, https, rpc, wsrm, groups)
         rpc_sockets = (rpc_socket, mapper_socket)
         try:
-            uvloop.run(process.run(srmp_socket, api_socket, https_socket, wsrm_socket, rpc_sockets, descriptors))
+            uvloop.run(
+                process.run(
+                    srmp_socket, api_socket, https_socket, wsrm_socket, rpc_sockets, descriptors
+                )
+            )
         finally:
-            for each in filter(None, (srmp_socket, api_socket, https_socket, wsrm_socket, *rpc_sockets)):
+            for each in filter(
+                None, (srmp_socket, api_socket, https_socket, wsrm_socket, *rpc_sockets)
+            ):
                 each.close()
     return 0
 
@@ -145,10 +162,17 @@ class _Process:
     """What lives from the first commit to the last."""
 
     def __init__(
-        self, config: ServeConfig, directory: DataDirectory, clock: SystemClock, listening: Endpoint, api: Endpoint,
-        https: Endpoint | None, rpc: Endpoint | None, wsrm: SchemedEndpoint | None,
+        self,
+        config: ServeConfig,
+        directory: DataDirectory,
+        clock: SystemClock,
+        listening: Endpoint,
+        api: Endpoint,
+        https: Endpoint | None,
+        rpc: Endpoint | None,
+        wsrm: SchemedEndpoint | None,
         groups: Mapping[str, MulticastAddress],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._config = config
         self._directory = directory
         self._clock = clock
@@ -159,16 +183,22 @@ class _Process:
         self._https_url = https.url("https") if https is not None else None
         self._rpc = rpc
         self._wsrm = wsrm
-        tls = server_tls(config) if https is not None or (wsrm is not None and wsrm.is_tls) else None
+        tls = (
+            server_tls(config) if https is not None or (wsrm is not None and wsrm.is_tls) else None
+        )
         self._server_tls = tls if https is not None else None
         self._client_tls = ClientTls(config.ca_file, config.client_cert, config.client_key)
         self._api_url = api.url("https" if config.api_cert else "http")
 
     async def run(
-        self, srmp_socket: socket.socket, api_socket: socket.socket, https_socket: socket.socket | None,
-        wsrm_socket: socket.socket | None, rpc_sockets: tuple[socket.socket | None, socket.socket | None],
+        self,
+        srmp_socket: socket.socket,
+        api_socket: socket.socket,
+        https_socket: socket.socket | None,
+        wsrm_socket: socket.socket | None,
+        rpc_sockets: tuple[socket.socket | None, socket.socket | None],
         descriptors: Descriptors,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Serve until a signal."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
@@ -181,19 +211,31 @@ class _Process:
         with readable(self._directory.database):
             hosts = config.local_hosts(self._listening, self._https)
             manager = QueueManager(
-                config, self._directory, hosts, public_base, self._clock, on_fatal=_die, client_tls=self._client_tls
+                config,
+                self._directory,
+                hosts,
+                public_base,
+                self._clock,
+                on_fatal=_die,
+                client_tls=self._client_tls,
             )
             await ensure_queues(manager)
             maintenance = Maintenance(manager, on_unused=stop.set)
             maintenance.start_reader()
             check_outbox(self._directory.path)
-            read_which(self._directory.path)  # one that is gone: nothing is accepted beside what was lost
+            read_which(
+                self._directory.path
+            )  # one that is gone: nothing is accepted beside what was lost
             forward = manager.catalogue.get(FORWARD_QUEUE)
             manager.outgoing = Outgoing(
-                config, self._directory, manager.identifiers, public_base, manager.hosts,
+                config,
+                self._directory,
+                manager.identifiers,
+                public_base,
+                manager.hosts,
                 forward_end=0 if forward is None else forward.end,
                 forward_waiting=0 if forward is None else forward.state.count,
-            )  # fmt: skip
+            )
             manager.outgoing.forwarded = manager.forwarded
             manager.outgoing.forward_holding = manager.forward_holding
             dead_letters = DeadLetters(manager)
@@ -202,19 +244,34 @@ class _Process:
             manager.outgoing.start()
             manager.receipts_came = manager.outgoing.receipts_came
             manager.forward_came = manager.outgoing.forward_came
-        reliable = ReliablePort(manager, self._client_tls, config.public_base_of(self._wsrm, public_base))
+        reliable = ReliablePort(
+            manager, self._client_tls, config.public_base_of(self._wsrm, public_base)
+        )
         manager.incoming_sequences = reliable.status
         endpoint = SrmpEndpoint(
-            manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=time.time, connections_max=descriptors.srmp
+            manager.acceptor,
+            count_refusal=manager.metrics.refuse,
+            utc_seconds=time.time,
+            connections_max=descriptors.srmp,
         )
         tls_port = None
         if https_socket is not None and self._server_tls is not None:
-            tls_port = TlsPort(endpoint, self._server_tls, https_socket, count_failure=manager.metrics.refuse_handshake)
+            tls_port = TlsPort(
+                endpoint,
+                self._server_tls,
+                https_socket,
+                count_failure=manager.metrics.refuse_handshake,
+            )
         urls = [self._listening.url(), *filter(None, [self._https_url])]
         health = HealthApi(manager, listening=urls, api=self._api_url)
         if (multicast := config.multicast) is not None:
             manager.multicast = MulticastPorts(
-                multicast, self._groups, manager.acceptor, manager.journal, manager.metrics, self._clock.utc
+                multicast,
+                self._groups,
+                manager.acceptor,
+                manager.journal,
+                manager.metrics,
+                self._clock.utc,
             )
             manager.multicast.open()
         manager.metrics.gauges, manager.metrics.counters = gauges(manager), counters(manager)
@@ -223,9 +280,13 @@ class _Process:
         await maintenance.compare_state()
         if manager.multicast is not None:
             await manager.multicast.joined()
-        api_server, api_task, api_port = await self._serve_api(manager, health, api_socket, descriptors)
+        api_server, api_task, api_port = await self._serve_api(
+            manager, health, api_socket, descriptors
+        )
         listen(srmp_socket, self._listening, "--listen")
-        srmp_server = await loop.create_server(endpoint.connection, sock=srmp_socket, backlog=BACKLOG)
+        srmp_server = await loop.create_server(
+            endpoint.connection, sock=srmp_socket, backlog=BACKLOG
+        )
         if tls_port is not None and https_socket is not None and config.listen_https is not None:
             listen(https_socket, config.listen_https, "--listen-https")
             tls_port.start()
@@ -285,9 +346,12 @@ class _Process:
             await reliable.start(self._config, wsrm_socket, descriptors.wsrm)
 
     async def _serve_rpc(
-        self, manager: QueueManager, rpc_socket: socket.socket | None, mapper_socket: socket.socket | None,
+        self,
+        manager: QueueManager,
+        rpc_socket: socket.socket | None,
+        mapper_socket: socket.socket | None,
         descriptors: Descriptors,
-    ) -> RpcPort | None:  # fmt: skip
+    ) -> RpcPort | None:
         """Remote read, if it is served; what it needs is loaded only then."""
         if rpc_socket is None:
             return None
@@ -300,14 +364,21 @@ class _Process:
         return await RpcPort.start(manager, self._config, rpc_socket, mapper_socket, descriptors)
 
     async def _serve_api(
-        self, manager: QueueManager, health: HealthApi, api_socket: socket.socket, descriptors: Descriptors
+        self,
+        manager: QueueManager,
+        health: HealthApi,
+        api_socket: socket.socket,
+        descriptors: Descriptors,
     ) -> tuple[_ApiServer, asyncio.Task[None], ApiPort]:
         config = self._config
         is_loopback = config.api.is_loopback
         guard = Guard(
-            loopback=is_loopback, own_host=config.api.host, tokens=manager.tokens,
-            scheme="https" if config.api_cert else "http", port=self._api.port,
-        )  # fmt: skip
+            loopback=is_loopback,
+            own_host=config.api.host,
+            tokens=manager.tokens,
+            scheme="https" if config.api_cert else "http",
+            port=self._api.port,
+        )
         try:
             if config.api_key is not None:
                 refuse_open_secret("--api-key", config.api_key)
@@ -326,20 +397,27 @@ class _Process:
             settings.load()
             tls = None
             if config.api_cert is not None and config.api_key is not None:
-                tls = ServerTls(config.api_cert, config.api_key, None, require_client_certificate=False)
+                tls = ServerTls(
+                    config.api_cert, config.api_key, None, require_client_certificate=False
+                )
         except OSError as error:  # ssl.SSLError is one
             raise ConfigurationError(f"--api-cert/--api-key: {error}") from None
         listen(api_socket, config.api, "--api")
         server = _ApiServer(settings)
-        task = asyncio.get_running_loop().create_task(server.serve(sockets=[]))  # we accept: uvicorn has no limits for it
+        task = asyncio.get_running_loop().create_task(
+            server.serve(sockets=[])
+        )  # we accept: uvicorn has no limits for it
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
         if task.done():
             await task
         port = ApiPort(
-            api_socket, server, tls,
-            asks_for_owner=is_loopback and not manager.tokens, connections_max=descriptors.api,
-        )  # fmt: skip
+            api_socket,
+            server,
+            tls,
+            asks_for_owner=is_loopback and not manager.tokens,
+            connections_max=descriptors.api,
+        )
         port.start()
         return server, task, port
 
@@ -366,7 +444,12 @@ class _Process:
         }
         _write_file(self._directory.path / interface.ENDPOINT_FILE, json.dumps(endpoint) + "\n")
         print(json.dumps(ready, separators=(",", ":")), flush=True)
-        log.info("process.ready listening=%s api=%s queues=%d", ready["listening"], ready["api"], len(manager.catalogue))
+        log.info(
+            "process.ready listening=%s api=%s queues=%d",
+            ready["listening"],
+            ready["api"],
+            len(manager.catalogue),
+        )
 
 
 def _write_file(path: Path, text: str) -> None:
@@ -380,7 +463,10 @@ def _write_file(path: Path, text: str) -> None:
 def _die(error: ProcessMustEndError) -> Any:  # noqa: ANN401  # it does not return
     """End now: a tidy end would write and sync again, on top of what may not be there. Say whose fault it was."""
     if isinstance(error, MemoryAheadError):
-        hint = "restart it, nothing acknowledged is lost; report it with the traceback above, the disk is not at fault"
+        hint = (
+            "restart it, nothing acknowledged is lost; report it with the traceback "
+            "above, the disk is not at fault"
+        )
     else:
         hint = "restart it when the disk is in order"
     print(f"srmp-spark: {with_hint(str(error), hint)}", file=sys.stderr, flush=True)

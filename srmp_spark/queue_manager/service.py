@@ -14,7 +14,12 @@ from functools import partial
 from typing import NamedTuple
 
 from srmp_spark.clock import Clock
-from srmp_spark.errors import ApiError, ConfigurationError, ProcessMustEndError, StoreError, with_hint
+from srmp_spark.errors import (
+    ApiError,
+    ConfigurationError,
+    ProcessMustEndError,
+    StoreError,
+)
 from srmp_spark.interface import TOO_MANY_SUBQUEUES
 from srmp_spark.names import (
     FORWARD_QUEUE,
@@ -23,7 +28,6 @@ from srmp_spark.names import (
     LocalHosts,
     base_of_journal,
     base_of_subqueue,
-    canonical_queue_name,
     quote_queue_name,
 )
 from srmp_spark.queue_manager.acceptor import Acceptor
@@ -63,7 +67,7 @@ from srmp_spark.queue_manager.state_lag import StateLag
 from srmp_spark.queue_manager.subqueues import SUBQUEUES_MAX, SUBQUEUES_OF_A_QUEUE_MAX, Subqueues
 from srmp_spark.queue_manager.tls import ClientTls
 from srmp_spark.queue_manager.url_policy import UrlPolicy
-from srmp_spark.queue_manager.writers import Writers, open_forwarding
+from srmp_spark.queue_manager.writers import Writers
 from srmp_spark.sequences.ranges import Range, gaps
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.srmp.decisions import Reason, Undecided
@@ -120,7 +124,9 @@ class QueueManager:
         self.metrics = Metrics()
         self.catalogue = Catalogue()
         self.subqueues = Subqueues(self.catalogue, clock, self.make_subqueue, self.remove_subqueue)
-        self.state_lag = StateLag(config.state, as_of=clock.utc() / 1e6)  # nothing waits longer than since the start
+        self.state_lag = StateLag(
+            config.state, as_of=clock.utc() / 1e6
+        )  # nothing waits longer than since the start
         self.rows_committed = 0
         """Since the start; sealing looks whether we are busy."""
         self.garbage = asyncio.Event()
@@ -131,9 +137,14 @@ class QueueManager:
         stored = state.load(directory.writer)
         unreadable = list(stored.unreadable)
         history = MessageIdHistory.load(
-            state.load_history(directory.writer, unreadable), state.undivided_until(directory.writer)
+            state.load_history(directory.writer, unreadable),
+            state.undivided_until(directory.writer),
         )
-        newest = history.newest if history.newest is not None else retention.newest_arrival(directory.writer)
+        newest = (
+            history.newest
+            if history.newest is not None
+            else retention.newest_arrival(directory.writer)
+        )
         self.retention_clock = HistoryClock(newest)
         """What retention goes by: a restart under a wall clock that is years ahead must not delete everything at once."""
         self.retention_clock.read(clock.utc(), clock.monotonic())
@@ -168,7 +179,9 @@ class QueueManager:
             decide=lambda transaction, queue: self.decide(transaction, queue, (), Reason.RECEIVED),
         )
         self.identifiers = Identifiers(
-            self.journal, state.MESSAGE_IDENTIFIERS, stored.ceilings.get(state.MESSAGE_IDENTIFIERS, 0)
+            self.journal,
+            state.MESSAGE_IDENTIFIERS,
+            stored.ceilings.get(state.MESSAGE_IDENTIFIERS, 0),
         )
         self.receipts = ReceiptsSender(
             self.receiver,
@@ -220,12 +233,16 @@ class QueueManager:
         """Both are set by the process before it serves."""
         self.multicast: MulticastPorts | None = None
         """Set by the process if a queue listens on a multicast address."""
-        self.incoming_sequences: Callable[[Callable[[str], bool]], list[dict[str, object]]] = lambda sees: []
+        self.incoming_sequences: Callable[[Callable[[str], bool]], list[dict[str, object]]] = (
+            lambda sees: []
+        )
         """For ``status``: those of the queues that the argument allows; set by the process."""
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:
-            row = ConsumerRow(consumer.received, consumer.planned, consumer.holder, consumer.lease_until)
+            row = ConsumerRow(
+                consumer.received, consumer.planned, consumer.holder, consumer.lease_until
+            )
             whose = queue_of_consumer(self.catalogue.find(consumer.queue), consumer.name)
             if whose is not None:
                 of, name = whose
@@ -233,7 +250,9 @@ class QueueManager:
         for each in self.catalogue:
             each.marks_moved()
         forward = self.catalogue.get(FORWARD_QUEUE)
-        if forward is not None and (forward.end or len(forward.epochs) > 1):  # what came to it may wait, or be outgoing
+        if forward is not None and (
+            forward.end or len(forward.epochs) > 1
+        ):  # what came to it may wait, or be outgoing
             self.receiver.forward_room.starts(forward.end)
         self._owed_at_start = stored.owed
 
@@ -258,7 +277,11 @@ class QueueManager:
 
     def _open_queue(self, stored: state.StoredQueue) -> Queue:
         engine = self.receiver.add_queue(
-            stored.name, stored.transactional, stored.end, paused=stored.paused, declared=queues.is_declared(stored.options)
+            stored.name,
+            stored.transactional,
+            stored.end,
+            paused=stored.paused,
+            declared=queues.is_declared(stored.options),
         )
         queue = self.catalogue.add(stored, engine)
         switch = JournalSwitch.of(stored.options)
@@ -267,7 +290,12 @@ class QueueManager:
         return queue
 
     async def create_queue(
-        self, name: str, *, transactional: bool | None, journal: bool | None = None, is_restricted: bool = False
+        self,
+        name: str,
+        *,
+        transactional: bool | None,
+        journal: bool | None = None,
+        is_restricted: bool = False,
     ) -> bool:
         """Make a queue if there is none of that name; whether it was made. Raises a 409 if there is one of the other kind.
 
@@ -276,14 +304,26 @@ class QueueManager:
         """
         async with self._admin:
             if base_of_journal(name) is not None:
-                raise ApiError(400, "usage", f"{name} is the name of a journal", journal_hint(name), "[MS-MQMQ] 2.1.2")
+                raise ApiError(
+                    400,
+                    "usage",
+                    f"{name} is the name of a journal",
+                    journal_hint(name),
+                    "[MS-MQMQ] 2.1.2",
+                )
             existing = self.catalogue.get(name)
             if existing is not None:
                 if transactional is not None and existing.state.transactional != transactional:
                     kind = "transactional" if existing.state.transactional else "not transactional"
                     api = self.config.api.url("http" if self.config.api_cert is None else "https")
-                    delete = f"curl -X DELETE {api if self.config.api.port else 'API'}/v1/queues/{quote_queue_name(name)}"
-                    hint = f"give it as it is, or delete it first, with its rows, while the queue manager runs: {delete}"
+                    delete = (
+                        f"curl -X DELETE {api if self.config.api.port else 'API'}/v1/queue"
+                        f"s/{quote_queue_name(name)}"
+                    )
+                    hint = (
+                        "give it as it is, or delete it first, with its rows, while the "
+                        f"queue manager runs: {delete}"
+                    )
                     raise ApiError(409, "queue-kind", f"queue {name} exists and is {kind}", hint)
                 if not existing.state.declared:
                     self._check_queues_max(is_restricted=is_restricted)
@@ -292,8 +332,12 @@ class QueueManager:
                 return False
             self._check_queues_max(is_restricted=is_restricted)
             if name == ORDER_QUEUE and transactional:
-                raise ApiError(400, "usage", f"{ORDER_QUEUE} takes receipts: it cannot be transactional")
-            stored = await self.journal.transact(lambda t: queues.create(t, name, transactional=bool(transactional)))
+                raise ApiError(
+                    400, "usage", f"{ORDER_QUEUE} takes receipts: it cannot be transactional"
+                )
+            stored = await self.journal.transact(
+                lambda t: queues.create(t, name, transactional=bool(transactional))
+            )
             made = self._open_queue(stored)
             log.info("queue.created name=%s transactional=%s", name, bool(transactional))
             await self._switch_journal(made, journal)
@@ -302,12 +346,19 @@ class QueueManager:
     def _check_queues_max(self, *, is_restricted: bool) -> None:
         """Raise a 409 where one more declared queue is too many: one that is made, or a subqueue that stays from now on."""
         if self.catalogue.declared_count >= QUEUES_MAX:
-            raise ApiError(409, "too-many-queues", f"QUEUES_MAX is {QUEUES_MAX}", "delete queues that are no longer used")
+            raise ApiError(
+                409,
+                "too-many-queues",
+                f"QUEUES_MAX is {QUEUES_MAX}",
+                "delete queues that are no longer used",
+            )
         if is_restricted and self.catalogue.declared_count >= QUEUES_OF_TOKENS_MAX:
             raise ApiError(
-                409, "too-many-queues", f"a token for some queues makes none beyond {QUEUES_OF_TOKENS_MAX} in all",
+                409,
+                "too-many-queues",
+                f"a token for some queues makes none beyond {QUEUES_OF_TOKENS_MAX} in all",
                 "delete queues that are no longer used, or make it with a token for all queues",
-            )  # fmt: skip
+            )
 
     async def _declare(self, queue: Queue) -> None:
         self.receiver.declare_queue(queue.name)  # in memory first: it is not removed any more
@@ -324,17 +375,28 @@ class QueueManager:
             if (existing := self.catalogue.get(name)) is not None:
                 return existing
             for count, limit, of in (
-                (len(self.catalogue.subqueues_of(base.name)), SUBQUEUES_OF_A_QUEUE_MAX, "SUBQUEUES_OF_A_QUEUE_MAX"),
+                (
+                    len(self.catalogue.subqueues_of(base.name)),
+                    SUBQUEUES_OF_A_QUEUE_MAX,
+                    "SUBQUEUES_OF_A_QUEUE_MAX",
+                ),
                 (len(self.catalogue.undeclared), SUBQUEUES_MAX, "SUBQUEUES_MAX"),
             ):
                 if count >= limit:
-                    hint = f"receive what is in those that there are, close them, or declare this one: --queue '{name}'"
-                    raise ApiError(503, TOO_MANY_SUBQUEUES, f"{of} is {limit}: {name} is not made", hint)
+                    hint = (
+                        "receive what is in those that there are, close them, or declare "
+                        f"this one: --queue '{name}'"
+                    )
+                    raise ApiError(
+                        503, TOO_MANY_SUBQUEUES, f"{of} is {limit}: {name} is not made", hint
+                    )
             if (gate := self.acceptor.gate) is not None:
                 raise ApiError(503, gate.reason, gate.message, "try again")
             try:
                 stored = await self.journal.transact(
-                    lambda t: queues.create_subqueue(t, name, transactional=base.state.transactional)
+                    lambda t: queues.create_subqueue(
+                        t, name, transactional=base.state.transactional
+                    )
                 )
             except ProcessMustEndError:
                 raise
@@ -353,7 +415,9 @@ class QueueManager:
         if journal is None or journal is (queue.journal is not None):
             return
         if queue.name in OWN_QUEUES:
-            raise ApiError(400, "usage", f"nobody receives from {queue.name}: it cannot keep a journal")
+            raise ApiError(
+                400, "usage", f"nobody receives from {queue.name}: it cannot keep a journal"
+            )
         after: int | None = None
         if journal:
             after = begin_journal(queue).after
@@ -384,10 +448,14 @@ class QueueManager:
         def delete(transaction: Transaction) -> None:
             for each in gone:
                 end = end_of(transaction.connection, each.id)
-                left = gaps(max(each.default.received, each.trimmed_to) + 1, end, ())  # what was received was decided before
+                left = gaps(
+                    max(each.default.received, each.trimmed_to) + 1, end, ()
+                )  # what was received was decided before
                 self.decide(transaction, each, left, Reason.QUEUE_DELETED)
                 queues.delete(transaction, each.name, self.directory.segments, self.clock.utc())
-                self.catalogue.remove(each.name)  # here: a mark that is saved after this must find its queue gone
+                self.catalogue.remove(
+                    each.name
+                )  # here: a mark that is saved after this must find its queue gone
 
         await self.journal.transact(delete)
         self.garbage.set()
@@ -412,10 +480,14 @@ class QueueManager:
             # Before the first commit: what it has held is served as soon as it is stored, and would lock rows of the next one.
             go_on = None if self.catalogue.hold_readers is None else self.catalogue.hold_readers()
             try:
-                done = await self.journal.transact(lambda t: self._purge_slice(t, queue, None, left))
+                done = await self.journal.transact(
+                    lambda t: self._purge_slice(t, queue, None, left)
+                )
                 purged, whole = done.rows, done.end
                 while done.to < whole and self.catalogue.get(queue.name) is queue:
-                    done = await self.journal.transact(lambda t: self._purge_slice(t, queue, whole, left))
+                    done = await self.journal.transact(
+                        lambda t: self._purge_slice(t, queue, whole, left)
+                    )
                     purged += done.rows
             finally:
                 if go_on is not None:
@@ -426,7 +498,9 @@ class QueueManager:
             log.info("queue.purged name=%s rows=%d", queue.name, purged)
             return purged
 
-    def _purge_slice(self, transaction: Transaction, queue: Queue, end: int | None, spared: SequenceSet) -> _Purged:
+    def _purge_slice(
+        self, transaction: Transaction, queue: Queue, end: int | None, spared: SequenceSet
+    ) -> _Purged:
         """Take away what waits up to ``end``, or as much of it as one commit may; ``None``: all that there is by now."""
         whole = end_of(transaction.connection, queue.id) if end is None else end
         default = queue.default
@@ -434,7 +508,9 @@ class QueueManager:
         kept.update(spared)
         first = max(default.received, queue.trimmed_to) + 1
         segments = self.directory.segments
-        taken = queues.take_away(transaction, queue.name, first, whole, kept, segments, HOLES_OF_A_COMMIT)
+        taken = queues.take_away(
+            transaction, queue.name, first, whole, kept, segments, HOLES_OF_A_COMMIT
+        )
         # What was received out of turn was decided before, and keeps that decision.
         self.decide(transaction, queue, spared.gaps(first, taken.to), Reason.QUEUE_PURGED)
         queue.cut(taken.holes)
@@ -445,13 +521,18 @@ class QueueManager:
         self.catalogue.purging(transaction, queue)
         return _Purged(taken.rows, taken.to, whole)
 
-    def decide(self, transaction: Transaction, queue: Queue, runs: Iterable[Range], reason: Reason) -> None:
+    def decide(
+        self, transaction: Transaction, queue: Queue, runs: Iterable[Range], reason: Reason
+    ) -> None:
         """Note, in the transaction that takes these rows away, that they left the queue ([MC-MQSRM] 3.1.7.3).
 
         What the marks have decided by now goes before: what was received is not purged.
         """
         asked = queue.deciding.save(transaction, queue.id, queue.name)
-        asked = decisions.decide(transaction, queue.id, queue.name, runs, reason, self.clock.utc()) or asked
+        asked = (
+            decisions.decide(transaction, queue.id, queue.name, runs, reason, self.clock.utc())
+            or asked
+        )
         if asked:
             transaction.after_commit.append(self.decision_receipts.wake)
 
@@ -463,7 +544,9 @@ class QueueManager:
             await self.journal.transact(lambda t: queues.set_paused(t, queue.name, paused=paused))
 
     def _stored(self, name: str, first: int, last: int, size: int, arrived_at: int) -> None:
-        if (queue := self.catalogue.get(name)) is not None:  # it may have been deleted while the rows were on their way
+        if (
+            queue := self.catalogue.get(name)
+        ) is not None:  # it may have been deleted while the rows were on their way
             queue.stored(first, last, size, arrived_at)
         if name == ORDER_QUEUE:
             self.receipts_came()
@@ -493,16 +576,22 @@ class QueueManager:
             said = f"queue {queue.name} has no consumer {name}"
             raise ApiError(404, "unknown-consumer", said, "srmp-spark consumers QUEUE lists them")
         if consumer is queue.default:
-            raise ApiError(400, "usage", f"consumer {name} decides what is received; it belongs to the queue")
+            raise ApiError(
+                400, "usage", f"consumer {name} decides what is received; it belongs to the queue"
+            )
         if consumer.is_held(self.clock.monotonic()):
             raise consumer.refusal()
         await self._forget_consumer(queue, name)
-        log.info("consumer.deleted queue=%s consumer=%s received=%d", queue.name, name, consumer.received)
+        log.info(
+            "consumer.deleted queue=%s consumer=%s received=%d", queue.name, name, consumer.received
+        )
 
     async def _forget_consumer(self, queue: Queue, name: str) -> None:
         stored_name, queue_id = queue.stored_name(name), queue.id
         del queue.consumers[name]  # first: a mark that is saved after this must not bring it back
-        await self.journal.transact(lambda each: state.delete_consumer(each.connection, queue_id, stored_name))
+        await self.journal.transact(
+            lambda each: state.delete_consumer(each.connection, queue_id, stored_name)
+        )
 
     async def _make_room_for(self, queue: Queue, name: str) -> None:
         """Where a new consumer finds no room: forget the one that never marked a row and whose lease ended first."""
@@ -510,16 +599,27 @@ class QueueManager:
             return
         now = self.clock.monotonic()
         unused = [
-            each for each in queue.consumers.values()
-            if each is not queue.default and not each.received and not each.ahead and not each.is_held(now)
-        ]  # fmt: skip
+            each
+            for each in queue.consumers.values()
+            if each is not queue.default
+            and not each.received
+            and not each.ahead
+            and not each.is_held(now)
+        ]
         if unused:
             oldest = min(unused, key=lambda each: each.lease_ends)
             log.info("consumer.made_way queue=%s consumer=%s for=%s", queue.name, oldest.name, name)
             await self._forget_consumer(queue, oldest.name)
 
     async def register(
-        self, queue: Queue, name: str, holder: HolderValue, planned: int | None, gone: asyncio.Event, *, ranged: bool = False
+        self,
+        queue: Queue,
+        name: str,
+        holder: HolderValue,
+        planned: int | None,
+        gone: asyncio.Event,
+        *,
+        ranged: bool = False,
     ) -> Consumer:
         """Take or renew the lease; waits while another receiver has it. ``gone`` is set when the caller hangs up.
 
@@ -528,13 +628,18 @@ class QueueManager:
         known, seen = None, 0
         await self._make_room_for(queue, name)
         while True:
-            queue = self.catalogue.find(queue.name)  # anew: one that was deleted and made again has other consumers
+            queue = self.catalogue.find(
+                queue.name
+            )  # anew: one that was deleted and made again has other consumers
             consumer = queue.consumer(name)
             if consumer is not known:
                 known, seen = consumer, consumer.renewals
             before = consumer.planned, consumer.holder
             now, utc = self.clock.monotonic(), self.clock.utc()
-            if try_register(consumer, holder, planned, seen, now=now, utc=utc, ranged=ranged) == "granted":
+            if (
+                try_register(consumer, holder, planned, seen, now=now, utc=utc, ranged=ranged)
+                == "granted"
+            ):
                 break
             try:
                 await asyncio.wait_for(gone.wait(), LEASE_LOOK_SECONDS)
@@ -549,9 +654,17 @@ class QueueManager:
         return consumer
 
     async def received(
-        self, queue: Queue, span: EpochSpan, name: str, holder: HolderValue, to: int | None, sequences: list[int] | None,
-        *, first: int | None = None, reason: Reason = Reason.RECEIVED,
-    ) -> Consumer:  # fmt: skip
+        self,
+        queue: Queue,
+        span: EpochSpan,
+        name: str,
+        holder: HolderValue,
+        to: int | None,
+        sequences: list[int] | None,
+        *,
+        first: int | None = None,
+        reason: Reason = Reason.RECEIVED,
+    ) -> Consumer:
         """Add marks; those of the default consumer decide the rows, for ``reason``.
 
         ``sequences``, or ``first`` to ``to``, or, where ``first`` is missing, all up to ``to`` from what the holder planned.
@@ -571,7 +684,9 @@ class QueueManager:
             )
         consumer.renew(now=self.clock.monotonic(), utc=self.clock.utc())
         if sequences is None:
-            marked = consumer.mark_to(to or 0) if first is None else consumer.mark_range(first, to or 0)
+            marked = (
+                consumer.mark_to(to or 0) if first is None else consumer.mark_range(first, to or 0)
+            )
             await self._marked(queue, consumer, marked, reason)
             return consumer
         for at in range(0, max(len(sequences), 1), SEQUENCES_OF_A_COMMIT):
@@ -581,7 +696,9 @@ class QueueManager:
             await self._marked(queue, consumer, marked, reason)
         return consumer
 
-    async def _marked(self, queue: Queue, consumer: Consumer, marked: Marked, reason: Reason) -> None:
+    async def _marked(
+        self, queue: Queue, consumer: Consumer, marked: Marked, reason: Reason
+    ) -> None:
         """Do what follows from marks, in memory and then on disk.
 
         What the default consumer marks before its queue is deleted is decided in the commit of the deletion at the latest, and
@@ -622,11 +739,23 @@ class QueueManager:
             consumer.release()
             await self.saves.save(queue, consumer)
             return
-        held_by = "nobody" if consumer is None or consumer.holder is None else holder_text(consumer.holder)
+        held_by = (
+            "nobody"
+            if consumer is None or consumer.holder is None
+            else holder_text(consumer.holder)
+        )
         told = 'consumer.release_ignored queue=%s consumer=%s by="%s" held_by="%s"'
-        log.info(told, queue.name, ascii(name)[1:-1], ascii(holder_text(holder))[1:-1], ascii(held_by)[1:-1])
+        log.info(
+            told,
+            queue.name,
+            ascii(name)[1:-1],
+            ascii(holder_text(holder))[1:-1],
+            ascii(held_by)[1:-1],
+        )
         if consumer is not None:
-            await self.saves.settle(queue, consumer)  # it may be a repeat of the call that gave the lease up
+            await self.saves.settle(
+                queue, consumer
+            )  # it may be a repeat of the call that gave the lease up
 
     def check_holder(self, consumer: Consumer, holder: HolderValue) -> None:
         """Raises a 409 unless ``holder`` has the lease."""
@@ -655,32 +784,3 @@ class QueueManager:
 def _not_registered(consumer: Consumer) -> ApiError:
     said = f"consumer {consumer.name} is not registered by this receiver"
     return ApiError(409, "not-registered", said, "register it first")
-
-
-async def ensure_queues(manager: QueueManager) -> None:
-    """Create the queues of the configuration, and our order queue. Raises :class:`ConfigurationError` for a wrong kind."""
-    wanted = [(ORDER_QUEUE, False), *((spec.name, spec.transactional) for spec in manager.config.queue)]
-    if manager.config.forwarding.is_on:
-        wanted.insert(1, (FORWARD_QUEUE, False))
-        if manager.config.store_and_forward and not manager.config.allow_url:
-            log.warning("forward.no_host: --store-and-forward needs --allow-url PATTERN for each host that it may forward to")
-        if (overlooked := open_forwarding(manager.config.writer)) is not None:
-            log.warning("forward.open: %s", overlooked)
-    for name, transactional in wanted:
-        await _ensure_queue(manager, name, transactional=transactional)
-    for spec in manager.config.queue:
-        if spec.journal:
-            await _ensure_queue(manager, spec.name, transactional=spec.transactional, journal=True)
-        if spec.multicast is not None:
-            manager.receiver.queues[spec.name].multicast = str(spec.multicast)
-    await manager.subqueues.look()  # those that are empty after a kill: nobody has them open
-
-
-async def _ensure_queue(manager: QueueManager, name: str, *, transactional: bool, journal: bool | None = None) -> None:
-    try:
-        await manager.create_queue(canonical_queue_name(name), transactional=transactional, journal=journal)
-    except (ApiError, StoreError) as error:
-        message = with_hint(error.message, error.hint) if isinstance(error, ApiError) else str(error)
-        if isinstance(error, ApiError) and error.code == "queue-kind":
-            message += f" (start it without --queue {name} for that)"
-        raise ConfigurationError(f"--queue {name}: {message}") from None

@@ -51,4 +51,11 @@ class Signatures:
             self._told.clear()
         self._told.add(key)
         level = logging.WARNING if verdict.status == "invalid" else logging.INFO
-        log.log(level, "signature.%s source_qm=%s how=%s first=%s", verdict.status, message.source_qm, verdict.how, message.id)
+        log.log(
+            level,
+            "signature.%s source_qm=%s how=%s first=%s",
+            verdict.status,
+            message.source_qm,
+            verdict.how,
+            message.id,
+        )

@@ -42,13 +42,17 @@ class Signer(NamedTuple):
 def parse_signers(where: str, value: Any) -> tuple[Signer, ...]:  # noqa: ANN401  # a TOML value may be anything
     """The entries of ``[[signer]]`` as TOML has them. Raises :class:`ConfigurationError`."""
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise ConfigurationError(f"{where}: expected tables, [[signer]] with source_qm and certificate")
+        raise ConfigurationError(
+            f"{where}: expected tables, [[signer]] with source_qm and certificate"
+        )
     if len(value) > SIGNERS_MAX:
         raise ConfigurationError(f"{where}: SIGNERS_MAX is {SIGNERS_MAX}, got {len(value)}")
     signers = tuple(_parse(where, entry) for entry in value)
     for signer in signers:
         if sum(signer.source_qm == other.source_qm for other in signers) > 1:
-            raise ConfigurationError(f"{where}: {signer.source_qm} stands there twice; give it a list of certificates")
+            raise ConfigurationError(
+                f"{where}: {signer.source_qm} stands there twice; give it a list of certificates"
+            )
     return signers
 
 
@@ -62,12 +66,15 @@ def _parse(where: str, entry: dict[str, Any]) -> Signer:
         source_qm = parse_guid(str(entry.get("source_qm", "")).strip("{}"))
     except RemoteProtocolError:
         raise ConfigurationError(
-            f"{where}: source_qm is the GUID of the sending queue manager (column source_qm), got {entry.get('source_qm')!r}"
+            f"{where}: source_qm is the GUID of the sending queue manager (column "
+            f"source_qm), got {entry.get('source_qm')!r}"
         ) from None
     given = entry.get("certificate")
     paths = given if isinstance(given, list) else [given]
     if not paths or not all(isinstance(path, str) and path for path in paths):
-        raise ConfigurationError(f"{where}: certificate is a PEM file, or a list of them, got {given!r}")
+        raise ConfigurationError(
+            f"{where}: certificate is a PEM file, or a list of them, got {given!r}"
+        )
     return Signer(source_qm, tuple(map(Path, paths)))
 
 
@@ -77,7 +84,9 @@ def trusted_keys(signers: Sequence[Signer]) -> dict[str, tuple[Verifier, ...]]:
 
 
 def _keys_of(signer: Signer) -> tuple[Verifier, ...]:
-    from srmp_spark.srmp.signature_verify import load_keys  # here: who has no signer need not load a cryptographic library
+    from srmp_spark.srmp.signature_verify import (
+        load_keys,
+    )  # here: who has no signer need not load a cryptographic library
 
     keys: list[Verifier] = []
     for path in signer.certificates:
@@ -88,7 +97,9 @@ def _keys_of(signer: Signer) -> tuple[Verifier, ...]:
         except OSError as error:
             raise ConfigurationError(f"{where}: cannot be read: {error}") from None
         if len(pem) > FILE_MAX:
-            raise ConfigurationError(f"{where}: is longer than {FILE_MAX} bytes; expected certificates in PEM")
+            raise ConfigurationError(
+                f"{where}: is longer than {FILE_MAX} bytes; expected certificates in PEM"
+            )
         try:
             found = load_keys(pem)
         except ValueError as error:
@@ -96,9 +107,14 @@ def _keys_of(signer: Signer) -> tuple[Verifier, ...]:
         for key in found:
             log.info("signer.key source_qm=%s key=%r file=%s", signer.source_qm, key, path)
             if key.bits < WEAK_BITS:
-                text = "signer.weak source_qm=%s key=%r: anybody can find the private key; valid means little"
+                text = (
+                    "signer.weak source_qm=%s key=%r: anybody can find the private "
+                    "key; valid means little"
+                )
                 log.warning(text, signer.source_qm, key)
         keys += found
     if len(keys) > SIGNER_KEYS_MAX:
-        raise ConfigurationError(f"signer {signer.source_qm} has {len(keys)} keys; SIGNER_KEYS_MAX is {SIGNER_KEYS_MAX}")
+        raise ConfigurationError(
+            f"signer {signer.source_qm} has {len(keys)} keys; SIGNER_KEYS_MAX is {SIGNER_KEYS_MAX}"
+        )
     return tuple(keys)

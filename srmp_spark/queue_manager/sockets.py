@@ -33,12 +33,16 @@ def bind(endpoint: Endpoint, flag: str) -> tuple[socket.socket, Endpoint]:
     except OSError as error:
         raise ConfigurationError(f"{flag} {endpoint.host}:{endpoint.port}: {error}") from None
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a restart must not wait for TIME_WAIT
+        bound.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # a restart must not wait for TIME_WAIT
         bound.bind(address)
         bound.setblocking(False)
     except OSError as error:
         bound.close()
-        raise ConfigurationError(f"{flag} {endpoint.host}:{endpoint.port}: {error.strerror}{_hint(error, endpoint)}") from None
+        raise ConfigurationError(
+            f"{flag} {endpoint.host}:{endpoint.port}: {error.strerror}{_hint(error, endpoint)}"
+        ) from None
     return bound, endpoint._replace(port=bound.getsockname()[1])
 
 
@@ -50,7 +54,9 @@ def listen(bound: socket.socket, endpoint: Endpoint, flag: str) -> None:
     try:
         bound.listen(BACKLOG)
     except OSError as error:
-        raise ConfigurationError(f"{flag} {endpoint.host}:{endpoint.port}: {error.strerror}{_hint(error, endpoint)}") from None
+        raise ConfigurationError(
+            f"{flag} {endpoint.host}:{endpoint.port}: {error.strerror}{_hint(error, endpoint)}"
+        ) from None
 
 
 def _hint(error: OSError, endpoint: Endpoint) -> str:
@@ -90,16 +96,23 @@ def share_descriptors(*, rpc: bool, mapper: bool) -> Descriptors:
     available = soft - DESCRIPTORS_RESERVED
     if available < DESCRIPTORS_MIN:
         raise ConfigurationError(
-            f"the limit of open files is {soft}, and at least {DESCRIPTORS_RESERVED + DESCRIPTORS_MIN} are needed: "
-            f"ulimit -n {total + DESCRIPTORS_RESERVED}, in a systemd unit LimitNOFILE={total + DESCRIPTORS_RESERVED}"
+            f"the limit of open files is {soft}, and at least "
+            f"{DESCRIPTORS_RESERVED + DESCRIPTORS_MIN} are needed: "
+            f"ulimit -n {total + DESCRIPTORS_RESERVED}, in a systemd unit "
+            f"LimitNOFILE={total + DESCRIPTORS_RESERVED}"
         )
     if available < total:
         log.warning(
-            'descriptors.few limit=%d wanted=%d because="ports admit fewer connections; raise it: LimitNOFILE, ulimit -n"',
-            soft, total + DESCRIPTORS_RESERVED,
-        )  # fmt: skip
+            'descriptors.few limit=%d wanted=%d because="ports admit fewer connections; '
+            'raise it: LimitNOFILE, ulimit -n"',
+            soft,
+            total + DESCRIPTORS_RESERVED,
+        )
     srmp, api = (
-        each if available >= total else max(8, each * available // total) for each in (CONNECTIONS_MAX, API_CONNECTIONS_MAX)
+        each if available >= total else max(8, each * available // total)
+        for each in (CONNECTIONS_MAX, API_CONNECTIONS_MAX)
     )
     of_each = min(RPC_CONNECTIONS_MAX, available // max(1, rpc + mapper))
-    return Descriptors(srmp, api, of_each * rpc, of_each * mapper, wsrm=min(CONNECTIONS_MAX, available))
+    return Descriptors(
+        srmp, api, of_each * rpc, of_each * mapper, wsrm=min(CONNECTIONS_MAX, available)
+    )

@@ -29,7 +29,12 @@ from srmp_spark.queue_manager.chunked import ChunkedBody
 from srmp_spark.queue_manager.faults import Faults
 from srmp_spark.queue_manager.port_limits import SRMP_SHARE, ConnectionRoom, payer_of
 from srmp_spark.queue_manager.replies import CONTINUE, Replies
-from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished, without_empty_lines
+from srmp_spark.queue_manager.request_head import (
+    HeadError,
+    RequestHead,
+    check_unfinished,
+    without_empty_lines,
+)
 
 if TYPE_CHECKING:
     from srmp_spark.message import Transport
@@ -63,14 +68,35 @@ class SrmpConnection(asyncio.Protocol):
     """The authenticated name of the peer: plain HTTP knows none (:mod:`.srmp_tls`)."""
 
     __slots__ = (
-        "_body", "_buffer", "_chunks", "_endpoint", "_head", "_head_bytes", "_head_length", "_keep_alive",
-        "_lingered", "_missing", "_partial", "_paused", "_probe", "_since", "_state", "_submitted",
-        "_transport", "_write_paused", "is_proved", "payer", "peer", "read_at",
-    )  # fmt: skip
+        "_body",
+        "_buffer",
+        "_chunks",
+        "_endpoint",
+        "_head",
+        "_head_bytes",
+        "_head_length",
+        "_keep_alive",
+        "_lingered",
+        "_missing",
+        "_partial",
+        "_paused",
+        "_probe",
+        "_since",
+        "_state",
+        "_submitted",
+        "_transport",
+        "_write_paused",
+        "is_proved",
+        "payer",
+        "peer",
+        "read_at",
+    )
 
     def __init__(self, endpoint: SrmpEndpoint) -> None:
         self._endpoint = endpoint
-        self._transport: asyncio.Transport = cast("asyncio.Transport", None)  # set before any other call
+        self._transport: asyncio.Transport = cast(
+            "asyncio.Transport", None
+        )  # set before any other call
         self.peer = ""
         """``host:port`` of the sender."""
         self.payer: str | None = None
@@ -98,20 +124,32 @@ class SrmpConnection(asyncio.Protocol):
         """Whether the request in flight is one of ``srmp-spark doctor``: no refusal of a sender, so it is not counted."""
 
     def __repr__(self) -> str:
-        return f"<SrmpConnection {self.peer} {self._state.value} buffered={len(self._buffer)} partial={self._partial}>"
+        return (
+            f"<SrmpConnection {self.peer} {self._state.value} "
+            f"buffered={len(self._buffer)} partial={self._partial}>"
+        )
 
     # --- asyncio's side ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A sender connected."""
         self._transport = cast("asyncio.Transport", transport)
-        name = transport.get_extra_info("peername") or ("", 0)  # None when it has gone again already
+        name = transport.get_extra_info("peername") or (
+            "",
+            0,
+        )  # None when it has gone again already
         self.peer = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
         self.payer = payer_of(name[0])
         self.is_proved = self.sender_name is not None
         if not self._endpoint.opened(self, name[0]):
             if self._endpoint.answers_refused:
-                self.refuse(503, "too-many-connections", "CONNECTIONS_MAX", limits.RETRY_AFTER_SECONDS, close=True)
+                self.refuse(
+                    503,
+                    "too-many-connections",
+                    "CONNECTIONS_MAX",
+                    limits.RETRY_AFTER_SECONDS,
+                    close=True,
+                )
             else:
                 self._endpoint.count_refusal(503, "too-many-connections")
                 self._transport.abort()
@@ -199,7 +237,9 @@ class SrmpConnection(asyncio.Protocol):
                 if self._keep(data):
                     self._unfinished_head(0)
                 return
-            self._probe = _PROBE_FIELD in data[:end].lower()  # also where the head is refused before its fields are read
+            self._probe = (
+                _PROBE_FIELD in data[:end].lower()
+            )  # also where the head is refused before its fields are read
         try:
             if found is not None:
                 head, end = found
@@ -281,7 +321,9 @@ class SrmpConnection(asyncio.Protocol):
         self._partial += count
         if self._endpoint.hold_partial(self.payer, count):
             return True
-        self.refuse(503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True)
+        self.refuse(
+            503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True
+        )
         return False
 
     def _keep(self, data: bytes | memoryview) -> bool:
@@ -295,7 +337,9 @@ class SrmpConnection(asyncio.Protocol):
         if self._state is _WAITING:
             self._transport.abort()
         else:
-            self.refuse(503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True)
+            self.refuse(
+                503, "too-many-bytes", "PARTIAL_BYTES_MAX", limits.RETRY_AFTER_SECONDS, close=True
+            )
         return False
 
     def _take(self) -> bytes:
@@ -352,9 +396,19 @@ class SrmpConnection(asyncio.Protocol):
         self._state = _IDLE
         self._since = self._endpoint.now
         if self._buffer:
-            self._endpoint.loop.call_soon(self._pump)  # as after a refusal: an answer may come at once, within accept
+            self._endpoint.loop.call_soon(
+                self._pump
+            )  # as after a refusal: an answer may come at once, within accept
 
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None, *, close: bool = False) -> None:
+    def refuse(
+        self,
+        status: int,
+        reason: str,
+        section: str,
+        retry_after: int | None = None,
+        *,
+        close: bool = False,
+    ) -> None:
         """Answer anything but 200. Counted, but for probes; ``close`` ends the connection after it."""
         endpoint = self._endpoint
         if status >= 400 and not self._probe:
@@ -364,20 +418,27 @@ class SrmpConnection(asyncio.Protocol):
         if self._state is _CLOSING or self._transport.is_closing():
             return
         close = close or not self._keep_alive or endpoint.draining
-        self._transport.write(endpoint.replies.refusal(status, reason, section, retry_after=retry_after, close=close))
+        self._transport.write(
+            endpoint.replies.refusal(status, reason, section, retry_after=retry_after, close=close)
+        )
         if close:
             self._linger()
         else:
             self._state = _IDLE
             self._since = endpoint.now
             if self._buffer:
-                endpoint.loop.call_soon(self._pump)  # not by recursion: a thousand bad requests may stand in the buffer
+                endpoint.loop.call_soon(
+                    self._pump
+                )  # not by recursion: a thousand bad requests may stand in the buffer
 
     def _answered(self) -> None:
         if self._submitted:
             self._endpoint.submitted_bytes -= self._submitted
             self._submitted = 0
-            if self._endpoint.reading_held and self._endpoint.submitted_bytes < self._endpoint.budget.submitted_low:
+            if (
+                self._endpoint.reading_held
+                and self._endpoint.submitted_bytes < self._endpoint.budget.submitted_low
+            ):
                 self._endpoint.release_reading()
 
     def _linger(self) -> None:
@@ -539,11 +600,21 @@ class SrmpEndpoint:
         assert payer is not None, "loopback has no share"
         ranked_at, makes_way = self._makes_way_in.get(payer, (float("-inf"), []))
         if not makes_way and self.loop.time() >= ranked_at + limits.RANK_SECONDS:
-            found = ((each.rank_in_share(self.now), each) for each in self.connections if each.payer == payer)
-            ranked = [(rank, each) for rank, each in found if rank is not None and each in self.room]
-            ranked.sort(key=lambda pair: pair[0])  # among equals the one that was accepted first is first
+            found = (
+                (each.rank_in_share(self.now), each)
+                for each in self.connections
+                if each.payer == payer
+            )
+            ranked = [
+                (rank, each) for rank, each in found if rank is not None and each in self.room
+            ]
+            ranked.sort(
+                key=lambda pair: pair[0]
+            )  # among equals the one that was accepted first is first
             makes_way = [each for _, each in reversed(ranked)]
-            full = sorted(self._makes_way_in.items(), key=lambda item: item[1][0], reverse=True)[: SRMP_SHARE - 1]
+            full = sorted(self._makes_way_in.items(), key=lambda item: item[1][0], reverse=True)[
+                : SRMP_SHARE - 1
+            ]
             self._makes_way_in = {**dict(full), payer: (self.loop.time(), makes_way)}
         while makes_way:
             oldest = makes_way.pop()
@@ -554,7 +625,10 @@ class SrmpEndpoint:
         return False
 
     def _evict(self) -> bool:
-        is_due = self._given >= limits.RANKED_MIN or self.loop.time() >= self._ranked_at + limits.RANK_SECONDS
+        is_due = (
+            self._given >= limits.RANKED_MIN
+            or self.loop.time() >= self._ranked_at + limits.RANK_SECONDS
+        )
         if not self._makes_way and is_due:
             self._rank()
         while self._makes_way:
@@ -568,7 +642,9 @@ class SrmpEndpoint:
                 if found not in self.room or found.rank(self.now) is None:
                     continue
                 found.abort()
-            self.room.leave(found)  # now and not with its last event: the next one of this turn needs another's place
+            self.room.leave(
+                found
+            )  # now and not with its last event: the next one of this turn needs another's place
             self._given += 1
             return True
         return False
@@ -583,7 +659,9 @@ class SrmpEndpoint:
             rank = connection.rank(self.now) if connection in self.room else None
             if rank is not None:
                 ranked.append((rank, connection))
-        ranked.sort(key=lambda each: each[0])  # among equals the one that was accepted first is first
+        ranked.sort(
+            key=lambda each: each[0]
+        )  # among equals the one that was accepted first is first
         self._makes_way = [each for _, each in reversed(ranked)]
 
     @property

@@ -46,7 +46,9 @@ class TlsConnection(SrmpConnection):
     __slots__ = ("_on_shaken", "sender_name")
     scheme: Transport = "https"
 
-    def __init__(self, endpoint: SrmpEndpoint, on_shaken: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, endpoint: SrmpEndpoint, on_shaken: Callable[[], object] = lambda: None
+    ) -> None:
         """``on_shaken`` is called when the handshake is done, before the connection is counted for itself."""
         super().__init__(endpoint)
         self._on_shaken = on_shaken
@@ -80,7 +82,11 @@ def refusal_of(error: BaseException) -> str:
     if isinstance(error, ssl.SSLError):
         if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
             return "no-certificate"
-        return "version" if error.reason in ("UNSUPPORTED_PROTOCOL", "WRONG_VERSION_NUMBER", "VERSION_TOO_LOW") else "protocol"
+        return (
+            "version"
+            if error.reason in ("UNSUPPORTED_PROTOCOL", "WRONG_VERSION_NUMBER", "VERSION_TOO_LOW")
+            else "protocol"
+        )
     if "longer than" in str(error) or isinstance(error, TimeoutError | asyncio.TimeoutError):
         return "too-slow"
     return "gone"
@@ -90,9 +96,14 @@ class TlsPort:
     """Takes connections from one listening socket and hands them to ``endpoint`` when their handshake is done."""
 
     def __init__(
-        self, endpoint: SrmpEndpoint, tls: ServerTls, listening: socket.socket, *, count_failure: HandshakeCounter,
+        self,
+        endpoint: SrmpEndpoint,
+        tls: ServerTls,
+        listening: socket.socket,
+        *,
+        count_failure: HandshakeCounter,
         connection_class: type[TlsConnection] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``listening`` is bound and does not block; it stays its owner's."""
         self._endpoint = endpoint
         self._connection_class = connection_class or TlsConnection
@@ -170,7 +181,10 @@ class TlsPort:
             async with self._turns.turn(accepted, peer) as seconds:
                 try:
                     await self._loop.connect_accepted_socket(
-                        lambda: self._made(task), accepted, ssl=self._tls.context(), ssl_handshake_timeout=seconds
+                        lambda: self._made(task),
+                        accepted,
+                        ssl=self._tls.context(),
+                        ssl_handshake_timeout=seconds,
                     )
                 except asyncio.CancelledError:
                     if self._turns.was_slow():

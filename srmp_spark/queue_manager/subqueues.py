@@ -37,9 +37,12 @@ class Subqueues:
     """Says when they are made and removed; the queue manager does it."""
 
     def __init__(
-        self, catalogue: Catalogue, clock: Clock, make: Callable[[str], Awaitable[Queue]],
+        self,
+        catalogue: Catalogue,
+        clock: Clock,
+        make: Callable[[str], Awaitable[Queue]],
         remove: Callable[[Queue, Callable[[Queue], bool]], Awaitable[None]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``remove`` deletes a queue if what it is given still says so when nothing can come between any more."""
         self._catalogue = catalogue
         self._clock = clock

@@ -35,9 +35,16 @@ CIPHERS = "@SECLEVEL=2:ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:
 
 _CRL = b"-----BEGIN X509 CRL-----"
 _SHORT = {
-    "commonName": "CN", "localityName": "L", "stateOrProvinceName": "ST", "organizationName": "O",
-    "organizationalUnitName": "OU", "countryName": "C", "streetAddress": "STREET", "domainComponent": "DC", "userId": "UID",
-}  # fmt: skip
+    "commonName": "CN",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
 """RFC 4514 section 3; other attributes keep OpenSSL's long name."""
 _SEPARATOR = re.compile(r"(?<!\\),")
 """Between two parts of a subject: a comma of a value is escaped."""
@@ -50,7 +57,9 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 class TlsFiles(ABC):
     """The context of some files, as they are now."""
 
-    def __init__(self, *paths: Path | None, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, *paths: Path | None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         """Reads the files, if there are any. Raises :class:`ConfigurationError` for one that cannot be used."""
         self._paths = [path for path in paths if path is not None]
         self._monotonic = monotonic
@@ -86,7 +95,11 @@ class TlsFiles(ABC):
         except ConfigurationError as error:
             if stamp != self._refused:
                 self._refused = stamp
-                log.warning('tls.not_renewed files="%s" reason="%s": what was read before stays in use', files, error)
+                log.warning(
+                    'tls.not_renewed files="%s" reason="%s": what was read before stays in use',
+                    files,
+                    error,
+                )
             return
         if self._look() != stamp:
             return  # they are being written just now: the next look takes what is whole
@@ -138,7 +151,9 @@ class ClientTls(TlsFiles):
 
     def _build(self) -> ssl.SSLContext:
         context = _hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # verifies chain and host name
-        context.hostname_checks_common_name = False  # RFC 9525 6.3: a host is named by subjectAltName alone
+        context.hostname_checks_common_name = (
+            False  # RFC 9525 6.3: a host is named by subjectAltName alone
+        )
         if self._ca_file is not None:
             _load_authorities(context, self._ca_file, "--ca-file")
         else:
@@ -169,7 +184,8 @@ def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, flags: str)
         context.load_cert_chain(certificate, key, password="")  # never ask a terminal
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise ConfigurationError(
-            f"{flags}: {certificate} and {key}: {_words(error)}; expected PEM, and its key without a passphrase"
+            f"{flags}: {certificate} and {key}: {_words(error)}; expected PEM, and its "
+            "key without a passphrase"
         ) from None
 
 
@@ -178,7 +194,9 @@ def _load_authorities(context: ssl.SSLContext, path: Path, flag: str) -> None:
         pem = path.read_bytes()
         context.load_verify_locations(path)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{flag}: {path}: {_words(error)}; expected certificates in PEM") from None
+        raise ConfigurationError(
+            f"{flag}: {path}: {_words(error)}; expected certificates in PEM"
+        ) from None
     if _CRL in pem:  # then every authority of the file needs its list
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
@@ -203,7 +221,9 @@ def sender_name_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> 
         return None
     name = _subject(certificate.get("subject", ()))
     if not name:
-        alternatives = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
+        alternatives = [
+            value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"
+        ]
         name = f"DNS={_escaped(alternatives[0])}" if alternatives else ""
     return name if 0 < len(name) <= SUBJECT_MAX else f"SHA256={hashlib.sha256(der).hexdigest()}"
 
@@ -211,7 +231,9 @@ def sender_name_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> 
 def _subject(rdns: tuple[tuple[tuple[str, str], ...], ...]) -> str:
     """RFC 4514 writes the most special part first."""
     return ",".join(
-        "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in rdn) for rdn in reversed(rdns) if rdn
+        "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in rdn)
+        for rdn in reversed(rdns)
+        if rdn
     )
 
 
@@ -227,7 +249,11 @@ def _escaped(value: str) -> str:
     )
     if text[:1] in ("#", " "):
         text = "\\" + text
-    return text[:-1] + "\\ " if len(text) > 1 and text.endswith(" ") and not text.endswith("\\ ") else text
+    return (
+        text[:-1] + "\\ "
+        if len(text) > 1 and text.endswith(" ") and not text.endswith("\\ ")
+        else text
+    )
 
 
 def host_of_sender(sender_name: str | None) -> str | None:

@@ -111,8 +111,16 @@ class Tokens:
 
 def check_token(token: str) -> str:
     """A token as it may stand in an HTTP header. Raises :class:`ValueError`."""
-    if len(token) < TOKEN_LENGTH_MIN or not token.isascii() or not token.isprintable() or " " in token:
-        raise ValueError(f"the token must be {TOKEN_LENGTH_MIN} or more printable ASCII characters without a space")
+    if (
+        len(token) < TOKEN_LENGTH_MIN
+        or not token.isascii()
+        or not token.isprintable()
+        or " " in token
+    ):
+        raise ValueError(
+            f"the token must be {TOKEN_LENGTH_MIN} or more printable ASCII characters "
+            "without a space"
+        )
     if len(token) > TOKEN_LENGTH_MAX:
         raise ValueError(f"the token must have at most {TOKEN_LENGTH_MAX} characters")
     return token
@@ -124,7 +132,9 @@ def read_token(path: str) -> str:
         refuse_open_secret("a token", path)
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+        raise ValueError(
+            f"cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}"
+        ) from None
     return check_token(token)
 
 
@@ -136,7 +146,9 @@ def admin_token(token: str) -> Token:
 def parse_tokens(where: str, value: Any) -> tuple[Token, ...]:  # noqa: ANN401  # a TOML value may be anything
     """The entries of ``[[token]]`` as TOML has them. Raises :class:`ConfigurationError`."""
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise ConfigurationError(f"{where}: expected tables, [[token]] with name, file or sha256, queues and verbs")
+        raise ConfigurationError(
+            f"{where}: expected tables, [[token]] with name, file or sha256, queues and verbs"
+        )
     if len(value) > TOKENS_MAX:
         raise ConfigurationError(f"{where}: TOKENS_MAX is {TOKENS_MAX}, got {len(value)}")
     tokens = tuple(_parse(where, entry) for entry in value)
@@ -149,9 +161,14 @@ def check_unlike(where: str, tokens: Sequence[Token]) -> None:
     for at, token in enumerate(tokens):
         for other in tokens[:at]:
             if token.name == other.name:
-                raise ConfigurationError(f"{where}: {token.name} stands there twice; give each token its own name")
+                raise ConfigurationError(
+                    f"{where}: {token.name} stands there twice; give each token its own name"
+                )
             if token.digest == other.digest:
-                raise ConfigurationError(f"{where}: {other.name} and {token.name} are one token; make another for one of them")
+                raise ConfigurationError(
+                    f"{where}: {other.name} and {token.name} are one token; make another "
+                    "for one of them"
+                )
 
 
 def _parse(where: str, entry: dict[str, Any]) -> Token:
@@ -163,15 +180,24 @@ def _parse(where: str, entry: dict[str, Any]) -> Token:
     name = entry.get("name")
     if not isinstance(name, str) or len(name) > NAME_LENGTH_MAX or _NAME.fullmatch(name) is None:
         raise ConfigurationError(
-            f"{where}: name is 1 to {NAME_LENGTH_MAX} letters, digits and . _ @ -, got {name!r}; it stands in the log"
+            f"{where}: name is 1 to {NAME_LENGTH_MAX} letters, digits and . _ @ -, got "
+            f"{name!r}; it stands in the log"
         )
     where = f"{where}, token {name}"
-    return Token(name=name, digest=_digest(where, entry), queues=_queues(where, entry), verbs=_verbs(where, entry))
+    return Token(
+        name=name,
+        digest=_digest(where, entry),
+        queues=_queues(where, entry),
+        verbs=_verbs(where, entry),
+    )
 
 
 def _digest(where: str, entry: dict[str, Any]) -> bytes:
     if ("file" in entry) is ("sha256" in entry):
-        raise ConfigurationError(f"{where}: give file or sha256, one of them (a token itself does not belong into this file)")
+        raise ConfigurationError(
+            f"{where}: give file or sha256, one of them (a token itself does not belong "
+            "into this file)"
+        )
     if "file" in entry:
         file = entry["file"]
         if not isinstance(file, str) or not file:
@@ -181,15 +207,22 @@ def _digest(where: str, entry: dict[str, Any]) -> bytes:
         except ValueError as error:
             raise ConfigurationError(f"{where}: the file {file}: {error}") from None
     given = entry["sha256"]
-    if not isinstance(given, str) or _SHA256.fullmatch(given) is None:  # not repeated: it may be the token, by mistake
-        raise ConfigurationError(f"{where}: sha256 is 64 hexadecimal digits, as `printf %s TOKEN | sha256sum` prints them")
+    if (
+        not isinstance(given, str) or _SHA256.fullmatch(given) is None
+    ):  # not repeated: it may be the token, by mistake
+        raise ConfigurationError(
+            f"{where}: sha256 is 64 hexadecimal digits, as `printf %s TOKEN | sha256sum` "
+            "prints them"
+        )
     return bytes.fromhex(given)
 
 
 def _queues(where: str, entry: dict[str, Any]) -> tuple[str, ...]:
     given = entry.get("queues", [EVERYTHING])
     if not isinstance(given, list) or not given:
-        raise ConfigurationError(f'{where}: queues is a list of names or globs, like ["private$/orders"], got {given!r}')
+        raise ConfigurationError(
+            f'{where}: queues is a list of names or globs, like ["private$/orders"], got {given!r}'
+        )
     return tuple(parse_pattern(where, each) for each in given)
 
 

@@ -22,8 +22,12 @@ from srmp_spark.names import ENCODED_SEPARATOR, UrlParts, canonical_host, split_
 URL_LENGTH_MAX = 2_048
 """A longer receipt URL is never called; Windows' own format names end at 255 characters."""
 
-_PATTERN = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[^:/\[\]@?#*\s]+)(?::(\d{1,5}|\*))?(/[^?#\s]*)?", re.IGNORECASE)
-_UNSAFE_PATH = re.compile(rf"(?:^|[/\\])\.{{1,2}}(?:[/\\]|$)|{ENCODED_SEPARATOR.pattern}", re.IGNORECASE)
+_PATTERN = re.compile(
+    r"(https?)://(\[[0-9a-fA-F:.]+\]|[^:/\[\]@?#*\s]+)(?::(\d{1,5}|\*))?(/[^?#\s]*)?", re.IGNORECASE
+)
+_UNSAFE_PATH = re.compile(
+    rf"(?:^|[/\\])\.{{1,2}}(?:[/\\]|$)|{ENCODED_SEPARATOR.pattern}", re.IGNORECASE
+)
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -65,7 +69,8 @@ class UrlPattern:
         match = _PATTERN.fullmatch(text.strip())
         if match is None or "*" in (match[4] or "")[:-1] or _UNSAFE_PATH.search(match[4] or ""):
             raise ConfigurationError(
-                f"not an --allow-url pattern: {text!r} (expected SCHEME://HOST[:PORT|:*][/PATH*], like http://orders.example:8080/msmq/*)"
+                f"not an --allow-url pattern: {text!r} (expected "
+                "SCHEME://HOST[:PORT|:*][/PATH*], like http://orders.example:8080/msmq/*)"
             )
         scheme: Literal["http", "https"] = "https" if match[1].lower() == "https" else "http"
         default = 443 if scheme == "https" else 80
@@ -98,7 +103,13 @@ def address_of(text: str) -> _Address | None:
 
 def needs_pattern(address: _Address) -> bool:
     """Addresses that no message may choose: this host, its links (the clouds' metadata services), groups, nothing."""
-    return address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified or address.is_reserved
+    return (
+        address.is_loopback
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or address.is_reserved
+    )
 
 
 def split_receipt_url(url: str) -> UrlParts:
@@ -121,22 +132,34 @@ class UrlPolicy:
         """Whether a pattern of the operator allows ``url``, whoever asks and whatever its host resolves to."""
         return any(pattern.matches(url) for pattern in self._patterns)
 
-    def decide(self, url: UrlParts, resolved: Sequence[str], *, peer: str, tls_name: str | None = None) -> Allowed | Blocked:
+    def decide(
+        self, url: UrlParts, resolved: Sequence[str], *, peer: str, tls_name: str | None = None
+    ) -> Allowed | Blocked:
         """Whether ``url`` from a message that came from address ``peer`` may be called.
 
         ``resolved`` are the addresses of its host, in the resolver's order; ``tls_name`` is the sender's authenticated name.
         """
-        addresses = [(text, address) for text in resolved if (address := address_of(text)) is not None]
+        addresses = [
+            (text, address) for text in resolved if (address := address_of(text)) is not None
+        ]
         if not addresses:
             return Blocked(url.host, "the host has no address", "")
         if self.names(url):
             return Allowed(addresses[0][0], tuple(text for text, _ in addresses[1:]))
         source = address_of(peer)
         is_sender = tls_name is not None and canonical_host(tls_name) == url.host
-        allowed = [text for text, address in addresses if not needs_pattern(address) and (is_sender or address == source)]
+        allowed = [
+            text
+            for text, address in addresses
+            if not needs_pattern(address) and (is_sender or address == source)
+        ]
         if allowed:
             return Allowed(allowed[0], tuple(allowed[1:]))
         pattern = f"{url.scheme}://{url.authority}"
         if all(needs_pattern(address) for _, address in addresses):
-            return Blocked(url.host, "loopback, link-local and group addresses are called only by pattern", pattern)
+            return Blocked(
+                url.host,
+                "loopback, link-local and group addresses are called only by pattern",
+                pattern,
+            )
         return Blocked(url.host, f"the host is not the sender ({peer or 'unknown'})", pattern)

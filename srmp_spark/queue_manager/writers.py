@@ -73,7 +73,12 @@ class Writer:
     def __str__(self) -> str:
         networks = "address " + " or ".join(map(str, self.networks)) if self.networks else ""
         certificate = f"certificate {self.certificate}" if self.certificate is not None else ""
-        return " and ".join(filter(None, (certificate, networks, f"token {self.token}" if self.token is not None else "")))
+        return " and ".join(
+            filter(
+                None,
+                (certificate, networks, f"token {self.token}" if self.token is not None else ""),
+            )
+        )
 
 
 class Writers:
@@ -94,7 +99,9 @@ class Writers:
         if found is None:
             if len(self._of) >= QUEUES_KNOWN_MAX:
                 self._of.clear()
-            found = self._of[queue] = tuple(writer for writer in self._writers if queue_matches(queue, (writer.queue,)))
+            found = self._of[queue] = tuple(
+                writer for writer in self._writers if queue_matches(queue, (writer.queue,))
+            )
         return found
 
     def refuses(self, queue: str, caller: Caller) -> Refused | None:
@@ -108,14 +115,21 @@ class Writers:
         for writer in writers:
             if (
                 (writer.certificate is None or writer.certificate == caller.sender_name)
-                and (not writer.networks or (host is not None and any(host in network for network in writer.networks)))
+                and (
+                    not writer.networks
+                    or (host is not None and any(host in network for network in writer.networks))
+                )
                 and (writer.token is None or writer.token == name)
             ):
                 return None
         self._tell(queue, caller, "none" if token is None else token.name)
         if caller.authorization[:7].lower() == b"bearer " and token is None:
-            return Refused(401, "token", "the token is none of this queue manager", "INTERFACE.md section 7")
-        return Refused(403, "not-a-writer", f"{queue} takes messages only from its writers", _SECTION)
+            return Refused(
+                401, "token", "the token is none of this queue manager", "INTERFACE.md section 7"
+            )
+        return Refused(
+            403, "not-a-writer", f"{queue} takes messages only from its writers", _SECTION
+        )
 
     def _tell(self, queue: str, caller: Caller, token: str) -> None:
         """Once for each sender and queue: what to write into the file to let it in."""
@@ -126,35 +140,52 @@ class Writers:
         self._told.add((queue, who))
         key = "certificate" if caller.sender_name is not None else "address"
         log.warning(
-            'writer.refused queue=%s peer=%s sender_name=%r token=%s '
-            'hint="to let it in, a [[writer]] with queue = %r and %s = %r; the sender keeps the message and tries again"',
-            queue, caller.peer, caller.sender_name, token, queue, key, who,
-        )  # fmt: skip
+            "writer.refused queue=%s peer=%s sender_name=%r token=%s "
+            'hint="to let it in, a [[writer]] with queue = %r and %s = %r; the sender '
+            'keeps the message and tries again"',
+            queue,
+            caller.peer,
+            caller.sender_name,
+            token,
+            queue,
+            key,
+            who,
+        )
 
 
 def parse_writers(where: str, value: Any) -> tuple[Writer, ...]:  # noqa: ANN401  # a TOML value may be anything
     """The entries of ``[[writer]]`` as TOML has them. Raises :class:`ConfigurationError`."""
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise ConfigurationError(f"{where}: expected tables, [[writer]] with queue and certificate, address or token")
+        raise ConfigurationError(
+            f"{where}: expected tables, [[writer]] with queue and certificate, address or token"
+        )
     if len(value) > WRITERS_MAX:
         raise ConfigurationError(f"{where}: WRITERS_MAX is {WRITERS_MAX}, got {len(value)}")
     return tuple(_parse(where, entry) for entry in value)
 
 
-def check_writers(writers: Sequence[Writer], tokens: Tokens, *, asks_for_certificates: bool) -> None:
+def check_writers(
+    writers: Sequence[Writer], tokens: Tokens, *, asks_for_certificates: bool
+) -> None:
     """Raise :class:`ConfigurationError` for an entry that could let nobody in."""
     for writer in writers:
         where = f"writer of {writer.queue}"
         if writer.certificate is not None and not asks_for_certificates:
-            raise ConfigurationError(f"{where}: a certificate is seen only with --listen-https and --client-ca")
+            raise ConfigurationError(
+                f"{where}: a certificate is seen only with --listen-https and --client-ca"
+            )
         if writer.token is None:
             continue
         token = tokens.named(writer.token)
         if token is None:
             raise ConfigurationError(f"{where}: there is no [[token]] named {writer.token!r}")
-        meets = token.is_for(writer.queue) or any(queue_matches(pattern, (writer.queue,)) for pattern in token.queues)
+        meets = token.is_for(writer.queue) or any(
+            queue_matches(pattern, (writer.queue,)) for pattern in token.queues
+        )
         if "enqueue" not in token.verbs or not meets:
-            raise ConfigurationError(f"{where}: token {token.name} needs the verb enqueue for that queue")
+            raise ConfigurationError(
+                f"{where}: token {token.name} needs the verb enqueue for that queue"
+            )
 
 
 def open_forwarding(writers: Sequence[Writer]) -> str | None:
@@ -162,7 +193,8 @@ def open_forwarding(writers: Sequence[Writer]) -> str | None:
     if not writers or any(writer.queue == FORWARD_QUEUE for writer in writers):
         return None
     return (
-        f"everybody may have messages forwarded: no [[writer]] names {FORWARD_QUEUE}, and no glob stands for it; "
+        f"everybody may have messages forwarded: no [[writer]] names {FORWARD_QUEUE}, and "
+        "no glob stands for it; "
         f'to restrict it: [[writer]] queue = "{FORWARD_QUEUE}" with certificate, address or token'
     )
 
@@ -182,7 +214,9 @@ def _parse(where: str, entry: dict[str, Any]) -> Writer:
         token=_text(where, entry, "token"),
     )
     if writer.certificate is None and not writer.networks and writer.token is None:
-        raise ConfigurationError(f"{where}: give certificate, address or token (nobody at all: pause the queue)")
+        raise ConfigurationError(
+            f"{where}: give certificate, address or token (nobody at all: pause the queue)"
+        )
     return writer
 
 

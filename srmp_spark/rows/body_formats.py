@@ -81,5 +81,7 @@ def _utf16(texts: pa.StringArray) -> pa.BinaryArray:
     wide = np.zeros(2 * data.size, np.uint8)
     wide[::2] = data
     return pa.Array.from_buffers(
-        pa.binary(), len(texts), [None, pa.py_buffer((offsets - offsets[0]) * np.int32(2)), pa.py_buffer(wide)]
+        pa.binary(),
+        len(texts),
+        [None, pa.py_buffer((offsets - offsets[0]) * np.int32(2)), pa.py_buffer(wide)],
     )

@@ -40,7 +40,9 @@ def body_text(body_type: int, body: bytes) -> str | None:
     if body_type == VT_EMPTY:
         return _undeclared(body)
     if body_type in (VT_BSTR, VT_LPWSTR):
-        return _strict(body[:-2] if body[-2:] == b"\0\0" and len(body) % 2 == 0 else body, "utf-16-le")
+        return _strict(
+            body[:-2] if body[-2:] == b"\0\0" and len(body) % 2 == 0 else body, "utf-16-le"
+        )
     if body_type == VT_LPSTR:
         body = body.removesuffix(b"\0")
         text = _strict(body, "utf-8")

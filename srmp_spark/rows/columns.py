@@ -123,4 +123,7 @@ def comment_of(name: str) -> str | None:
 def spark_ddl(names: Iterable[str] = NAMES) -> str:
     """Return the columns ``names`` as a DDL string for ``DataSource.schema()``, with their comments."""
     commented = ((name, KINDS[name], comment_of(name)) for name in names)
-    return ", ".join(f"`{name}` {kind}" + (f" COMMENT '{text}'" if text else "") for name, kind, text in commented)
+    return ", ".join(
+        f"`{name}` {kind}" + (f" COMMENT '{text}'" if text else "")
+        for name, kind, text in commented
+    )

@@ -32,6 +32,7 @@ from srmp_spark.srmp.mime import Parts
 HEADS_MAX = 4096
 """HTTP heads remembered within a batch: of one sender they differ in the length only."""
 
+
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Python's cycle collector, off for one batch: it would walk 50,000 fresh tuples again and again (a fifth of the time).
@@ -50,7 +51,9 @@ def _no_collection() -> Iterator[None]:
 _NO_PARTS = Parts((0, 0), None, None)
 
 
-def decode(queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[int, Message] | None = None) -> Decoded:
+def decode(
+    queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[int, Message] | None = None
+) -> Decoded:
     """Read the (sequence, record) pairs of a queue; ``messages``: of some, by sequence, that were read already.
 
     Raises :class:`StoreDamagedError` for a record that is no message any more.
@@ -60,16 +63,27 @@ def decode(queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[in
     for sequence, record in pairs:
         _, post, head_length, form = record
         if form is Form.PACKET:
-            message = (messages or {}).get(sequence) or read_packet(queue, sequence, post[head_length:])
+            message = (messages or {}).get(sequence) or read_packet(
+                queue, sequence, post[head_length:]
+            )
             decoded.add(sequence, record, message, None, _NO_PARTS)
             continue
         if form is Form.WSRM:
             message, action, numbered = read_soap(queue, sequence, post[head_length:])
-            decoded.add(sequence, record, message, action, Parts((0, len(post) - head_length), None, None), numbered)
+            decoded.add(
+                sequence,
+                record,
+                message,
+                action,
+                Parts((0, len(post) - head_length), None, None),
+                numbered,
+            )
             continue
         if form is Form.COLUMNS:
             columns = columns_of_record(queue, sequence, record)
-            decoded.add(sequence, record, message_of_columns(columns), None, _NO_PARTS, kept=columns)
+            decoded.add(
+                sequence, record, message_of_columns(columns), None, _NO_PARTS, kept=columns
+            )
             continue
         head = post[:head_length]
         found = known.get(head)
@@ -80,7 +94,9 @@ def decode(queue: str, pairs: Iterable[tuple[int, Record]], messages: Mapping[in
         try:
             message, parts = decode_parts(found[0], post[head_length:])
         except RemoteProtocolError as error:
-            raise StoreDamagedError(f"row {sequence} of {queue} is stored but cannot be decoded: {error}") from error
+            raise StoreDamagedError(
+                f"row {sequence} of {queue} is stored but cannot be decoded: {error}"
+            ) from error
         decoded.add(sequence, record, message, found[1], parts)
     return decoded
 
@@ -90,7 +106,9 @@ def read_packet(queue: str, sequence: int, packet: bytes) -> Message:
     try:
         return message_of(parse_message_packet(packet))
     except RemoteProtocolError as error:
-        raise StoreDamagedError(f"row {sequence} of {queue} is stored but cannot be decoded: {error}") from error
+        raise StoreDamagedError(
+            f"row {sequence} of {queue} is stored but cannot be decoded: {error}"
+        ) from error
 
 
 def rows_of(
@@ -117,7 +135,9 @@ def rows_of(
         contents = [
             None
             if record.form is Form.COLUMNS
-            else record.post[record.head_length + parts.envelope[0] : record.head_length + parts.envelope[1]].decode()
+            else record.post[
+                record.head_length + parts.envelope[0] : record.head_length + parts.envelope[1]
+            ].decode()
             for record, parts in zip(decoded.records, decoded.parts, strict=True)
         ]
         columns["envelope"] = pa.array(contents, pa.string())

@@ -88,9 +88,13 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
     while True:
         kind, epoch_length, ranges, crc, length = _HEAD.unpack(_exactly(stream, _HEAD.size))
         if kind not in (SEGMENT, NARROW, POSTS, GROUP, END) or length > FRAME_BYTES_MAX:
-            raise StoreDamagedError(f"{kind!r} is no frame of the dense stream: the queue manager is of another version")
+            raise StoreDamagedError(
+                f"{kind!r} is no frame of the dense stream: the queue manager is of another version"
+            )
         if kind == END:
-            stream.read(1)  # nothing comes behind it; who has seen that may use the connection again
+            stream.read(
+                1
+            )  # nothing comes behind it; who has seen that may use the connection again
             return
         epoch = _exactly(stream, epoch_length).decode()
         keep = tuple(_RANGE.iter_unpack(_exactly(stream, ranges * _RANGE.size)))
@@ -100,14 +104,23 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
             data = _exactly(stream, length) if kind == GROUP else _buffer(stream, length)
             found = zlib.crc32(data)
         if found != crc:
-            raise StoreDamagedError(f"rows {keep[0][0]} to {keep[-1][1]} came with another checksum than they were stored with")
+            raise StoreDamagedError(
+                f"rows {keep[0][0]} to {keep[-1][1]} came with another checksum than they "
+                "were stored with"
+            )
         yield Frame(kind, epoch, keep, data, length)
 
 
 def batches(
-    found: Iterable[Frame], queue_manager: str, queue: str, after: int, to: int, envelope: bool = False, *,
+    found: Iterable[Frame],
+    queue_manager: str,
+    queue: str,
+    after: int,
+    to: int,
+    envelope: bool = False,
+    *,
     names: tuple[str, ...] = NAMES,
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows in (after, to] of a stream's frames, in order, with the columns ``names``, of which one is ``sequence``.
 
     Errors as :func:`frames`, and damage in a row.
@@ -134,13 +147,17 @@ def batches(
     for frame in found:
         if segment is not None:
             if frame.kind != POSTS:
-                raise StoreDamagedError("a segment came without its posts, which the envelope is read from")
+                raise StoreDamagedError(
+                    "a segment came without its posts, which the envelope is read from"
+                )
             yield from sealed(segment, frame.data)
             segment = None
         elif frame.kind in (SEGMENT, NARROW):
             yield from flush()
             if frame.kind == NARROW and needs_wide_part(names, envelope=envelope):
-                raise StoreDamagedError("a segment came without the part that has the bodies, which are needed")
+                raise StoreDamagedError(
+                    "a segment came without the part that has the bodies, which are needed"
+                )
             if envelope:
                 segment = frame
             else:
@@ -171,7 +188,11 @@ def narrow_head(epoch: str, keep: tuple[Range, ...], wide: WidePart, size: int) 
 
 
 def _inside(keep: tuple[Range, ...], after: int, to: int) -> tuple[Range, ...]:
-    return tuple((max(first, after + 1), min(last, to)) for first, last in keep if last > after and first <= to)
+    return tuple(
+        (max(first, after + 1), min(last, to))
+        for first, last in keep
+        if last > after and first <= to
+    )
 
 
 def _buffer(stream: IO[bytes], length: int) -> pa.Buffer:
@@ -198,7 +219,9 @@ def _without_wide_part(stream: IO[bytes], length: int) -> tuple[pa.Buffer, int]:
     begin, size = _NARROW.unpack(_exactly(stream, min(length, _NARROW.size)))
     behind = length - _NARROW.size - begin
     if behind < 0 or not begin + behind <= size <= FRAME_BYTES_MAX:
-        raise StoreDamagedError(f"a narrow segment of {length} bytes cannot be {begin} bytes and the end of {size}")
+        raise StoreDamagedError(
+            f"a narrow segment of {length} bytes cannot be {begin} bytes and the end of {size}"
+        )
     buffer = pa.allocate_buffer(size)  # memory that nobody writes to costs nothing
     view = memoryview(buffer).cast("B")
     before, after = view[:begin], view[size - behind :]

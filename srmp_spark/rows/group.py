@@ -44,7 +44,9 @@ class Form(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Form:
-        raise StoreDamagedError(f"a stored record has form {value}: written by a newer version, start that one")
+        raise StoreDamagedError(
+            f"a stored record has form {value}: written by a newer version, start that one"
+        )
 
 
 FORM_OF: Mapping[SignatureStatus, Form] = {
@@ -84,7 +86,12 @@ def pack_group(first: int, records: Sequence[Record]) -> bytes:
         sender = sender_name.encode() if sender_name else b""
         source = f"{transport}{peer}".encode()
         length = len(transport)  # a transport's name is ASCII
-        parts += (pack(form, at, length, len(source) - length, len(sender), head_length, len(post)), source, sender, post)
+        parts += (
+            pack(form, at, length, len(source) - length, len(sender), head_length, len(post)),
+            source,
+            sender,
+            post,
+        )
     body = b"".join(parts)
     tail = struct.pack("<QI", first, len(records))
     return MAGIC + struct.pack("<I", zlib.crc32(body, zlib.crc32(tail))) + tail + body
@@ -99,12 +106,19 @@ def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
         raise StoreDamagedError("a stored group is cut short")
     magic, crc, first, count = _HEADER.unpack_from(blob)
     if magic != MAGIC:
-        raise StoreDamagedError(f"a stored group begins with {magic!r}, not {MAGIC!r}: damaged, or written by a newer version")
+        raise StoreDamagedError(
+            f"a stored group begins with {magic!r}, not {MAGIC!r}: damaged, or written by "
+            "a newer version"
+        )
     if zlib.crc32(memoryview(blob)[8:]) != crc:
-        raise StoreDamagedError(f"the checksum of the stored group at sequence {first} does not match")
+        raise StoreDamagedError(
+            f"the checksum of the stored group at sequence {first} does not match"
+        )
     at = _HEADER.size
     for sequence in range(first, first + count):
-        form, arrived, transport_n, peer_n, sender_n, head_length, post_n = _RECORD.unpack_from(blob, at)
+        form, arrived, transport_n, peer_n, sender_n, head_length, post_n = _RECORD.unpack_from(
+            blob, at
+        )
         at += _RECORD.size
         transport = blob[at : at + transport_n].decode()
         at += transport_n
@@ -114,7 +128,10 @@ def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
         at += sender_n
         post = blob[at : at + post_n]
         at += post_n
-        yield sequence, Record(Arrival(arrived, transport, peer, sender), post, head_length, Form(form))  # type: ignore[arg-type]  # a checksummed Transport
+        yield (
+            sequence,
+            Record(Arrival(arrived, transport, peer, sender), post, head_length, Form(form)),
+        )  # type: ignore[arg-type]  # a checksummed Transport
 
 
 def post_lengths(blob: bytes) -> list[int]:

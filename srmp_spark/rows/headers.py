@@ -27,7 +27,13 @@ def nservicebus_headers(extension: bytes) -> dict[str, str]:
     data = _limited(extension).rstrip(b"\0")
     if not data:
         return {}
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True)
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
     try:
         root = etree.fromstring(data, parser)
     except etree.XMLSyntaxError as error:
@@ -35,10 +41,16 @@ def nservicebus_headers(extension: bytes) -> dict[str, str]:
     if root.getroottree().docinfo.internalDTD is not None:
         raise ValueError("the extension has a DOCTYPE: nobody writes one there")
     if etree.QName(root).localname != "ArrayOfHeaderInfo":
-        raise ValueError(f"the extension holds <{etree.QName(root).localname[:50]}>, not NServiceBus' <ArrayOfHeaderInfo>")
+        raise ValueError(
+            f"the extension holds <{etree.QName(root).localname[:50]}>, not NServiceBus' "
+            "<ArrayOfHeaderInfo>"
+        )
     headers: dict[str, str] = {}
     for info in root:
-        key, value = (next((child.text or "" for child in info if etree.QName(child).localname == name), "") for name in _NAMES)
+        key, value = (
+            next((child.text or "" for child in info if etree.QName(child).localname == name), "")
+            for name in _NAMES
+        )
         if key:
             headers[key] = value
     return _counted(headers)
@@ -52,12 +64,16 @@ def rebus_headers(extension: bytes) -> dict[str, str]:
     try:
         found = json.loads(data.decode("utf-8" if data.startswith(b"{") else "utf-7"))
     except (UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
-        raise ValueError(f"the extension is no JSON, neither in UTF-8 nor in UTF-7: {error}") from None
+        raise ValueError(
+            f"the extension is no JSON, neither in UTF-8 nor in UTF-7: {error}"
+        ) from None
     if not isinstance(found, dict):
         message = f"the extension holds a JSON {type(found).__name__}, not Rebus' object of headers"
         raise ValueError(message)  # noqa: TRY004  # the sender's data is wrong, not our caller's type
     present = ((name, value) for name, value in found.items() if value is not None)
-    return _counted({name: value if isinstance(value, str) else json.dumps(value) for name, value in present})
+    return _counted(
+        {name: value if isinstance(value, str) else json.dumps(value) for name, value in present}
+    )
 
 
 _NAMES = ("Key", "Value")
@@ -65,7 +81,9 @@ _NAMES = ("Key", "Value")
 
 def _limited(extension: bytes) -> bytes:
     if len(extension) > HEADERS_BYTES_MAX:
-        raise ValueError(f"HEADERS_BYTES_MAX is {HEADERS_BYTES_MAX}, the extension has {len(extension)} bytes")
+        raise ValueError(
+            f"HEADERS_BYTES_MAX is {HEADERS_BYTES_MAX}, the extension has {len(extension)} bytes"
+        )
     return extension
 
 

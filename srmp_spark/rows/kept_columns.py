@@ -35,7 +35,9 @@ from srmp_spark.rows.group import Form, Record
 ARRIVAL_COLUMNS = ("arrived_at", "transport", "peer", "sender_name")
 """Columns that a record keeps as its :class:`.Arrival`."""
 KEPT = tuple(
-    name for name in NAMES if name not in (*LOG_COLUMNS, *ARRIVAL_COLUMNS, "sequence", "message_id", "body", "envelope")
+    name
+    for name in NAMES
+    if name not in (*LOG_COLUMNS, *ARRIVAL_COLUMNS, "sequence", "message_id", "body", "envelope")
 )
 """Columns that stand in the JSON object, in this order."""
 
@@ -63,9 +65,13 @@ def columns_of_record(queue: str, sequence: int, record: Record) -> dict[str, An
         if columns.get("body_text") is True:
             columns["body_text"] = record.content.decode()
     except (ValueError, AttributeError, KeyError, TypeError, ArithmeticError) as error:
-        raise StoreDamagedError(f"row {sequence} of {queue} is stored but its columns cannot be read: {error}") from error
+        raise StoreDamagedError(
+            f"row {sequence} of {queue} is stored but its columns cannot be read: {error}"
+        ) from error
     if columns.get("lineage") is not None:  # messages of WS-ReliableMessaging have none
-        columns["message_id"] = names.message_id(columns["lineage"], _unsigned(columns, "uniquifier"))
+        columns["message_id"] = names.message_id(
+            columns["lineage"], _unsigned(columns, "uniquifier")
+        )
     return columns
 
 
@@ -96,7 +102,9 @@ def message_of_columns(columns: Mapping[str, Any]) -> Message:
         extension=columns.get("extension"),
         correlation=columns.get("correlation_id"),
         app_specific=_unsigned(columns, "app_specific"),
-        hash_algorithm=None if columns.get("hash_algorithm") is None else _unsigned(columns, "hash_algorithm"),
+        hash_algorithm=None
+        if columns.get("hash_algorithm") is None
+        else _unsigned(columns, "hash_algorithm"),
         response_queue=columns.get("response_queue"),
         delivery_receipt_to=admin if delivery else None,
         commitment_receipt_to=admin if positive or negative or not delivery else None,
@@ -115,12 +123,24 @@ def message_of_columns(columns: Mapping[str, Any]) -> Message:
 
 def _to_json(name: str, value: Any) -> Any:  # noqa: ANN401  # a cell in, a JSON value out
     kind = KINDS[name]
-    return base64.b64encode(value).decode() if kind == "binary" else str(value) if kind == "decimal(20,0)" else value
+    return (
+        base64.b64encode(value).decode()
+        if kind == "binary"
+        else str(value)
+        if kind == "decimal(20,0)"
+        else value
+    )
 
 
 def _of_json(name: str, value: Any) -> Any:  # noqa: ANN401  # a JSON value in, a cell out
     kind = KINDS[name]
-    return base64.b64decode(value) if kind == "binary" else Decimal(value) if kind == "decimal(20,0)" else value
+    return (
+        base64.b64decode(value)
+        if kind == "binary"
+        else Decimal(value)
+        if kind == "decimal(20,0)"
+        else value
+    )
 
 
 def _unsigned(columns: Mapping[str, Any], name: str) -> int:
@@ -139,4 +159,8 @@ def _stream(columns: Mapping[str, Any]) -> StreamPosition | None:
         return None
     guid, _, ordinal = (columns.get("stream_id") or "").removeprefix("uid:").partition("\\")
     number = int(ordinal) if ordinal.isascii() and ordinal.isdigit() else 0
-    return StreamPosition(StreamId(guid, number), columns.get("stream_sequence") or 0, columns.get("stream_previous") or 0)
+    return StreamPosition(
+        StreamId(guid, number),
+        columns.get("stream_sequence") or 0,
+        columns.get("stream_previous") or 0,
+    )

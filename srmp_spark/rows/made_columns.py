@@ -47,9 +47,15 @@ class Decoded(NamedTuple):
     """The columns of a row of which nothing else is left: they are not made, but stay as they are."""
 
     def add(
-        self, sequence: int, record: Record, message: Message, soap_action: str | None, parts: Parts,
-        numbered: Sequence | None = None, kept: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        sequence: int,
+        record: Record,
+        message: Message,
+        soap_action: str | None,
+        parts: Parts,
+        numbered: Sequence | None = None,
+        kept: Mapping[str, Any] | None = None,
+    ) -> None:
         """Add one row."""
         self.kept.append(kept)
         self.numbered.append(numbered)
@@ -69,7 +75,9 @@ def columns_of(decoded: Decoded, names: Iterable[str] = NAMES) -> dict[str, pa.A
     return {name: column for name, column in made.items() if column is not None}
 
 
-def _with_kept_columns(made: dict[str, pa.Array | None], kept: Values[Mapping[str, Any] | None]) -> dict[str, pa.Array]:
+def _with_kept_columns(
+    made: dict[str, pa.Array | None], kept: Values[Mapping[str, Any] | None]
+) -> dict[str, pa.Array]:
     """Return the columns with the values of those rows that bring their own."""
     own = [columns for columns in kept if columns is not None]
     rows, places, found = len(kept), [], 0
@@ -83,14 +91,20 @@ def _with_kept_columns(made: dict[str, pa.Array | None], kept: Values[Mapping[st
             joined[name] = column
             continue
         values = pa.array([columns.get(name) for columns in own], _types[name])
-        joined[name] = pa.concat_arrays([pa.nulls(rows, _types[name]) if column is None else column, values]).take(where)
+        joined[name] = pa.concat_arrays(
+            [pa.nulls(rows, _types[name]) if column is None else column, values]
+        ).take(where)
     return joined
 
 
 def with_log_columns(
-    columns: Mapping[str, pa.Array], rows: int, queue_manager: str | None, epoch: str | None, queue: str,
+    columns: Mapping[str, pa.Array],
+    rows: int,
+    queue_manager: str | None,
+    epoch: str | None,
+    queue: str,
     names: Values[str] = NAMES,
-) -> pa.RecordBatch:  # fmt: skip
+) -> pa.RecordBatch:
     """Return the batch of the columns ``names`` from those that a log keeps; what is missing is null."""
     of_log = dict(zip(LOG_COLUMNS, (queue_manager, epoch, queue), strict=True))
 
@@ -99,7 +113,9 @@ def with_log_columns(
             return pa.repeat(pa.scalar(of_log[name], pa.string()), rows)
         return columns[name] if name in columns else pa.nulls(rows, _types[name])
 
-    return pa.RecordBatch.from_arrays([column(name) for name in names], schema=arrow_schema(tuple(names)))
+    return pa.RecordBatch.from_arrays(
+        [column(name) for name in names], schema=arrow_schema(tuple(names))
+    )
 
 
 def message_ids(lineages: pa.Array, uniquifiers: pa.Array) -> pa.Array:
@@ -141,7 +157,9 @@ class _Rows:
     def identifiers(self) -> tuple[Values[str | None], Values[int | None]]:
         """Return GUID and number of each message; one of WS-ReliableMessaging has its place in its sequence instead."""
         if self._numbers is None:
-            self._numbers = _identifiers(self.field("lineage"), self.field("uniquifier"), self.records)
+            self._numbers = _identifiers(
+                self.field("lineage"), self.field("uniquifier"), self.records
+            )
         return self._numbers
 
 
@@ -156,8 +174,15 @@ def _identifiers(
         return lineages, uniquifiers
     named = [record.form is not Form.WSRM for record in records]
     return (
-        tuple([lineage if has_one else None for lineage, has_one in zip(lineages, named, strict=True)]),
-        tuple([number if has_one else None for number, has_one in zip(uniquifiers, named, strict=True)]),
+        tuple(
+            [lineage if has_one else None for lineage, has_one in zip(lineages, named, strict=True)]
+        ),
+        tuple(
+            [
+                number if has_one else None
+                for number, has_one in zip(uniquifiers, named, strict=True)
+            ]
+        ),
     )
 
 
@@ -181,7 +206,12 @@ def _signed(numbers: Values[Any], bits: int = 64) -> Values[Any]:
     sign = 1 << (bits - 1)
     if max(number or 0 for number in numbers) < sign:
         return numbers
-    return tuple([number - 2 * sign if number is not None and number >= sign else number for number in numbers])
+    return tuple(
+        [
+            number - 2 * sign if number is not None and number >= sign else number
+            for number in numbers
+        ]
+    )
 
 
 def _delivery(streams: Values[StreamPosition | None], durable: Values[bool]) -> Values[str]:
@@ -193,7 +223,9 @@ def _delivery(streams: Values[StreamPosition | None], durable: Values[bool]) -> 
     )
 
 
-def _expired(times_to_reach: Values[int | None], expire_at: Values[int | None], arrived_at: Values[int]) -> tuple[bool, ...]:
+def _expired(
+    times_to_reach: Values[int | None], expire_at: Values[int | None], arrived_at: Values[int]
+) -> tuple[bool, ...]:
     """[MC-MQSRM] 3.1.5.1.4: ``<TTrq>`` takes precedence over ``<expiresAt>``; a message that is late is kept, and marked."""
     return tuple(
         [
@@ -210,7 +242,9 @@ def _signature_status(signatures: Values[str], records: Values[Record]) -> Value
     """Return the verdicts that the records keep; the bytes say only whether there is a signature."""
     if signatures.count("none") == len(signatures):
         return signatures
-    return tuple([_VERDICTS.get(record.form, said) for said, record in zip(signatures, records, strict=True)])
+    return tuple(
+        [_VERDICTS.get(record.form, said) for said, record in zip(signatures, records, strict=True)]
+    )
 
 
 def _body_text(body_types: Values[int], bodies: Values[bytes], column: pa.Array) -> pa.Array:
@@ -223,7 +257,9 @@ def _body_text(body_types: Values[int], bodies: Values[bytes], column: pa.Array)
     return _array("body_text", tuple(map(body_text, body_types, bodies)))
 
 
-def _admin_queue(commitment: Values[str | None], delivery: Values[str | None]) -> Values[str | None]:
+def _admin_queue(
+    commitment: Values[str | None], delivery: Values[str | None]
+) -> Values[str | None]:
     """AdministrationQueueFormatName (3.1.5.1.1): where receipts go that the application asked for.
 
     The text also assigns ``<sendReceiptsTo>`` to it, which is the sender's order queue and would hide the former.
@@ -233,14 +269,19 @@ def _admin_queue(commitment: Values[str | None], delivery: Values[str | None]) -
     return tuple([to or receipt_to for to, receipt_to in zip(commitment, delivery, strict=True)])
 
 
-def _receipts_requested(delivery: Values[str | None], positive: Values[bool], negative: Values[bool]) -> pa.Array:
+def _receipts_requested(
+    delivery: Values[str | None], positive: Values[bool], negative: Values[bool]
+) -> pa.Array:
     type_ = _types["receipts_requested"]
     rows = len(delivery)
     if delivery.count(None) == rows and positive.count(False) == negative.count(False) == rows:
         return pa.repeat(pa.scalar([], type_), rows)
     names = ("delivery", "commitment_positive", "commitment_negative")
     asked = zip(delivery, positive, negative, strict=True)
-    return pa.array([[name for name, wanted in zip(names, each, strict=True) if wanted] for each in asked], type_)
+    return pa.array(
+        [[name for name, wanted in zip(names, each, strict=True) if wanted] for each in asked],
+        type_,
+    )
 
 
 def _of_field(name: str, source: str, change: _Change | None = None) -> _Maker:
@@ -278,7 +319,10 @@ def _each_of(name: str, source: str, function: Callable[[Any], Any]) -> _Maker:
 
 
 def _lookup_ids(rows: _Rows) -> pa.Array | None:
-    ids = [_LOOKUP_ID.unpack_from(each.post)[0] if each.form is Form.PACKET else None for each in rows.records]
+    ids = [
+        _LOOKUP_ID.unpack_from(each.post)[0] if each.form is Form.PACKET else None
+        for each in rows.records
+    ]
     return _of_some("lookup_id", ids, Decimal)
 
 
@@ -292,33 +336,62 @@ _MAKERS: dict[str, _Maker] = {
     "lineage": lambda rows: _array("lineage", rows.identifiers()[0]),
     "uniquifier": lambda rows: _array("uniquifier", _signed(rows.identifiers()[1])),
     "class": _of_field("class", "message_class", lambda numbers: _signed(numbers, 32)),
-    "delivery": lambda rows: _array("delivery", _delivery(rows.field("stream"), rows.field("durable"))),
-    "label": _each_of("label", "action", lambda action: action[5:] if action[:5] == "MSMQ:" else None),
-    "body_text": lambda rows: _body_text(rows.field("body_type"), rows.field("body"), rows.column("body")),
+    "delivery": lambda rows: _array(
+        "delivery", _delivery(rows.field("stream"), rows.field("durable"))
+    ),
+    "label": _each_of(
+        "label", "action", lambda action: action[5:] if action[:5] == "MSMQ:" else None
+    ),
+    "body_text": lambda rows: _body_text(
+        rows.field("body_type"), rows.field("body"), rows.column("body")
+    ),
     "soap_action": lambda rows: _array("soap_action", rows.decoded.soap_actions),
     "expired": lambda rows: _array(
-        "expired", _expired(rows.field("time_to_reach_queue"), rows.field("expires_at"), rows.arrival("at"))
+        "expired",
+        _expired(rows.field("time_to_reach_queue"), rows.field("expires_at"), rows.arrival("at")),
     ),
     "destination": _each_of("destination", "destination", format_name),
     "admin_queue": lambda rows: _array(
-        "admin_queue", _admin_queue(rows.field("commitment_receipt_to"), rows.field("delivery_receipt_to"))
+        "admin_queue",
+        _admin_queue(rows.field("commitment_receipt_to"), rows.field("delivery_receipt_to")),
     ),
     "receipts_requested": lambda rows: _receipts_requested(
-        rows.field("delivery_receipt_to"), rows.field("commitment_positive"), rows.field("commitment_negative")
+        rows.field("delivery_receipt_to"),
+        rows.field("commitment_positive"),
+        rows.field("commitment_negative"),
     ),
-    "signature_status": lambda rows: _array("signature_status", _signature_status(rows.field("signature"), rows.records)),
+    "signature_status": lambda rows: _array(
+        "signature_status", _signature_status(rows.field("signature"), rows.records)
+    ),
     "lookup_id": _lookup_ids,
     "correlation_id": _of_field("correlation_id", "correlation"),
     **{
         name: _of_field(name, name)
         for name in (
-            "priority", "body", "soap_body", "extension", "sent_at", "expires_at", "time_to_reach_queue", "response_queue",
-            "source_qm", "first_in_transaction", "last_in_transaction", "journal", "dead_letter", "trace", "connector_type",
-            "connector_qm", "provider_name",
+            "priority",
+            "body",
+            "soap_body",
+            "extension",
+            "sent_at",
+            "expires_at",
+            "time_to_reach_queue",
+            "response_queue",
+            "source_qm",
+            "first_in_transaction",
+            "last_in_transaction",
+            "journal",
+            "dead_letter",
+            "trace",
+            "connector_type",
+            "connector_qm",
+            "provider_name",
         )
     },
     # xs:unsignedLong on the wire, long in Spark: numbers from 2^63 are shown as two's complement.
-    **{name: _of_field(name, name, _signed) for name in ("body_type", "app_specific", "provider_type", "hash_algorithm")},
+    **{
+        name: _of_field(name, name, _signed)
+        for name in ("body_type", "app_specific", "provider_type", "hash_algorithm")
+    },
     **{
         name: _each_of(name, name, lambda names: list(names) or None)
         for name in ("destination_list", "admin_list", "response_list")
@@ -328,15 +401,20 @@ _MAKERS: dict[str, _Maker] = {
     "stream_previous": _of_stream("stream_previous", lambda stream: stream.previous),
     "receipt_kind": _of_receipt("receipt_kind", lambda receipt: receipt.kind),
     "receipt_for": _of_receipt(
-        "receipt_for", lambda receipt: None if receipt.lineage is None else f"{{{receipt.lineage}}}\\{receipt.uniquifier}"
+        "receipt_for",
+        lambda receipt: (
+            None if receipt.lineage is None else f"{{{receipt.lineage}}}\\{receipt.uniquifier}"
+        ),
     ),
     "receipt_decision": _of_receipt("receipt_decision", lambda receipt: receipt.decision),
     "receipt_at": _of_receipt("receipt_at", lambda receipt: receipt.at),
     "receipt_stream_id": _of_receipt(
         "receipt_stream_id", lambda receipt: str(receipt.stream_id) if receipt.stream_id else None
     ),
-    "receipt_last_ordinal": _of_receipt("receipt_last_ordinal", lambda receipt: receipt.last_ordinal),
+    "receipt_last_ordinal": _of_receipt(
+        "receipt_last_ordinal", lambda receipt: receipt.last_ordinal
+    ),
     "wsrm_sequence": _of_sequence("wsrm_sequence", lambda sequence: sequence.identifier),
     "wsrm_number": _of_sequence("wsrm_number", lambda sequence: sequence.number),
-}  # fmt: skip
+}
 """How each column is made; those of the log and ``envelope`` are no column of a message."""

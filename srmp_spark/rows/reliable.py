@@ -32,5 +32,7 @@ def read_soap(queue: str, sequence: int, envelope: bytes) -> tuple[Message, str,
     try:
         soap = decode(envelope)
     except RemoteProtocolError as error:
-        raise StoreDamagedError(f"row {sequence} of {queue} is stored but cannot be decoded: {error}") from error
+        raise StoreDamagedError(
+            f"row {sequence} of {queue} is stored but cannot be decoded: {error}"
+        ) from error
     return message_of_soap(soap), soap.action, soap.sequence

@@ -83,8 +83,15 @@ def encode_segment(decoded: Decoded) -> SegmentBytes:
     restored = (record for _, record in records_of(columns_file, posts_file))
     # A bug of ours must not cost the original, which is deleted after this. One by one: they are as many bytes again.
     if any(ours != theirs for ours, theirs in zip_longest(restored, decoded.records)):
-        raise StoreDamagedError(f"a segment of rows {decoded.sequences[0]} to {decoded.sequences[-1]} did not read back")
-    return SegmentBytes(columns_file, posts_file, [len(record.post) for record in decoded.records], wide_part(columns_file))
+        raise StoreDamagedError(
+            f"a segment of rows {decoded.sequences[0]} to {decoded.sequences[-1]} did not read back"
+        )
+    return SegmentBytes(
+        columns_file,
+        posts_file,
+        [len(record.post) for record in decoded.records],
+        wide_part(columns_file),
+    )
 
 
 def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
@@ -92,15 +99,31 @@ def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
 
     ``batch`` has one queue and epoch and at least one row, sequences ascending. A row's size is that of its body and extension.
     """
-    columns = {name: batch.column(name) for name in batch.schema.names if name not in (*LOG_COLUMNS, "envelope")}
+    columns = {
+        name: batch.column(name)
+        for name in batch.schema.names
+        if name not in (*LOG_COLUMNS, "envelope")
+    }
     columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
-    nothing = {"post": b"", "body_at": -1, "head_length": 0, "envelope_at": 0, "envelope_length": 0, "form": Form.COLUMNS.value}
-    posts = {field.name: pa.repeat(pa.scalar(nothing[field.name], field.type), batch.num_rows) for field in _POSTS}
+    nothing = {
+        "post": b"",
+        "body_at": -1,
+        "head_length": 0,
+        "envelope_at": 0,
+        "envelope_length": 0,
+        "form": Form.COLUMNS.value,
+    }
+    posts = {
+        field.name: pa.repeat(pa.scalar(nothing[field.name], field.type), batch.num_rows)
+        for field in _POSTS
+    }
     posts_file = _file(posts, {METADATA: json.dumps({"format": FORMAT}).encode()}, "zstd")
     sizes = [
         max(1, (body or 0) + (extension or 0))  # 0 would be a hole
         for body, extension in zip(
-            pc.binary_length(columns["body"]).to_pylist(), pc.binary_length(columns["extension"]).to_pylist(), strict=True
+            pc.binary_length(columns["body"]).to_pylist(),
+            pc.binary_length(columns["extension"]).to_pylist(),
+            strict=True,
         )
     ]
     columns_file = _encode_columns(columns, columns["sequence"].to_pylist())
@@ -121,7 +144,10 @@ def wide_part(columns_file: bytes) -> WidePart | None:
         for name in wide
         for buffer in _buffers(batch.column(name))
     ]
-    begin, end = min((place[0] for place in places), default=0), max((place[1] for place in places), default=0)
+    begin, end = (
+        min((place[0] for place in places), default=0),
+        max((place[1] for place in places), default=0),
+    )
     if end - begin < WIDE_BYTES_MIN:
         return None
     return WidePart(begin, end, zlib.crc32(columns_file[end:], zlib.crc32(columns_file[:begin])))
@@ -135,9 +161,14 @@ def _buffers(column: pa.Array) -> Iterator[pa.Buffer]:
 
 
 def read_segment(
-    columns_file: bytes, queue_manager: str, epoch: str, queue: str, posts_file: bytes | None = None, *,
+    columns_file: bytes,
+    queue_manager: str,
+    epoch: str,
+    queue: str,
+    posts_file: bytes | None = None,
+    *,
     names: tuple[str, ...] = NAMES,
-) -> pa.RecordBatch:  # fmt: skip
+) -> pa.RecordBatch:
     """Return all rows of a segment with the columns ``names``; ``posts_file`` fills ``envelope``.
 
     Raises :class:`StoreDamagedError`.
@@ -159,13 +190,19 @@ def arrivals_of(path: str) -> tuple[pa.Array, pa.Array]:
             note = json.loads((reader.schema.metadata or {})[METADATA])
             rows, derived = note["rows"], note["derived"]
             batch = reader.get_batch(0) if reader.num_record_batches else None
-            stored = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
+            stored = (
+                {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
+            )
             if "arrived_at" in note["constants"]:
-                arrived = pa.repeat(pa.scalar(int(note["constants"]["arrived_at"]), pa.int64()), rows)
+                arrived = pa.repeat(
+                    pa.scalar(int(note["constants"]["arrived_at"]), pa.int64()), rows
+                )
             else:
                 arrived = stored["arrived_at"].cast(pa.int64())
             if "sequence" in derived:
-                sequences = pa.array(range(derived["sequence"], derived["sequence"] + rows), pa.int64())
+                sequences = pa.array(
+                    range(derived["sequence"], derived["sequence"] + rows), pa.int64()
+                )
             else:
                 sequences = stored["sequence"]
         except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
@@ -216,12 +253,17 @@ class _ColumnsLeft:
         start = at - at % POSTS_AT_ONCE
         if not self._values or start != self._start:
             self._start = start
-            self._values = {name: _plain(column.slice(start, POSTS_AT_ONCE)) for name, column in self._columns.items()}
+            self._values = {
+                name: _plain(column.slice(start, POSTS_AT_ONCE))
+                for name, column in self._columns.items()
+            }
         return {name: values[at - start] for name, values in self._values.items()}
 
 
 def _plain(column: pa.Array) -> list[Any]:
-    values: list[Any] = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+    values: list[Any] = (
+        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+    ).to_pylist()
     return values
 
 
@@ -235,7 +277,9 @@ def rows_kept(batch: pa.RecordBatch, keep: tuple[tuple[int, int], ...]) -> Itera
             low, high = max(low, first), min(high, last)
             part = batch.slice(low - first, max(0, high - low + 1))
         else:
-            part = batch.filter(pc.and_(pc.greater_equal(sequences, low), pc.less_equal(sequences, high)))
+            part = batch.filter(
+                pc.and_(pc.greater_equal(sequences, low), pc.less_equal(sequences, high))
+            )
         if part.num_rows:
             yield part
 
@@ -245,7 +289,9 @@ def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes
     derived: dict[str, Any] = {"message_id": "lineage, uniquifier"}
     if sequences[-1] - sequences[0] + 1 == rows:
         derived["sequence"] = sequences[0]
-    if columns["body_text"].null_count == 0 and columns["body_text"].cast(pa.binary()).equals(columns["body"]):
+    if columns["body_text"].null_count == 0 and columns["body_text"].cast(pa.binary()).equals(
+        columns["body"]
+    ):
         derived["body_text"] = "body"
     constants, stored = {}, {}
     for name, column in columns.items():
@@ -260,34 +306,55 @@ def _encode_columns(columns: dict[str, pa.Array], sequences: list[int]) -> bytes
     return _file(stored, {METADATA: json.dumps(note).encode()}, None)
 
 
-def _decode_columns(columns_file: bytes, names: Iterable[str] = NAMES) -> tuple[dict[str, pa.Array], int]:
+def _decode_columns(
+    columns_file: bytes, names: Iterable[str] = NAMES
+) -> tuple[dict[str, pa.Array], int]:
     """Return the columns ``names`` of a file, and what they are made from; nothing else of the file is looked at."""
     wanted = _sources_of(names)
     try:
         reader = pa.ipc.open_file(pa.py_buffer(columns_file))
         note = json.loads((reader.schema.metadata or {})[METADATA])
         if note["format"] != FORMAT:
-            message = f"a segment has format {note['format']}, this version reads {FORMAT}: start the newer version"
+            message = (
+                f"a segment has format {note['format']}, this version reads "
+                f"{FORMAT}: start the newer version"
+            )
             raise StoreDamagedError(message)
         rows, derived, stored = note["rows"], note["derived"], reader.schema.names
-        unknown = {*stored, *derived, *note["constants"]} - set(NAMES) | set(stored) & set(LOG_COLUMNS)
+        unknown = {*stored, *derived, *note["constants"]} - set(NAMES) | set(stored) & set(
+            LOG_COLUMNS
+        )
         if unknown:
-            raise StoreDamagedError(f"a segment file has other columns than this version knows: {sorted(unknown)}")
+            raise StoreDamagedError(
+                f"a segment file has other columns than this version knows: {sorted(unknown)}"
+            )
         included = [at for at, name in enumerate(stored) if name in wanted]
         if len(included) < len(stored):
             options = pa.ipc.IpcReadOptions(included_fields=included)
             reader = pa.ipc.open_file(pa.py_buffer(columns_file), options=options)
         batch = reader.get_batch(0) if included else None
-        columns = {name: _repeat(name, value, rows) for name, value in note["constants"].items() if name in wanted}
+        columns = {
+            name: _repeat(name, value, rows)
+            for name, value in note["constants"].items()
+            if name in wanted
+        }
     except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
         raise StoreDamagedError(f"a segment file cannot be read: {error}") from error
-    for name, column in zip(batch.schema.names, batch.columns, strict=True) if batch is not None else ():
-        columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    for name, column in (
+        zip(batch.schema.names, batch.columns, strict=True) if batch is not None else ()
+    ):
+        columns[name] = (
+            column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        )
     if "sequence" in derived and "sequence" in wanted:
-        columns["sequence"] = pa.array(range(derived["sequence"], derived["sequence"] + rows), pa.int64())
+        columns["sequence"] = pa.array(
+            range(derived["sequence"], derived["sequence"] + rows), pa.int64()
+        )
     if "body_text" in derived and "body_text" in wanted:
         columns["body_text"] = columns["body"].view(pa.string())  # checked when it was sealed
-    if "message_id" in wanted and "lineage" in columns:  # messages of WS-ReliableMessaging have none
+    if (
+        "message_id" in wanted and "lineage" in columns
+    ):  # messages of WS-ReliableMessaging have none
         columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
     if any(len(column) != rows for column in columns.values()):
         raise StoreDamagedError("a segment file has columns of other lengths than its head says")
@@ -314,7 +381,10 @@ def _is_constant(column: pa.Array) -> bool:
     if pa.types.is_list(column.type):
         return bool(len(column.values) == 0)
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-        return bool(pc.binary_length(column[0]).as_py() <= CONSTANT_BYTES_MAX and pc.all(pc.equal(column, column[0])).as_py())
+        return bool(
+            pc.binary_length(column[0]).as_py() <= CONSTANT_BYTES_MAX
+            and pc.all(pc.equal(column, column[0])).as_py()
+        )
     return bool(pc.all(pc.equal(column, column[0])).as_py())
 
 
@@ -322,7 +392,9 @@ def _dictionary(column: pa.Array) -> pa.Array:
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         return column
     most = min(DICTIONARY_MAX, len(column) // 4)
-    if len(column.slice(0, 2 * most).unique()) > most:  # bodies mostly: hashing them all would be the dearest step
+    if (
+        len(column.slice(0, 2 * most).unique()) > most
+    ):  # bodies mostly: hashing them all would be the dearest step
         return column
     encoded = column.dictionary_encode()
     if len(encoded.dictionary) > most:
@@ -342,10 +414,14 @@ def _repeat(name: str, value: Any, rows: int) -> pa.Array:  # noqa: ANN401  # a 
     type_ = _types[name]
     if pa.types.is_list(type_):  # an empty list: the general way builds each
         empty = pa.array([], type_.value_type)
-        return pa.ListArray.from_buffers(type_, rows, [None, pa.py_buffer(bytes(4 * (rows + 1)))], children=[empty])
+        return pa.ListArray.from_buffers(
+            type_, rows, [None, pa.py_buffer(bytes(4 * (rows + 1)))], children=[empty]
+        )
     if pa.types.is_decimal(type_):
         return pa.repeat(pa.scalar(Decimal(value), type_), rows)
-    return pa.repeat(pa.scalar(base64.b64decode(value) if pa.types.is_binary(type_) else value, type_), rows)
+    return pa.repeat(
+        pa.scalar(base64.b64decode(value) if pa.types.is_binary(type_) else value, type_), rows
+    )
 
 
 def _encode_posts(decoded: Decoded) -> bytes:
@@ -365,7 +441,9 @@ def _encode_posts(decoded: Decoded) -> bytes:
         envelope_length.append(parts.envelope[1] - parts.envelope[0])
     forms = [int(record.form) for record in decoded.records]
     values = (posts, body_at, heads, envelope_at, envelope_length, forms)
-    arrays = {field.name: pa.array(value, field.type) for field, value in zip(_POSTS, values, strict=True)}
+    arrays = {
+        field.name: pa.array(value, field.type) for field, value in zip(_POSTS, values, strict=True)
+    }
     return _file(arrays, {METADATA: json.dumps({"format": FORMAT}).encode()}, "zstd")
 
 
@@ -380,23 +458,36 @@ def _whole_posts(batch: pa.RecordBatch, bodies: pa.Array) -> Iterator[bytes]:
     """The posts with their bodies put back, one by one: all of them are many megabytes."""
     for start in range(0, batch.num_rows, POSTS_AT_ONCE):
         columns = (batch.column("post"), batch.column("body_at"), bodies)
-        rows = zip(*(column.slice(start, POSTS_AT_ONCE).to_pylist() for column in columns), strict=True)
-        yield from (post if at < 0 else b"".join((post[:at], body, post[at:])) for post, at, body in rows)
+        rows = zip(
+            *(column.slice(start, POSTS_AT_ONCE).to_pylist() for column in columns), strict=True
+        )
+        yield from (
+            post if at < 0 else b"".join((post[:at], body, post[at:])) for post, at, body in rows
+        )
 
 
 def _envelopes(posts_file: bytes, bodies: pa.Array) -> pa.Array:
     placing = _posts_of(posts_file)
     posts = _whole_posts(placing, bodies)
-    starts, lengths = placing.column("envelope_at").to_pylist(), placing.column("envelope_length").to_pylist()
+    starts, lengths = (
+        placing.column("envelope_at").to_pylist(),
+        placing.column("envelope_length").to_pylist(),
+    )
     spans = zip(posts, starts, lengths, strict=True)
-    texts = [post[start : start + length].decode() if length else None for post, start, length in spans]
+    texts = [
+        post[start : start + length].decode() if length else None for post, start, length in spans
+    ]
     return pa.array(texts, pa.string())  # null: a row that was restored from its columns
 
 
-def _file(columns: dict[str, pa.Array], metadata: dict[bytes, bytes], compression: str | None) -> bytes:
+def _file(
+    columns: dict[str, pa.Array], metadata: dict[bytes, bytes], compression: str | None
+) -> bytes:
     schema = pa.schema([(name, column.type) for name, column in columns.items()], metadata)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with pa.ipc.new_file(
+        sink, schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as writer:
         if columns:  # a batch without columns would have no rows
             writer.write_batch(pa.RecordBatch.from_arrays(list(columns.values()), schema=schema))
     data: bytes = sink.getvalue().to_pybytes()

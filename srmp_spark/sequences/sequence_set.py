@@ -86,7 +86,11 @@ class SequenceSet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SequenceSet):
             return NotImplemented
-        return (self._parts, self._firsts, self._lasts) == (other._parts, other._firsts, other._lasts)
+        return (self._parts, self._firsts, self._lasts) == (
+            other._parts,
+            other._firsts,
+            other._lasts,
+        )
 
     __hash__ = None  # type: ignore[assignment]  # it can be changed
 
@@ -110,7 +114,10 @@ class SequenceSet:
         if lowest:
             ends = [block << BLOCK_BITS | _lowest(self._parts[block]) for block in self._blocks[:1]]
             return min(ends + [block << BLOCK_BITS for block in self._firsts[:1]])
-        ends = [(block << BLOCK_BITS) + self._parts[block].bit_length() - 1 for block in self._blocks[-1:]]
+        ends = [
+            (block << BLOCK_BITS) + self._parts[block].bit_length() - 1
+            for block in self._blocks[-1:]
+        ]
         return max(ends + [(block << BLOCK_BITS) + _LOW for block in self._lasts[-1:]])
 
     def count(self, first: int, last: int) -> int:
@@ -166,7 +173,9 @@ class SequenceSet:
         """Yield (block, blocks, bits) of all pieces that reach block ``low``, ascending; bits ``None``: full."""
         at, full = bisect_left(self._blocks, low), bisect_left(self._lasts, low)
         while at < len(self._blocks) or full < len(self._firsts):
-            if full == len(self._firsts) or (at < len(self._blocks) and self._blocks[at] < self._firsts[full]):
+            if full == len(self._firsts) or (
+                at < len(self._blocks) and self._blocks[at] < self._firsts[full]
+            ):
                 yield self._blocks[at], 1, self._parts[self._blocks[at]]
                 at += 1
             else:

@@ -84,11 +84,18 @@ def read_accounts(path: Path) -> Accounts:
         name, colon, password = line.partition(":")
         name = name.strip()
         if not colon or not is_account_name(name) or not password:
-            raise ConfigurationError(f"--rpc-accounts {path}, line {number}: expected DOMAIN\\user:password (DOMAIN . is any)")
+            raise ConfigurationError(
+                f"--rpc-accounts {path}, line {number}: expected DOMAIN\\user:password "
+                "(DOMAIN . is any)"
+            )
         account = Account(name, nt_hash(password))
         if account.key in found:
-            raise ConfigurationError(f"--rpc-accounts {path}, line {number}: {name} stands there twice")
+            raise ConfigurationError(
+                f"--rpc-accounts {path}, line {number}: {name} stands there twice"
+            )
         found[account.key] = account
     if not found or len(found) > ACCOUNTS_MAX:
-        raise ConfigurationError(f"--rpc-accounts {path}: expected 1 to {ACCOUNTS_MAX} accounts, got {len(found)}")
+        raise ConfigurationError(
+            f"--rpc-accounts {path}: expected 1 to {ACCOUNTS_MAX} accounts, got {len(found)}"
+        )
     return Accounts(found.values())

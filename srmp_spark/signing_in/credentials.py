@@ -42,13 +42,20 @@ class Credentials:
 
     def _initiator(self, level: int, host: RemoteHost) -> SecurityContext:
         if self.protocol != "ntlm":
-            return NegotiatedInitiator(self.protocol, level, self.user, self.password, self.domain, host.name)
+            return NegotiatedInitiator(
+                self.protocol, level, self.user, self.password, self.domain, host.name
+            )
         from srmp_spark.signing_in.ntlm import NtlmInitiator
 
         return NtlmInitiator(
-            level, self.user, self.password, self.domain, random=secrets.token_bytes, utc=time.time_ns() // 1000,
+            level,
+            self.user,
+            self.password,
+            self.domain,
+            random=secrets.token_bytes,
+            utc=time.time_ns() // 1000,
             service=f"host/{host.name}",
-        )  # fmt: skip
+        )
 
 
 def credentials(
@@ -67,11 +74,15 @@ def credentials(
     """
     given, protocol = protocol, (protocol or "ntlm").lower()
     if protocol not in PROTOCOLS:
-        raise ConfigurationError(f"{where}: the protocol is ntlm, kerberos or negotiate, got {given!r}")
+        raise ConfigurationError(
+            f"{where}: the protocol is ntlm, kerberos or negotiate, got {given!r}"
+        )
     if level is None:
         level = "privacy" if user or given or not host.is_loopback else "none"
     if level not in LEVELS:
-        raise ConfigurationError(f"{where}: the level is none, connect, integrity or privacy, got {level!r}")
+        raise ConfigurationError(
+            f"{where}: the level is none, connect, integrity or privacy, got {level!r}"
+        )
     if level == "none":
         if user:
             raise ConfigurationError(f"{where}: nobody signs in at level none, and a user is given")
@@ -80,15 +91,26 @@ def credentials(
         _check_negotiated(where, protocol, level)
     if (not user and protocol == "ntlm") or (user and password is None):
         raise ConfigurationError(
-            f"{where}: {host.name} is asked with {level}: give a user and a password, or level none if it asks for nothing"
+            f"{where}: {host.name} is asked with {level}: give a user and a password, or "
+            "level none if it asks for nothing"
         )
-    return Credentials(level=level, protocol=protocol, user=user or "", domain=domain or "", password=password or "")
+    return Credentials(
+        level=level,
+        protocol=protocol,
+        user=user or "",
+        domain=domain or "",
+        password=password or "",
+    )
 
 
 def _check_negotiated(where: str, protocol: str, level: str) -> None:
     if LEVELS[level] not in SIGNED_LEVELS:
-        raise ConfigurationError(f"{where}: with {protocol} the level is privacy or connect, got {level}; ntlm has integrity")
+        raise ConfigurationError(
+            f"{where}: with {protocol} the level is privacy or connect, got {level}; ntlm "
+            "has integrity"
+        )
     if not is_installed():
         raise ConfigurationError(
-            f"{where}: {protocol} needs pyspnego and the machine's Kerberos libraries: pip install 'srmp-spark[kerberos]'"
+            f"{where}: {protocol} needs pyspnego and the machine's Kerberos libraries: "
+            "pip install 'srmp-spark[kerberos]'"
         )

@@ -36,7 +36,9 @@ class NegotiatedInitiator:
     odd_legs = False
     """The last word is an alter_context, which the server answers, also of Kerberos' three legs."""
 
-    def __init__(self, protocol: str, level: int, user: str, password: str, domain: str, host: str) -> None:
+    def __init__(
+        self, protocol: str, level: int, user: str, password: str, domain: str, host: str
+    ) -> None:
         """Asks for the ticket at once, which may take seconds: not in an event loop.
 
         Raises :class:`SecurityError` when there are no credentials, or no library for them.
@@ -51,7 +53,12 @@ class NegotiatedInitiator:
         request = spnego.ContextReq.default | spnego.ContextReq.dce_style
         self._context: Any = self._or_raise(
             lambda: spnego.client(
-                name or None, password if name else None, hostname=host, service="host", protocol=protocol, context_req=request
+                name or None,
+                password if name else None,
+                hostname=host,
+                service="host",
+                protocol=protocol,
+                context_req=request,
             )
         )
         self.complete = False
@@ -66,24 +73,40 @@ class NegotiatedInitiator:
         self.complete = bool(self._context.complete)
         if self.complete:
             is_ntlm = self._context.negotiated_protocol == "ntlm"
-            self.token_size = _NTLM_TOKEN if is_ntlm else int(self._context.query_message_sizes().header)
+            self.token_size = (
+                _NTLM_TOKEN if is_ntlm else int(self._context.query_message_sizes().header)
+            )
         return answer
 
-    def protect(self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool) -> tuple[bytes, bytes]:
+    def protect(
+        self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
+    ) -> tuple[bytes, bytes]:
         """The body as it is sent, and the token."""
         types = self._spnego.iov.BufferType
         pieces = [(types.data, body), types.header]
         if self._signs_all(sign_header):
-            pieces = [(types.sign_only, header), (types.data, body), (types.sign_only, trailer), types.header]
+            pieces = [
+                (types.sign_only, header),
+                (types.data, body),
+                (types.sign_only, trailer),
+                types.header,
+            ]
         found = self._or_raise(lambda: self._context.wrap_iov(pieces)).buffers
         return next(each.data for each in found if each.type == types.data), found[-1].data
 
-    def unprotect(self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool) -> bytes:
+    def unprotect(
+        self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool
+    ) -> bytes:
         """The body as it was written. Raises :class:`SecurityError`."""
         types = self._spnego.iov.BufferType
         pieces = [(types.data, body), (types.header, token)]
         if self._signs_all(sign_header):
-            pieces = [(types.sign_only, header), (types.data, body), (types.sign_only, trailer), (types.header, token)]
+            pieces = [
+                (types.sign_only, header),
+                (types.data, body),
+                (types.sign_only, trailer),
+                (types.header, token),
+            ]
         found = self._or_raise(lambda: self._context.unwrap_iov(pieces)).buffers
         plain: bytes = next(each.data for each in found if each.type == types.data)
         return plain

@@ -20,7 +20,15 @@ from cryptography.hazmat.primitives.ciphers import CipherContext
 from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.signing_in.accounts import Account
-from srmp_spark.signing_in.ntlm_crypto import hmac_md5, nt_hash, ntowfv2, rc4, rc4k, seal_key, sign_key
+from srmp_spark.signing_in.ntlm_crypto import (
+    hmac_md5,
+    nt_hash,
+    ntowfv2,
+    rc4,
+    rc4k,
+    seal_key,
+    sign_key,
+)
 from srmp_spark.signing_in.ntlm_messages import (
     MIC_AT,
     MIC_IS_THERE,
@@ -45,9 +53,16 @@ _TEMP_FIXED = 28
 """Of the second part of an NTLMv2 response, before its pairs: versions, reserved, time, client challenge, reserved."""
 _NEEDED = Flags.UNICODE | Flags.NTLM | Flags.EXTENDED_SESSIONSECURITY | Flags.KEY_128
 _OFFERED = (
-    _NEEDED | Flags.REQUEST_TARGET | Flags.SIGN | Flags.SEAL | Flags.ALWAYS_SIGN | Flags.TARGET_INFO | Flags.VERSION
-    | Flags.KEY_EXCH | Flags.KEY_56
-)  # fmt: skip
+    _NEEDED
+    | Flags.REQUEST_TARGET
+    | Flags.SIGN
+    | Flags.SEAL
+    | Flags.ALWAYS_SIGN
+    | Flags.TARGET_INFO
+    | Flags.VERSION
+    | Flags.KEY_EXCH
+    | Flags.KEY_56
+)
 _TICKS_1970 = 116_444_736_000_000_000
 """FILETIME of 1970: tenths of microseconds since 1601."""
 
@@ -116,14 +131,18 @@ class _Session:
         self._theirs = _Direction(session_key, client=not self._client, key_exchange=exchanged)
         self.complete = True
 
-    def protect(self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool) -> tuple[bytes, bytes]:
+    def protect(
+        self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
+    ) -> tuple[bytes, bytes]:
         """The body as it is sent, and the token."""
         del sign_header  # NTLM signs all of it in either case
         assert self._ours is not None, "complete"
         sent = self._ours.crypt(body) if self._level == AuthLevel.PKT_PRIVACY else body
         return sent, self._ours.signature(header + body + trailer)
 
-    def unprotect(self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool) -> bytes:
+    def unprotect(
+        self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool
+    ) -> bytes:
         """The body as it was written. Raises :class:`SecurityError`."""
         del sign_header
         assert self._theirs is not None, "complete"
@@ -171,13 +190,25 @@ class NtlmAcceptor(_Session):
     def _challenge_for(self, token: bytes) -> bytes:
         offered = parse_negotiate(token)
         if _NEEDED & ~offered:
-            raise SecurityError(f"the client cannot do {_NEEDED & ~offered!r}: NTLM version 2 with 128 bits is needed")
+            raise SecurityError(
+                f"the client cannot do {_NEEDED & ~offered!r}: NTLM version 2 with 128 "
+                "bits is needed"
+            )
         name = self._name.encode("utf-16-le")
         pairs: dict[int, bytes] = {
-            Pair.NB_DOMAIN_NAME: name, Pair.NB_COMPUTER_NAME: name, Pair.DNS_DOMAIN_NAME: name, Pair.DNS_COMPUTER_NAME: name,
+            Pair.NB_DOMAIN_NAME: name,
+            Pair.NB_COMPUTER_NAME: name,
+            Pair.DNS_DOMAIN_NAME: name,
+            Pair.DNS_COMPUTER_NAME: name,
             Pair.TIMESTAMP: (self._utc * 10 + _TICKS_1970).to_bytes(8, "little"),
-        }  # fmt: skip
-        flags = (offered & _OFFERED) | Flags.TARGET_INFO | Flags.TARGET_TYPE_SERVER | Flags.REQUEST_TARGET | Flags.VERSION
+        }
+        flags = (
+            (offered & _OFFERED)
+            | Flags.TARGET_INFO
+            | Flags.TARGET_TYPE_SERVER
+            | Flags.REQUEST_TARGET
+            | Flags.VERSION
+        )
         challenge = Challenge(flags, self._challenge, encode_pairs(pairs), self._name).encode()
         self._said = [token, challenge]
         self._pairs = pairs
@@ -202,7 +233,9 @@ class NtlmAcceptor(_Session):
         self.identity = account.name
         self._begin(session_key, message.flags)
 
-    def _session_key(self, message: Authenticate, token: bytes, accounts: Sequence[Account]) -> tuple[Account, bytes]:
+    def _session_key(
+        self, message: Authenticate, token: bytes, accounts: Sequence[Account]
+    ) -> tuple[Account, bytes]:
         proof, temp = message.nt_response[:PROOF_SIZE], message.nt_response[PROOF_SIZE:]
         if len(temp) < _TEMP_FIXED or temp[:2] != b"\x01\x01":
             raise SecurityError("the response is not of NTLM version 2")
@@ -221,7 +254,9 @@ class NtlmAcceptor(_Session):
                 session_key = rc4k(base_key, message.session_key)
             # Without the time in it a client sends no code over the messages: what we said must have reached it whole.
             if any(pairs.get(kind) != value for kind, value in self._pairs.items()):
-                raise SecurityError("the response is to another challenge: ours was changed on its way")
+                raise SecurityError(
+                    "the response is to another challenge: ours was changed on its way"
+                )
             if int.from_bytes(pairs.get(Pair.FLAGS, b""), "little") & MIC_IS_THERE:
                 self._check_code(session_key, message, token)
             return account, session_key
@@ -229,15 +264,28 @@ class NtlmAcceptor(_Session):
 
     def _check_code(self, session_key: bytes, message: Authenticate, token: bytes) -> None:
         without = token[:MIC_AT] + bytes(MIC_SIZE) + token[MIC_AT + MIC_SIZE :]
-        if not hmac.compare_digest(hmac_md5(session_key, b"".join((*self._said, without))), message.mic):
-            raise SecurityError("the code over the three NTLM messages does not hold: they were changed on their way")
+        if not hmac.compare_digest(
+            hmac_md5(session_key, b"".join((*self._said, without))), message.mic
+        ):
+            raise SecurityError(
+                "the code over the three NTLM messages does not hold: they were changed "
+                "on their way"
+            )
 
 
 class NtlmInitiator(_Session):
     """The client's side."""
 
     def __init__(
-        self, level: int, user: str, password: str, domain: str, *, random: Callable[[int], bytes], utc: int, service: str = ""
+        self,
+        level: int,
+        user: str,
+        password: str,
+        domain: str,
+        *,
+        random: Callable[[int], bytes],
+        utc: int,
+        service: str = "",
     ) -> None:
         """``random``: so many random bytes; ``utc``: microseconds since 1970; ``service``: ``host/NAME`` of the server."""
         super().__init__(level, client=True)
@@ -259,16 +307,29 @@ class NtlmInitiator(_Session):
     def _answer(self, token: bytes) -> bytes:
         challenge = parse_challenge(token)
         if _NEEDED & ~challenge.flags:
-            raise SecurityError(f"the server cannot do {_NEEDED & ~challenge.flags!r}: NTLM version 2 with 128 bits is needed")
+            raise SecurityError(
+                f"the server cannot do {_NEEDED & ~challenge.flags!r}: NTLM version 2 "
+                "with 128 bits is needed"
+            )
         pairs = parse_pairs(challenge.target_info)
         time = pairs.get(Pair.TIMESTAMP) or (self._utc * 10 + _TICKS_1970).to_bytes(8, "little")
         with_code = Pair.TIMESTAMP in pairs
         if with_code:
-            pairs[Pair.FLAGS] = (int.from_bytes(pairs.get(Pair.FLAGS, b""), "little") | MIC_IS_THERE).to_bytes(4, "little")
+            pairs[Pair.FLAGS] = (
+                int.from_bytes(pairs.get(Pair.FLAGS, b""), "little") | MIC_IS_THERE
+            ).to_bytes(4, "little")
         if self._service:
             pairs[Pair.TARGET_NAME] = self._service.encode("utf-16-le")
         key = ntowfv2(self._user, nt_hash(self._password), self._domain)
-        temp = b"\x01\x01" + bytes(6) + time + self._random(8) + bytes(4) + encode_pairs(pairs) + bytes(4)
+        temp = (
+            b"\x01\x01"
+            + bytes(6)
+            + time
+            + self._random(8)
+            + bytes(4)
+            + encode_pairs(pairs)
+            + bytes(4)
+        )
         proof = hmac_md5(key, challenge.challenge + temp)
         session_key = base_key = hmac_md5(key, proof)
         encrypted = b""
@@ -276,7 +337,9 @@ class NtlmInitiator(_Session):
         if flags & Flags.KEY_EXCH:
             session_key = self._random(16)
             encrypted = rc4k(base_key, session_key)
-        message = Authenticate(bytes(24), proof + temp, self._domain, self._user, "", encrypted, flags)
+        message = Authenticate(
+            bytes(24), proof + temp, self._domain, self._user, "", encrypted, flags
+        )
         if with_code:
             code = hmac_md5(session_key, self._negotiate + token + message.encode())
             message = message._replace(mic=code)

@@ -22,8 +22,18 @@ def md4(data: bytes) -> bytes:
     state = [0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476]
     rounds = (
         (range(16), (3, 7, 11, 19), 0, lambda x, y, z: (x & y) | (~x & z)),
-        ((0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), (3, 5, 9, 13), 0x5A827999, _majority),
-        ((0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15), (3, 9, 11, 15), 0x6ED9EBA1, lambda x, y, z: x ^ y ^ z),
+        (
+            (0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+            (3, 5, 9, 13),
+            0x5A827999,
+            _majority,
+        ),
+        (
+            (0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15),
+            (3, 9, 11, 15),
+            0x6ED9EBA1,
+            lambda x, y, z: x ^ y ^ z,
+        ),
     )
     for at in range(0, len(data), 64):
         words = [int.from_bytes(data[at + 4 * n : at + 4 * n + 4], "little") for n in range(16)]

@@ -59,7 +59,9 @@ MIC_IS_THERE = 0x2
 
 def encode_pairs(pairs: Mapping[int, bytes]) -> bytes:
     """AV_PAIRs, and the end of them."""
-    return b"".join(_PAIR.pack(kind, len(value)) + value for kind, value in pairs.items()) + _PAIR.pack(Pair.EOL, 0)
+    return b"".join(
+        _PAIR.pack(kind, len(value)) + value for kind, value in pairs.items()
+    ) + _PAIR.pack(Pair.EOL, 0)
 
 
 def parse_pairs(data: bytes) -> dict[int, bytes]:
@@ -102,10 +104,23 @@ class Challenge(NamedTuple):
         """Its bytes."""
         name = self.target_name.encode("utf-16-le")
         at = _CHALLENGE.size
-        return _CHALLENGE.pack(
-            SIGNATURE, 2, len(name), len(name), at, self.flags, self.challenge, len(self.target_info), len(self.target_info),
-            at + len(name), VERSION,
-        ) + name + self.target_info  # fmt: skip
+        return (
+            _CHALLENGE.pack(
+                SIGNATURE,
+                2,
+                len(name),
+                len(name),
+                at,
+                self.flags,
+                self.challenge,
+                len(self.target_info),
+                len(self.target_info),
+                at + len(name),
+                VERSION,
+            )
+            + name
+            + self.target_info
+        )
 
 
 def parse_challenge(data: bytes) -> Challenge:
@@ -131,27 +146,44 @@ class Authenticate(NamedTuple):
     def encode(self) -> bytes:
         """Its bytes, with the MIC that it has."""
         values = (
-            self.lm_response, self.nt_response, self.domain.encode("utf-16-le"), self.user.encode("utf-16-le"),
-            self.workstation.encode("utf-16-le"), self.session_key,
-        )  # fmt: skip
+            self.lm_response,
+            self.nt_response,
+            self.domain.encode("utf-16-le"),
+            self.user.encode("utf-16-le"),
+            self.workstation.encode("utf-16-le"),
+            self.session_key,
+        )
         at = MIC_AT + MIC_SIZE
         fields = b""
         for value in values:
             fields += _FIELD.pack(len(value), len(value), at)
             at += len(value)
-        return _HEAD.pack(SIGNATURE, 3) + fields + self.flags.to_bytes(4, "little") + VERSION + self.mic + b"".join(values)
+        return (
+            _HEAD.pack(SIGNATURE, 3)
+            + fields
+            + self.flags.to_bytes(4, "little")
+            + VERSION
+            + self.mic
+            + b"".join(values)
+        )
 
 
 def parse_authenticate(data: bytes) -> Authenticate:
     """Who a client says it is, and its proof. Raises :class:`SecurityError`."""
     _expect(data, 3, _FLAGS_AT + 4)
-    lm, nt, domain, user, workstation, key = (_payload(data, _HEAD.size + 8 * n) for n in range(_AUTHENTICATE_FIELDS))
+    lm, nt, domain, user, workstation, key = (
+        _payload(data, _HEAD.size + 8 * n) for n in range(_AUTHENTICATE_FIELDS)
+    )
     flags = Flags(int.from_bytes(data[_FLAGS_AT : _FLAGS_AT + 4], "little"))
     try:
-        in_domain, name, machine = (each.decode("utf-16-le") for each in (domain, user, workstation))
+        in_domain, name, machine = (
+            each.decode("utf-16-le") for each in (domain, user, workstation)
+        )
     except UnicodeDecodeError:
         raise SecurityError("a name in an NTLM message is not UTF-16") from None
-    return Authenticate(lm, nt, in_domain, name, machine, key, flags, data[MIC_AT : MIC_AT + MIC_SIZE])
+    return Authenticate(
+        lm, nt, in_domain, name, machine, key, flags, data[MIC_AT : MIC_AT + MIC_SIZE]
+    )
 
 
 def _expect(data: bytes, kind: int, size: int) -> None:

@@ -32,7 +32,9 @@ class Delay:
         if self._rows_min is None:
             return False
         is_first = self._batch_at == -math.inf
-        if not is_first and (rows == 0 or (rows < self._rows_min and now - self._batch_at < self._seconds_max)):
+        if not is_first and (
+            rows == 0 or (rows < self._rows_min and now - self._batch_at < self._seconds_max)
+        ):
             return rows > 0
         self._batch_at = now
         return False
@@ -58,7 +60,9 @@ def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]
         for key in sorted(rounded_down, key=lambda key: -(limit * waiting[key] % total))[:left]:
             result[key] += 1
         return result
-    for key in sorted(keys, key=lambda key: -result[key]):  # the large pay for the ones that were rounded up to a row
+    for key in sorted(
+        keys, key=lambda key: -result[key]
+    ):  # the large pay for the ones that were rounded up to a row
         given = min(-left, result[key] - 1)
         result[key] -= given
         left += given
@@ -73,11 +77,16 @@ def split_range(after: int, to: int, pieces: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def pieces_of(sizes: Mapping[K, int], at_least: int | None, rows_max: int | None = None) -> dict[K, int]:
+def pieces_of(
+    sizes: Mapping[K, int], at_least: int | None, rows_max: int | None = None
+) -> dict[K, int]:
     """Return how many tasks each range becomes: at least about ``at_least`` in all, each of at most ``rows_max`` rows."""
     total = sum(sizes.values())
     few = at_least is None or at_least <= len(sizes) or total == 0
-    pieces = {key: 1 if few else max(1, -(-size * (at_least or 1) // total)) for key, size in sizes.items()}
+    pieces = {
+        key: 1 if few else max(1, -(-size * (at_least or 1) // total))
+        for key, size in sizes.items()
+    }
     if rows_max is None:
         return pieces
     return {key: max(count, -(-sizes[key] // rows_max)) for key, count in pieces.items()}

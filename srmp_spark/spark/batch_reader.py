@@ -41,11 +41,16 @@ class SrmpBatchReader(DataSourceReader):
         found = logs.discover()
         starts = starting_positions(logs, found, self._options, {})
         began = {
-            key: began_at(key, starts[key], self._options.starting, self._options.consumer, logs.client(key))
+            key: began_at(
+                key, starts[key], self._options.starting, self._options.consumer, logs.client(key)
+            )
             for key in found
         }
         check_ending(self._options.ending, logs, found)
-        ends = {key: ending_sequence(key, facts, self._options.ending, logs.client(key)) for key, facts in found.items()}
+        ends = {
+            key: ending_sequence(key, facts, self._options.ending, logs.client(key))
+            for key, facts in found.items()
+        }
         ranges = {
             (key, epoch): (after, to)
             for key, facts in found.items()
@@ -55,13 +60,23 @@ class SrmpBatchReader(DataSourceReader):
         pieces = pieces_of(sizes, self._options.min_partitions, self._options.rows_per_partition)
         return [
             SrmpPartition(
-                logs.client(key).url, key, epoch, after, to, place.host, tuple(clipped(began[key].taken, after, to)),
+                logs.client(key).url,
+                key,
+                epoch,
+                after,
+                to,
+                place.host,
+                tuple(clipped(began[key].taken, after, to)),
                 socket.gethostname(),
             )
             for key, epoch in ranges
             for after, to in split_range(*ranges[key, epoch], pieces[key, epoch])
-        ]  # fmt: skip
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the rows of one partition. Spark asks for one empty partition when there is none."""
-        return read_partition(partition, self._options, self._columns) if isinstance(partition, SrmpPartition) else iter(())
+        return (
+            read_partition(partition, self._options, self._columns)
+            if isinstance(partition, SrmpPartition)
+            else iter(())
+        )

@@ -31,7 +31,11 @@ class Named(NamedTuple):
     queue: str
 
     def __str__(self) -> str:
-        return repr(self.queue) if self.queue_manager is None else f"{self.queue!r} of {self.queue_manager}"
+        return (
+            repr(self.queue)
+            if self.queue_manager is None
+            else f"{self.queue!r} of {self.queue_manager}"
+        )
 
 
 ByQueue = Mapping[Named, int]
@@ -48,7 +52,11 @@ class Read(NamedTuple):
 
     def names(self) -> tuple[Named, Named, Named]:
         """Return the ways in which an option may name it."""
-        return Named(None, self.queue), Named(self.queue_manager.lower(), self.queue), Named(self.url, self.queue)
+        return (
+            Named(None, self.queue),
+            Named(self.queue_manager.lower(), self.queue),
+            Named(self.url, self.queue),
+        )
 
     def value_in(self, values: ByQueue) -> int | None:
         """Return what an option says of it; ``None``: nothing."""
@@ -60,10 +68,14 @@ def parse_by_queue(option: str, text: str, value: Callable[[str, Any], int]) -> 
     try:
         items: Any = json.loads(text)
     except ValueError as error:
-        raise ConfigurationError(f'option {option}: no JSON ({error}); expected {{"private$/orders": 1000}}') from None
+        raise ConfigurationError(
+            f'option {option}: no JSON ({error}); expected {{"private$/orders": 1000}}'
+        ) from None
     nested = {name: item for name, item in items.items() if isinstance(item, dict)}
     if nested and len(nested) < len(items):
-        raise ConfigurationError(f"option {option}: name queues, or queue managers with their queues, not both")
+        raise ConfigurationError(
+            f"option {option}: name queues, or queue managers with their queues, not both"
+        )
     found: dict[Named, int] = {}
     for manager, queues in nested.items() if nested else ((None, items),):
         where = None if manager is None else _queue_manager(option, manager)
@@ -84,7 +96,8 @@ def _queue_manager(option: str, text: str) -> str:
         return api_url(text)
     except ConfigurationError:
         raise ConfigurationError(
-            f"option {option}: {text!r} is neither the GUID of a queue manager (`srmp-spark status` shows it) nor its URL"
+            f"option {option}: {text!r} is neither the GUID of a queue manager "
+            "(`srmp-spark status` shows it) nor its URL"
         ) from None
 
 
@@ -101,17 +114,32 @@ def check_named(option: str, values: ByQueue | None, reads: Iterable[Read], hint
         if named not in known:
             queues = {read.queue for read in reads}
             close = difflib.get_close_matches(named.queue, queues - {named.queue}, 1, 0.5)
-            there = ", ".join(sorted(f"{read.queue} of {read.url} ({read.queue_manager})" for read in reads)) or "none"
+            there = (
+                ", ".join(
+                    sorted(f"{read.queue} of {read.url} ({read.queue_manager})" for read in reads)
+                )
+                or "none"
+            )
             if named.queue_manager is None:
                 there = ", ".join(sorted(queues)) or "none"
-            advice = f"did you mean {close[0]!r}?" if close and named.queue not in queues else f"the query reads {there}"
-            raise ConfigurationError(f"{option} names {named}, which the query does not read; {advice}")
+            advice = (
+                f"did you mean {close[0]!r}?"
+                if close and named.queue not in queues
+                else f"the query reads {there}"
+            )
+            raise ConfigurationError(
+                f"{option} names {named}, which the query does not read; {advice}"
+            )
     for read in reads:
         ways = [name for name in read.names() if name in values]
         if not ways:
-            raise ConfigurationError(f"{option} does not name {read.queue!r}{_of(read, values)}; name every queue{hint}")
+            raise ConfigurationError(
+                f"{option} does not name {read.queue!r}{_of(read, values)}; name every queue{hint}"
+            )
         if len(ways) > 1:
-            raise ConfigurationError(f"{option} names one queue twice: {' and '.join(map(str, ways))}")
+            raise ConfigurationError(
+                f"{option} names one queue twice: {' and '.join(map(str, ways))}"
+            )
 
 
 def _of(read: Read, values: ByQueue) -> str:

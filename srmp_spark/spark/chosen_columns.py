@@ -31,7 +31,9 @@ def names_in(text: str) -> tuple[str, ...]:
     return names
 
 
-def chosen_columns(schema: StructType | None, option: tuple[str, ...] | None = None) -> tuple[str, ...]:
+def chosen_columns(
+    schema: StructType | None, option: tuple[str, ...] | None = None
+) -> tuple[str, ...]:
     """Return the columns of a reader, in their order: what its schema declares, else what option ``columns`` names, else all.
 
     Raises :class:`ConfigurationError` for a column that is not known, named twice or declared with another type.
@@ -44,12 +46,15 @@ def chosen_columns(schema: StructType | None, option: tuple[str, ...] | None = N
         expected = _IN_SPARK.get(KINDS[field.name], KINDS[field.name])
         if field.dataType.simpleString() != expected:
             raise ConfigurationError(
-                f"the declared schema has {field.name} {field.dataType.simpleString().upper()}: that column is "
-                f"{KINDS[field.name].upper()}; declare it so, and cast it in the query (.withColumn or .selectExpr)"
+                f"the declared schema has {field.name} "
+                f"{field.dataType.simpleString().upper()}: that column is "
+                f"{KINDS[field.name].upper()}; declare it so, and cast it in the query "
+                "(.withColumn or .selectExpr)"
             )
     if option is not None and option != names:
         raise ConfigurationError(
-            f"option columns names {', '.join(option)}, and the declared schema {', '.join(names)}: give one of them"
+            f"option columns names {', '.join(option)}, and the declared schema "
+            f"{', '.join(names)}: give one of them"
         )
     return names
 
@@ -60,7 +65,9 @@ def fills_envelope(names: Sequence[str], *, asked: bool) -> bool:
     Raises :class:`ConfigurationError` if it was asked for and is not among the columns.
     """
     if asked and ENVELOPE not in names:
-        raise ConfigurationError("includeEnvelope has no effect: envelope is not among the columns that are read; add it")
+        raise ConfigurationError(
+            "includeEnvelope has no effect: envelope is not among the columns that are read; add it"
+        )
     return asked or (ENVELOPE in names and tuple(names) != NAMES)
 
 
@@ -75,4 +82,6 @@ def _check_names(where: str, names: Iterable[str]) -> None:
             raise ConfigurationError(f"{where} names {name!r} twice")
         seen.add(name)
     if not seen:
-        raise ConfigurationError(f"{where} names no column: name at least one, sequence for example")
+        raise ConfigurationError(
+            f"{where} names no column: name at least one, sequence for example"
+        )

@@ -41,7 +41,11 @@ class Process(NamedTuple):
     @property
     def application(self) -> str | None:
         """The application's name, where the JVM was started with it."""
-        given = [each.removeprefix(_APPLICATION) for each in self.arguments if each.startswith(_APPLICATION)]
+        given = [
+            each.removeprefix(_APPLICATION)
+            for each in self.arguments
+            if each.startswith(_APPLICATION)
+        ]
         return next((name for name in given if name and name != _UNNAMED), None)
 
 
@@ -52,8 +56,12 @@ def process(pid: int) -> Process | None:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return None
-    parent = int(stat[stat.rfind(b")") + 2 :].split()[1])  # the command's name may hold spaces and brackets
-    return Process(pid, parent, [part.decode("utf-8", "replace") for part in arguments.split(b"\0") if part])
+    parent = int(
+        stat[stat.rfind(b")") + 2 :].split()[1]
+    )  # the command's name may hold spaces and brackets
+    return Process(
+        pid, parent, [part.decode("utf-8", "replace") for part in arguments.split(b"\0") if part]
+    )
 
 
 def of_driver(pid: int | None = None, look: Callable[[int], Process | None] = process) -> str:
@@ -75,4 +83,8 @@ def of_driver(pid: int | None = None, look: Callable[[int], Process | None] = pr
     driver = starter if starter is not None and starter.program.startswith("python") else above
     name = above.application or driver.script or above.script
     known = "".join(c for c in name or "" if c.isprintable())[:NAME_LENGTH_MAX]
-    return f" of {known} (driver process {driver.pid})" if known else f" of driver process {driver.pid}"
+    return (
+        f" of {known} (driver process {driver.pid})"
+        if known
+        else f" of driver process {driver.pid}"
+    )

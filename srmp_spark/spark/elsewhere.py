@@ -42,7 +42,11 @@ class Elsewhere:
         Raises ``error`` if it is another one, or the query has no choice.
         """
         is_held = error.code == SHARING_VIOLATION
-        if key.queue in self._names or (is_held and self._fails) or (not is_held and error.status != 404):
+        if (
+            key.queue in self._names
+            or (is_held and self._fails)
+            or (not is_held and error.status != 404)
+        ):
             raise error
         if error.status == 404:
             self.joined(key)
@@ -50,15 +54,20 @@ class Elsewhere:
         with self._lock:
             if key not in self._refused:
                 _log.warning(
-                    "log.elsewhere log=%s: another receiver holds it, so its rows are not read; it joins when the lease is "
-                    "free: %s", key, error,
-                )  # fmt: skip
+                    "log.elsewhere log=%s: another receiver holds it, so its rows are not "
+                    "read; it joins when the lease is "
+                    "free: %s",
+                    key,
+                    error,
+                )
             self._refused[key] = (time.monotonic(), error)
 
     def may_be_asked(self, key: LogKey, holder: str | None) -> bool:
         """Return whether it is time to ask for a lease; ``holder``: who holds it by the last list of the queue manager."""
         refused = self._refused.get(key)
-        return refused is None or (holder is None and time.monotonic() >= refused[0] + AGAIN_SECONDS)
+        return refused is None or (
+            holder is None and time.monotonic() >= refused[0] + AGAIN_SECONDS
+        )
 
     def joined(self, key: LogKey) -> bool:
         """Note that a lease was given, or the queue is gone; whether it had been refused before."""

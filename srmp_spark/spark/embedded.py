@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.errors import ApiError, ApiUnreachableError, ConfigurationError, SrmpSparkError, StoreDamagedError
+from srmp_spark.errors import (
+    ApiError,
+    ApiUnreachableError,
+    ConfigurationError,
+    SrmpSparkError,
+    StoreDamagedError,
+)
 from srmp_spark.holder import Holder
 from srmp_spark.interface import ENDPOINT_FILE, Endpoint, ExitCode
 from srmp_spark.private_files import FOLDER_MODE, append_private, refuse_wide
@@ -59,7 +65,9 @@ class KeptInUse:
     """Keeps an embedded queue manager from ending while a query lives, in the process that lives as long as the query."""
 
     def __init__(self, url: str, options: SourceOptions) -> None:
-        self._client = QueueManagerClient(url, options.token, retry_seconds=0.0, allow_plain_token=options.allow_plain_token)
+        self._client = QueueManagerClient(
+            url, options.token, retry_seconds=0.0, allow_plain_token=options.allow_plain_token
+        )
         self._queue = options.queues[0]
         self._stopped = threading.Event()
         threading.Thread(target=self._use_until_stopped, name="srmp-embedded", daemon=True).start()
@@ -77,7 +85,9 @@ class KeptInUse:
                 self._client.range(self._queue)
             except ApiError:  # noqa: PERF203  # a glob, or a queue that is not there: asking counts
                 continue
-            except SrmpSparkError as error:  # the query's own calls tell, and wait as long as they may
+            except (
+                SrmpSparkError
+            ) as error:  # the query's own calls tell, and wait as long as they may
                 _log.info("embedded.not_reached reason=%s", error)
 
 
@@ -88,12 +98,18 @@ def locate(options: SourceOptions, *, needs_queues: bool = True) -> Place:
     """
     if options.data_dir is None:
         return Place(options.queue_managers, None)
-    url = start_or_join(Path(options.data_dir), options.serve_flags, options.token, needs_queues=needs_queues)
+    url = start_or_join(
+        Path(options.data_dir), options.serve_flags, options.token, needs_queues=needs_queues
+    )
     return Place((url,), socket.gethostname())
 
 
 def start_or_join(
-    data_dir: Path, flags: tuple[tuple[str, str], ...], token: str | None = None, *, needs_queues: bool = True
+    data_dir: Path,
+    flags: tuple[tuple[str, str], ...],
+    token: str | None = None,
+    *,
+    needs_queues: bool = True,
 ) -> str:
     """The API URL of the living queue manager of ``data_dir``. Raises a 401 :class:`ApiError` if it wants another ``token``."""
     url = _living(data_dir, token)
@@ -104,7 +120,8 @@ def start_or_join(
     missing = [example for flag, example in needed.items() if flag not in dict(flags)]
     if missing:
         raise ConfigurationError(
-            f"no queue manager runs in dataDir {data_dir}: to start one also give {' and '.join(missing)}; "
+            f"no queue manager runs in dataDir {data_dir}: to start one also give "
+            f"{' and '.join(missing)}; "
             "to join one, start it first"
         )
     refuse_wide(data_dir)
@@ -117,11 +134,14 @@ def start_or_join(
         if url is not None:
             return url
         code = child.poll()
-        if code is not None and code != ExitCode.IN_USE:  # else another query was faster: its queue manager is ready soon
+        if (
+            code is not None and code != ExitCode.IN_USE
+        ):  # else another query was faster: its queue manager is ready soon
             raise _why_it_ended(code, data_dir)
         time.sleep(POLL_SECONDS)
     raise SrmpSparkError(
-        f"the embedded queue manager in {data_dir} was not ready within {READY_SECONDS:g} s; see {data_dir / LOG_FILE}"
+        f"the embedded queue manager in {data_dir} was not ready within {READY_SECONDS:g} "
+        f"s; see {data_dir / LOG_FILE}"
     )
 
 
@@ -170,15 +190,27 @@ def _start(data_dir: Path, flags: tuple[tuple[str, str], ...]) -> subprocess.Pop
     _log.info("embedded.started dir=%s", data_dir)
     with os.fdopen(append_private(data_dir / LOG_FILE), "ab") as log:
         return subprocess.Popen(  # noqa: S603  # our own program; values are arguments, never a shell's text
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
         )
 
 
 def _why_it_ended(code: int, data_dir: Path) -> SrmpSparkError:
     try:
-        lines = (data_dir / LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+        lines = (
+            (data_dir / LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+        )
     except OSError:
         lines = []
-    text = f"the embedded queue manager in {data_dir} ended with code {code}: {' | '.join(lines) or 'it wrote nothing'}"
-    kinds: dict[int, type[SrmpSparkError]] = {ExitCode.USAGE: ConfigurationError, ExitCode.DAMAGED: StoreDamagedError}
+    text = (
+        f"the embedded queue manager in {data_dir} ended with code {code}: "
+        f"{' | '.join(lines) or 'it wrote nothing'}"
+    )
+    kinds: dict[int, type[SrmpSparkError]] = {
+        ExitCode.USAGE: ConfigurationError,
+        ExitCode.DAMAGED: StoreDamagedError,
+    }
     return kinds.get(code, SrmpSparkError)(text)

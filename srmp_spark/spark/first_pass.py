@@ -56,7 +56,9 @@ class Subscribed(NamedTuple):
 class FirstPass:
     """The subscriptions of one query, since it began."""
 
-    def __init__(self, client: SubscriptionsClient, queues: Sequence[Subscribed], began: float) -> None:
+    def __init__(
+        self, client: SubscriptionsClient, queues: Sequence[Subscribed], began: float
+    ) -> None:
         """``began``: monotonic, before anything was asked."""
         self._client = client
         self._queues = queues
@@ -88,19 +90,31 @@ class FirstPass:
             elif what is Attempt.COMPLETE:
                 self._told.pop(each, None)
 
-    def _look(self, queues: Sequence[Subscribed], *, known: bool = False) -> dict[Subscribed, tuple[dict[str, Any], Attempt]]:
+    def _look(
+        self, queues: Sequence[Subscribed], *, known: bool = False
+    ) -> dict[Subscribed, tuple[dict[str, Any], Attempt]]:
         """``known``: what is known, and not only what was found out since the query began."""
         now = time.monotonic()
-        there = {(each["host"], each["to"]): each for each in self._client.status()["subscriptions"]}
+        there = {
+            (each["host"], each["to"]): each for each in self._client.status()["subscriptions"]
+        }
         found = {}
         for each in queues:
             entry = there.get((each.host, each.to)) or {
-                "mode": None, "pulled": 0, "lag_seconds": None, "last_error": "its subscription was removed",
-            }  # fmt: skip
-            found[each] = entry, attempt(entry, math.inf if known or each.is_made else now - self._began)
+                "mode": None,
+                "pulled": 0,
+                "lag_seconds": None,
+                "last_error": "its subscription was removed",
+            }
+            found[each] = (
+                entry,
+                attempt(entry, math.inf if known or each.is_made else now - self._began),
+            )
         return found
 
-    def _wait(self, queues: Sequence[Subscribed], quiet_s: float, pass_s: float, *, fails: bool) -> None:
+    def _wait(
+        self, queues: Sequence[Subscribed], quiet_s: float, pass_s: float, *, fails: bool
+    ) -> None:
         begins = moved_at = time.monotonic()
         pulled: list[int] = []
         while queues:
@@ -110,7 +124,11 @@ class FirstPass:
                 raise self._failure(failed[0], found[failed[0]][0]["last_error"])
             for each in failed:
                 self._warn(each, found[each][0])
-            waiting = [each for each, (_, what) in found.items() if what not in (Attempt.COMPLETE, Attempt.FAILED)]
+            waiting = [
+                each
+                for each, (_, what) in found.items()
+                if what not in (Attempt.COMPLETE, Attempt.FAILED)
+            ]
             if not waiting:
                 return
             now = time.monotonic()
@@ -122,7 +140,10 @@ class FirstPass:
                     self._warn(each, found[each][0])
                 return
             if now > begins + pass_s:
-                _log.info("mqrr.not_whole queues=%s: the next batch has the rest", ",".join(each.queue for each in waiting))
+                _log.info(
+                    "mqrr.not_whole queues=%s: the next batch has the rest",
+                    ",".join(each.queue for each in waiting),
+                )
                 return
             if now > moved_at + quiet_s and fails:
                 raise self._failure(waiting[0], f"no answer in {quiet_s:g} s")
@@ -132,7 +153,9 @@ class FirstPass:
         why = str(entry["last_error"])
         if self._told.get(each) != why:
             self._told[each] = why
-            _log.warning("mqrr.trouble queue=%s host=%s: it is tried again: %s", each.queue, each.host, why)
+            _log.warning(
+                "mqrr.trouble queue=%s host=%s: it is tried again: %s", each.queue, each.host, why
+            )
 
     def _failure(self, each: Subscribed, why: str) -> RemoteQueueError:
         went = [one for one in self._queues if one.is_made and self._take_back(one)]
@@ -146,6 +169,9 @@ class FirstPass:
     def _take_back(self, each: Subscribed) -> bool:
         try:
             self._client.unsubscribe(each.host, each.queue, unused=True)
-        except (ApiError, ApiUnreachableError):  # it has read something meanwhile, or somebody else has removed it
+        except (
+            ApiError,
+            ApiUnreachableError,
+        ):  # it has read something meanwhile, or somebody else has removed it
             return False
         return True

@@ -22,9 +22,14 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  # compared, not listened on
 
 def instead_of(destination: str, api: str, token: str | None, *, allow_plain_token: bool) -> str:
     """Return what follows an error about ``destination``, empty if it is no queue's name."""
-    if (path_name := _PATH_NAME.fullmatch(destination)) is not None and path_name[1].lower() not in ("private$", "."):
+    if (path_name := _PATH_NAME.fullmatch(destination)) is not None and path_name[
+        1
+    ].lower() not in ("private$", "."):
         queue = path_name[2].replace("\\", "/").lower()
-        return f"; the path name of a queue of another machine is written {_format_name('http://' + path_name[1], queue)} here"
+        return (
+            "; the path name of a queue of another machine is written "
+            f"{_format_name('http://' + path_name[1], queue)} here"
+        )
     try:
         name = canonical_queue_name(destination)
     except ValueError:
@@ -36,21 +41,30 @@ def instead_of(destination: str, api: str, token: str | None, *, allow_plain_tok
     except (SrmpSparkError, ValueError):
         found = None
     if found is None:
-        return f"; a queue's name says no machine: write {_format_name('http://HOST', name)}, with the host that has it"
+        return (
+            "; a queue's name says no machine: write "
+            f"{_format_name('http://HOST', name)}, with the host that has it"
+        )
     queue, base = found
     if queue is None:
         return (
-            f"; a queue's name says no machine, and the queue manager at {api} has no queue {name}: write "
+            f"; a queue's name says no machine, and the queue manager at {api} has no "
+            f"queue {name}: write "
             f"{_format_name('http://HOST', name)}, with the host that has it"
         )
-    return f"; a queue's name says no machine: for {queue} of the queue manager at {api} write {_format_name(base, queue)}"
+    return (
+        f"; a queue's name says no machine: for {queue} of the queue manager at {api} "
+        f"write {_format_name(base, queue)}"
+    )
 
 
 def _format_name(base: str, queue: str) -> str:
     return f"DIRECT={base}/msmq/{queue}"
 
 
-def _asked(name: str, api: str, token: str | None, *, allow_plain_token: bool) -> tuple[str | None, str]:
+def _asked(
+    name: str, api: str, token: str | None, *, allow_plain_token: bool
+) -> tuple[str | None, str]:
     """Return the queue that is meant, if the queue manager has it, and the URL of its SRMP port. Raises what a client does."""
     from srmp_spark.client.api import QueueManagerClient
 
@@ -78,4 +92,6 @@ def _own_url(status: dict[str, Any], api: str) -> str:
         host = split_url(api).host
     host = f"[{host}]" if ":" in host else host
     default = 443 if listening.scheme == "https" else 80
-    return f"{listening.scheme}://{host}" + (f":{listening.port}" if listening.port != default else "")
+    return f"{listening.scheme}://{host}" + (
+        f":{listening.port}" if listening.port != default else ""
+    )

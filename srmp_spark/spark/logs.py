@@ -57,12 +57,18 @@ class LogFacts(NamedTuple):
 
     def epoch_of(self, sequence: int) -> str:
         """The epoch that holds a sequence, or will hold it."""
-        return next((epoch for epoch, first in reversed(self.epochs) if first <= sequence), self.epochs[0][0])
+        return next(
+            (epoch for epoch, first in reversed(self.epochs) if first <= sequence),
+            self.epochs[0][0],
+        )
 
     def pieces(self, after: int, to: int) -> list[tuple[str, int, int]]:
         """(epoch, after, to) for each epoch that (after, to] touches."""
         ends = [first - 1 for _, first in self.epochs[1:]] + [max(to, self.end)]
-        cut = [(epoch, max(after, first - 1), min(to, end)) for (epoch, first), end in zip(self.epochs, ends, strict=True)]
+        cut = [
+            (epoch, max(after, first - 1), min(to, end))
+            for (epoch, first), end in zip(self.epochs, ends, strict=True)
+        ]
         return [piece for piece in cut if piece[2] > piece[1]]
 
 
@@ -82,12 +88,17 @@ class Logs:
     ``retry_seconds``: how long one that does not answer is waited for.
     """
 
-    def __init__(self, options: SourceOptions, urls: Sequence[str], *, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(
+        self, options: SourceOptions, urls: Sequence[str], *, retry_seconds: float = RETRY_SECONDS
+    ) -> None:
         self._options = options
 
         def make(url: str, seconds: float | None) -> QueueManagerClient:
             return QueueManagerClient(
-                url, options.token, retry_seconds=seconds or retry_seconds, allow_plain_token=options.allow_plain_token
+                url,
+                options.token,
+                retry_seconds=seconds or retry_seconds,
+                allow_plain_token=options.allow_plain_token,
             )
 
         self.managers = QueueManagers(make, urls)
@@ -111,7 +122,11 @@ class Logs:
 
         A queue manager that is away is not read now; one that no URL names means lost rows (``failOnDataLoss``).
         """
-        return self.can_be_read(key, position) and key in self and self.managers.is_here(key.queue_manager)
+        return (
+            self.can_be_read(key, position)
+            and key in self
+            and self.managers.is_here(key.queue_manager)
+        )
 
     def can_be_planned(self, key: LogKey, position: Position) -> bool:
         """Return whether rows of a log that a batch has are read; if not, they are lost (``failOnDataLoss``).
@@ -128,10 +143,16 @@ class Logs:
         if key.queue_manager in self.managers:
             return True
         if not self.managers.some_are_unknown:  # else it may be the one that has not answered yet
-            self.lost(f"its queue manager is none of those at {self.managers.urls} (option queueManager)", key, position)
+            self.lost(
+                f"its queue manager is none of those at {self.managers.urls} (option queueManager)",
+                key,
+                position,
+            )
         return False
 
-    def discover(self, known: Iterable[LogKey] | None = (), *, now: bool = False) -> Mapping[LogKey, LogFacts]:
+    def discover(
+        self, known: Iterable[LogKey] | None = (), *, now: bool = False
+    ) -> Mapping[LogKey, LogFacts]:
         """All logs that exist and match, in order; listed anew at most every :data:`DISCOVERY_SECONDS` unless ``now``.
 
         Raises :class:`ConfigurationError` for a name (not a glob) that exists nowhere and is none of ``known``; ``None``: any
@@ -146,11 +167,21 @@ class Logs:
                 for guid, entries in zip(guids, lists, strict=True)
                 for entry in entries or ()
             }
-            present.update({key: facts for key, facts in self._found.items() if not self.managers.is_here(key.queue_manager)})
+            present.update(
+                {
+                    key: facts
+                    for key, facts in self._found.items()
+                    if not self.managers.is_here(key.queue_manager)
+                }
+            )
             self._present = {key.queue for key in present}
             if known is not None:
                 self.check_names(known)
-            self._found = {key: present[key] for key in sorted(present) if queue_matches(key.queue, self._options.queues)}
+            self._found = {
+                key: present[key]
+                for key in sorted(present)
+                if queue_matches(key.queue, self._options.queues)
+            }
             self._found_at = time.monotonic()
         return self._found
 
@@ -160,7 +191,11 @@ class Logs:
         found: list[Mapping[str, Any]] = [*client.queues()]
         listed = {entry["name"] for entry in found}
         for name in self._options.queues:
-            unlisted = name in OWN_QUEUES or base_of_journal(name) or (base_of_subqueue(name) and not is_glob(name))
+            unlisted = (
+                name in OWN_QUEUES
+                or base_of_journal(name)
+                or (base_of_subqueue(name) and not is_glob(name))
+            )
             if unlisted and name not in listed:
                 try:
                     found.append(client.queue(name))
@@ -180,15 +215,26 @@ class Logs:
             if pattern in present or pattern in known:
                 continue
             if is_glob(pattern):
-                if pattern not in self._told and not any(queue_matches(queue, [pattern]) for queue in present):
+                if pattern not in self._told and not any(
+                    queue_matches(queue, [pattern]) for queue in present
+                ):
                     self._told.add(pattern)
                     listed = ", ".join(sorted(present)) or "none"
-                    _log.warning("queues.none no queue matches %r yet, so nothing is read; there are: %s", pattern, listed)
+                    _log.warning(
+                        "queues.none no queue matches %r yet, so nothing is read; there are: %s",
+                        pattern,
+                        listed,
+                    )
                 continue
             close = difflib.get_close_matches(pattern, present, 1, 0.6)
-            advice = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(sorted(present)) or 'none'}"
+            advice = (
+                f"did you mean {close[0]!r}?"
+                if close
+                else f"there are: {', '.join(sorted(present)) or 'none'}"
+            )
             raise ConfigurationError(
-                f"no queue {pattern!r} at {self.managers.urls}; {advice} (create one with `srmp-spark serve --queue {pattern}`)"
+                f"no queue {pattern!r} at {self.managers.urls}; {advice} (create one with "
+                f"`srmp-spark serve --queue {pattern}`)"
             )
 
     def holder_of(self, key: LogKey) -> str | None:
@@ -217,12 +263,22 @@ class Logs:
         return self.managers.ask(key.queue_manager, step) or Step(position, position.sequence)
 
     def _advance(
-        self, client: QueueManagerClient, key: LogKey, position: Position, max_rows: int | None, max_bytes: int | None,
+        self,
+        client: QueueManagerClient,
+        key: LogKey,
+        position: Position,
+        max_rows: int | None,
+        max_bytes: int | None,
         wait: float | None,
-    ) -> Step:  # fmt: skip
+    ) -> Step:
         try:
             found = client.range(
-                key.queue, epoch=position.epoch, after=position.sequence, max_rows=max_rows, max_bytes=max_bytes, wait=wait
+                key.queue,
+                epoch=position.epoch,
+                after=position.sequence,
+                max_rows=max_rows,
+                max_bytes=max_bytes,
+                wait=wait,
             )
         except ApiError as error:
             step = self._after_refusal(key, position, error)
@@ -235,7 +291,13 @@ class Logs:
             return Step(Position(position.epoch, position.sequence + 1), found.end)
         if found.next_epoch is None:
             return Step(position, found.end)
-        _log.info("epoch.followed log=%s from=%s to=%s at=%s", key, position.epoch, found.next_epoch, position.sequence)
+        _log.info(
+            "epoch.followed log=%s from=%s to=%s at=%s",
+            key,
+            position.epoch,
+            found.next_epoch,
+            position.sequence,
+        )
         return Step(Position(found.next_epoch, position.sequence), found.end)
 
     def _after_refusal(self, key: LogKey, position: Position, error: ApiError) -> Step | None:
@@ -246,10 +308,13 @@ class Logs:
         if error.code == UNKNOWN_EPOCH:
             now = self.client(key).range(key.queue)
             self.lost(
-                f"its epoch {position.epoch} is unknown there, the log now has epoch {now.epoch}: the queue manager was "
+                f"its epoch {position.epoch} is unknown there, the log now has epoch "
+                f"{now.epoch}: the queue manager was "
                 "started from another or an empty data directory",
-                key, position, f"goes on at sequence {now.first} of epoch {now.epoch}",
-            )  # fmt: skip
+                key,
+                position,
+                f"goes on at sequence {now.first} of epoch {now.epoch}",
+            )
             return Step(Position(now.epoch, now.first - 1), now.end, anew=True)
         if error.code not in (TRIMMED, PAST_THE_END):
             return None
@@ -262,10 +327,17 @@ class Logs:
                 f"skips {position.sequence + 1} to {now.first - 1}",
             )
             return Step(Position(position.epoch, now.first - 1), now.end)
-        self.lost(f"the log ends at {now.end}, before what the query has read", key, position, f"goes on behind {now.end}")
+        self.lost(
+            f"the log ends at {now.end}, before what the query has read",
+            key,
+            position,
+            f"goes on behind {now.end}",
+        )
         return Step(Position(position.epoch, now.end), now.end)
 
-    def lost(self, what: str, key: LogKey, position: Position, instead: str = "leaves it out") -> None:
+    def lost(
+        self, what: str, key: LogKey, position: Position, instead: str = "leaves it out"
+    ) -> None:
         """Rows are gone: raise :class:`DataLossError`, or (``failOnDataLoss=false``) log what happens instead, once."""
         text = f"{key}, read up to {position.sequence}: {what}"
         if self._options.fail_on_data_loss:

@@ -43,7 +43,9 @@ class Marks:
         self._logs = logs
         self._elsewhere = elsewhere
         self._consumer = consumer
-        self._keeper = LeaseKeeper(Holder.here(f"Spark query, consumer {consumer}{of_driver()}").as_dict())
+        self._keeper = LeaseKeeper(
+            Holder.here(f"Spark query, consumer {consumer}{of_driver()}").as_dict()
+        )
         self._sent: dict[LogKey, Position] = {}
         """Highest sequence that needs no mark (any more), and its epoch, for each log whose lease we hold."""
         self._marked: dict[LogKey, tuple[Began, int]] = {}
@@ -54,7 +56,9 @@ class Marks:
 
         Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
         """
-        answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, first=first, ranged=True)
+        answer = self._keeper.acquire(
+            self._logs.client(key), key.queue, self._consumer, first=first, ranged=True
+        )
         self._sent[key] = Position(answer.epoch, answer.received)
         return answer.received
 
@@ -70,7 +74,9 @@ class Marks:
             and key in self._logs
             and self._elsewhere.may_be_asked(key, self._logs.holder_of(key))
         ]
-        gather([partial(self._resume, key) for key in wanted])  # each may wait until another receiver renews
+        gather(
+            [partial(self._resume, key) for key in wanted]
+        )  # each may wait until another receiver renews
 
     def _resume(self, key: LogKey) -> None:
         try:
@@ -84,12 +90,16 @@ class Marks:
         if answer is not None:
             self._sent[key] = Position(answer.epoch, answer.received)
             if self._elsewhere.joined(key):
-                _log.warning("log.joined log=%s: its lease was free; it goes on where the query stands", key)
+                _log.warning(
+                    "log.joined log=%s: its lease was free; it goes on where the query stands", key
+                )
 
     def are_sent(self, key: LogKey, position: Position) -> bool:
         """Return whether no mark up to ``position`` of a log is still to be sent."""
         sent = self._sent.get(key)
-        return sent is not None and sent.epoch == position.epoch and position.sequence <= sent.sequence
+        return (
+            sent is not None and sent.epoch == position.epoch and position.sequence <= sent.sequence
+        )
 
     def send(self, offsets: Offsets) -> None:
         """Everything up to ``offsets`` is processed.
@@ -100,20 +110,28 @@ class Marks:
         self._keeper.check()
         for key, position in offsets.items():
             sent, first = self._sent.get(key), self._first_of(key, position, offsets.began.get(key))
-            if sent is None or (position.epoch == sent.epoch and position.sequence <= sent.sequence):
+            if sent is None or (
+                position.epoch == sent.epoch and position.sequence <= sent.sequence
+            ):
                 continue
             if first is not None and position.sequence < first:
                 continue  # it has read nothing yet
             try:
                 began = offsets.began.get(key, AT_THE_FIRST)
-                is_told = self._logs.managers.ask(key.queue_manager, partial(self._mark, key, position, first, began.taken))
+                is_told = self._logs.managers.ask(
+                    key.queue_manager, partial(self._mark, key, position, first, began.taken)
+                )
             except ApiError as error:
                 if error.status != 404 and error.code not in (UNKNOWN_EPOCH, PAST_THE_END):
                     raise
                 _log.warning("mark.refused log=%s to=%s reason=%s", key, position.sequence, error)
                 if error.status == 404:
-                    del self._sent[key]  # its lease is gone with it; a queue that comes back is registered anew
-                self._logs.advance(key, position, max_rows=1)  # refused for the same reason: failOnDataLoss decides
+                    del self._sent[
+                        key
+                    ]  # its lease is gone with it; a queue that comes back is registered anew
+                self._logs.advance(
+                    key, position, max_rows=1
+                )  # refused for the same reason: failOnDataLoss decides
             else:
                 if is_told is None:
                     continue  # it is away: the mark goes with the next one
@@ -122,7 +140,12 @@ class Marks:
                     self._marked[key] = (offsets.began[key], position.sequence)
 
     def _mark(
-        self, key: LogKey, position: Position, first: int | None, taken: SequenceSet, client: QueueManagerClient
+        self,
+        key: LogKey,
+        position: Position,
+        first: int | None,
+        taken: SequenceSet,
+        client: QueueManagerClient,
     ) -> bool:
         """Mark ``first`` to ``position`` but for ``taken``, which the query has left out."""
         to = position.sequence
@@ -132,7 +155,12 @@ class Marks:
             runs = list(gaps(first, to, left_out))
         for low, high in runs:
             client.received(
-                key.queue, self._consumer, epoch=position.epoch, first=low, to=high, holder=self._keeper.holder
+                key.queue,
+                self._consumer,
+                epoch=position.epoch,
+                first=low,
+                to=high,
+                holder=self._keeper.holder,
             )
         return True
 
@@ -153,7 +181,10 @@ class Marks:
             return None
         before, marked = self._marked.get(key, (began, 0))
         if key in self._sent and (before.first != began.first or position.sequence < marked):
-            self._sent[key], marked = Position("", 0), 0  # the log went back, and its sequences name other rows now
+            self._sent[key], marked = (
+                Position("", 0),
+                0,
+            )  # the log went back, and its sequences name other rows now
         return max(began.first, marked + 1)
 
     def release(self) -> None:

@@ -28,10 +28,15 @@ def is_one_slip(written: str, meant: str) -> bool:
     """Return whether the two are equal, or become so by one letter added, left out or changed, or two neighbours swapped."""
     if len(written) > len(meant):
         written, meant = meant, written
-    at = next((n for n, (one, other) in enumerate(zip(written, meant, strict=False)) if one != other), len(written))
+    at = next(
+        (n for n, (one, other) in enumerate(zip(written, meant, strict=False)) if one != other),
+        len(written),
+    )
     if len(written) < len(meant):
         return len(meant) - len(written) == 1 and written[at:] == meant[at + 1 :]
-    swapped = written[at : at + 2] == meant[at : at + 2][::-1] and written[at + 2 :] == meant[at + 2 :]
+    swapped = (
+        written[at : at + 2] == meant[at : at + 2][::-1] and written[at + 2 :] == meant[at + 2 :]
+    )
     return written[at + 1 :] == meant[at + 1 :] or swapped
 
 

@@ -15,7 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from srmp_spark.client.read_ahead import ReadAhead
@@ -84,7 +89,8 @@ class MqrrBatchReader(DataSourceReader):
         """Take the options, and as ``schema`` the columns to read; None: all."""
         for name in (*options.stream, *(["mode"] if options.mode else [])):
             raise ConfigurationError(
-                f"option {name} is for streams: a batch reads {options.host.text} itself, and removes nothing"
+                f"option {name} is for streams: a batch reads {options.host.text} itself, "
+                "and removes nothing"
             )
         self._options = options
         self._columns = chosen_columns(schema, options.columns)
@@ -103,7 +109,11 @@ class MqrrBatchReader(DataSourceReader):
         assert isinstance(partition, RemotePartition)
         from srmp_spark.rows.decode import rows_of
 
-        options, host, shown_as = self._options, self._options.host, partition.queue.replace("\\", "/").lower()
+        options, host, shown_as = (
+            self._options,
+            self._options.host,
+            partition.queue.replace("\\", "/").lower(),
+        )
         waiting: list[tuple[int, Record]] = []
         messages: dict[int, Message] = {}
         size = 0
@@ -113,7 +123,9 @@ class MqrrBatchReader(DataSourceReader):
         )
         with (
             _named(partition.queue, host.text),
-            ReadAhead(_pieces(iter(walk)), size=_bytes_of, limit=BATCH_BYTES, interrupt=walk.interrupt) as ahead,
+            ReadAhead(
+                _pieces(iter(walk)), size=_bytes_of, limit=BATCH_BYTES, interrupt=walk.interrupt
+            ) as ahead,
         ):
             for piece in ahead:
                 for shown in piece:
@@ -121,7 +133,9 @@ class MqrrBatchReader(DataSourceReader):
                     messages[shown.sequence_id] = message_of(shown.packet)
                 size += _bytes_of(piece)
                 if len(waiting) >= BATCH_ROWS or size >= BATCH_BYTES:
-                    yield rows_of(None, None, shown_as, waiting, messages=messages, names=self._columns)
+                    yield rows_of(
+                        None, None, shown_as, waiting, messages=messages, names=self._columns
+                    )
                     waiting, messages, size = [], {}, 0
         if waiting:
             yield rows_of(None, None, shown_as, waiting, messages=messages, names=self._columns)
@@ -157,7 +171,9 @@ def _named(queue: str, host: str) -> Iterator[None]:
 def record_of(shown: Shown, peer: str) -> Record:
     """A message as our log would hold it."""
     packet = shown.packet
-    lookup_id = lookup_id_of(shown.sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
+    lookup_id = lookup_id_of(
+        shown.sequence_id, priority=packet.priority, transactional=packet.transaction is not None
+    )
     arrival = Arrival(shown.arrived_at * 1_000_000, "mqrr", peer)
     return Record(arrival, _LOOKUP_ID.pack(lookup_id) + shown.raw, _LOOKUP_ID.size, Form.PACKET)
 

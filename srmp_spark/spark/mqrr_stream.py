@@ -37,7 +37,10 @@ class MqrrStreamReader(SrmpStreamReader):
         self._is_first = True
 
     def __repr__(self) -> str:
-        return f"<MqrrStreamReader host={self._remote.host.text} queues={','.join(self._remote.queues)}>"
+        return (
+            f"<MqrrStreamReader host={self._remote.host.text} "
+            f"queues={','.join(self._remote.queues)}>"
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Wait for what is in the remote queues; then the ends of the logs are the goal of this run.
@@ -74,42 +77,65 @@ class MqrrStreamReader(SrmpStreamReader):
 def _log_options(remote: RemoteOptions, queues: str) -> SourceOptions:
     if "queueManager" not in remote.stream and "dataDir" not in remote.stream:
         raise ConfigurationError(
-            f"option queueManager is missing: a stream reads the log of a queue manager of yours that pulls the queues of "
-            f"{remote.host.text} (or dataDir and listen to embed one); a batch (spark.read) reads {remote.host.text} itself"
+            "option queueManager is missing: a stream reads the log of a queue manager "
+            "of yours that pulls the queues of "
+            f"{remote.host.text} (or dataDir and listen to embed one); a batch "
+            f"(spark.read) reads {remote.host.text} itself"
         )
     return replace(parse({**remote.stream, "queue": queues}), columns=remote.columns)
 
 
-def subscribed(remote: RemoteOptions, options: SourceOptions) -> tuple[SubscriptionsClient, list[Subscribed]]:
+def subscribed(
+    remote: RemoteOptions, options: SourceOptions
+) -> tuple[SubscriptionsClient, list[Subscribed]]:
     """The queues of ours that the remote ones are pulled into, and who says how that goes; subscribes where nobody pulls.
 
     Raises :class:`ConfigurationError` for a subscription that is another one than the query asks for, and what the queue
     manager says.
     """
-    if options.data_dir is not None and not any(flag == "listen" for flag, _ in options.serve_flags):
+    if options.data_dir is not None and not any(
+        flag == "listen" for flag, _ in options.serve_flags
+    ):
         options = replace(options, serve_flags=(*options.serve_flags, ("listen", "127.0.0.1:0")))
     url = locate(options, needs_queues=False).urls
     if len(url) != 1:
-        raise ConfigurationError("option queueManager: one queue manager pulls the queues, and several are named")
+        raise ConfigurationError(
+            "option queueManager: one queue manager pulls the queues, and several are named"
+        )
     client = SubscriptionsClient(url[0], options.token, allow_plain_token=options.allow_plain_token)
     there = client.status()["subscriptions"]
     return client, [_subscribed(client, remote, queue, there) for queue in remote.queues]
 
 
-def _subscribed(client: SubscriptionsClient, remote: RemoteOptions, queue: str, there: list[dict[str, Any]]) -> Subscribed:
+def _subscribed(
+    client: SubscriptionsClient, remote: RemoteOptions, queue: str, there: list[dict[str, Any]]
+) -> Subscribed:
     name = queue.replace("/", "\\").lower()
-    found = next((each for each in there if each["host"] == remote.host.text and each["queue"].lower() == name), None)
+    found = next(
+        (
+            each
+            for each in there
+            if each["host"] == remote.host.text and each["queue"].lower() == name
+        ),
+        None,
+    )
     lives = found is not None and found["mode"] is not None and not found.get("removing")
     if found is not None and lives:
         if remote.mode is not None and found["mode"] != remote.mode:
             raise ConfigurationError(
-                f"option mode: {client.url} reads {queue} of {remote.host.text} with mode {found['mode']}, not {remote.mode}: "
-                "leave the option out, or change the subscription first: `srmp-spark subscribe add` with --mode, or the "
+                f"option mode: {client.url} reads {queue} of {remote.host.text} with mode "
+                f"{found['mode']}, not {remote.mode}: "
+                "leave the option out, or change the subscription first: `srmp-spark "
+                "subscribe add` with --mode, or the "
                 "configuration file"
             )
         if found.get("configured") or not remote.account:
             return Subscribed(remote.host.text, queue, str(found["to"]), is_made=False)
-    entry = {"host": remote.host.text, "queue": queue, "mode": remote.mode or (found["mode"] if found and lives else None)}
+    entry = {
+        "host": remote.host.text,
+        "queue": queue,
+        "mode": remote.mode or (found["mode"] if found and lives else None),
+    }
     if found is not None and found["to"]:
         entry["to"] = found["to"]
     to = str(client.subscribe({**entry, **remote.account})["to"])

@@ -76,10 +76,16 @@ class Offsets(Mapping[LogKey, Position]):
 
     __slots__ = ("_positions", "began")
 
-    def __init__(self, positions: Mapping[LogKey, Position], began: Mapping[LogKey, Began] | None = None) -> None:
+    def __init__(
+        self, positions: Mapping[LogKey, Position], began: Mapping[LogKey, Began] | None = None
+    ) -> None:
         self._positions = dict(sorted(positions.items()))
         given = began or {}
-        self.began = {key: given[key] for key in self._positions if given.get(key, AT_THE_FIRST) != AT_THE_FIRST}
+        self.began = {
+            key: given[key]
+            for key in self._positions
+            if given.get(key, AT_THE_FIRST) != AT_THE_FIRST
+        }
 
     def __getitem__(self, key: LogKey) -> Position:
         return self._positions[key]
@@ -91,7 +97,10 @@ class Offsets(Mapping[LogKey, Position]):
         return len(self._positions)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Offsets) and (self._positions, self.began) == (other._positions, other.began)
+        return isinstance(other, Offsets) and (self._positions, self.began) == (
+            other._positions,
+            other.began,
+        )
 
     __hash__ = None  # type: ignore[assignment]  # as of every mapping
 
@@ -105,7 +114,9 @@ class Offsets(Mapping[LogKey, Position]):
         """For Spark, which writes it as JSON in the order of insertion."""
         managers: dict[str, dict[str, dict[str, int]]] = {}
         for key, position in self._positions.items():
-            managers.setdefault(key.queue_manager, {}).setdefault(position.epoch, {})[key.queue] = position.sequence
+            managers.setdefault(key.queue_manager, {}).setdefault(position.epoch, {})[key.queue] = (
+                position.sequence
+            )
         ordered = {
             guid: {epoch: dict(sorted(queues.items())) for epoch, queues in sorted(epochs.items())}
             for guid, epochs in managers.items()
@@ -116,7 +127,9 @@ class Offsets(Mapping[LogKey, Position]):
             first.setdefault(key.queue_manager, {})[key.queue] = began.first
             if began.taken:
                 runs = set_as_json(began.taken)
-                taken.setdefault(key.queue_manager, {})[key.queue] = runs if isinstance(runs, str) else [*map(list, runs)]
+                taken.setdefault(key.queue_manager, {})[key.queue] = (
+                    runs if isinstance(runs, str) else [*map(list, runs)]
+                )
         parts = {"began": first, "qm": ordered, "taken": taken, "v": FORMAT}
         return {name: value for name, value in parts.items() if value or name == "qm"}
 
@@ -127,7 +140,8 @@ class Offsets(Mapping[LogKey, Position]):
             version, managers = value["v"], value["qm"]
         except (TypeError, KeyError):
             raise DataLossError(
-                f"not an offset of format('srmp'): {str(value)[:200]}; is this the checkpoint of another source?"
+                f"not an offset of format('srmp'): {str(value)[:200]}; is this the "
+                "checkpoint of another source?"
             ) from None
         if version != FORMAT:
             raise DataLossError(
@@ -140,12 +154,17 @@ class Offsets(Mapping[LogKey, Position]):
                 for queue, sequence in queues.items():
                     key = LogKey(guid, queue)
                     if key in positions or type(sequence) is not int or sequence < 0:
-                        raise DataLossError(f"damaged offset for {key}: {str(value)[:200]}; start with a new checkpoint")
+                        raise DataLossError(
+                            f"damaged offset for {key}: {str(value)[:200]}; start with a new "
+                            "checkpoint"
+                        )
                     positions[key] = Position(epoch, sequence)
         try:
             return cls(positions, dict(_began(value.get("began", {}), value.get("taken", {}))))
         except (AttributeError, TypeError, ValueError) as error:
-            raise DataLossError(f"damaged offset: {error}: {str(value)[:200]}; start with a new checkpoint") from error
+            raise DataLossError(
+                f"damaged offset: {error}: {str(value)[:200]}; start with a new checkpoint"
+            ) from error
 
     @classmethod
     def from_text(cls, text: str) -> Offsets:
@@ -164,4 +183,7 @@ def _began(
             if type(sequence) is not int or sequence < 1:
                 raise ValueError(f"a query that began at {sequence!r:.50}")
             runs = taken.get(guid, {}).get(queue)
-            yield LogKey(guid, queue), Began(sequence, SequenceSet() if runs is None else set_from_json(runs))
+            yield (
+                LogKey(guid, queue),
+                Began(sequence, SequenceSet() if runs is None else set_from_json(runs)),
+            )

@@ -12,9 +12,21 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import split_url
 
 _SECONDS = {
-    "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
-    "microsecond": 1e-6, "millisecond": 1e-3, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0,
-}  # fmt: skip
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "microsecond": 1e-6,
+    "millisecond": 1e-3,
+    "second": 1.0,
+    "minute": 60.0,
+    "hour": 3600.0,
+    "day": 86400.0,
+    "week": 604800.0,
+}
 """The units of Spark's ``JavaUtils.timeStringAsMs``, which its options take, and those of a trigger's text."""
 _PIECE = re.compile(r"([0-9]{1,15})\s*([a-z]+)")
 _DURATION = re.compile(rf"(?:interval\s+)?{_PIECE.pattern}(?:\s+{_PIECE.pattern})*")
@@ -35,7 +47,8 @@ def choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
         return text.lower()
     close = difflib.get_close_matches(text.lower(), allowed, 1, 0.5)
     raise ConfigurationError(
-        f"option {name}: {text!r}; " + (f"did you mean {close[0]!r}?" if close else f"expected {' or '.join(allowed)}")
+        f"option {name}: {text!r}; "
+        + (f"did you mean {close[0]!r}?" if close else f"expected {' or '.join(allowed)}")
     )
 
 
@@ -56,9 +69,12 @@ def duration_s(name: str, text: str) -> float:
     units = [unit if unit in _SECONDS else unit.removesuffix("s") for _, unit in pieces]
     if not pieces or not all(unit in _SECONDS for unit in units):
         raise ConfigurationError(
-            f"option {name}: {text!r} is no duration; expected for example 500ms, 30s, 15m, 2h, 1d, or 10 seconds"
+            f"option {name}: {text!r} is no duration; expected for example 500ms, 30s, "
+            "15m, 2h, 1d, or 10 seconds"
         )
-    return sum(int(number) * _SECONDS[unit] for (number, _), unit in zip(pieces, units, strict=True))
+    return sum(
+        int(number) * _SECONDS[unit] for (number, _), unit in zip(pieces, units, strict=True)
+    )
 
 
 def api_url(text: str) -> str:
@@ -67,9 +83,13 @@ def api_url(text: str) -> str:
     try:
         parts = split_url(url)
     except ValueError as error:
-        raise ConfigurationError(f"option queueManager: {error}; expected http://HOST:PORT of the API") from None
+        raise ConfigurationError(
+            f"option queueManager: {error}; expected http://HOST:PORT of the API"
+        ) from None
     if parts.path or parts.query:
-        raise ConfigurationError(f"option queueManager: {url!r} has a path; expected http://HOST:PORT of the API")
+        raise ConfigurationError(
+            f"option queueManager: {url!r} has a path; expected http://HOST:PORT of the API"
+        )
     return url
 
 

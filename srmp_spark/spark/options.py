@@ -38,37 +38,74 @@ SOURCE_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("readMode", "both", "receive (streaming default) or peek (batch: always)"),
     OptionSpec("consumer", "both", "whose mark is used and moved (default: default)"),
     OptionSpec(
-        "startingOffsets", "both",
-        "unreceived (default), earliest, latest, or JSON {queue: first sequence} or {queue manager: {queue: first sequence}}",
+        "startingOffsets",
+        "both",
+        "unreceived (default), earliest, latest, or JSON {queue: first sequence} or "
+        "{queue manager: {queue: first sequence}}",
     ),
     OptionSpec(
-        "startingTimestamp", "both",
-        "first row that arrived at or after this time (RFC 3339, or milliseconds since 1970), or JSON as in startingOffsets",
+        "startingTimestamp",
+        "both",
+        "first row that arrived at or after this time (RFC 3339, or milliseconds since "
+        "1970), or JSON as in startingOffsets",
     ),
-    OptionSpec("endingOffsets", "batch", "latest (default) or JSON {queue: last sequence}, or {queue manager: {queue: …}}"),
     OptionSpec(
-        "endingTimestamp", "batch", "up to the first row that arrived at or after this time, without it; or JSON as above"
+        "endingOffsets",
+        "batch",
+        "latest (default) or JSON {queue: last sequence}, or {queue manager: {queue: …}}",
+    ),
+    OptionSpec(
+        "endingTimestamp",
+        "batch",
+        "up to the first row that arrived at or after this time, without it; or JSON as above",
     ),
     OptionSpec("maxOffsetsPerTrigger", "stream", "most rows of a micro-batch"),
-    OptionSpec("maxBytesPerTrigger", "stream", "most stored bytes of a micro-batch (at least one row)"),
-    OptionSpec("minOffsetsPerTrigger", "stream", "wait until so many rows are there, at most maxTriggerDelay"),
-    OptionSpec("maxTriggerDelay", "stream", "how long minOffsetsPerTrigger waits after a micro-batch (15m; 30s, 2h, 1d)"),
+    OptionSpec(
+        "maxBytesPerTrigger", "stream", "most stored bytes of a micro-batch (at least one row)"
+    ),
+    OptionSpec(
+        "minOffsetsPerTrigger",
+        "stream",
+        "wait until so many rows are there, at most maxTriggerDelay",
+    ),
+    OptionSpec(
+        "maxTriggerDelay",
+        "stream",
+        "how long minOffsetsPerTrigger waits after a micro-batch (15m; 30s, 2h, 1d)",
+    ),
     OptionSpec("minPartitions", "both", "split ranges into at least about this many tasks"),
-    OptionSpec("maxRecordsPerPartition", "both", "most rows of a task: a range with more becomes several"),
     OptionSpec(
-        "failOnDataLoss", "both", "true (default): stop when planned rows are gone; false: say in the log what is skipped"
+        "maxRecordsPerPartition", "both", "most rows of a task: a range with more becomes several"
     ),
     OptionSpec(
-        "failOnQueueInUse", "stream", "false (default): read on without a queue of a glob that another receiver holds, and say "
-        "so in the log; true: end, as for a queue that is named"
+        "failOnDataLoss",
+        "both",
+        "true (default): stop when planned rows are gone; false: say in the log what is skipped",
     ),
-    OptionSpec("columns", "both", "columns to read, comma separated, in this order (default: all); .schema(…) does the same"),
+    OptionSpec(
+        "failOnQueueInUse",
+        "stream",
+        "false (default): read on without a queue of a glob that another receiver holds, and say "
+        "so in the log; true: end, as for a queue that is named",
+    ),
+    OptionSpec(
+        "columns",
+        "both",
+        "columns to read, comma separated, in this order (default: all); .schema(…) does the same",
+    ),
     OptionSpec("includeEnvelope", "both", "true: fill the column envelope"),
     OptionSpec(
-        "reportTimes", "stream", "true: the milliseconds that the reader spent, as ms in sources[].latestOffset of the progress"
+        "reportTimes",
+        "stream",
+        "true: the milliseconds that the reader spent, as ms in sources[].latestOffset of "
+        "the progress",
     ),
     OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
-    OptionSpec("allowPlainToken", "both", "true: send the token over plain HTTP beyond loopback, where others can read it"),
+    OptionSpec(
+        "allowPlainToken",
+        "both",
+        "true: send the token over plain HTTP beyond loopback, where others can read it",
+    ),
     OptionSpec("dataDir", "both", "embedded: data directory of the queue manager to start or join"),
 )
 
@@ -200,12 +237,18 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     """Everything that can be checked without knowing stream or batch. Raises :class:`ConfigurationError`."""
     values = _canonical(options)
     embedded = _embedded(values)
-    queues_text = values.get("queue") or (_served_names(values["queues"]) if embedded and values.get("queues") else None)
+    queues_text = values.get("queue") or (
+        _served_names(values["queues"]) if embedded and values.get("queues") else None
+    )
     if not queues_text:
         raise ConfigurationError(
-            "option queue is missing: name the queues to read, for example .option('queue', 'private$/orders')"
+            "option queue is missing: name the queues to read, for example "
+            ".option('queue', 'private$/orders')"
         )
-    for one, other in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
+    for one, other in (
+        ("startingOffsets", "startingTimestamp"),
+        ("endingOffsets", "endingTimestamp"),
+    ):
         if one in values and other in values:
             raise ConfigurationError(f"{one} and {other} exclude each other: give one of them")
     starting = (
@@ -218,11 +261,17 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         if "endingTimestamp" in values
         else _ending(values.get("endingOffsets"))
     )
-    max_rows, min_rows = (_whole(name, values.get(name)) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
+    max_rows, min_rows = (
+        _whole(name, values.get(name)) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")
+    )
     if max_rows is not None and min_rows is not None and min_rows > max_rows:
-        raise ConfigurationError(f"minOffsetsPerTrigger ({min_rows}) is more than maxOffsetsPerTrigger ({max_rows})")
+        raise ConfigurationError(
+            f"minOffsetsPerTrigger ({min_rows}) is more than maxOffsetsPerTrigger ({max_rows})"
+        )
     if "maxTriggerDelay" in values and min_rows is None:
-        raise ConfigurationError("option maxTriggerDelay has no effect without minOffsetsPerTrigger; leave it out")
+        raise ConfigurationError(
+            "option maxTriggerDelay has no effect without minOffsetsPerTrigger; leave it out"
+        )
     return SourceOptions(
         queue_managers=() if embedded else _urls(values.get("queueManager")),
         data_dir=values.get("dataDir"),
@@ -235,7 +284,9 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         max_rows=max_rows,
         max_bytes=_whole("maxBytesPerTrigger", values.get("maxBytesPerTrigger")),
         min_rows=min_rows,
-        max_delay_s=duration_s("maxTriggerDelay", values["maxTriggerDelay"]) if "maxTriggerDelay" in values else DELAY_SECONDS,
+        max_delay_s=duration_s("maxTriggerDelay", values["maxTriggerDelay"])
+        if "maxTriggerDelay" in values
+        else DELAY_SECONDS,
         min_partitions=_whole("minPartitions", values.get("minPartitions")),
         rows_per_partition=_whole("maxRecordsPerPartition", values.get("maxRecordsPerPartition")),
         fail_on_data_loss=boolean("failOnDataLoss", values.get("failOnDataLoss", "true")),
@@ -258,18 +309,26 @@ def check_batch(options: SourceOptions) -> None:
     """The rules of ``spark.read``. Raises :class:`ConfigurationError`."""
     if options.read_mode == "receive":
         raise ConfigurationError(
-            "readMode=receive needs a streaming query: a batch read may run twice and has no commit, so it only peeks. "
+            "readMode=receive needs a streaming query: a batch read may run twice and has "
+            "no commit, so it only peeks. "
             "Use readStream with trigger(availableNow=True), or leave readMode out"
         )
     _no_effect(options, "stream", "a batch read has no triggers")
-    if options.starting.keyword == "latest" or (options.starting.sequences and LATEST in options.starting.sequences.values()):
-        raise ConfigurationError("startingOffsets latest would read nothing in a batch; give earliest, unreceived or JSON")
+    if options.starting.keyword == "latest" or (
+        options.starting.sequences and LATEST in options.starting.sequences.values()
+    ):
+        raise ConfigurationError(
+            "startingOffsets latest would read nothing in a batch; give earliest, "
+            "unreceived or JSON"
+        )
 
 
 def _no_effect(options: SourceOptions, mode: str, reason: str) -> None:
     for spec in SOURCE_OPTIONS:
         if spec.applies_to == mode and spec.name in options.given:
-            raise ConfigurationError(f"option {spec.name} has no effect here: {reason}; leave it out")
+            raise ConfigurationError(
+                f"option {spec.name} has no effect here: {reason}; leave it out"
+            )
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
@@ -277,13 +336,16 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     for key, value in options.items():
         if key.lower() in _SPARK_OWN:
             raise ConfigurationError(
-                f"format('srmp') has no path (got {value!r}): name the queue with .option('queue', …) and call .load()"
+                f"format('srmp') has no path (got {value!r}): name the queue with "
+                ".option('queue', …) and call .load()"
             )
         name = _KNOWN.get(key.lower())
         if name is None:
             known = sorted(_KNOWN.values(), key=str.lower)
             close = difflib.get_close_matches(key.lower(), list(_KNOWN), 1, 0.6)
-            advice = f"did you mean {_KNOWN[close[0]]!r}?" if close else f"known: {', '.join(known)}"
+            advice = (
+                f"did you mean {_KNOWN[close[0]]!r}?" if close else f"known: {', '.join(known)}"
+            )
             raise ConfigurationError(f"unknown option {key!r}; {advice}")
         values[name] = value.strip()
     return values
@@ -293,16 +355,21 @@ def _embedded(values: Mapping[str, str]) -> bool:
     serve = sorted(name for name in SERVE_OPTIONS if name in values)
     if "dataDir" in values:
         if "queueManager" in values:
-            raise ConfigurationError("queueManager and dataDir exclude each other: use a running queue manager, or embed one")
+            raise ConfigurationError(
+                "queueManager and dataDir exclude each other: use a running queue "
+                "manager, or embed one"
+            )
         return True
     if serve:
         raise ConfigurationError(
-            f"option {serve[0]} belongs to an embedded queue manager: add dataDir, or start `srmp-spark serve "
+            f"option {serve[0]} belongs to an embedded queue manager: add dataDir, or "
+            "start `srmp-spark serve "
             f"--{SERVE_OPTIONS[serve[0]]} …` yourself and give queueManager"
         )
     if not values.get("queueManager"):
         raise ConfigurationError(
-            "option queueManager is missing: the API URL of a queue manager, for example http://127.0.0.1:8081 "
+            "option queueManager is missing: the API URL of a queue manager, for example "
+            "http://127.0.0.1:8081 "
             "(or dataDir, listen and queues to embed one)"
         )
     return False
@@ -342,9 +409,14 @@ def _queue(text: str) -> str:
 
 
 def _consumer(text: str) -> str:
-    if not _CONSUMER.fullmatch(text) or not text.isprintable() or len(text) > CONSUMER_NAME_LENGTH_MAX:
+    if (
+        not _CONSUMER.fullmatch(text)
+        or not text.isprintable()
+        or len(text) > CONSUMER_NAME_LENGTH_MAX
+    ):
         raise ConfigurationError(
-            f"option consumer: {text[:150]!r} is no name (no space, slash or comma; 1 to {CONSUMER_NAME_LENGTH_MAX} characters)"
+            f"option consumer: {text[:150]!r} is no name (no space, slash or comma; 1 to "
+            f"{CONSUMER_NAME_LENGTH_MAX} characters)"
         )
     return text
 
@@ -363,7 +435,9 @@ def _whole(name: str, text: str | None) -> int | None:
 
 def _starting(text: str) -> Starting:
     if text.startswith("{"):
-        return Starting(sequences=_sequences("startingOffsets", text, "first sequence", lowest=EARLIEST))
+        return Starting(
+            sequences=_sequences("startingOffsets", text, "first sequence", lowest=EARLIEST)
+        )
     return Starting(choice("startingOffsets", text, ("unreceived", "earliest", "latest")))  # type: ignore[arg-type]  # just checked
 
 
@@ -371,7 +445,10 @@ def _ending(text: str | None) -> Ending:
     if text is None or text.lower() == "latest":
         return TO_THE_END
     if text.lower() in ("earliest", "unreceived"):
-        raise ConfigurationError(f"option endingOffsets: {text!r} is no end; expected latest or JSON {{queue: last sequence}}")
+        raise ConfigurationError(
+            f"option endingOffsets: {text!r} is no end; expected latest or JSON {{queue: "
+            f"last sequence}}"
+        )
     if not text.startswith("{"):
         choice("endingOffsets", text, ("latest",))
     return Ending(sequences=_sequences("endingOffsets", text, "last sequence", lowest=LATEST))
@@ -380,7 +457,9 @@ def _ending(text: str | None) -> Ending:
 def _sequences(name: str, text: str, what: str, *, lowest: int) -> ByQueue:
     def checked(queue: str, sequence: Any) -> int:  # noqa: ANN401  # whatever stands in the JSON
         if type(sequence) is not int or not lowest <= sequence < 2**63:
-            raise ConfigurationError(f"option {name}: {queue!r} needs its {what} as a whole number, got {sequence!r}")
+            raise ConfigurationError(
+                f"option {name}: {queue!r} needs its {what} as a whole number, got {sequence!r}"
+            )
         return sequence
 
     return parse_by_queue(name, text, checked)
@@ -406,10 +485,13 @@ def _timestamp(name: str, text: str) -> int:
         moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "zZ" else text)
     except ValueError:
         raise ConfigurationError(
-            f"option {name}: {text!r} is no time; expected 2026-11-22T08:00:00Z or milliseconds since 1970"
+            f"option {name}: {text!r} is no time; expected 2026-11-22T08:00:00Z or "
+            "milliseconds since 1970"
         ) from None
     if moment.tzinfo is None:
-        raise ConfigurationError(f"option {name}: {text!r} has no time zone; write {text}Z if it is UTC")
+        raise ConfigurationError(
+            f"option {name}: {text!r} has no time zone; write {text}Z if it is UTC"
+        )
     difference = moment - datetime(1970, 1, 1, tzinfo=timezone.utc)
     return difference // _MICROSECOND
 

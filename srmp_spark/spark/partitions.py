@@ -24,7 +24,13 @@ from pyspark.sql.types import StructType
 from srmp_spark.client.api import QueueManagerClient, is_loopback
 from srmp_spark.client.read_ahead import ReadAhead
 from srmp_spark.client.rows_stream import RowsStream
-from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError, StoreDamagedError
+from srmp_spark.errors import (
+    ApiError,
+    ApiUnreachableError,
+    DataLossError,
+    SrmpSparkError,
+    StoreDamagedError,
+)
 from srmp_spark.interface import ARROW_STREAM, DENSE_STREAM, PAST_THE_END, TRIMMED, UNKNOWN_EPOCH
 from srmp_spark.rows.columns import arrow_schema, with_sequence
 from srmp_spark.sequences.ranges import Range
@@ -110,13 +116,19 @@ def read_partition(
 
 
 @functools.lru_cache(maxsize=CLIENTS_MAX)
-def _client(url: str, token: str | None, pid: int, *, allow_plain_token: bool) -> QueueManagerClient:
+def _client(
+    url: str, token: str | None, pid: int, *, allow_plain_token: bool
+) -> QueueManagerClient:
     """Spark keeps its Python workers: with their client the next task finds a connection. ``pid``: no fork may share one."""
     return QueueManagerClient(url, token, allow_plain_token=allow_plain_token)
 
 
-def _checked(partition: SrmpPartition, options: SourceOptions, columns: ReadColumns) -> Iterator[pa.RecordBatch]:
-    client = _client(partition.url, options.token, os.getpid(), allow_plain_token=options.allow_plain_token)
+def _checked(
+    partition: SrmpPartition, options: SourceOptions, columns: ReadColumns
+) -> Iterator[pa.RecordBatch]:
+    client = _client(
+        partition.url, options.token, os.getpid(), allow_plain_token=options.allow_plain_token
+    )
     after, rows = partition.after, 0
     dense = True
     progress_at = time.monotonic()
@@ -133,7 +145,9 @@ def _checked(partition: SrmpPartition, options: SourceOptions, columns: ReadColu
                     dense=dense,
                     queue_manager=partition.key.queue_manager,
                 ) as stream,
-                contextlib.closing(_batches(stream, partition, after, columns)) as batches,  # before the stream it reads
+                contextlib.closing(
+                    _batches(stream, partition, after, columns)
+                ) as batches,  # before the stream it reads
             ):
                 for batch in batches:
                     if batch.num_rows:
@@ -153,7 +167,9 @@ def _checked(partition: SrmpPartition, options: SourceOptions, columns: ReadColu
             if not dense:
                 raise
             dense = False  # in the other form the queue manager looks at what it sends, and says which rows are damaged
-            _log.warning("read.checked_again log=%s after=%s reason=%s", partition.key, after, error)
+            _log.warning(
+                "read.checked_again log=%s after=%s reason=%s", partition.key, after, error
+            )
         except ApiError as error:
             if error.code == DAMAGED:
                 raise DataLossError(f"{partition.key}: {error.message}") from error
@@ -170,8 +186,10 @@ def _check_loopback(partition: SrmpPartition, error: ApiUnreachableError) -> Non
     host = urlsplit(partition.url).hostname or ""
     if partition.planned_on not in (None, socket.gethostname()) and is_loopback(host):
         raise SrmpSparkError(
-            f"option queueManager is {partition.url}, which on this executor ({socket.gethostname()}) is not the queue manager "
-            f"that the driver ({partition.planned_on}) reads: name it by an address that executors reach"
+            f"option queueManager is {partition.url}, which on this executor "
+            f"({socket.gethostname()}) is not the queue manager "
+            f"that the driver ({partition.planned_on}) reads: name it by an address that "
+            "executors reach"
         ) from error
 
 
@@ -185,20 +203,36 @@ def _batches(
 
         key = partition.key
         frames = dense.frames(stream.as_file())
-        with ReadAhead(frames, size=_bytes_of, limit=READ_AHEAD_BYTES, interrupt=stream.interrupt) as ahead:
+        with ReadAhead(
+            frames, size=_bytes_of, limit=READ_AHEAD_BYTES, interrupt=stream.interrupt
+        ) as ahead:
             yield from dense.batches(
-                ahead, key.queue_manager, key.queue, after, partition.to, columns.envelope, names=columns.inside
+                ahead,
+                key.queue_manager,
+                key.queue,
+                after,
+                partition.to,
+                columns.envelope,
+                names=columns.inside,
             )
         return
     if stream.content_type != ARROW_STREAM:
         raise SrmpSparkError(
-            f"{partition.url} answered rows as {stream.content_type!r}, not as {ARROW_STREAM} or {DENSE_STREAM}"
+            f"{partition.url} answered rows as {stream.content_type!r}, not as "
+            f"{ARROW_STREAM} or {DENSE_STREAM}"
         )
     try:
         with pa.ipc.open_stream(stream) as reader:
-            has_others = reader.schema.names != list(columns.inside) and set(columns.inside) <= set(reader.schema.names)
-            yield from (batch.select(columns.inside) if has_others else batch for batch in reader)  # of an older version
-    except (pa.ArrowInvalid, OSError) as error:  # cut off in the middle: Arrow sees it before HTTP does
+            has_others = reader.schema.names != list(columns.inside) and set(columns.inside) <= set(
+                reader.schema.names
+            )
+            yield from (
+                batch.select(columns.inside) if has_others else batch for batch in reader
+            )  # of an older version
+    except (
+        pa.ArrowInvalid,
+        OSError,
+    ) as error:  # cut off in the middle: Arrow sees it before HTTP does
         raise ApiUnreachableError(f"the stream of {partition.url} broke: {error}") from error
 
 
@@ -226,25 +260,40 @@ def _bytes_of(frame: dense.Frame) -> int:
     return frame.size
 
 
-def _check(batch: pa.RecordBatch, after: int, partition: SrmpPartition, columns: ReadColumns) -> None:
+def _check(
+    batch: pa.RecordBatch, after: int, partition: SrmpPartition, columns: ReadColumns
+) -> None:
     """Spark checks the schema of the first batch only, and sequences not at all."""
     if not batch.schema.equals(arrow_schema(columns.inside)):
         raise SrmpSparkError(
-            f"{partition.url} sent other columns than this version reads: install one srmp-spark there and on the executors"
+            f"{partition.url} sent other columns than this version reads: install one "
+            "srmp-spark there and on the executors"
         )
     sequences = batch.column("sequence")
     first, last = sequences[0].as_py(), sequences[-1].as_py()
     if not after < first <= last <= partition.to or last - first + 1 < batch.num_rows:
         raise DataLossError(
-            f"{partition.key}: planned {after + 1} to {partition.to}, got {batch.num_rows} rows from {first} to {last}"
+            f"{partition.key}: planned {after + 1} to {partition.to}, got "
+            f"{batch.num_rows} rows from {first} to {last}"
         )
 
 
-def _skip(client: QueueManagerClient, partition: SrmpPartition, after: int, options: SourceOptions, error: ApiError) -> int:
+def _skip(
+    client: QueueManagerClient,
+    partition: SrmpPartition,
+    after: int,
+    options: SourceOptions,
+    error: ApiError,
+) -> int:
     """Where to go on behind rows that went away after the plan was made."""
-    text = f"{partition.key}: planned {after + 1} to {partition.to} of epoch {partition.epoch}, but {error.message}"
+    text = (
+        f"{partition.key}: planned {after + 1} to {partition.to} of epoch "
+        f"{partition.epoch}, but {error.message}"
+    )
     if options.fail_on_data_loss:
-        raise DataLossError(f"{text}. With failOnDataLoss=false the query goes on without them.") from error
+        raise DataLossError(
+            f"{text}. With failOnDataLoss=false the query goes on without them."
+        ) from error
     goal = partition.to
     if error.code == TRIMMED:
         goal = min(partition.to, client.range(partition.key.queue, epoch=partition.epoch).first - 1)
@@ -252,20 +301,29 @@ def _skip(client: QueueManagerClient, partition: SrmpPartition, after: int, opti
     return goal
 
 
-def _account_for(client: QueueManagerClient, partition: SrmpPartition, missing: int, options: SourceOptions) -> None:
+def _account_for(
+    client: QueueManagerClient, partition: SrmpPartition, missing: int, options: SourceOptions
+) -> None:
     """Sequences without a row must be counted holes of the log (purged or damaged rows)."""
     try:
-        known = client.holes(partition.key.queue, epoch=partition.epoch, after=partition.after, to=partition.to)
+        known = client.holes(
+            partition.key.queue, epoch=partition.epoch, after=partition.after, to=partition.to
+        )
     except ApiError as error:
-        if options.fail_on_data_loss or (error.status != 404 and error.code not in (UNKNOWN_EPOCH, TRIMMED, PAST_THE_END)):
+        if options.fail_on_data_loss or (
+            error.status != 404 and error.code not in (UNKNOWN_EPOCH, TRIMMED, PAST_THE_END)
+        ):
             raise
         return  # nobody can account for rows of a queue or an epoch that is gone, and what was skipped is told
     if missing > known:
         text = (
-            f"{partition.key}: {missing} rows of {partition.after + 1} to {partition.to} did not come, {known} are known holes"
+            f"{partition.key}: {missing} rows of {partition.after + 1} to "
+            f"{partition.to} did not come, {known} are known holes"
         )
         if options.fail_on_data_loss:
-            raise DataLossError(f"{text}. With failOnDataLoss=false the query goes on without them.")
+            raise DataLossError(
+                f"{text}. With failOnDataLoss=false the query goes on without them."
+            )
         _log.warning("data.lost %s; failOnDataLoss=false: goes on without them", text)
 
 
@@ -285,7 +343,10 @@ def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     for whole in batches:
         for batch in _cut(whole):
-            if held and (held_rows + batch.num_rows > BATCH_ROWS_MAX or held_bytes + batch.nbytes > BATCH_BYTES_MAX):
+            if held and (
+                held_rows + batch.num_rows > BATCH_ROWS_MAX
+                or held_bytes + batch.nbytes > BATCH_BYTES_MAX
+            ):
                 yield flush()
             held.append(batch)
             held_rows += batch.num_rows

@@ -62,9 +62,12 @@ class SrmpListener(StreamingQueryListener):
     """Keeps what waits for each streaming query (:attr:`progress`), logs it, and writes it for Prometheus if asked to."""
 
     def __init__(
-        self, *, log_seconds: float = LOG_SECONDS, prometheus_file: str | None = None,
+        self,
+        *,
+        log_seconds: float = LOG_SECONDS,
+        prometheus_file: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``prometheus_file``: for the textfile collector of a node exporter; its folder must be there."""
         self.progress: dict[str, QueryProgress] = {}
         """By the id of the query, which stays the same over restarts."""
@@ -95,7 +98,9 @@ class SrmpListener(StreamingQueryListener):
         number = str(progress.id)
         with self._lock:
             before = self.progress.get(number)
-            read = sum(each.numInputRows for each in sources) + (0 if before is None else before.rows)
+            read = sum(each.numInputRows for each in sources) + (
+                0 if before is None else before.rows
+            )
             found = QueryProgress(progress.name or number, progress.batchId, read, waiting, spent)
             self.progress[number] = found
             totals = self._spent.setdefault(number, {})
@@ -119,12 +124,20 @@ class SrmpListener(StreamingQueryListener):
         now = self._monotonic()
         if now - self._logged_at.get(number, float("-inf")) >= self._log_seconds:
             self._logged_at[number] = now
-            queues = " ".join(f"{key.queue}@{key.queue_manager}={rows}" for key, rows in sorted(found.waiting.items()))
+            queues = " ".join(
+                f"{key.queue}@{key.queue_manager}={rows}"
+                for key, rows in sorted(found.waiting.items())
+            )
             spent = " ".join(f"{phase}_ms={ms:g}" for phase, ms in sorted(found.spent_ms.items()))
             _log.info(
-                "query.progress query=%s batch=%d rows=%d waiting=%d %s %s", found.name, found.batch, found.rows, found.lag,
-                queues, spent,
-            )  # fmt: skip
+                "query.progress query=%s batch=%d rows=%d waiting=%d %s %s",
+                found.name,
+                found.batch,
+                found.rows,
+                found.lag,
+                queues,
+                spent,
+            )
 
     def _write(self) -> None:
         if self._file is None:
@@ -134,7 +147,9 @@ class SrmpListener(StreamingQueryListener):
         try:
             part.unlink(missing_ok=True)
             with os.fdopen(create_private(part), "w", encoding="utf-8") as file:
-                os.fchmod(file.fileno(), 0o644)  # a collector is another user, and only counts stand there
+                os.fchmod(
+                    file.fileno(), 0o644
+                )  # a collector is another user, and only counts stand there
                 file.write(text)
             part.replace(self._file)  # a collector reads the old text or the new one
         except OSError as error:
@@ -175,7 +190,9 @@ def reader_ms(latest: str | None) -> Iterator[tuple[str, float]]:
             yield part, float(ms)
 
 
-def _metrics(progress: dict[str, QueryProgress], spent: dict[str, dict[str, float]]) -> Iterator[str]:
+def _metrics(
+    progress: dict[str, QueryProgress], spent: dict[str, dict[str, float]]
+) -> Iterator[str]:
     yield "# HELP srmp_query_waiting_rows Rows of a queue that wait for a streaming query."
     yield "# TYPE srmp_query_waiting_rows gauge"
     for found in progress.values():
@@ -186,7 +203,10 @@ def _metrics(progress: dict[str, QueryProgress], spent: dict[str, dict[str, floa
     yield "# TYPE srmp_query_rows_total counter"
     for found in progress.values():
         yield f"srmp_query_rows_total{_labels({'query': found.name})} {found.rows}"
-    yield "# HELP srmp_query_phase_seconds_total Where the time of triggers went: Spark's phases, and the reader's as source.*."
+    yield (
+        "# HELP srmp_query_phase_seconds_total Where the time of triggers went: Spark's "
+        "phases, and the reader's as source.*."
+    )
     yield "# TYPE srmp_query_phase_seconds_total counter"
     for number, totals in spent.items():
         for phase, seconds in sorted(totals.items()):
@@ -196,7 +216,7 @@ def _metrics(progress: dict[str, QueryProgress], spent: dict[str, dict[str, floa
 
 def _labels(labels: dict[str, str]) -> str:
     pairs = (
-        "{}=\"{}\"".format(name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n"))
+        '{}="{}"'.format(name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n"))
         for name, value in labels.items()
     )
     return "{" + ",".join(pairs) + "}"

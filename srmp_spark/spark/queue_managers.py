@@ -31,13 +31,17 @@ _log = logging.getLogger(__name__)
 class QueueManagers:
     """Clients by GUID; which are away."""
 
-    def __init__(self, make: Callable[[str, float | None], QueueManagerClient], urls: Sequence[str]) -> None:
+    def __init__(
+        self, make: Callable[[str, float | None], QueueManagerClient], urls: Sequence[str]
+    ) -> None:
         """``make(url, retry_seconds)`` makes a client; ``None``: with the seconds of a client that reads nothing else.
 
         Raises :class:`ApiUnreachableError` if none answers, :class:`ConfigurationError` if two URLs name one.
         """
         several = len(urls) > 1
-        self._clients = [make(url, ONE_OF_SEVERAL_RETRY_SECONDS if several else None) for url in urls]
+        self._clients = [
+            make(url, ONE_OF_SEVERAL_RETRY_SECONDS if several else None) for url in urls
+        ]
         self._by_guid: dict[str, QueueManagerClient] = {}
         self._away: dict[str, tuple[float, QueueManagerClient, ApiUnreachableError]] = {}
         """By URL: when it is tried again, and what the last attempt said."""
@@ -114,7 +118,11 @@ class QueueManagers:
             except ApiUnreachableError as error:
                 self._away[url] = (time.monotonic() + AWAY_SECONDS, client, error)
             except SrmpSparkError as error:
-                self._away[url] = (time.monotonic() + AWAY_SECONDS, client, ApiUnreachableError(str(error)))
+                self._away[url] = (
+                    time.monotonic() + AWAY_SECONDS,
+                    client,
+                    ApiUnreachableError(str(error)),
+                )
             else:
                 del self._away[url]
                 self._enter(client, guid)
@@ -134,12 +142,17 @@ class QueueManagers:
         other = self._by_guid.setdefault(guid, client)
         if other is not client:
             raise ConfigurationError(
-                f"{client.url} and {other.url} are one queue manager ({guid}): its rows would be read twice; name it once"
+                f"{client.url} and {other.url} are one queue manager ({guid}): its rows "
+                "would be read twice; name it once"
             )
 
     def _leave(self, client: QueueManagerClient, error: ApiUnreachableError) -> None:
         if client.url not in self._away:
-            _log.warning("queue_manager.away url=%s reason=%s; its rows wait, those of the others are read", client.url, error)
+            _log.warning(
+                "queue_manager.away url=%s reason=%s; its rows wait, those of the others are read",
+                client.url,
+                error,
+            )
         self._away[client.url] = (time.monotonic() + AWAY_SECONDS, client, error)
 
     def _check_somebody_is_here(self) -> None:

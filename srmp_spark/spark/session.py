@@ -50,13 +50,18 @@ def check_java() -> None:
     """Raises :class:`ConfigurationError`, in one line, when Spark's JVM could not start."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    advice = f"Spark needs Java {JAVA_MIN} or newer (Debian, Ubuntu: apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
+    advice = (
+        f"Spark needs Java {JAVA_MIN} or newer (Debian, Ubuntu: apt-get install "
+        "openjdk-17-jre-headless), or set JAVA_HOME"
+    )
     try:
         if java is None:
             raise FileNotFoundError("java")
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr  # noqa: S603  # java of the user
     except (OSError, subprocess.CalledProcessError):
-        raise ConfigurationError(f"Java is missing{f' in JAVA_HOME={home}' if home else ''}: {advice}") from None
+        raise ConfigurationError(
+            f"Java is missing{f' in JAVA_HOME={home}' if home else ''}: {advice}"
+        ) from None
     match = re.search(r'version "(\d+)', said)
     if match is None or int(match[1]) < JAVA_MIN:
         raise ConfigurationError(f"Java {match[1] if match else said[:40]!r} is too old: {advice}")
@@ -82,7 +87,9 @@ def with_delta() -> None:
         if name not in ("spark.submit.pyFiles", "spark.app.submitTime", "spark.app.name")
     }
     arguments = [part for name, value in passed.items() for part in ("--conf", f"{name}={value}")]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")
+    }
     environment["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
     sys.stderr.flush()
     os.execve(sys.executable, [sys.executable, *sys.argv], environment)  # noqa: S606  # this very program
@@ -145,4 +152,7 @@ def explain(error: BaseException) -> tuple[ExitCode, str]:
 def last_line(job: str, *, rows: int, batches: int, status: str, **more: Any) -> None:  # noqa: ANN401  # JSON values
     """The last line of a job's stdout (INTERFACE.md section 5)."""
     sys.stderr.flush()
-    print(json.dumps({"job": job, "rows": rows, "batches": batches, "status": status, **more}), flush=True)
+    print(
+        json.dumps({"job": job, "rows": rows, "batches": batches, "status": status, **more}),
+        flush=True,
+    )

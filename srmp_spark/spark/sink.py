@@ -130,7 +130,10 @@ class SrmpSink:
             raise ConfigurationError(_APPLICATION_NEEDED)
 
     def __repr__(self) -> str:
-        return f"<SrmpSink {self._options.get('destination', 'by column')} at {self._options['queueManager']}>"
+        return (
+            f"<SrmpSink {self._options.get('destination', 'by column')} at "
+            f"{self._options['queueManager']}>"
+        )
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Send the rows of a micro-batch; none is on its way unless all are."""
@@ -145,10 +148,15 @@ class SrmpSink:
         self.result = _result_of(options, target)
 
 
-_NO_QUERY = "SrmpSink was not called by a streaming query: give application=…, or use df.write.format('srmp').mode('append')"
+_NO_QUERY = (
+    "SrmpSink was not called by a streaming query: give application=…, or use "
+    "df.write.format('srmp').mode('append')"
+)
 _APPLICATION_NEEDED = (
-    "Spark Connect shows no query id to foreachBatch: give SrmpSink(application=…), a name that stays the same for as long "
-    "as a row must not be sent twice. Rows without key and without source position need a name that no other query and no "
+    "Spark Connect shows no query id to foreachBatch: give SrmpSink(application=…), a "
+    "name that stays the same for as long "
+    "as a row must not be sent twice. Rows without key and without source position need a "
+    "name that no other query and no "
     "other checkpoint uses: rows of one would be taken for repeats of the other's and not be sent"
 )
 
@@ -159,7 +167,10 @@ def _result_of(options: dict[str, str], target: Target) -> CommitAnswer | None:
 
     parsed = parse_sink(options)
     client = OutboxClient(
-        parsed.queue_manager, parsed.token, retry_seconds=RESULT_SECONDS, allow_plain_token=parsed.allow_plain_token
+        parsed.queue_manager,
+        parsed.token,
+        retry_seconds=RESULT_SECONDS,
+        allow_plain_token=parsed.allow_plain_token,
     )
     try:
         return client.result(*target)

@@ -48,20 +48,37 @@ class SinkColumn(NamedTuple):
 
 
 SINK_COLUMNS: tuple[SinkColumn, ...] = (
-    SinkColumn("body", (*_TEXT, "binary"), "string or binary", "the body; required. Strings: option bodyFormat"),
+    SinkColumn(
+        "body",
+        (*_TEXT, "binary"),
+        "string or binary",
+        "the body; required. Strings: option bodyFormat",
+    ),
     SinkColumn("destination", _TEXT, "string", "format name or URL; the option of this name wins"),
     SinkColumn("label", _TEXT, "string", "the label of the message"),
     SinkColumn("priority", _INTEGERS, "int", "0 to 7; transactional messages go out with 0"),
     SinkColumn("correlation_id", ("binary",), "binary", "20 bytes"),
     SinkColumn("app_specific", _INTEGERS, "long", "a number of the application, 32 bit"),
-    SinkColumn("body_type", _INTEGERS, "long", "what the body is (VARIANT type); default by bodyFormat"),
+    SinkColumn(
+        "body_type", _INTEGERS, "long", "what the body is (VARIANT type); default by bodyFormat"
+    ),
     SinkColumn("response_queue", _TEXT, "string", "format name of the queue for responses"),
     SinkColumn("admin_queue", _TEXT, "string", "format name of the queue for acknowledgements"),
     SinkColumn("time_to_reach_queue", ("timestamp",), "timestamp", "when it is too late"),
     SinkColumn("extension", ("binary",), "binary", "a second body for programs"),
-    SinkColumn("key", _NAMES, "string, binary or an integer", "the identity: sent once per application and destination"),
+    SinkColumn(
+        "key",
+        _NAMES,
+        "string, binary or an integer",
+        "the identity: sent once per application and destination",
+    ),
     SinkColumn("delivery", _TEXT, "string", "transactional (default), recoverable, express"),
-    SinkColumn("transaction", _NAMES, "string, binary or an integer", "consecutive rows of one value: one MSMQ transaction"),
+    SinkColumn(
+        "transaction",
+        _NAMES,
+        "string, binary or an integer",
+        "consecutive rows of one value: one MSMQ transaction",
+    ),
 )
 
 RELIABLE_COLUMNS: tuple[SinkColumn, ...] = (
@@ -80,7 +97,17 @@ POSITION_COLUMNS: tuple[SinkColumn, ...] = (
 )
 """All four of them are the identity of a row that has no ``key``."""
 
-ORDERABLE = (*_INTEGERS, *_TEXT, "float", "double", "binary", "date", "timestamp", "timestamp_ntz", "boolean")
+ORDERABLE = (
+    *_INTEGERS,
+    *_TEXT,
+    "float",
+    "double",
+    "binary",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "boolean",
+)
 """What ``orderBy`` takes, beside decimals."""
 
 
@@ -119,35 +146,46 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
     fields = _by_name(schema, options)
     if "body" not in fields:
         raise ConfigurationError(_no_body(schema))
-    as_they_came = {name for name, (_, found) in fields.items() if _is_of_the_message_that_came(found)}
+    as_they_came = {
+        name for name, (_, found) in fields.items() if _is_of_the_message_that_came(found)
+    }
     made = fields.keys() - as_they_came
     if options.destination is None and "destination" not in made:
         raise ConfigurationError(
             "destination is missing: give option destination (a format name or URL, for example "
             "DIRECT=http://host/msmq/private$/orders), or a string column destination"
-            + ("; the column destination of format('srmp') says where a message came to" * ("destination" in as_they_came))
+            + (
+                "; the column destination of format('srmp') says where a message came to"
+                * ("destination" in as_they_came)
+            )
         )
     _check_no_slip(options, fields)
     columns = [
         Staged(spec.name, _checked(fields[spec.name], spec))
         for spec in SINK_COLUMNS
-        if spec.name in made and not (spec.name == "destination" and options.destination is not None)
+        if spec.name in made
+        and not (spec.name == "destination" and options.destination is not None)
     ]
     if options.destination is not None:
         columns.append(Staged("destination", None, options.destination))
     columns += _reliable(options, fields)
     if all(spec.name in fields for spec in POSITION_COLUMNS):
-        columns += [Staged(spec.name, _checked(fields[spec.name], spec)) for spec in POSITION_COLUMNS]
+        columns += [
+            Staged(spec.name, _checked(fields[spec.name], spec)) for spec in POSITION_COLUMNS
+        ]
     text_body = fields["body"][1].dataType.typeName() != "binary"
     if options.body_format != "raw" and not text_body:
         raise ConfigurationError(
-            f"bodyFormat={options.body_format} writes strings, and column body is binary: cast it with "
+            f"bodyFormat={options.body_format} writes strings, and column body is binary: "
+            "cast it with "
             "col('body').cast('string'), or leave bodyFormat out to send the bytes as they are"
         )
     if options.body_format == "activex" and "body_type" not in fields:
         columns.append(Staged("body_type", None, VT_BSTR))
     order_by = _order_by(options, fields, columns)
-    return StagePlan(options=options, columns=tuple(columns), text_body=text_body, order_by=order_by)
+    return StagePlan(
+        options=options, columns=tuple(columns), text_body=text_body, order_by=order_by
+    )
 
 
 def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) -> None:
@@ -159,7 +197,11 @@ def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructFiel
         missing.remove("destination")  # the option wins
     if named is None or reliable_url(named) is not None:
         given = dict(options.reliable)
-        missing += [spec.name for spec in RELIABLE_COLUMNS if spec.name not in fields and spec.name not in given]
+        missing += [
+            spec.name
+            for spec in RELIABLE_COLUMNS
+            if spec.name not in fields and spec.name not in given
+        ]
     of_position = [spec.name for spec in POSITION_COLUMNS if spec.name not in fields]
     if len(of_position) == 1:  # the other three say that one is meant
         missing += of_position
@@ -168,7 +210,8 @@ def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructFiel
     if found is not None:
         written, meant = fields[found[0]][1].name, found[1]
         raise ConfigurationError(
-            f"column {written!r} would not be sent: the sink knows no such column; if it is {meant!r}, write "
+            f"column {written!r} would not be sent: the sink knows no such column; if it "
+            f"is {meant!r}, write "
             f".withColumnRenamed('{written}', '{meant}'), if not, .drop('{written}')"
         )
 
@@ -189,12 +232,16 @@ def _reliable(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) 
     for spec in RELIABLE_COLUMNS:
         if spec.name in given:
             found.append(Staged(spec.name, None, given[spec.name]))
-        elif spec.name in fields and (named is not None or fields[spec.name][1].dataType.typeName() in _TEXT):
+        elif spec.name in fields and (
+            named is not None or fields[spec.name][1].dataType.typeName() in _TEXT
+        ):
             found.append(Staged(spec.name, _checked(fields[spec.name], spec)))
     if named is not None and not any(each.name == "soap_action" for each in found):
         raise ConfigurationError(
-            f"soap_action is missing: a message for {named} has the wsa:Action that the service knows its operation by; give "
-            "option soap_action (for example http://tempuri.org/IOrders/Submit), or a string column soap_action"
+            f"soap_action is missing: a message for {named} has the wsa:Action that the "
+            "service knows its operation by; give "
+            "option soap_action (for example http://tempuri.org/IOrders/Submit), or a "
+            "string column soap_action"
         )
     return found
 
@@ -208,7 +255,8 @@ def _by_name(schema: StructType, options: SinkOptions) -> dict[str, tuple[int, S
         name = found.name.lower()
         if name in fields and name in wanted:
             raise ConfigurationError(
-                f"columns {fields[name][1].name!r} and {found.name!r} differ in case only: which one is meant? "
+                f"columns {fields[name][1].name!r} and {found.name!r} differ in case "
+                "only: which one is meant? "
                 "Drop or rename the other"
             )
         fields[name] = (index, found)
@@ -217,21 +265,29 @@ def _by_name(schema: StructType, options: SinkOptions) -> dict[str, tuple[int, S
 
 def _no_body(schema: StructType) -> str:
     names = schema.fieldNames()
-    candidates = [name for name in names if name.lower() in ("value", "payload", "message", "body_text", "content")]
+    candidates = [
+        name
+        for name in names
+        if name.lower() in ("value", "payload", "message", "body_text", "content")
+    ]
     candidates = candidates or difflib.get_close_matches("body", names, 1, 0.6)
     if candidates:
         return (
             f"column body is missing (found {', '.join(names)}): is it {candidates[0]!r}? "
             f"Then .withColumnRenamed('{candidates[0]}', 'body')"
         )
-    return f"column body is missing (found {', '.join(names)}): add it, for example .select(to_json(struct('*')).alias('body'))"
+    return (
+        f"column body is missing (found {', '.join(names)}): add it, for example "
+        ".select(to_json(struct('*')).alias('body'))"
+    )
 
 
 def _checked(found: tuple[int, StructField], spec: SinkColumn) -> int:
     index, column = found
     if column.dataType.typeName() not in spec.spark:
         raise ConfigurationError(
-            f"column {column.name} is {column.dataType.simpleString()}, the sink wants {spec.wanted}: write "
+            f"column {column.name} is {column.dataType.simpleString()}, the sink wants "
+            f"{spec.wanted}: write "
             f".withColumn('{column.name}', {_cast(column, spec)})"
         )
     return index
@@ -251,7 +307,9 @@ def _cast(column: StructField, spec: SinkColumn) -> str:
     return f"col('{column.name}').cast('{target}')"
 
 
-def _order_by(options: SinkOptions, fields: dict[str, tuple[int, StructField]], columns: list[Staged]) -> tuple[str, ...]:
+def _order_by(
+    options: SinkOptions, fields: dict[str, tuple[int, StructField]], columns: list[Staged]
+) -> tuple[str, ...]:
     """The names of the order's columns in the stage; those that are not there yet are added to ``columns``."""
     names: list[str] = []
     for wanted in options.order_by:
@@ -285,6 +343,7 @@ def _check_orderable(column: StructField) -> None:
     kind: DataType = column.dataType
     if kind.typeName() not in ORDERABLE and not isinstance(kind, DecimalType):
         raise ConfigurationError(
-            f"option orderBy: column {column.name} is {kind.simpleString()}, which the queue manager cannot order; "
+            f"option orderBy: column {column.name} is {kind.simpleString()}, which the "
+            "queue manager cannot order; "
             "order by a number, text, date or timestamp made of it"
         )

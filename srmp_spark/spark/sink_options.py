@@ -28,37 +28,96 @@ APPLICATION_LENGTH_MAX = 200
 
 SINK_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("queueManager", "both", "API URL of the queue manager that sends (one)"),
-    OptionSpec("destination", "both", "format name or URL of the queue to send to; wins over the column destination"),
-    OptionSpec("orderBy", "both", "columns, comma separated (or a JSON list): the order of the messages of a batch; nulls "
-               "first"),
-    OptionSpec("application", "both", "whose rows these are: an identity (key, source position) counts once per application "
-               "and destination. Default: the query id of a stream, a new one for each batch write"),
-    OptionSpec("deadLetter", "both", "false (default): a message is finished by its stream receipt; true: by the final stream "
-               "receipt, when the receiving application took it"),
-    OptionSpec("deadLetterQueue", "both", "a transactional queue of the queue manager that sends: a dead letter of a stream "
-               "is a row there, too. Default: the tables of --state alone have it"),
-    OptionSpec("onKeyConflict", "both", "what becomes of a row whose key or source position was sent with another content: "
-               "fail (default; the batch is refused), ignore (the row is not sent), dead-letter (it becomes a dead letter)"),
-    OptionSpec("allowLoop", "both", "true: a row may return to the queue that it came from, where a query would read it again; "
-               "false (default): its batch is refused"),
-    OptionSpec("bodyFormat", "both", "how strings become bodies: raw (default; UTF-8), activex (UTF-16LE, body_type 8), xml "
-               "(what .NET's XmlMessageFormatter writes for a string)"),
-    OptionSpec("soap_action", "both", "of messages for wsrm:URL: the wsa:Action by which the service knows its operation; wins "
-               "over the column of this name, as do the next three"),
-    OptionSpec("wsrm_version", "both", "of messages for wsrm:URL: 1.0 (WCF's own default), 1.1 (default), 1.2"),
-    OptionSpec("soap_version", "both", "of messages for wsrm:URL: 1.1 (WCF's basicHttpBinding), 1.2 (default)"),
-    OptionSpec("wsa_version", "both", "of messages for wsrm:URL: WS-Addressing 2004/08 (with wsrm_version 1.0 alone), 2005/08 "
-               "(default)"),
+    OptionSpec(
+        "destination",
+        "both",
+        "format name or URL of the queue to send to; wins over the column destination",
+    ),
+    OptionSpec(
+        "orderBy",
+        "both",
+        "columns, comma separated (or a JSON list): the order of the messages of a batch; nulls "
+        "first",
+    ),
+    OptionSpec(
+        "application",
+        "both",
+        "whose rows these are: an identity (key, source position) counts once per application "
+        "and destination. Default: the query id of a stream, a new one for each batch write",
+    ),
+    OptionSpec(
+        "deadLetter",
+        "both",
+        "false (default): a message is finished by its stream receipt; true: by the final stream "
+        "receipt, when the receiving application took it",
+    ),
+    OptionSpec(
+        "deadLetterQueue",
+        "both",
+        "a transactional queue of the queue manager that sends: a dead letter of a stream "
+        "is a row there, too. Default: the tables of --state alone have it",
+    ),
+    OptionSpec(
+        "onKeyConflict",
+        "both",
+        "what becomes of a row whose key or source position was sent with another content: "
+        "fail (default; the batch is refused), ignore (the row is not sent), dead-letter "
+        "(it becomes a dead letter)",
+    ),
+    OptionSpec(
+        "allowLoop",
+        "both",
+        "true: a row may return to the queue that it came from, where a query would read it again; "
+        "false (default): its batch is refused",
+    ),
+    OptionSpec(
+        "bodyFormat",
+        "both",
+        "how strings become bodies: raw (default; UTF-8), activex (UTF-16LE, body_type 8), xml "
+        "(what .NET's XmlMessageFormatter writes for a string)",
+    ),
+    OptionSpec(
+        "soap_action",
+        "both",
+        "of messages for wsrm:URL: the wsa:Action by which the service knows its operation; wins "
+        "over the column of this name, as do the next three",
+    ),
+    OptionSpec(
+        "wsrm_version",
+        "both",
+        "of messages for wsrm:URL: 1.0 (WCF's own default), 1.1 (default), 1.2",
+    ),
+    OptionSpec(
+        "soap_version",
+        "both",
+        "of messages for wsrm:URL: 1.1 (WCF's basicHttpBinding), 1.2 (default)",
+    ),
+    OptionSpec(
+        "wsa_version",
+        "both",
+        "of messages for wsrm:URL: WS-Addressing 2004/08 (with wsrm_version 1.0 alone), 2005/08 "
+        "(default)",
+    ),
     OptionSpec("token", "both", "API token (default: environment SRMP_SPARK_TOKEN)"),
-    OptionSpec("allowPlainToken", "both", "true: send the token over plain HTTP beyond loopback, where others can read it"),
-    OptionSpec("batch", "batch", "which write of the application this is; SrmpSink sets the number of the micro-batch. "
-               "Default: a new one"),
-)  # fmt: skip
+    OptionSpec(
+        "allowPlainToken",
+        "both",
+        "true: send the token over plain HTTP beyond loopback, where others can read it",
+    ),
+    OptionSpec(
+        "batch",
+        "batch",
+        "which write of the application this is; SrmpSink sets the number of the micro-batch. "
+        "Default: a new one",
+    ),
+)
 
 _KNOWN = {spec.name.lower(): spec.name for spec in SINK_OPTIONS}
 _SPARK_OWN = frozenset({"checkpointlocation"})
 """What Spark reads from the options of a streaming query; it comes through to the sink."""
-_SOURCE_ONLY = {name.lower(): name for name in (*(spec.name for spec in SOURCE_OPTIONS), *SERVE_OPTIONS)}
+_SOURCE_ONLY = {
+    name.lower(): name for name in (*(spec.name for spec in SOURCE_OPTIONS), *SERVE_OPTIONS)
+}
 _INSTEAD = {"queue": "destination", "consumer": "application"}
 
 
@@ -129,7 +188,10 @@ def target_of(application: str | None, query: str | None, batch: str) -> Target:
 def check_stream_sink(options: SinkOptions) -> None:
     """The rules of ``writeStream.format("srmp")``. Raises :class:`ConfigurationError`."""
     if options.batch is not None:
-        raise ConfigurationError("option batch has no effect here: a streaming query numbers its batches itself; leave it out")
+        raise ConfigurationError(
+            "option batch has no effect here: a streaming query numbers its batches "
+            "itself; leave it out"
+        )
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
@@ -141,7 +203,8 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
             continue
         if lower == "path":
             raise ConfigurationError(
-                f"format('srmp') has no path (got {value!r}): name the queue with .option('destination', …) and call "
+                f"format('srmp') has no path (got {value!r}): name the queue with "
+                ".option('destination', …) and call "
                 ".save() or .start() without one"
             )
         values[option_name(key)] = value.strip()
@@ -190,7 +253,8 @@ def _url(text: str | None) -> str:
         )
     if "," in text:
         raise ConfigurationError(
-            f"option queueManager: the sink takes one URL, got {text!r}; who sends to a queue keeps its order"
+            f"option queueManager: the sink takes one URL, got {text!r}; who sends to a "
+            "queue keeps its order"
         )
     return api_url(text)
 
@@ -198,14 +262,18 @@ def _url(text: str | None) -> str:
 def _destination(text: str | None, values: Mapping[str, str]) -> str | None:
     if text is not None and not text:
         raise ConfigurationError(
-            "option destination is empty: give a format name or URL, for example DIRECT=http://host/msmq/private$/orders, "
+            "option destination is empty: give a format name or URL, for example "
+            "DIRECT=http://host/msmq/private$/orders, "
             "or leave it out and name it in the column destination"
         )
     for name in () if text is None else format_names(text):
         try:
             canonical_outgoing(name)
         except ConfigurationError as error:  # noqa: PERF203  # what the queue manager would say of the first batch
-            api, plain = _url(values.get("queueManager")), boolean("allowPlainToken", values.get("allowPlainToken", "false"))
+            api, plain = (
+                _url(values.get("queueManager")),
+                boolean("allowPlainToken", values.get("allowPlainToken", "false")),
+            )
             instead = instead_of(name, api, token(values), allow_plain_token=plain)
             raise ConfigurationError(f"option destination: {error}{instead}") from None
     return text
@@ -214,17 +282,22 @@ def _destination(text: str | None, values: Mapping[str, str]) -> str | None:
 def _reliable(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Raises :class:`ConfigurationError` for a version that there is not, and where none of them has an effect."""
     found = tuple(
-        (name, values[name]) for name in ("soap_action", "wsrm_version", "soap_version", "wsa_version") if name in values
+        (name, values[name])
+        for name in ("soap_action", "wsrm_version", "soap_version", "wsa_version")
+        if name in values
     )
     destination = values.get("destination")
     if found and destination is not None and reliable_url(destination) is None:
         raise ConfigurationError(
-            f"option {found[0][0]} has no effect: destination {destination[:200]!r} is no service of WS-ReliableMessaging; "
+            f"option {found[0][0]} has no effect: destination {destination[:200]!r} is no "
+            "service of WS-ReliableMessaging; "
             "leave it out, or write wsrm:URL"
         )
     given = dict(found)
     if not given.get("soap_action", "-"):
-        raise ConfigurationError("option soap_action is empty: give the wsa:Action of the service's operation")
+        raise ConfigurationError(
+            "option soap_action is empty: give the wsa:Action of the service's operation"
+        )
     for name, known in RELIABLE_VERSIONS.items():
         if name in given:
             choice(name, given[name], known)
@@ -238,7 +311,9 @@ def _columns(text: str | None) -> tuple[str, ...]:
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise ConfigurationError(f'option orderBy: no JSON ({error}); expected ["first", "second"]') from None
+            raise ConfigurationError(
+                f'option orderBy: no JSON ({error}); expected ["first", "second"]'
+            ) from None
         names = [name for name in found if isinstance(name, str)]
         if len(names) != len(found):
             raise ConfigurationError(f"option orderBy: expected names of columns, got {text}")
@@ -250,7 +325,8 @@ def _columns(text: str | None) -> tuple[str, ...]:
         words = name.split()
         if len(words) == 2 and words[1].lower() in ("asc", "desc"):
             raise ConfigurationError(
-                f"option orderBy: {name!r}; it takes names of columns and orders them ascending, nulls first. For another "
+                f"option orderBy: {name!r}; it takes names of columns and orders them "
+                "ascending, nulls first. For another "
                 "order add a column that has it, for example its negative"
             )
     lower = [name.lower() for name in names]
@@ -264,7 +340,8 @@ def _name(option: str, text: str | None) -> str | None:
         return None
     if not text or not text.isprintable() or len(text) > APPLICATION_LENGTH_MAX:
         raise ConfigurationError(
-            f"option {option}: {text[:150]!r} is no name (1 to {APPLICATION_LENGTH_MAX} printable characters)"
+            f"option {option}: {text[:150]!r} is no name (1 to {APPLICATION_LENGTH_MAX} "
+            "printable characters)"
         )
     return text
 

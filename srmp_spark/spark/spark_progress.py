@@ -50,10 +50,18 @@ class SparkProgress:
     def plans(self, start: Offsets, end: Offsets) -> None:
         """Note ``partitions(start, end)``; a query that reads one source twice plans a batch twice."""
         before, self._planned = self._planned, (start, end)
-        if before in (None, (start, end)) or self._always_waits or self.is_asynchronous or self._committed == start:
+        if (
+            before in (None, (start, end))
+            or self._always_waits
+            or self.is_asynchronous
+            or self._committed == start
+        ):
             return
         self.is_asynchronous = True
-        _log.info("progress.asynchronous: asyncProgressTrackingEnabled is set; received marks follow the commits of Spark")
+        _log.info(
+            "progress.asynchronous: asyncProgressTrackingEnabled is set; received marks "
+            "follow the commits of Spark"
+        )
 
     def is_committed(self, start: Offsets) -> bool:
         """Return whether the batch that ended at ``start``, which ``latestOffset`` names, is committed on disk."""

@@ -71,11 +71,16 @@ class SourceFailedError(Exception):
 def client_of(options: SinkOptions) -> OutboxClient:
     """The queue manager of a sink."""
     return OutboxClient(
-        options.queue_manager, options.token, retry_seconds=RETRY_SECONDS, allow_plain_token=options.allow_plain_token
+        options.queue_manager,
+        options.token,
+        retry_seconds=RETRY_SECONDS,
+        allow_plain_token=options.allow_plain_token,
     )
 
 
-def stage_partition(plan: StagePlan, batches: Iterator[pa.RecordBatch], target: Target) -> StagedPartition:
+def stage_partition(
+    plan: StagePlan, batches: Iterator[pa.RecordBatch], target: Target
+) -> StagedPartition:
     """Send the rows of the running task to the queue manager. Nothing is on its way until the driver commits.
 
     Raises :class:`RowError` for a row that cannot be a message, :class:`ApiError` when the queue manager refuses the stage,
@@ -101,8 +106,10 @@ def stage_partition(plan: StagePlan, batches: Iterator[pa.RecordBatch], target: 
         spool.close()
     if staged.rows != rows.count:
         raise SrmpSparkError(
-            f"the queue manager counted {staged.rows} rows of partition {context.partitionId()}, {rows.count} were sent; "
-            "nothing of the batch is committed. Is something between Spark and the queue manager changing what passes?"
+            f"the queue manager counted {staged.rows} rows of partition "
+            f"{context.partitionId()}, {rows.count} were sent; "
+            "nothing of the batch is committed. Is something between Spark and the queue "
+            "manager changing what passes?"
         )
     return StagedPartition(target, staged.stage, rows.count, staged.warning)
 
@@ -135,7 +142,9 @@ class Rows:
 
     def _staged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [self._column(column, batch) for column in self._plan.columns]
-        return pa.RecordBatch.from_arrays(arrays, names=self._names).replace_schema_metadata(self._plan.metadata)
+        return pa.RecordBatch.from_arrays(arrays, names=self._names).replace_schema_metadata(
+            self._plan.metadata
+        )
 
     def _column(self, column: Staged, batch: pa.RecordBatch) -> pa.Array:
         if column.source is None:
@@ -147,8 +156,10 @@ class Rows:
         if values.null_count:
             row = self.count + pc.index(values.is_null(), pa.scalar(value=True)).as_py()
             raise RowError(
-                f"column body is null in row {row} of partition {self._partition} (both count from 0): a message has a body; "
-                f"if it is meant to be empty, write coalesce(col('body'), lit({'' if self._plan.text_body else b''!r}))"
+                f"column body is null in row {row} of partition {self._partition} (both "
+                "count from 0): a message has a body; "
+                "if it is meant to be empty, write coalesce(col('body'), "
+                f"lit({'' if self._plan.text_body else b''!r}))"
             )
         if not self._plan.text_body:
             return values
@@ -203,7 +214,9 @@ class Spool:
                 self._file.write(cast("Any", message))
                 self._size += message.size
         except Exception as error:
-            raise SourceFailedError(error) from error  # an OSError would pass for a broken connection
+            raise SourceFailedError(
+                error
+            ) from error  # an OSError would pass for a broken connection
         return message
 
     def close(self) -> None:

@@ -17,7 +17,9 @@ TAKEN_TEXT_MAX = 1 << 20
 """Characters of what a query leaves out, in each of its offsets: some million rows that every second one was taken from."""
 
 
-def starting_position(key: LogKey, facts: LogFacts, starting: Starting, received: int, client: QueueManagerClient) -> Position:
+def starting_position(
+    key: LogKey, facts: LogFacts, starting: Starting, received: int, client: QueueManagerClient
+) -> Position:
     """Return the position before the first row that a new query reads from a log.
 
     ``received``: how far the consumer has received it (``unreceived`` only). What retention has deleted cannot be asked for:
@@ -29,7 +31,10 @@ def starting_position(key: LogKey, facts: LogFacts, starting: Starting, received
         sequence = _of(key, client, starting.sequences)
         first = {EARLIEST: facts.first, LATEST: facts.end + 1}.get(sequence, sequence)
         if first > facts.end + 1:
-            raise ConfigurationError(f"startingOffsets: {key} ends at {facts.end}; {first} does not exist yet (use latest)")
+            raise ConfigurationError(
+                f"startingOffsets: {key} ends at {facts.end}; {first} does not exist yet "
+                "(use latest)"
+            )
     elif starting.keyword == "latest":
         first = facts.end + 1
     elif starting.keyword == "earliest":
@@ -40,7 +45,9 @@ def starting_position(key: LogKey, facts: LogFacts, starting: Starting, received
     return Position(facts.epoch_of(first), first - 1)
 
 
-def began_at(key: LogKey, position: Position, starting: Starting, consumer: str, client: QueueManagerClient) -> Began:
+def began_at(
+    key: LogKey, position: Position, starting: Starting, consumer: str, client: QueueManagerClient
+) -> Began:
     """Return what a query notes that begins at ``position``: also which rows beyond it ``consumer`` has received out of turn,
     if it wants those that are not received.
 
@@ -53,13 +60,17 @@ def began_at(key: LogKey, position: Position, starting: Starting, consumer: str,
         taken.add(max(first, position.sequence + 1), last)
     if len(str(set_as_json(taken))) > TAKEN_TEXT_MAX:
         raise ConfigurationError(
-            f"consumer {consumer} has received {len(taken)} rows of {key} out of turn, too scattered for a new query to leave "
-            "them out: let the receiver that took them go on, or begin with startingOffsets earliest, which reads them again"
+            f"consumer {consumer} has received {len(taken)} rows of {key} out of turn, "
+            "too scattered for a new query to leave "
+            "them out: let the receiver that took them go on, or begin with "
+            "startingOffsets earliest, which reads them again"
         )
     return Began(position.sequence + 1, taken)
 
 
-def of_newcomer(key: LogKey, starting: Starting, client: QueueManagerClient, *, joined: bool) -> Starting:
+def of_newcomer(
+    key: LogKey, starting: Starting, client: QueueManagerClient, *, joined: bool
+) -> Starting:
     """Return the rule by which a query begins to read a log that it meets later; ``joined``: at a restart, so the log may have
     rows from before the query.
 
@@ -74,7 +85,9 @@ def of_newcomer(key: LogKey, starting: Starting, client: QueueManagerClient, *, 
     return starting
 
 
-def ending_sequence(key: LogKey, facts: LogFacts, ending: Ending, client: QueueManagerClient) -> int:
+def ending_sequence(
+    key: LogKey, facts: LogFacts, ending: Ending, client: QueueManagerClient
+) -> int:
     """Return the last row of a batch read.
 
     Of an ``endingTimestamp`` it is the one before the first row that arrived at or after it. So every row that is read arrived
@@ -84,15 +97,21 @@ def ending_sequence(key: LogKey, facts: LogFacts, ending: Ending, client: QueueM
         return first_at(client, key.queue, facts, _of(key, client, ending.timestamp_us)) - 1
     sequence = LATEST if ending.sequences is None else _of(key, client, ending.sequences)
     if sequence > facts.end:
-        raise ConfigurationError(f"endingOffsets: {key} ends at {facts.end}; {sequence} does not exist")
+        raise ConfigurationError(
+            f"endingOffsets: {key} ends at {facts.end}; {sequence} does not exist"
+        )
     return facts.end if sequence == LATEST else sequence
 
 
 def check_starting(starting: Starting, logs: Logs, keys: Iterable[LogKey]) -> None:
     """Raise :class:`ConfigurationError` unless a JSON names every queue that is read, and no other."""
     reads = [_read(key, logs.client(key)) for key in keys]
-    check_named("startingOffsets", starting.sequences, reads, f" ({EARLIEST} = earliest, {LATEST} = latest)")
-    check_named("startingTimestamp", starting.by_queue if starting.sequences is None else None, reads, "")
+    check_named(
+        "startingOffsets", starting.sequences, reads, f" ({EARLIEST} = earliest, {LATEST} = latest)"
+    )
+    check_named(
+        "startingTimestamp", starting.by_queue if starting.sequences is None else None, reads, ""
+    )
 
 
 def check_ending(ending: Ending, logs: Logs, keys: Iterable[LogKey]) -> None:
@@ -115,12 +134,17 @@ def _of(key: LogKey, client: QueueManagerClient, values: int | ByQueue) -> int:
 
 
 def starting_positions(
-    logs: Logs, found: Mapping[LogKey, LogFacts], options: SourceOptions, received: Mapping[LogKey, int]
+    logs: Logs,
+    found: Mapping[LogKey, LogFacts],
+    options: SourceOptions,
+    received: Mapping[LogKey, int],
 ) -> dict[LogKey, Position]:
     """:func:`starting_position` of every log."""
     check_starting(options.starting, logs, found)
     return {
-        key: starting_position(key, facts, options.starting, received.get(key, facts.received), logs.client(key))
+        key: starting_position(
+            key, facts, options.starting, received.get(key, facts.received), logs.client(key)
+        )
         for key, facts in found.items()
     }
 

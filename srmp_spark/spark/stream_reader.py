@@ -41,7 +41,13 @@ from srmp_spark.spark.marks import Marks
 from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
 from srmp_spark.spark.options import SourceOptions, Starting, check_stream
 from srmp_spark.spark.parallel import THREADS_MAX, gather
-from srmp_spark.spark.partitions import ReadColumns, SrmpPartition, clipped, read_columns, read_partition
+from srmp_spark.spark.partitions import (
+    ReadColumns,
+    SrmpPartition,
+    clipped,
+    read_columns,
+    read_partition,
+)
 from srmp_spark.spark.spark_progress import SparkProgress
 from srmp_spark.spark.starting import began_at, check_starting, of_newcomer, starting_position
 from srmp_spark.spark.trigger_time import Part, TriggerTime
@@ -136,7 +142,9 @@ def _end_on_sigterm() -> None:
 
 
 def _exit(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Spark may send a second one, which would cut our last calls short
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # Spark may send a second one, which would cut our last calls short
     raise SystemExit(0)
 
 
@@ -148,7 +156,11 @@ class _Driver:
         self._place = locate(options)
         self._logs = Logs(options, self._place.urls)
         self._elsewhere = Elsewhere(options.queues, fails=options.fail_on_queue_in_use)
-        self._marks = None if options.read_mode == "peek" else Marks(self._logs, options.consumer, self._elsewhere)
+        self._marks = (
+            None
+            if options.read_mode == "peek"
+            else Marks(self._logs, options.consumer, self._elsewhere)
+        )
         self._delay = Delay(options.min_rows, options.max_delay_s)
         self._progress = SparkProgress()
         self._time = TriggerTime()
@@ -161,7 +173,9 @@ class _Driver:
         """GUIDs of the queue managers whose logs were compared with those of the checkpoint."""
         self._goal_of: set[str] = set()
         """GUIDs of the queue managers that the goal speaks of: others were away, and belong to the next run."""
-        self._use = KeptInUse(self._place.urls[0], options) if options.data_dir is not None else None
+        self._use = (
+            KeptInUse(self._place.urls[0], options) if options.data_dir is not None else None
+        )
 
     def initial(self) -> Offsets:
         """Registers what the query is going to plan before it plans it."""
@@ -172,11 +186,17 @@ class _Driver:
             starting = self._options.starting
             check_starting(starting, self._logs, found)
             entered = gather(
-                [partial(self._enter, key, facts, starting, self._logs.client(key)) for key, facts in found.items()]
+                [
+                    partial(self._enter, key, facts, starting, self._logs.client(key))
+                    for key, facts in found.items()
+                ]
             )
-            places = {key: place for key, place in zip(found, entered, strict=True) if place is not None}
+            places = {
+                key: place for key, place in zip(found, entered, strict=True) if place is not None
+            }
             self._initial = Offsets(
-                {key: position for key, (position, _) in places.items()}, {key: began for key, (_, began) in places.items()}
+                {key: position for key, (position, _) in places.items()},
+                {key: began for key, (_, began) in places.items()},
             )
             _log.info("query.started at=%s", self._initial)
         return self._initial
@@ -249,22 +269,39 @@ class _Driver:
         keys = [
             key
             for key in start
-            if key not in self._elsewhere and self._logs.is_read(key, start[key]) and self._belongs_to_this_run(key)
+            if key not in self._elsewhere
+            and self._logs.is_read(key, start[key])
+            and self._belongs_to_this_run(key)
         ]
         ends_now = self._goal is not None or len(positions) > len(start)
         with self._time.of(Part.RANGE):
-            steps = self._steps(keys, positions, limit, None if ends_now or len(keys) != 1 else IDLE_WAIT_SECONDS)
-            if not ends_now and len(keys) > 1 and all(steps[key].reached == positions[key] for key in keys):
+            steps = self._steps(
+                keys, positions, limit, None if ends_now or len(keys) != 1 else IDLE_WAIT_SECONDS
+            )
+            if (
+                not ends_now
+                and len(keys) > 1
+                and all(steps[key].reached == positions[key] for key in keys)
+            ):
                 self._wait_for_any(keys, positions)
                 steps = self._steps(keys, positions, limit, None)
-        if self._goal is None and self._delay.holds(sum(_backlog(steps, positions).values()), time.monotonic()):
-            steps = {key: step._replace(reached=_without_rows(positions[key], step)) for key, step in steps.items()}
+        if self._goal is None and self._delay.holds(
+            sum(_backlog(steps, positions).values()), time.monotonic()
+        ):
+            steps = {
+                key: step._replace(reached=_without_rows(positions[key], step))
+                for key, step in steps.items()
+            }
             time.sleep(IDLE_WAIT_SECONDS)  # Spark asks again at once
         for key, step in steps.items():
             reached = step.reached
             if step.anew:
                 began[key] = Began(reached.sequence + 1)
-            elif key in began and reached.sequence > start[key].sequence and self._is_marked(key, start[key]):
+            elif (
+                key in began
+                and reached.sequence > start[key].sequence
+                and self._is_marked(key, start[key])
+            ):
                 began[key] = began[key].beyond(start[key].sequence)
             positions[key] = reached
             self._ends[key] = Position(reached.epoch, max(step.end, reached.sequence))
@@ -284,38 +321,71 @@ class _Driver:
             self._looked |= set(self._logs.managers)
         here = set(self._logs.managers.here)
         joined = here - self._looked
-        known = self._logs.discover(start, now=bool(here - self._looked)) if self._goal is None else self._goal
+        known = (
+            self._logs.discover(start, now=bool(here - self._looked))
+            if self._goal is None
+            else self._goal
+        )
         if here - self._looked:
             self._logs.check_names(start)
         self._looked |= here
-        new = [key for key in known if key not in start and self._elsewhere.may_be_asked(key, known[key].holder)]
+        new = [
+            key
+            for key in known
+            if key not in start and self._elsewhere.may_be_asked(key, known[key].holder)
+        ]
         # Where the query asked for its beginning in this process, it met what there was then, and not what was made since.
-        met_late = {key for key in new if (key.queue_manager in joined if self._initial is None else key in self._retained)}
+        met_late = {
+            key
+            for key in new
+            if (key.queue_manager in joined if self._initial is None else key in self._retained)
+        }
         entered = gather(
             [partial(self._newcomer, key, known[key], is_restart=key in met_late) for key in new]
         )  # each may wait until another receiver renews
         return {key: place for key, place in zip(new, entered, strict=True) if place is not None}
 
-    def _newcomer(self, key: LogKey, facts: LogFacts, *, is_restart: bool) -> tuple[Position, Began] | None:
+    def _newcomer(
+        self, key: LogKey, facts: LogFacts, *, is_restart: bool
+    ) -> tuple[Position, Began] | None:
         """Enter one of them; ``None``: it is away, gone, or another receiver's, and joins when that is over."""
         has_joined = is_restart or key in self._elsewhere
-        starting = of_newcomer(key, self._options.starting, self._logs.client(key), joined=has_joined)
-        entered = self._logs.managers.ask(key.queue_manager, partial(self._enter, key, facts, starting))
+        starting = of_newcomer(
+            key, self._options.starting, self._logs.client(key), joined=has_joined
+        )
+        entered = self._logs.managers.ask(
+            key.queue_manager, partial(self._enter, key, facts, starting)
+        )
         if entered is not None:
             self._elsewhere.joined(key)
             how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
-            level = logging.WARNING if has_joined else logging.INFO  # where rows may be passed over, everybody shall read it
-            _log.log(level, "log.%s log=%s first=%s (%s)", "joined" if has_joined else "appeared", key, entered[1].first, how)
+            level = (
+                logging.WARNING if has_joined else logging.INFO
+            )  # where rows may be passed over, everybody shall read it
+            _log.log(
+                level,
+                "log.%s log=%s first=%s (%s)",
+                "joined" if has_joined else "appeared",
+                key,
+                entered[1].first,
+                how,
+            )
         return entered
 
     def _steps(
-        self, keys: Sequence[LogKey], positions: Mapping[LogKey, Position], limit: ReadLimit, wait: float | None
+        self,
+        keys: Sequence[LogKey],
+        positions: Mapping[LogKey, Position],
+        limit: ReadLimit,
+        wait: float | None,
     ) -> dict[LogKey, Step]:
         max_rows, max_bytes = self._limits(limit)
 
         def step(key: LogKey, rows: int | None, size: int | None) -> Step:
             return self._to_goal(
-                key, positions[key], self._logs.advance(key, positions[key], max_rows=rows, max_bytes=size, wait=wait)
+                key,
+                positions[key],
+                self._logs.advance(key, positions[key], max_rows=rows, max_bytes=size, wait=wait),
             )
 
         first = gather([partial(step, key, max_rows, max_bytes) for key in keys])
@@ -326,12 +396,16 @@ class _Driver:
         turn = sum(position.sequence for position in positions.values())
         total = sum(backlog.values())
         rows = shares(max_rows if max_rows is not None else total, backlog, turn)
-        share_of = {key: max(1, (max_bytes or 0) * count // total) for key, count in backlog.items()}
+        share_of = {
+            key: max(1, (max_bytes or 0) * count // total) for key, count in backlog.items()
+        }
         for key in backlog:
             if key not in rows:
                 steps[key] = Step(positions[key], steps[key].end)
         again = list(rows)
-        cut = gather([partial(step, key, rows[key], share_of[key] if max_bytes else None) for key in again])
+        cut = gather(
+            [partial(step, key, rows[key], share_of[key] if max_bytes else None) for key in again]
+        )
         steps.update(zip(again, cut, strict=True))
         return steps
 
@@ -339,13 +413,18 @@ class _Driver:
         """(rows, bytes) of one batch."""
         if isinstance(limit, ReadAllAvailable):
             if self._options.max_rows is not None or self._options.max_bytes is not None:
-                _log.info("limits.ignored: Trigger.Once asks for everything; use availableNow to keep the limits")
+                _log.info(
+                    "limits.ignored: Trigger.Once asks for everything; use availableNow "
+                    "to keep the limits"
+                )
             return None, None
         if isinstance(limit, ReadMaxRows):
             return limit.max_rows, self._options.max_bytes
         if isinstance(limit, ReadMaxBytes):
             return self._options.max_rows, limit.max_bytes
-        raise ConfigurationError(f"Spark asked for a read limit that format('srmp') does not know: {limit}")
+        raise ConfigurationError(
+            f"Spark asked for a read limit that format('srmp') does not know: {limit}"
+        )
 
     def _to_goal(self, key: LogKey, before: Position, step: Step) -> Step:
         """Not beyond the goal of AvailableNow."""
@@ -361,7 +440,10 @@ class _Driver:
         turn = keys[:THREADS_MAX]  # the others are looked at right after the wait
 
         def is_new(key: LogKey) -> bool:
-            return self._logs.advance(key, positions[key], wait=IDLE_WAIT_SECONDS).reached != positions[key]
+            return (
+                self._logs.advance(key, positions[key], wait=IDLE_WAIT_SECONDS).reached
+                != positions[key]
+            )
 
         gather([partial(is_new, key) for key in turn], enough=bool)
 
@@ -378,19 +460,26 @@ class _Driver:
         sizes = {
             key: end[key].sequence - first + 1
             for key, (first, _) in begins.items()
-            if end[key].sequence >= first and self._logs.can_be_planned(key, Position(end[key].epoch, first - 1))
+            if end[key].sequence >= first
+            and self._logs.can_be_planned(key, Position(end[key].epoch, first - 1))
         }
         for key in sizes:
             self._elsewhere.check(key)
         pieces = pieces_of(sizes, self._options.min_partitions, self._options.rows_per_partition)
         return [
             SrmpPartition(
-                self._logs.client(key).url, key, end[key].epoch, after, to, self._place.host,
-                tuple(clipped(begins[key].taken, after, to)), socket.gethostname(),
+                self._logs.client(key).url,
+                key,
+                end[key].epoch,
+                after,
+                to,
+                self._place.host,
+                tuple(clipped(begins[key].taken, after, to)),
+                socket.gethostname(),
             )
             for key in sizes
             for after, to in split_range(begins[key].first - 1, end[key].sequence, pieces[key])
-        ]  # fmt: skip
+        ]
 
     def _beginnings(self, start: Offsets, end: Offsets) -> dict[LogKey, Began]:
         """Return where the rows of a batch begin, and which of them it leaves out, for each log that it may have rows of.
@@ -406,20 +495,30 @@ class _Driver:
                 if key in start and start[key].epoch == to.epoch
             }
         for key in end:
-            if key not in end.began and key in start and start[key].sequence >= max(1, self._retained.get(key, 1)):
+            if (
+                key not in end.began
+                and key in start
+                and start[key].sequence >= max(1, self._retained.get(key, 1))
+            ):
                 _log.warning(
-                    "log.read_again log=%s: the first batch of the query runs again as it was, with rows up to %d, which "
-                    "its consumer has received meanwhile, or before a query of version 0.1 began", key, start[key].sequence,
-                )  # fmt: skip
+                    "log.read_again log=%s: the first batch of the query runs again as it "
+                    "was, with rows up to %d, which "
+                    "its consumer has received meanwhile, or before a query of version 0.1 began",
+                    key,
+                    start[key].sequence,
+                )
         return {key: end.began.get(key, Began(max(1, self._retained.get(key, 1)))) for key in end}
 
 
-def _backlog(steps: Mapping[LogKey, Step], positions: Mapping[LogKey, Position]) -> dict[LogKey, int]:
+def _backlog(
+    steps: Mapping[LogKey, Step], positions: Mapping[LogKey, Position]
+) -> dict[LogKey, int]:
     """Return how many rows wait in each log that has some within its epoch."""
     return {
         key: each.end - positions[key].sequence
         for key, each in steps.items()
-        if each.reached.epoch == positions[key].epoch and each.reached.sequence > positions[key].sequence
+        if each.reached.epoch == positions[key].epoch
+        and each.reached.sequence > positions[key].sequence
     }
 
 

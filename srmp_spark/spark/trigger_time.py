@@ -52,6 +52,10 @@ class TriggerTime:
 
     def reported(self) -> dict[str, float]:
         """Return the milliseconds of each part since the last report, in the order of :class:`Part`."""
-        found = {part.value: round(self._seconds[part] * 1e3, 1) for part in Part if part in self._seconds}
+        found = {
+            part.value: round(self._seconds[part] * 1e3, 1)
+            for part in Part
+            if part in self._seconds
+        }
         self._seconds.clear()
         return found

@@ -23,7 +23,11 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from srmp_spark.client.outbox_batches import CommitAnswer, OutboxClient
@@ -52,7 +56,10 @@ class SrmpWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigurationError("a queue cannot be overwritten, messages are only added to it: write .mode('append')")
+            raise ConfigurationError(
+                "a queue cannot be overwritten, messages are only added to it: write "
+                ".mode('append')"
+            )
         self._plan = plan(options, schema)
         new = str(uuid.uuid4())
         self._target = Target(options.application or new, options.batch or new)
@@ -81,7 +88,8 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         check_stream_sink(options)
         if overwrite:
             raise ConfigurationError(
-                "outputMode complete writes all rows again in every batch, and a message cannot be taken back: "
+                "outputMode complete writes all rows again in every batch, and a message "
+                "cannot be taken back: "
                 "use outputMode append or update"
             )
         self._plan = plan(options, schema)
@@ -93,9 +101,12 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
             raise SrmpSparkError(
-                f"Spark has set no {_QUERY_ID} or {_BATCH_ID} in this task; use foreachBatch(SrmpSink(…, application=…))"
+                f"Spark has set no {_QUERY_ID} or {_BATCH_ID} in this task; use "
+                "foreachBatch(SrmpSink(…, application=…))"
             )
-        return stage_partition(self._plan, iterator, target_of(self._plan.options.application, query, batch))
+        return stage_partition(
+            self._plan, iterator, target_of(self._plan.options.application, query, batch)
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """In the driver: make the staged rows outgoing messages."""
@@ -105,11 +116,22 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """In the driver, after a failure: drop what was staged."""
-        target = next((cast("StagedPartition", message).target for message in messages if message is not None), None)
+        target = next(
+            (
+                cast("StagedPartition", message).target
+                for message in messages
+                if message is not None
+            ),
+            None,
+        )
         if target is None and (query := query_id(self._plan.options.checkpoint)) is not None:
             target = target_of(self._plan.options.application, query, str(batchId))
         if target is None:
-            _log.warning("sink.stages_left batch=%s: the query is not known; the queue manager drops them in time", batchId)
+            _log.warning(
+                "sink.stages_left batch=%s: the query is not known; the queue manager "
+                "drops them in time",
+                batchId,
+            )
             return
         _delete(client_of(self._plan.options), target)
 
@@ -120,17 +142,27 @@ def query_id(checkpoint: str | None) -> str | None:
     if not url.path or url.scheme not in ("", "file"):
         return None
     try:
-        return str(json.loads(Path(unquote(url.path) if url.scheme else url.path, "metadata").read_text())["id"])
+        return str(
+            json.loads(Path(unquote(url.path) if url.scheme else url.path, "metadata").read_text())[
+                "id"
+            ]
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedPartition]:
     """Those that have rows."""
-    return [message for message in cast("Sequence[StagedPartition]", messages) if message.stage is not None]
+    return [
+        message
+        for message in cast("Sequence[StagedPartition]", messages)
+        if message.stage is not None
+    ]
 
 
-def _commit(options: SinkOptions, target: Target, staged: list[StagedPartition]) -> CommitAnswer | None:
+def _commit(
+    options: SinkOptions, target: Target, staged: list[StagedPartition]
+) -> CommitAnswer | None:
     """Make the rows messages, and warn of those that are none; ``None``: there are no rows."""
     if not staged:
         return None
@@ -140,9 +172,15 @@ def _commit(options: SinkOptions, target: Target, staged: list[StagedPartition])
     stages = [cast("str", each.stage) for each in staged]
     client = client_of(options)
     result = client.commit(
-        target.application, target.batch, stages, on_key_conflict=options.on_key_conflict, allow_loop=options.allow_loop
+        target.application,
+        target.batch,
+        stages,
+        on_key_conflict=options.on_key_conflict,
+        allow_loop=options.allow_loop,
     )
-    _log.info("sink.committed application=%s batch=%s new=%s known=%s conflicts=%s", *target, *result)
+    _log.info(
+        "sink.committed application=%s batch=%s new=%s known=%s conflicts=%s", *target, *result
+    )
     warn_of_rest(target, result, options)
     return result
 
@@ -151,18 +189,26 @@ def warn_of_rest(target: Target, result: CommitAnswer, options: SinkOptions) -> 
     """Warn of the rows of a committed batch that are no new messages, with their number."""
     if result.known:
         _log.warning(
-            "sink.known application=%s batch=%s rows=%s: they were sent before with the same content, and are not sent again. "
-            "A batch that is run again has such rows. If another sink of the query has sent them, give this sink alone an "
+            "sink.known application=%s batch=%s rows=%s: they were sent before with the "
+            "same content, and are not sent again. "
+            "A batch that is run again has such rows. If another sink of the query has "
+            "sent them, give this sink alone an "
             "application of its own, or its rows a key",
-            *target, result.known,
-        )  # fmt: skip
+            *target,
+            result.known,
+        )
     if result.conflicts:
         fate = "became dead letters" if options.on_key_conflict == "dead-letter" else "are not sent"
         _log.warning(
-            "sink.conflicts application=%s batch=%s rows=%s: their key or source position was sent with another content, and "
-            "they %s (onKeyConflict=%s). If two sinks of the query write these rows, give this one alone an application",
-            *target, result.conflicts, fate, options.on_key_conflict,
-        )  # fmt: skip
+            "sink.conflicts application=%s batch=%s rows=%s: their key or source position "
+            "was sent with another content, and "
+            "they %s (onKeyConflict=%s). If two sinks of the query write these rows, give "
+            "this one alone an application",
+            *target,
+            result.conflicts,
+            fate,
+            options.on_key_conflict,
+        )
 
 
 def _delete(client: OutboxClient, target: Target) -> None:

@@ -36,7 +36,9 @@ class Post(NamedTuple):
 
 def apdu_of(message: Message, address: MulticastAddress) -> bytes:
     """``message`` as it is multicast to ``address``. Raises :class:`LocalProtocolError` for what SRMP cannot say."""
-    content_type, content = encode(message._replace(destination=f"MSMQ:{address.format_name}"), boundary=BOUNDARY)
+    content_type, content = encode(
+        message._replace(destination=f"MSMQ:{address.format_name}"), boundary=BOUNDARY
+    )
     return _head(address, content_type, len(content)) + content
 
 
@@ -48,13 +50,17 @@ def post_of(apdu: bytes, address: MulticastAddress) -> Post:
         if end < 0 and len(apdu) > HEAD_MAX:
             raise LimitExceededError("HEAD_MAX", HEAD_MAX, len(apdu), section=_SECTION)
         if end < 0:
-            raise RemoteProtocolError("an APDU without the blank line that ends its HTTP head", section=_SECTION)
+            raise RemoteProtocolError(
+                "an APDU without the blank line that ends its HTTP head", section=_SECTION
+            )
         content = apdu[end + 4 :]
     content_type = b"text/xml"
     delimiter = _DELIMITER.match(content)
     if delimiter is not None:
         if b'"' in delimiter[1]:
-            raise RemoteProtocolError("a MIME boundary has no quotation mark (RFC 2046 5.1.1)", section=_SECTION)
+            raise RemoteProtocolError(
+                "a MIME boundary has no quotation mark (RFC 2046 5.1.1)", section=_SECTION
+            )
         content_type = b'multipart/related; boundary="%b"; type=text/xml' % delimiter[1]
     head = _head(address, content_type, len(content))
     return Post(content_type, head + content, len(head))

@@ -114,13 +114,22 @@ class DecisionReceipt(NamedTuple):
         A sender is an address and, if it authenticated itself, a name: behind a proxy many have one address, and the URL that
         is that of one of them is not that of another.
         """
-        return self.url, self.peer, self.sender_name or "", "" if self.stream_id is None else self.stream_id.guid
+        return (
+            self.url,
+            self.peer,
+            self.sender_name or "",
+            "" if self.stream_id is None else self.stream_id.guid,
+        )
 
 
 def undecided_of(
-    message: Message, queue: str, sequence: int, arrival: Arrival, send_receipts_to: str | None = None,
+    message: Message,
+    queue: str,
+    sequence: int,
+    arrival: Arrival,
+    send_receipts_to: str | None = None,
     stream_name: StreamName | None = None,
-) -> Undecided | None:  # fmt: skip
+) -> Undecided | None:
     """What a message asks to be told of its end; ``None`` for most, which then cost nothing.
 
     ``send_receipts_to`` is Stream.SendReceiptsTo at this moment: the stream may be another one when the message is decided.
@@ -137,15 +146,21 @@ def undecided_of(
     if message_type(message) is not MessageType.USER:
         return None
     return Undecided(
-        queue, sequence, message.lineage, message.uniquifier, message.action,
-        arrival.peer.rpartition(":")[0].strip("[]"), arrival.sender_name,
+        queue,
+        sequence,
+        message.lineage,
+        message.uniquifier,
+        message.action,
+        arrival.peer.rpartition(":")[0].strip("[]"),
+        arrival.sender_name,
         message.commitment_receipt_to if wants_commitment else None,
-        wants_commitment and message.commitment_positive, wants_commitment and message.commitment_negative,
+        wants_commitment and message.commitment_positive,
+        wants_commitment and message.commitment_negative,
         send_receipts_to if wants_final else None,
         message.stream.id if wants_final and message.stream is not None else None,
         message.stream.current if wants_final and message.stream is not None else 0,
         stream_name if wants_final else None,
-    )  # fmt: skip
+    )
 
 
 def receipts_for(row: Undecided, reason: Reason, decided_at: int) -> tuple[DecisionReceipt, ...]:
@@ -154,9 +169,19 @@ def receipts_for(row: Undecided, reason: Reason, decided_at: int) -> tuple[Decis
     common = row.lineage, row.uniquifier, row.action, row.peer, row.sender_name, reason, decided_at
     wanted = row.positive if reason.decision == "positive" else row.negative
     if row.commitment_to is not None and wanted:
-        receipts.append(DecisionReceipt("commitment", row.commitment_to, row.queue, *common, None, 0))
+        receipts.append(
+            DecisionReceipt("commitment", row.commitment_to, row.queue, *common, None, 0)
+        )
     if row.final_to is not None:
         receipts.append(
-            DecisionReceipt("final_stream", row.final_to, row.queue, *common, row.stream_id, row.position, row.stream_name)
+            DecisionReceipt(
+                "final_stream",
+                row.final_to,
+                row.queue,
+                *common,
+                row.stream_id,
+                row.position,
+                row.stream_name,
+            )
         )
     return tuple(receipts)

@@ -42,6 +42,8 @@ def decode_parts(content_type: bytes, content: bytes) -> tuple[Message, Parts]:
         try:
             text = content[start:end].decode()
         except UnicodeDecodeError:
-            raise RemoteProtocolError("the envelope is not UTF-8", section="[MC-MQSRM] 2.2.2") from None
+            raise RemoteProtocolError(
+                "the envelope is not UTF-8", section="[MC-MQSRM] 2.2.2"
+            ) from None
         message = message_of(_layouts.read(text), body, extension, (body_id, extension_id))
     return message, parts

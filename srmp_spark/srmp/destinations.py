@@ -107,7 +107,10 @@ class Destinations:
     """The queues by name, and ``<to>`` to queue with a memory."""
 
     def __init__(
-        self, hosts: LocalHosts, unknown_queue: Literal["reject", "retry"], forwarding: Forwarding = NO_FORWARDING
+        self,
+        hosts: LocalHosts,
+        unknown_queue: Literal["reject", "retry"],
+        forwarding: Forwarding = NO_FORWARDING,
     ) -> None:
         self.queues: dict[str, QueueState] = {ORDER_QUEUE: QueueState(name=ORDER_QUEUE)}
         self._hosts = hosts
@@ -125,20 +128,33 @@ class Destinations:
         if known is not None and (queue.name not in OWN_QUEUES or known.end != 0):
             raise ConfigurationError(f"queue {queue.name} exists already; name it once")
         if queue.name == ORDER_QUEUE and queue.transactional:
-            raise ConfigurationError(f"{ORDER_QUEUE} takes receipts, which are no stream messages: it cannot be transactional")
+            raise ConfigurationError(
+                f"{ORDER_QUEUE} takes receipts, which are no stream messages: it cannot "
+                "be transactional"
+            )
         if queue.name == FORWARD_QUEUE and queue.transactional:
-            raise ConfigurationError(f"{FORWARD_QUEUE} takes messages of both kinds: it cannot be transactional")
-        if queue.multicast is not None and any(queue.multicast == other.multicast for other in self.queues.values()):
-            raise ConfigurationError(f"two queues on multicast address {queue.multicast}: give each its own")
+            raise ConfigurationError(
+                f"{FORWARD_QUEUE} takes messages of both kinds: it cannot be transactional"
+            )
+        if queue.multicast is not None and any(
+            queue.multicast == other.multicast for other in self.queues.values()
+        ):
+            raise ConfigurationError(
+                f"two queues on multicast address {queue.multicast}: give each its own"
+            )
         self.queues[queue.name] = queue
         self._known.clear()
 
     def remove(self, name: str) -> QueueState:
         """Raises :class:`KeyError` for an unknown queue, :class:`ConfigurationError` for our order queue."""
         if name == ORDER_QUEUE:
-            raise ConfigurationError(f"{ORDER_QUEUE} always exists: peers send stream receipts there")
+            raise ConfigurationError(
+                f"{ORDER_QUEUE} always exists: peers send stream receipts there"
+            )
         if name == FORWARD_QUEUE:
-            raise ConfigurationError(f"{FORWARD_QUEUE} holds what was accepted to be sent on; purge it to give that up")
+            raise ConfigurationError(
+                f"{FORWARD_QUEUE} holds what was accepted to be sent on; purge it to give that up"
+            )
         queue = self.queues.pop(name)
         self._known.clear()
         return queue
@@ -180,7 +196,12 @@ class Destinations:
         host = address.host
         if not self._forwarding.store_and_forward:
             hint = f"if {host} is this queue manager, add --host-name {host}"
-            return Refused(400, "foreign-host", f"<to> is for host {host}, which is not this one; {hint}", _SECTION)
+            return Refused(
+                400,
+                "foreign-host",
+                f"<to> is for host {host}, which is not this one; {hint}",
+                _SECTION,
+            )
         try:
             canonical = canonical_destination(destination)
         except ConfigurationError as error:
@@ -188,9 +209,17 @@ class Destinations:
         url = split_url(canonical)  # in its one spelling: what is judged is what is called
         if not self._forwarding.allows(url):
             hint = f"to forward it, add --allow-url {address.scheme}://{url.authority}"
-            return Refused(400, "forward-not-allowed", f"<to> is for host {host}, which no --allow-url names; {hint}", _SECTION)
+            return Refused(
+                400,
+                "forward-not-allowed",
+                f"<to> is for host {host}, which no --allow-url names; {hint}",
+                _SECTION,
+            )
         if url.query:
-            why = "a query in <to> of another host names no queue there, and each would be an outgoing queue of its own here"
+            why = (
+                "a query in <to> of another host names no queue there, and each would "
+                "be an outgoing queue of its own here"
+            )
             return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", _SECTION)
         return Route(self.queues[FORWARD_QUEUE], name_of_foreign_queue(canonical), forwards=True)
 
@@ -209,9 +238,17 @@ class Destinations:
         if why is None:
             return None
         if not self.forward_room.is_counted:
-            hint = "it ends by itself; if it does not, `srmp-spark status` says why nothing is sent or forwarded"
-            return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, STARTING_RETRY_S)
-        hint = "it ends by itself when they arrive; `srmp-spark streams` lists them, `streams drop` gives one up"
+            hint = (
+                "it ends by itself; if it does not, `srmp-spark status` says why "
+                "nothing is sent or forwarded"
+            )
+            return Refused(
+                503, "too-many-destinations", f"{why}; {hint}", _SECTION, STARTING_RETRY_S
+            )
+        hint = (
+            "it ends by itself when they arrive; `srmp-spark streams` lists them, "
+            "`streams drop` gives one up"
+        )
         return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, RETRY_AFTER_S)
 
     def take(self, route: Route, sender: str, sequence: int) -> None:
@@ -223,16 +260,27 @@ class Destinations:
         if not self._hosts.is_target_here(target):
             return Route(self.queues[FORWARD_QUEUE], name_of_queue(name), forwards=True)
         found = self._look_up_queue(parse_queue_url(target).queue)
-        return found if isinstance(found, Refused) else Route(found, name_of_queue(name), forwards=False)
+        return (
+            found
+            if isinstance(found, Refused)
+            else Route(found, name_of_queue(name), forwards=False)
+        )
 
     def _look_up_queue(self, name: str) -> QueueState | Refused:
         if name == FORWARD_QUEUE:
-            return Refused(400, "reserved-queue", f"{name} is ours: messages come there by forwarding alone", _SECTION)
+            return Refused(
+                400,
+                "reserved-queue",
+                f"{name} is ours: messages come there by forwarding alone",
+                _SECTION,
+            )
         queue = self.queues.get(name)
         if queue is not None and not queue.declared:
             queue = None
         if queue is None and base_of_journal(name) is not None:
-            return Refused(400, "journal-queue", f"{name} is a journal: it is read only", "[MS-MQMQ] 2.1.7")
+            return Refused(
+                400, "journal-queue", f"{name} is a journal: it is read only", "[MS-MQMQ] 2.1.7"
+            )
         if queue is None:
             hint = f"add --queue {name}, or create it with PUT /v1/queues"
             retry_after = RETRY_AFTER_S if self._unknown_status == 503 else None
@@ -245,4 +293,9 @@ class Destinations:
             if queue.multicast is not None and queue.multicast == address.strip():
                 return queue
         hint = f"add --queue NAME:multicast={address}"
-        return Refused(400, "multicast", f"no queue here listens on multicast address {address[:50]}; {hint}", _SECTION)
+        return Refused(
+            400,
+            "multicast",
+            f"no queue here listens on multicast address {address[:50]}; {hint}",
+            _SECTION,
+        )

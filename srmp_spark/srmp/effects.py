@@ -162,6 +162,10 @@ class Changes(NamedTuple):
         """False if there is nothing to write."""
         history = self.history
         return (
-            len(self.streams) + len(self.dropped_streams) + len(history.upserts) + len(history.deletes)
-            + len(self.accepted_gaps) > 0
-        )  # fmt: skip
+            len(self.streams)
+            + len(self.dropped_streams)
+            + len(history.upserts)
+            + len(history.deletes)
+            + len(self.accepted_gaps)
+            > 0
+        )

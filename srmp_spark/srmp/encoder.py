@@ -20,7 +20,13 @@ import re
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import CLASS_NORMAL, NEVER, Message, Receipt, StreamPosition
 from srmp_spark.names import parse_guid
-from srmp_spark.srmp.limits import CLASS_MAX, NAMES_MAX, PRIORITY_MAX, SEQUENCE_NUMBER_MAX, UNSIGNED_LONG_MAX
+from srmp_spark.srmp.limits import (
+    CLASS_MAX,
+    NAMES_MAX,
+    PRIORITY_MAX,
+    SEQUENCE_NUMBER_MAX,
+    UNSIGNED_LONG_MAX,
+)
 from srmp_spark.srmp.mime import BOUNDARY
 from srmp_spark.srmp.values import XML_SPACE, format_correlation, format_date, format_response_queue
 from srmp_spark.srmp.windows_layout import LAYOUT_HEAD
@@ -35,10 +41,30 @@ SOAP_ACTION = '"MSMQMessage"'
 
 # What a label on a message without <Msmq> would lose: 2.2.4.3 and appendix A <12> set all of these to their defaults.
 _MSMQ_FIELDS = (
-    "lineage", "uniquifier", "message_class", "priority", "time_to_reach_queue", "body_type", "correlation", "app_specific",
-    "hash_algorithm", "journal", "dead_letter", "trace", "first_in_transaction", "last_in_transaction", "connector_type",
-    "connector_qm", "provider_type", "provider_name", "source_qm", "destination_list", "admin_list", "response_list", "stream",
-)  # fmt: skip
+    "lineage",
+    "uniquifier",
+    "message_class",
+    "priority",
+    "time_to_reach_queue",
+    "body_type",
+    "correlation",
+    "app_specific",
+    "hash_algorithm",
+    "journal",
+    "dead_letter",
+    "trace",
+    "first_in_transaction",
+    "last_in_transaction",
+    "connector_type",
+    "connector_qm",
+    "provider_type",
+    "provider_name",
+    "source_qm",
+    "destination_list",
+    "admin_list",
+    "response_list",
+    "stream",
+)
 _DEFAULTS = Message("")
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -53,11 +79,20 @@ def encode_envelope(message: Message) -> bytes:
     Raises :class:`LocalProtocolError` for what SRMP cannot say.
     """
     _check(message)
-    parts = [LAYOUT_HEAD, _escape(message.action, "action"), "</action><to>", _address(message.destination, "to"), "</to>"]
+    parts = [
+        LAYOUT_HEAD,
+        _escape(message.action, "action"),
+        "</action><to>",
+        _address(message.destination, "to"),
+        "</to>",
+    ]
     if message.response_queue is not None:
         via = format_response_queue(_address(message.response_queue, "via"))
         parts += ("<rev><via>", via, "</via></rev>")
-    parts += (_id(message.uniquifier, message.lineage), '</path><properties se:mustUnderstand="1"><expiresAt>')
+    parts += (
+        _id(message.uniquifier, message.lineage),
+        '</path><properties se:mustUnderstand="1"><expiresAt>',
+    )
     parts += (_date(message.expires_at), "</expiresAt>")
     if message.sent_at is not None:
         parts += ("<sentAt>", format_date(message.sent_at), "</sentAt>")
@@ -85,13 +120,20 @@ def encode(message: Message, *, boundary: str) -> tuple[bytes, bytes]:
     if message.receipt is not None:
         raise LocalProtocolError("a receipt has neither body nor extension ([MC-MQSRM] 2.2.2)")
     if not boundary.isascii() or not BOUNDARY.fullmatch(boundary.encode()):
-        raise LocalProtocolError(f"not a MIME boundary of 1 to 70 characters (RFC 2046 5.1.1): {boundary[:80]!r}")
+        raise LocalProtocolError(
+            f"not a MIME boundary of 1 to 70 characters (RFC 2046 5.1.1): {boundary[:80]!r}"
+        )
     mark = boundary.encode()
-    content = [b"--%b\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n" % (mark, len(envelope)), envelope]
+    content = [
+        b"--%b\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n"
+        % (mark, len(envelope)),
+        envelope,
+    ]
     for name, attachment in ((b"body", message.body or None), (b"extension", message.extension)):
         if attachment is not None:
             content.append(
-                b"--%b\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\nContent-Id: %b@%b\r\n\r\n"
+                b"--%b\r\nContent-Type: application/octet-stream\r\nContent-Length: "
+                b"%d\r\nContent-Id: %b@%b\r\n\r\n"
                 % (mark, len(attachment), name, message.lineage.encode())
             )
             content.append(attachment)
@@ -107,7 +149,10 @@ def http_head(target: str, host: str, content_type: bytes, length: int, via: str
     """
     for name, value in (("target", target), ("host", host)):
         if not value or _NOT_IN_A_HEAD.search(value):
-            raise LocalProtocolError(f"the {name} of a request is visible ASCII, percent-encode the rest: {value[:100]!r}")
+            raise LocalProtocolError(
+                f"the {name} of a request is visible ASCII, percent-encode the rest: "
+                f"{value[:100]!r}"
+            )
     if b"\r" in content_type or b"\n" in content_type:
         raise LocalProtocolError("a Content-Type is one line")
     if via and (not via.isascii() or not via.isprintable()):
@@ -125,26 +170,43 @@ def _check(message: Message) -> None:
     if not message.has_msmq:
         lost = [name for name in _MSMQ_FIELDS if getattr(message, name) != getattr(_DEFAULTS, name)]
         if lost:
-            raise LocalProtocolError(f"{', '.join(lost)}: only <Msmq> carries this; set has_msmq=True")
+            raise LocalProtocolError(
+                f"{', '.join(lost)}: only <Msmq> carries this; set has_msmq=True"
+            )
     if message.source_qm not in (None, message.lineage):
-        raise LocalProtocolError("lineage and source_qm differ; a receiver would trust source_qm ([MC-MQSRM] appendix A <7>)")
+        raise LocalProtocolError(
+            "lineage and source_qm differ; a receiver would trust source_qm ([MC-MQSRM] "
+            "appendix A <7>)"
+        )
     if message.soap_body is not None:
-        raise LocalProtocolError("<se:Body> MUST be empty ([MC-MQSRM] 2.2.2); put the content into body")
+        raise LocalProtocolError(
+            "<se:Body> MUST be empty ([MC-MQSRM] 2.2.2); put the content into body"
+        )
     if message.signature != "none":
-        raise LocalProtocolError("we do not sign envelopes; HTTPS protects a message ([MC-MQSRM] 5.1)")
-    if (message.commitment_positive or message.commitment_negative) and message.commitment_receipt_to is None:
-        raise LocalProtocolError("a commitment receipt needs commitment_receipt_to ([MC-MQSRM] 2.2.5.2.3)")
+        raise LocalProtocolError(
+            "we do not sign envelopes; HTTPS protects a message ([MC-MQSRM] 5.1)"
+        )
+    if (
+        message.commitment_positive or message.commitment_negative
+    ) and message.commitment_receipt_to is None:
+        raise LocalProtocolError(
+            "a commitment receipt needs commitment_receipt_to ([MC-MQSRM] 2.2.5.2.3)"
+        )
 
 
 def _escape(text: str, name: str) -> str:
     if _NOT_XML.search(text):
-        raise LocalProtocolError(f"<{name}> holds a character that XML 1.0 cannot carry: {text[:80]!r}")
+        raise LocalProtocolError(
+            f"<{name}> holds a character that XML 1.0 cannot carry: {text[:80]!r}"
+        )
     return text.translate(_ESCAPES)
 
 
 def _address(text: str, name: str) -> str:
     """A URL or format name: a reader strips white space around it and takes an empty one for none."""
-    if name == "to" and text[:7].upper() == "DIRECT=":  # SRMP carries the bare URL, the receiver puts it back (3.1.5.1.1)
+    if (
+        name == "to" and text[:7].upper() == "DIRECT="
+    ):  # SRMP carries the bare URL, the receiver puts it back (3.1.5.1.1)
         text = text[7:]
     if not text or text.strip(XML_SPACE) != text:
         raise LocalProtocolError(f"<{name}> is empty or has white space around it: {text[:80]!r}")
@@ -173,8 +235,14 @@ def _date(at: int | None) -> str:
 
 
 def _services(message: Message, parts: list[str]) -> None:
-    durable = message.durable or message.stream is not None  # 2.2.5.3: a stream message MUST have <durable/>
-    if not durable and message.delivery_receipt_to is None and message.commitment_receipt_to is None:
+    durable = (
+        message.durable or message.stream is not None
+    )  # 2.2.5.3: a stream message MUST have <durable/>
+    if (
+        not durable
+        and message.delivery_receipt_to is None
+        and message.commitment_receipt_to is None
+    ):
         return
     parts.append('<services se:mustUnderstand="1">')
     if durable:
@@ -183,7 +251,11 @@ def _services(message: Message, parts: list[str]) -> None:
         url = _address(message.delivery_receipt_to, "sendTo")
         parts += ("<deliveryReceiptRequest><sendTo>", url, "</sendTo></deliveryReceiptRequest>")
     if message.commitment_receipt_to is not None:
-        parts += ("<commitmentReceiptRequest><sendTo>", _address(message.commitment_receipt_to, "sendTo"), "</sendTo>")
+        parts += (
+            "<commitmentReceiptRequest><sendTo>",
+            _address(message.commitment_receipt_to, "sendTo"),
+            "</sendTo>",
+        )
         if message.commitment_positive:
             parts.append("<positiveOnly/>")
         if message.commitment_negative:
@@ -193,66 +265,135 @@ def _services(message: Message, parts: list[str]) -> None:
 
 
 def _stream_id(guid: str, ordinal: int) -> str:
-    return f"<streamId>uid:{_guid(guid, 'stream identifier')}\\{_number(ordinal, 'stream ordinal')}</streamId>"
+    return (
+        f"<streamId>uid:{_guid(guid, 'stream identifier')}\\"
+        f"{_number(ordinal, 'stream ordinal')}</streamId>"
+    )
 
 
 def _stream(stream: StreamPosition, parts: list[str]) -> None:
     current = _number(stream.current, "current", SEQUENCE_NUMBER_MAX, minimum=1)
-    parts += ('<Stream se:mustUnderstand="1">', _stream_id(*stream.id), "<current>", current, "</current>")
-    if stream.previous != 0 or stream.current != 1:  # 3.1.7.2.4 leaves out every 0; only before 1 does absent mean 0
-        parts += ("<previous>", _number(stream.previous, "previous", SEQUENCE_NUMBER_MAX), "</previous>")
+    parts += (
+        '<Stream se:mustUnderstand="1">',
+        _stream_id(*stream.id),
+        "<current>",
+        current,
+        "</current>",
+    )
+    if (
+        stream.previous != 0 or stream.current != 1
+    ):  # 3.1.7.2.4 leaves out every 0; only before 1 does absent mean 0
+        parts += (
+            "<previous>",
+            _number(stream.previous, "previous", SEQUENCE_NUMBER_MAX),
+            "</previous>",
+        )
     if stream.start:
         if stream.send_receipts_to is None:
-            raise LocalProtocolError("the start of a stream needs send_receipts_to ([MC-MQSRM] 2.2.5.3.4)")
+            raise LocalProtocolError(
+                "the start of a stream needs send_receipts_to ([MC-MQSRM] 2.2.5.3.4)"
+            )
         url = _address(stream.send_receipts_to, "sendReceiptsTo")
         parts += ("<start><sendReceiptsTo>", url, "</sendReceiptsTo></start>")
     elif stream.send_receipts_to is not None:
-        raise LocalProtocolError("send_receipts_to stands in <start>; set start=True ([MC-MQSRM] 2.2.5.3.4)")
+        raise LocalProtocolError(
+            "send_receipts_to stands in <start>; set start=True ([MC-MQSRM] 2.2.5.3.4)"
+        )
     parts.append("</Stream>")
 
 
 def _receipt(receipt: Receipt, parts: list[str]) -> None:
     if receipt.kind in ("stream", "final_stream"):
         if receipt.stream_id is None or receipt.last_ordinal is None:
-            raise LocalProtocolError("a stream receipt names stream_id and last_ordinal ([MC-MQSRM] 2.2.5.6)")
+            raise LocalProtocolError(
+                "a stream receipt names stream_id and last_ordinal ([MC-MQSRM] 2.2.5.6)"
+            )
         last = _number(receipt.last_ordinal, "last_ordinal", SEQUENCE_NUMBER_MAX)
-        parts += ("<streamReceipt>", _stream_id(*receipt.stream_id), "<lastOrdinal>", last, "</lastOrdinal></streamReceipt>")
+        parts += (
+            "<streamReceipt>",
+            _stream_id(*receipt.stream_id),
+            "<lastOrdinal>",
+            last,
+            "</lastOrdinal></streamReceipt>",
+        )
     if receipt.kind == "stream":
         return
     if receipt.lineage is None or receipt.uniquifier is None or receipt.at is None:
-        raise LocalProtocolError("a receipt names lineage, uniquifier and at ([MC-MQSRM] 2.2.5.4, 2.2.5.5)")
+        raise LocalProtocolError(
+            "a receipt names lineage, uniquifier and at ([MC-MQSRM] 2.2.5.4, 2.2.5.5)"
+        )
     identifier = _id(receipt.uniquifier, receipt.lineage)
     if receipt.kind == "delivery":
-        parts += ("<deliveryReceipt><receivedAt>", format_date(receipt.at), "</receivedAt>", identifier, "</deliveryReceipt>")
+        parts += (
+            "<deliveryReceipt><receivedAt>",
+            format_date(receipt.at),
+            "</receivedAt>",
+            identifier,
+            "</deliveryReceipt>",
+        )
         return
     if receipt.decision is None:
         raise LocalProtocolError("a commitment receipt names a decision ([MC-MQSRM] 2.2.5.5)")
-    parts += ("<commitmentReceipt><decidedAt>", format_date(receipt.at), "</decidedAt><decision>", receipt.decision)
+    parts += (
+        "<commitmentReceipt><decidedAt>",
+        format_date(receipt.at),
+        "</decidedAt><decision>",
+        receipt.decision,
+    )
     parts += ("</decision>", identifier, "</commitmentReceipt>")
 
 
 def _msmq(message: Message, parts: list[str]) -> None:
     hash_algorithm = message.hash_algorithm
     if hash_algorithm is None:
-        hash_algorithm = CALG_SHA1 if message.message_class == CLASS_NORMAL and message.receipt is None else 0
-    parts += ('<Msmq xmlns="msmq.namespace.xml"><Class>', _number(message.message_class, "message_class", CLASS_MAX))
-    parts += ("</Class><Priority>", _number(message.priority, "priority", PRIORITY_MAX), "</Priority>")
+        hash_algorithm = (
+            CALG_SHA1 if message.message_class == CLASS_NORMAL and message.receipt is None else 0
+        )
+    parts += (
+        '<Msmq xmlns="msmq.namespace.xml"><Class>',
+        _number(message.message_class, "message_class", CLASS_MAX),
+    )
+    parts += (
+        "</Class><Priority>",
+        _number(message.priority, "priority", PRIORITY_MAX),
+        "</Priority>",
+    )
     if message.journal:
         parts.append("<Journal/>")
     if message.dead_letter:
         parts.append("<DeadLetter/>")
-    parts += ("<Correlation>", format_correlation(message.correlation or NO_CORRELATION), "</Correlation>")
+    parts += (
+        "<Correlation>",
+        format_correlation(message.correlation or NO_CORRELATION),
+        "</Correlation>",
+    )
     if message.trace:
         parts.append("<Trace/>")
     if message.connector_type is not None:
-        parts += ("<ConnectorType>", _guid(message.connector_type, "connector_type"), "</ConnectorType>")
+        parts += (
+            "<ConnectorType>",
+            _guid(message.connector_type, "connector_type"),
+            "</ConnectorType>",
+        )
     parts += ("<App>", _number(message.app_specific, "app_specific"), "</App>")
     parts += ("<BodyType>", _number(message.body_type, "body_type"), "</BodyType>")
     parts += ("<HashAlgorithm>", _number(hash_algorithm, "hash_algorithm"), "</HashAlgorithm>")
-    if message.first_in_transaction or message.last_in_transaction or message.connector_qm is not None:
-        parts += ("<Eod>", "<First/>" * message.first_in_transaction, "<Last/>" * message.last_in_transaction)
+    if (
+        message.first_in_transaction
+        or message.last_in_transaction
+        or message.connector_qm is not None
+    ):
+        parts += (
+            "<Eod>",
+            "<First/>" * message.first_in_transaction,
+            "<Last/>" * message.last_in_transaction,
+        )
         if message.connector_qm is not None:
-            parts += ("<ConnectorId>", _guid(message.connector_qm, "connector_qm"), "</ConnectorId>")
+            parts += (
+                "<ConnectorId>",
+                _guid(message.connector_qm, "connector_qm"),
+                "</ConnectorId>",
+            )
         parts.append("</Eod>")
     if message.provider_type is not None or message.provider_name is not None:
         parts.append("<Provider>")
@@ -278,5 +419,7 @@ def _names(names: tuple[str, ...], element: str) -> str:
         raise LocalProtocolError(f"<{element}> holds at most {NAMES_MAX} names, got {len(names)}")
     for name in names:
         if not name or any(space in name for space in XML_SPACE):
-            raise LocalProtocolError(f"a name in <{element}> is empty or holds white space: {name[:80]!r}")
+            raise LocalProtocolError(
+                f"a name in <{element}> is empty or holds white space: {name[:80]!r}"
+            )
     return "".join(f"{_escape(name, element)} " for name in names)

@@ -37,10 +37,17 @@ STRUCTURE: Mapping[str, tuple[str, Node]] = {
         {
             "durable": FLAG,
             "deliveryReceiptRequest": {"sendTo": TEXT},
-            "commitmentReceiptRequest": {"sendTo": TEXT, "positiveOnly": FLAG, "negativeOnly": FLAG},
+            "commitmentReceiptRequest": {
+                "sendTo": TEXT,
+                "positiveOnly": FLAG,
+                "negativeOnly": FLAG,
+            },
         },
     ),
-    "stream": (ns.SRMP, {"streamId": TEXT, "current": TEXT, "previous": TEXT, "start": {"sendReceiptsTo": TEXT}}),
+    "stream": (
+        ns.SRMP,
+        {"streamId": TEXT, "current": TEXT, "previous": TEXT, "start": {"sendReceiptsTo": TEXT}},
+    ),
     "deliveryReceipt": (ns.SRMP, {"receivedAt": TEXT, "id": TEXT}),
     "commitmentReceipt": (ns.SRMP, {"decidedAt": TEXT, "decision": TEXT, "id": TEXT}),
     "streamReceipt": (ns.SRMP, {"streamId": TEXT, "lastOrdinal": TEXT}),
@@ -92,7 +99,10 @@ def _compile(namespace: str, children: Mapping[str, Node], parent: str, depth: i
     tags: dict[str, _Known] = {}
     for name, node in children.items():
         field = f"{parent}{name}"
-        known = _Known(field, node if isinstance(node, str) else _compile(namespace, node, f"{field}/", depth + 1))
+        known = _Known(
+            field,
+            node if isinstance(node, str) else _compile(namespace, node, f"{field}/", depth + 1),
+        )
         tags[ns.qualified(namespace, name)] = known
         if name in SPELLINGS:
             tags[ns.qualified(namespace, SPELLINGS[name])] = known
@@ -100,10 +110,14 @@ def _compile(namespace: str, children: Mapping[str, Node], parent: str, depth: i
 
 
 def _compile_header() -> _Vocabulary:
-    entries = [_compile(namespace, {name: node}, "", 3) for name, (namespace, node) in STRUCTURE.items()]
+    entries = [
+        _compile(namespace, {name: node}, "", 3) for name, (namespace, node) in STRUCTURE.items()
+    ]
     tags = {tag: known for entry in entries for tag, known in entry.tags.items()}
     stolen = frozenset().union(*(entry.stolen for entry in entries))
-    return _Vocabulary(tags, stolen - {"Signature"}, 3)  # another kind of Signature is WS-Security's own affair
+    return _Vocabulary(
+        tags, stolen - {"Signature"}, 3
+    )  # another kind of Signature is WS-Security's own affair
 
 
 _HEADER = _compile_header()
@@ -111,7 +125,9 @@ _ENVELOPE_TAG = ns.qualified(ns.SOAP, "Envelope")
 _HEADER_TAG = ns.qualified(ns.SOAP, "Header")
 _BODY_TAG = ns.qualified(ns.SOAP, "Body")
 _SOAP_PREFIX = ns.qualified(ns.SOAP, "")
-_REFERENCE_PATH = f"{ns.qualified(ns.SIGNATURE, 'SignedInfo')}/{ns.qualified(ns.SIGNATURE, 'Reference')}"
+_REFERENCE_PATH = (
+    f"{ns.qualified(ns.SIGNATURE, 'SignedInfo')}/{ns.qualified(ns.SIGNATURE, 'Reference')}"
+)
 
 
 def read_fields(envelope: bytes) -> Fields:
@@ -134,13 +150,21 @@ def read_fields(envelope: bytes) -> Fields:
 def _soap(root: Element) -> tuple[Element, Element]:
     """Header and Body ([MC-MQSRM] 2.2.2)."""
     if root.tag != _ENVELOPE_TAG:
-        raise RemoteProtocolError("the envelope is not a SOAP 1.1 Envelope", section="[MC-MQSRM] 2.2.2")
+        raise RemoteProtocolError(
+            "the envelope is not a SOAP 1.1 Envelope", section="[MC-MQSRM] 2.2.2"
+        )
     children = list(root)
     if len(children) < 2 or children[0].tag != _HEADER_TAG or children[1].tag != _BODY_TAG:
-        raise RemoteProtocolError("an Envelope holds a Header and, directly after it, a Body", section="[MC-MQSRM] 2.2.2")
-    for child in children[2:]:  # SOAP 1.1 section 4: further elements may follow, in a namespace of their own
+        raise RemoteProtocolError(
+            "an Envelope holds a Header and, directly after it, a Body", section="[MC-MQSRM] 2.2.2"
+        )
+    for child in children[
+        2:
+    ]:  # SOAP 1.1 section 4: further elements may follow, in a namespace of their own
         if child.tag.startswith(_SOAP_PREFIX) or not child.tag.startswith("{"):
-            raise RemoteProtocolError("an element of SOAP after the Body", section="SOAP 1.1 section 4")
+            raise RemoteProtocolError(
+                "an element of SOAP after the Body", section="SOAP 1.1 section 4"
+            )
         check_depth(child, 2)
     return children[0], children[1]
 
@@ -155,7 +179,9 @@ def _collect(parent: Element, vocabulary: _Vocabulary, fields: Fields) -> None:
             continue
         field, kind = known
         if field in fields:
-            raise RemoteProtocolError(f"<{field.rpartition('/')[2]}> stands there twice", section=section_of(field))
+            raise RemoteProtocolError(
+                f"<{field.rpartition('/')[2]}> stands there twice", section=section_of(field)
+            )
         if kind is TEXT:
             fields[field] = _text(child, field, fields) if len(child) else child.text or ""
         elif isinstance(kind, _Vocabulary):
@@ -166,7 +192,9 @@ def _collect(parent: Element, vocabulary: _Vocabulary, fields: Fields) -> None:
             check_depth(child, depth)
         else:
             check_depth(child, depth)
-            fields[field] = "\n".join(reference.get("URI") or "" for reference in child.findall(_REFERENCE_PATH))
+            fields[field] = "\n".join(
+                reference.get("URI") or "" for reference in child.findall(_REFERENCE_PATH)
+            )
 
 
 def _pass_over(child: Element, vocabulary: _Vocabulary) -> None:
@@ -175,7 +203,9 @@ def _pass_over(child: Element, vocabulary: _Vocabulary) -> None:
     if child.tag.rpartition("}")[2] in vocabulary.stolen:
         raise RemoteProtocolError(f"<{shown}> in a wrong namespace", section="[MC-MQSRM] 2.2.3")
     if vocabulary is _HEADER and child.get(ns.MUST_UNDERSTAND) == "1":
-        raise RemoteProtocolError(f"a header entry that must be understood is not: {shown}", section="SOAP 1.1 4.2.3")
+        raise RemoteProtocolError(
+            f"a header entry that must be understood is not: {shown}", section="SOAP 1.1 4.2.3"
+        )
     check_depth(child, vocabulary.depth)
 
 
@@ -186,7 +216,13 @@ def _text(element: Element, field: str, fields: Fields) -> str:
     """
     if field == SEND_RECEIPTS_TO and len(element) == 1:
         bold = element[0]
-        if bold.tag.rpartition("}")[2] == "b" and not len(bold) and not (bold.tail or "").strip(XML_SPACE):
+        if (
+            bold.tag.rpartition("}")[2] == "b"
+            and not len(bold)
+            and not (bold.tail or "").strip(XML_SPACE)
+        ):
             fields[BOLD] = bold.text or ""
             return element.text or ""
-    raise RemoteProtocolError(f"<{field.rpartition('/')[2]}> holds a text and no elements", section=section_of(field))
+    raise RemoteProtocolError(
+        f"<{field.rpartition('/')[2]}> holds a text and no elements", section=section_of(field)
+    )

@@ -43,7 +43,10 @@ _SECTIONS = {
 SEND_RECEIPTS_TO = "stream/start/sendReceiptsTo"
 BOLD = f"{SEND_RECEIPTS_TO}/b"
 """What stands in bold type there: a misprint of the document, see :func:`_send_receipts_to`."""
-_DECISIONS: Mapping[str, Literal["positive", "negative"]] = {"positive": "positive", "negative": "negative"}
+_DECISIONS: Mapping[str, Literal["positive", "negative"]] = {
+    "positive": "positive",
+    "negative": "negative",
+}
 _SPACES = re.compile(f"[{XML_SPACE}]+")
 _CONTENT_ID = re.compile(r"cid:((?:body|extension)@.+)", re.IGNORECASE)
 
@@ -53,7 +56,12 @@ def section_of(field: str) -> str:
     return f"[MC-MQSRM] {_SECTIONS[field.partition('/')[0]]}"
 
 
-def message_of(fields: Fields, body: bytes, extension: bytes | None, content_ids: tuple[bytes, bytes] = (b"", b"")) -> Message:
+def message_of(
+    fields: Fields,
+    body: bytes,
+    extension: bytes | None,
+    content_ids: tuple[bytes, bytes] = (b"", b""),
+) -> Message:
     """The message that ``fields`` describe; ``content_ids`` are those of the body and the extension.
 
     Raises :class:`RemoteProtocolError`.
@@ -104,7 +112,9 @@ def message_of(fields: Fields, body: bytes, extension: bytes | None, content_ids
 def _value(fields: Fields, field: str) -> str:
     text = fields.get(field)
     if text is None:
-        raise RemoteProtocolError(f"<{field.rpartition('/')[2]}> is missing", section=section_of(field))
+        raise RemoteProtocolError(
+            f"<{field.rpartition('/')[2]}> is missing", section=section_of(field)
+        )
     return text.strip(XML_SPACE)
 
 
@@ -112,16 +122,22 @@ def _url(fields: Fields, field: str) -> str:
     """A URL that somebody is to be called at; whether it may be is not the codec's question (bad input 22)."""
     url = _value(fields, field)
     if not url:
-        raise RemoteProtocolError(f"<{field.rpartition('/')[2]}> is empty", section=section_of(field))
+        raise RemoteProtocolError(
+            f"<{field.rpartition('/')[2]}> is empty", section=section_of(field)
+        )
     return url
 
 
 def _position(fields: Fields, field: str, minimum: int) -> int:
     text = fields.get(field)
     if text is None:
-        raise RemoteProtocolError(f"<{field.rpartition('/')[2]}> is missing", section=section_of(field))
+        raise RemoteProtocolError(
+            f"<{field.rpartition('/')[2]}> is missing", section=section_of(field)
+        )
     name = field.rpartition("/")[2]
-    return sequence_number(text, name, minimum=minimum, maximum=SEQUENCE_NUMBER_MAX, section=section_of(field))
+    return sequence_number(
+        text, name, minimum=minimum, maximum=SEQUENCE_NUMBER_MAX, section=section_of(field)
+    )
 
 
 def _read_services(fields: Fields, values: dict[str, object]) -> None:
@@ -139,7 +155,9 @@ def _stream(fields: Fields) -> StreamPosition:
     """``<Stream>`` ([MC-MQSRM] 2.2.5.3). That ``<durable/>`` MUST stand beside it is not asked for: 4.4 has none."""
     stream_id = parse_stream_id(_value(fields, "stream/streamId"))
     current = _position(fields, "stream/current", 1)
-    previous = current - 1  # 3.1.1.2 prints "<previous> - 1", which would define the absent element by itself
+    previous = (
+        current - 1
+    )  # 3.1.1.2 prints "<previous> - 1", which would define the absent element by itself
     if "stream/previous" in fields:
         previous = _position(fields, "stream/previous", 0)
     if "stream/start" not in fields:
@@ -158,7 +176,9 @@ def _send_receipts_to(fields: Fields) -> str:
         return url
     query = fields[BOLD].strip(XML_SPACE)
     if "?" in url or not query.startswith("SenderStream="):
-        raise RemoteProtocolError("<sendReceiptsTo> holds a text and no elements", section=section_of("stream"))
+        raise RemoteProtocolError(
+            "<sendReceiptsTo> holds a text and no elements", section=section_of("stream")
+        )
     return f"{url}?{query}"
 
 
@@ -167,15 +187,29 @@ def _receipt(fields: Fields) -> Receipt | None:
     has_commitment, has_stream = "commitmentReceipt" in fields, "streamReceipt" in fields
     if "deliveryReceipt" in fields:
         if has_commitment or has_stream:
-            raise RemoteProtocolError("no message type has a delivery receipt and another one", section="[MC-MQSRM] 3.1.5.1.5")
-        uniquifier, lineage = parse_message_id(_value(fields, "deliveryReceipt/id"), section="[MC-MQSRM] 2.2.5.4")
-        return Receipt("delivery", lineage, uniquifier, parse_date(_value(fields, "deliveryReceipt/receivedAt")))
+            raise RemoteProtocolError(
+                "no message type has a delivery receipt and another one",
+                section="[MC-MQSRM] 3.1.5.1.5",
+            )
+        uniquifier, lineage = parse_message_id(
+            _value(fields, "deliveryReceipt/id"), section="[MC-MQSRM] 2.2.5.4"
+        )
+        return Receipt(
+            "delivery",
+            lineage,
+            uniquifier,
+            parse_date(_value(fields, "deliveryReceipt/receivedAt")),
+        )
     receipt = None
     if has_commitment:
-        uniquifier, lineage = parse_message_id(_value(fields, "commitmentReceipt/id"), section="[MC-MQSRM] 2.2.5.5")
+        uniquifier, lineage = parse_message_id(
+            _value(fields, "commitmentReceipt/id"), section="[MC-MQSRM] 2.2.5.5"
+        )
         decision = _DECISIONS.get(_value(fields, "commitmentReceipt/decision"))
         if decision is None:
-            raise RemoteProtocolError("<decision> is neither positive nor negative", section="[MC-MQSRM] 2.2.5.5")
+            raise RemoteProtocolError(
+                "<decision> is neither positive nor negative", section="[MC-MQSRM] 2.2.5.5"
+            )
         decided_at = parse_date(_value(fields, "commitmentReceipt/decidedAt"))
         receipt = Receipt("commitment", lineage, uniquifier, decided_at, decision)
     if has_stream:
@@ -188,7 +222,9 @@ def _receipt(fields: Fields) -> Receipt | None:
 
 
 def _number(fields: Fields, field: str, maximum: int) -> int:
-    return unsigned_long(_value(fields, field), field.rpartition("/")[2], maximum=maximum, section="[MC-MQSRM] 2.2.6")
+    return unsigned_long(
+        _value(fields, field), field.rpartition("/")[2], maximum=maximum, section="[MC-MQSRM] 2.2.6"
+    )
 
 
 def _read_msmq(fields: Fields, values: dict[str, object]) -> str:
@@ -206,7 +242,9 @@ def _read_msmq(fields: Fields, values: dict[str, object]) -> str:
     if "Msmq/App" in fields:
         values["app_specific"] = unsigned_long(_value(fields, "Msmq/App"), "App")
     if "Msmq/HashAlgorithm" in fields:
-        values["hash_algorithm"] = unsigned_long(_value(fields, "Msmq/HashAlgorithm"), "HashAlgorithm")
+        values["hash_algorithm"] = unsigned_long(
+            _value(fields, "Msmq/HashAlgorithm"), "HashAlgorithm"
+        )
     if "Msmq/ConnectorType" in fields:
         values["connector_type"] = parse_guid(_value(fields, "Msmq/ConnectorType"))
     if "Msmq/Eod" in fields:
@@ -248,4 +286,7 @@ def _check_references(uris: str, content_ids: tuple[bytes, bytes]) -> None:
         named = match[1].lower().encode()
         content_id = content_ids[0 if named.startswith(b"body@") else 1]
         if content_id and content_id != named:
-            raise RemoteProtocolError("the signature names another Content-Id than its part", section="[MC-MQSRM] 2.2.7.1.2")
+            raise RemoteProtocolError(
+                "the signature names another Content-Id than its part",
+                section="[MC-MQSRM] 2.2.7.1.2",
+            )

@@ -30,7 +30,11 @@ class ExpiryClock:
     @property
     def ahead_s(self) -> float:
         """How far the wall clock is ahead of what is believed; 0 unless expiry is paused."""
-        return 0.0 if self._until is None or self._believed is None else (self._seen - self._believed) / 1_000_000
+        return (
+            0.0
+            if self._until is None or self._believed is None
+            else (self._seen - self._believed) / 1_000_000
+        )
 
     def read(self, wall: int, now: float) -> int:
         """The time now: ``wall`` is the wall clock in microseconds, ``now`` the monotonic clock in seconds."""

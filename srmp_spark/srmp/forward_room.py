@@ -71,12 +71,21 @@ class ForwardRoom:
         if destination in self._destinations:
             return None
         if self._unknown_to is not None:
-            return "what waits to be forwarded since before the start is not counted: the sender process has not read it yet"
+            return (
+                "what waits to be forwarded since before the start is not counted: the "
+                "sender process has not read it yet"
+            )
         if len(self) >= FORWARD_DESTINATIONS_MAX:
-            return f"messages for FORWARD_DESTINATIONS_MAX = {FORWARD_DESTINATIONS_MAX} other queues wait to be forwarded"
+            return (
+                f"messages for FORWARD_DESTINATIONS_MAX = {FORWARD_DESTINATIONS_MAX} "
+                "other queues wait to be forwarded"
+            )
         most = max(1, FORWARD_DESTINATIONS_MAX // FORWARD_SHARE)
         if _has_share(sender) and self._of_sender[sender] >= most:
-            return f"messages of {sender} for {most} other queues wait to be forwarded, its share of FORWARD_DESTINATIONS_MAX"
+            return (
+                f"messages of {sender} for {most} other queues wait to be forwarded, "
+                "its share of FORWARD_DESTINATIONS_MAX"
+            )
         return None
 
     def starts(self, end: int) -> None:
@@ -117,7 +126,9 @@ class ForwardRoom:
                 self._destinations[name].is_outgoing = False
         for name, sender in holding.items():
             found = self._find(name, sender)
-            if found.sender != sender:  # what waited for the first one has left, and a message of another came behind it
+            if (
+                found.sender != sender
+            ):  # what waited for the first one has left, and a message of another came behind it
                 self._leave(found.sender)
                 found.sender = sender
                 self._of_sender[sender] += 1
@@ -133,7 +144,9 @@ class ForwardRoom:
 
     def _forget(self) -> None:
         gone = [
-            name for name, each in self._destinations.items() if not each.is_outgoing and each.accepted <= self._forwarded_to
+            name
+            for name, each in self._destinations.items()
+            if not each.is_outgoing and each.accepted <= self._forwarded_to
         ]
         for name in gone:
             self._leave(self._destinations.pop(name).sender)

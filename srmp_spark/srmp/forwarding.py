@@ -46,19 +46,26 @@ def forwarded(message: Message, to: str) -> Message:
     What has no identity gets ours when it is sent: :meth:`~srmp_spark.message.Message.has_identity`.
     """
     return message._replace(
-        destination=to[7:] if to[:7].upper() == "DIRECT=" else to, stream=None, body=b"", extension=None, has_msmq=True,
-        durable=message.durable or message.stream is not None, soap_action=None,
+        destination=to[7:] if to[:7].upper() == "DIRECT=" else to,
+        stream=None,
+        body=b"",
+        extension=None,
+        has_msmq=True,
+        durable=message.durable or message.stream is not None,
+        soap_action=None,
         source_qm=message.lineage if message.source_qm is not None else None,
-    )  # fmt: skip
+    )
 
 
 def restored(envelope: bytes, body: bytes | None, extension: bytes | None) -> Message:
     """The message whose :func:`forwarded` is ``envelope``. Raises :class:`RemoteProtocolError` if it cannot be read."""
     message = decode(b"text/xml", envelope)
     return message._replace(
-        body=body or b"", extension=extension, expires_at=_ends(message.expires_at),
+        body=body or b"",
+        extension=extension,
+        expires_at=_ends(message.expires_at),
         time_to_reach_queue=_ends(message.time_to_reach_queue),
-    )  # fmt: skip
+    )
 
 
 def unforwardable(message: Message) -> str | None:
@@ -82,7 +89,11 @@ def unforwardable(message: Message) -> str | None:
         found = restored(envelope, None, None)
     except RemoteProtocolError as error:
         return f"its envelope cannot be read when it is written again: {error}"
-    lost = [name for name, was, now in zip(Message._fields, _said(sent), _said(found), strict=True) if was != now]
+    lost = [
+        name
+        for name, was, now in zip(Message._fields, _said(sent), _said(found), strict=True)
+        if was != now
+    ]
     return f"{', '.join(lost)} would change when it is written again" if lost else None
 
 
@@ -95,7 +106,8 @@ def ends_here(message: Message) -> str | None:
     """
     if message.stream is not None and message.dead_letter:
         return (
-            "it asks for a final stream receipt (<DeadLetter/>), and its stream ends here: send it there directly, or without "
+            "it asks for a final stream receipt (<DeadLetter/>), and its stream ends "
+            "here: send it there directly, or without "
             "negative source journaling"
         )
     return None
@@ -105,12 +117,16 @@ def _said(message: Message) -> Message:
     """With what stands for the same said in one way: what is absent and what is written for it (:mod:`.encoder`)."""
     hash_algorithm = message.hash_algorithm
     if hash_algorithm is None:
-        hash_algorithm = CALG_SHA1 if message.message_class == CLASS_NORMAL and message.receipt is None else 0
+        hash_algorithm = (
+            CALG_SHA1 if message.message_class == CLASS_NORMAL and message.receipt is None else 0
+        )
     return message._replace(
-        expires_at=_ends(message.expires_at), time_to_reach_queue=_ends(message.time_to_reach_queue),
-        correlation=None if message.correlation == NO_CORRELATION else message.correlation, hash_algorithm=hash_algorithm,
+        expires_at=_ends(message.expires_at),
+        time_to_reach_queue=_ends(message.time_to_reach_queue),
+        correlation=None if message.correlation == NO_CORRELATION else message.correlation,
+        hash_algorithm=hash_algorithm,
         source_qm=message.source_qm or message.lineage,
-    )  # fmt: skip
+    )
 
 
 def _ends(until: int | None) -> int | None:

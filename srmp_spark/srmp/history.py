@@ -125,7 +125,9 @@ class MessageIdHistory:
         runs = self._lineages.get(lineage)
         if runs is None:
             # One that was just forgotten still has keys to delete: go on with it, or they would stay in the table.
-            runs = self._lineages[lineage] = self._dirty[lineage] if lineage in self._dirty else _Lineage()
+            runs = self._lineages[lineage] = (
+                self._dirty[lineage] if lineage in self._dirty else _Lineage()
+            )
         before = len(runs)
         first, vanished = runs.add(uniquifier, at)
         touched = runs.touched
@@ -199,7 +201,9 @@ class MessageIdHistory:
         while len(self._lineages) > MESSAGE_ID_LINEAGES_MAX and left:
             if not self._leaving:
                 stride = max(1, len(self._lineages) // EVICTION_SAMPLES)
-                heard = sorted(runs.last_at for runs in islice(self._lineages.values(), 0, None, stride))
+                heard = sorted(
+                    runs.last_at for runs in islice(self._lineages.values(), 0, None, stride)
+                )
                 self._leave_before = heard[len(heard) // EVICTED_SHARE] + 1
                 self._leaving = list(reversed(self._lineages))
             runs = self._lineages.get(self._leaving[-1])
@@ -210,7 +214,9 @@ class MessageIdHistory:
             if left:
                 self._leaving.pop()
 
-    def _forget(self, lineage: str, before: int, forget: int, look_at: int | None = None) -> Trimmed:
+    def _forget(
+        self, lineage: str, before: int, forget: int, look_at: int | None = None
+    ) -> Trimmed:
         """Forget runs of a lineage that are older than ``before`` (:meth:`.Runs.trim`)."""
         runs = self._lineages.get(lineage)
         if runs is None or runs.all_since(before):
@@ -254,11 +260,16 @@ class MessageIdHistory:
 
     def rows(self) -> list[HistoryRun]:
         """The whole table."""
-        return [HistoryRun(lineage, *run) for lineage, runs in self._lineages.items() for run in runs]
+        return [
+            HistoryRun(lineage, *run) for lineage, runs in self._lineages.items() for run in runs
+        ]
 
     def __len__(self) -> int:
         """The number of runs."""
         return self._runs
 
     def __repr__(self) -> str:
-        return f"<MessageIdHistory lineages={len(self._lineages)} runs={self._runs} evicted={self.evicted_count}>"
+        return (
+            f"<MessageIdHistory lineages={len(self._lineages)} runs={self._runs} "
+            f"evicted={self.evicted_count}>"
+        )

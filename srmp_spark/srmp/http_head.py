@@ -34,7 +34,9 @@ def check_target(target: bytes) -> str:
     Raises :class:`RemoteProtocolError` (400), 414 for a target longer than ``TARGET_MAX``.
     """
     if len(target) > TARGET_MAX:
-        raise LimitExceededError("TARGET_MAX", TARGET_MAX, len(target), status_hint=414, section=_SECTION)
+        raise LimitExceededError(
+            "TARGET_MAX", TARGET_MAX, len(target), status_hint=414, section=_SECTION
+        )
     try:
         return _queue_of(target.decode())
     except ValueError as error:

@@ -30,7 +30,12 @@ from enum import Enum, auto
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
-from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow, RepeatKind, SendStreamReceipt
+from srmp_spark.srmp.stream_effects import (
+    AcceptedGap,
+    IncomingStreamRow,
+    RepeatKind,
+    SendStreamReceipt,
+)
 from srmp_spark.srmp.stream_name import StreamName
 from srmp_spark.srmp.stream_room import StreamRoom
 
@@ -96,11 +101,34 @@ class IncomingStream:
     """The live stream from one sender to one queue."""
 
     __slots__ = (
-        "committed", "deadline", "gap_accepted", "gap_at", "gap_next", "guid", "heap_entry", "holder", "last_access_at",
-        "last_acknowledged", "move_told_at", "moved_from", "ordinal", "peer", "queue", "receipt", "recent", "reject_count",
-        "send_receipts_to", "sender_name", "sequence_number", "settled", "source_qm", "stale_told", "started_at", "stored_at",
+        "committed",
+        "deadline",
+        "gap_accepted",
+        "gap_at",
+        "gap_next",
+        "guid",
+        "heap_entry",
+        "holder",
+        "last_access_at",
+        "last_acknowledged",
+        "move_told_at",
+        "moved_from",
+        "ordinal",
+        "peer",
+        "queue",
+        "receipt",
+        "recent",
+        "reject_count",
+        "send_receipts_to",
+        "sender_name",
+        "sequence_number",
+        "settled",
+        "source_qm",
+        "stale_told",
+        "started_at",
+        "stored_at",
         "unacked_since",
-    )  # fmt: skip
+    )
 
     def __init__(self, row: IncomingStreamRow) -> None:
         self.queue: StreamName = row.queue
@@ -148,7 +176,11 @@ class IncomingStream:
     @classmethod
     def started(cls, queue: StreamName, position: StreamPosition) -> IncomingStream:
         """A stream of which nothing is accepted yet; :meth:`accept` is next."""
-        return cls(IncomingStreamRow(queue, position.id.guid, position.id.ordinal, 0, 0, "", "", None, 0, 0, 0, None))
+        return cls(
+            IncomingStreamRow(
+                queue, position.id.guid, position.id.ordinal, 0, 0, "", "", None, 0, 0, 0, None
+            )
+        )
 
     def is_of_another(self, sender_name: str | None) -> bool:
         """Whether the stream belongs to another authenticated peer ([MC-MQSRM] 5.1): who began it alone may go on with it.
@@ -168,7 +200,12 @@ class IncomingStream:
         there; if it was told of more meanwhile, the rest stands behind a gap that an operator sees and accepts.
         """
         begins = position.start and position.current == 1
-        return begins and self.sender_name is None and sender_name is not None and position.id.ordinal <= self.ordinal
+        return (
+            begins
+            and self.sender_name is None
+            and sender_name is not None
+            and position.id.ordinal <= self.ordinal
+        )
 
     def refuses(self, position: StreamPosition) -> RepeatKind | None:
         """[MC-MQSRM] 3.1.5.1.6.3: ``None`` if one of the three criteria is met, else what kind of message it is."""
@@ -178,7 +215,9 @@ class IncomingStream:
             return None if starts else "stale" if ordinal < self.ordinal else "gap"
         follows = current == self.sequence_number + 1
         given_up = self.gap_accepted and (self.gap_next is None or current <= self.gap_next)
-        skips = current > self.sequence_number and (position.previous <= self.sequence_number or given_up)
+        skips = current > self.sequence_number and (
+            position.previous <= self.sequence_number or given_up
+        )
         if follows or skips:
             return None
         return "position" if current <= self.sequence_number else "gap"
@@ -194,7 +233,11 @@ class IncomingStream:
         self.gap_accepted = False
         self.source_qm = message.source_qm
         if arrival.peer != self.peer:
-            if self.peer and arrival.sender_name is None and _host_of(arrival.peer) != _host_of(self.peer):
+            if (
+                self.peer
+                and arrival.sender_name is None
+                and _host_of(arrival.peer) != _host_of(self.peer)
+            ):
                 self.moved_from = self.peer
             self.peer = arrival.peer
         self.last_access_at = arrival.at
@@ -215,7 +258,9 @@ class IncomingStream:
         self.started_at = arrival.at
         self.stale_told = False
         self.unacked_since = None
-        if self.receipt in _TIMER_RUNS:  # it was owed to the stream that just ended, which nobody waits for any more
+        if (
+            self.receipt in _TIMER_RUNS
+        ):  # it was owed to the stream that just ended, which nobody waits for any more
             self.receipt = ReceiptState.NOTHING_OWED
         elif self.receipt is ReceiptState.SENDING_AND_OWED:
             self.receipt = ReceiptState.SENDING
@@ -242,7 +287,11 @@ class IncomingStream:
     def reject(self, position: StreamPosition, kind: RepeatKind) -> None:
         """Count a message that was not taken ([MC-MQSRM] 3.1.5.1.6.4, RejectCount)."""
         self.reject_count += 1
-        if kind == "gap" and position.id.ordinal == self.ordinal and position.current > self.sequence_number:
+        if (
+            kind == "gap"
+            and position.id.ordinal == self.ordinal
+            and position.current > self.sequence_number
+        ):
             self.gap_at = self.sequence_number + 1
             self.gap_next = min(position.current, self.gap_next or position.current)
 
@@ -256,11 +305,22 @@ class IncomingStream:
         if self.gap_accepted:
             self.gap_next = None
         self.gap_accepted = True
-        return AcceptedGap(self.queue, self.guid, self.ordinal, self.started_at, self.sequence_number, self.gap_next)
+        return AcceptedGap(
+            self.queue,
+            self.guid,
+            self.ordinal,
+            self.started_at,
+            self.sequence_number,
+            self.gap_next,
+        )
 
     def restore_gap(self, gap: AcceptedGap) -> None:
         """After a restart: what an operator gave up; nothing if that was another life of the stream, or the gap is over."""
-        if (gap.stream_ordinal, gap.started_at, gap.after) == (self.ordinal, self.started_at, self.sequence_number):
+        if (gap.stream_ordinal, gap.started_at, gap.after) == (
+            self.ordinal,
+            self.started_at,
+            self.sequence_number,
+        ):
             self.gap_at = gap.after + 1
             self.gap_next = gap.to
             self.gap_accepted = True
@@ -273,7 +333,9 @@ class IncomingStream:
         if ordinal != self.ordinal:
             return  # a newer stream began while this one was being committed
         before, self.committed = self.committed, max(self.committed, position)
-        if now - self.stored_at >= STREAM_RECEIPT_COALESCING_S:  # after a pause all that came before it is old enough
+        if (
+            now - self.stored_at >= STREAM_RECEIPT_COALESCING_S
+        ):  # after a pause all that came before it is old enough
             self.settled, self.recent = (now, before), (now, self.committed)
         elif now - self.recent[0] >= STREAM_RECEIPT_COALESCING_S:
             self.settled, self.recent = self.recent, (now, self.committed)
@@ -281,7 +343,9 @@ class IncomingStream:
         self._move(ReceiptEvent.STORED)
         if self.unacked_since is None:
             self.unacked_since = now
-        self.deadline = min(now + STREAM_RECEIPT_COALESCING_S, self.unacked_since + STREAM_RECEIPT_DELAY_S_MAX)
+        self.deadline = min(
+            now + STREAM_RECEIPT_COALESCING_S, self.unacked_since + STREAM_RECEIPT_DELAY_S_MAX
+        )
 
     def receipt_due(self) -> SendStreamReceipt:
         """[MC-MQSRM] 3.1.6.3: the receipt for everything that has been committed for 500 ms."""
@@ -290,16 +354,24 @@ class IncomingStream:
         if last_ordinal < self.committed:  # forced by the 10 s while messages go on coming
             self._move(ReceiptEvent.STORED)
             self.unacked_since = since
-            self.deadline = min(self.stored_at + STREAM_RECEIPT_COALESCING_S, since + STREAM_RECEIPT_DELAY_S_MAX)
+            self.deadline = min(
+                self.stored_at + STREAM_RECEIPT_COALESCING_S, since + STREAM_RECEIPT_DELAY_S_MAX
+            )
         else:
             self.unacked_since = None
-        return SendStreamReceipt(self.queue, self.id, self.send_receipts_to, last_ordinal, self.peer, self.sender_name)
+        return SendStreamReceipt(
+            self.queue, self.id, self.send_receipts_to, last_ordinal, self.peer, self.sender_name
+        )
 
     def acknowledgeable(self) -> tuple[float, int]:
         """The highest position that a receipt may name now, and a time before which nothing after it was stored."""
         if self.stored_at + STREAM_RECEIPT_COALESCING_S <= self.deadline:
             return self.deadline, self.committed
-        return self.recent if self.recent[0] + STREAM_RECEIPT_COALESCING_S <= self.deadline else self.settled
+        return (
+            self.recent
+            if self.recent[0] + STREAM_RECEIPT_COALESCING_S <= self.deadline
+            else self.settled
+        )
 
     def receipt_delivered(self, stream_id: StreamId, last_ordinal: int) -> bool:
         """The peer took the receipt; whether LastAcknowledgedStreamMessage moved."""
@@ -346,14 +418,25 @@ class IncomingStream:
     def row(self) -> IncomingStreamRow:
         """As it is saved, together with the rows up to ``sequence_number``."""
         return IncomingStreamRow(
-            self.queue, self.guid, self.ordinal, self.sequence_number, self.last_acknowledged, self.send_receipts_to, self.peer,
-            self.source_qm, self.reject_count, self.started_at, self.last_access_at, self.sender_name,
-        )  # fmt: skip
+            self.queue,
+            self.guid,
+            self.ordinal,
+            self.sequence_number,
+            self.last_acknowledged,
+            self.send_receipts_to,
+            self.peer,
+            self.source_qm,
+            self.reject_count,
+            self.started_at,
+            self.last_access_at,
+            self.sender_name,
+        )
 
     def __repr__(self) -> str:
         timer = f" until {self.deadline:.3f}" if self.timer_runs else ""
         return (
-            f"<IncomingStream {self.queue} {self.id} sequence_number={self.sequence_number} committed={self.committed} "
+            f"<IncomingStream {self.queue} {self.id} "
+            f"sequence_number={self.sequence_number} committed={self.committed} "
             f"acknowledged={self.last_acknowledged} {self.receipt.name}{timer}>"
         )
 
@@ -380,7 +463,9 @@ class IncomingStreams:
         """Streams that made way for others since the start."""
 
     @classmethod
-    def load(cls, rows: Iterable[IncomingStreamRow], accepted_gaps: Iterable[AcceptedGap] = ()) -> IncomingStreams:
+    def load(
+        cls, rows: Iterable[IncomingStreamRow], accepted_gaps: Iterable[AcceptedGap] = ()
+    ) -> IncomingStreams:
         """The streams as they were saved ([MC-MQSRM] 3.1.3.2); what is not acknowledged is owed at once.
 
         The text sets LastAcknowledgedStreamMessage to zero at start; the saved one spares peers a receipt per stream.
@@ -461,7 +546,10 @@ class IncomingStreams:
             deadline, _, stream = timers[0]
             if deadline != stream.heap_entry:
                 heapq.heappop(timers)  # an earlier one was pushed since
-            elif not stream.timer_runs or self._streams.get((stream.queue, stream.guid)) is not stream:
+            elif (
+                not stream.timer_runs
+                or self._streams.get((stream.queue, stream.guid)) is not stream
+            ):
                 heapq.heappop(timers)
                 stream.heap_entry = None
             elif stream.deadline > deadline:
@@ -480,7 +568,9 @@ class IncomingStreams:
             receipts.append(stream.receipt_due())
         return receipts
 
-    def take_changes(self) -> tuple[list[IncomingStreamRow], list[tuple[StreamName, str]], list[AcceptedGap]]:
+    def take_changes(
+        self,
+    ) -> tuple[list[IncomingStreamRow], list[tuple[StreamName, str]], list[AcceptedGap]]:
         """What changed since the last call: rows to insert or replace, keys to delete before, and gaps that were accepted."""
         if not self._dirty and not self._dropped and not self._accepted_gaps:
             return [], [], []

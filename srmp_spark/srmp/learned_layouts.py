@@ -82,7 +82,9 @@ class LearnedLayouts:
         if plan is not None and plan.holes == len(texts):
             joined = "".join(texts)
             if not joined.isprintable():
-                texts = [hole.replace("\r\n", "\n").replace("\r", "\n") for hole in texts]  # XML 1.0 2.11
+                texts = [
+                    hole.replace("\r\n", "\n").replace("\r", "\n") for hole in texts
+                ]  # XML 1.0 2.11
                 joined = "".join(texts).translate(_NO_LINES)
             if joined.isprintable() and "<" not in joined and "&" not in joined:
                 return _fill(plan, texts)
@@ -99,7 +101,9 @@ class LearnedLayouts:
         probe = []
         hole = 0
         for number, piece in enumerate(markup):
-            is_whole = number == len(markup) - 1 or (piece.rpartition(">")[2].isspace() and ">" in piece)
+            is_whole = number == len(markup) - 1 or (
+                piece.rpartition(">")[2].isspace() and ">" in piece
+            )
             whole = piece if is_whole else f"{piece}>"
             if not (_MARKUP if number else _FIRST_MARKUP).fullmatch(whole):
                 return None
@@ -125,6 +129,8 @@ def _fill(plan: _Plan, texts: list[str]) -> Fields:
     fields = plan.constants.copy()
     for field, hole in plan.fields:
         fields[field] = texts[hole]
-    if "Body" in fields and not fields["Body"].strip(XML_SPACE):  # the one field that is there only if it has a text
+    if "Body" in fields and not fields["Body"].strip(
+        XML_SPACE
+    ):  # the one field that is there only if it has a text
         del fields["Body"]
     return fields

@@ -42,8 +42,12 @@ class MessageType(Enum):
 
 
 _NEGATIVE = (
-    CLASS_NACK_DELETED, CLASS_NACK_Q_DELETED, CLASS_NACK_Q_PURGED, CLASS_NACK_RECEIVE_TIMEOUT, CLASS_NACK_RECEIVE_REJECTED,
-)  # fmt: skip
+    CLASS_NACK_DELETED,
+    CLASS_NACK_Q_DELETED,
+    CLASS_NACK_Q_PURGED,
+    CLASS_NACK_RECEIVE_TIMEOUT,
+    CLASS_NACK_RECEIVE_REJECTED,
+)
 """The last one is not in 3.1.5.1.5, but 3.1.7.3.1 and 3.1.7.3.3 send it: a queue manager that is told so must not wait on."""
 
 TYPES: Mapping[tuple[str | None, str | None, int], MessageType] = {
@@ -52,7 +56,10 @@ TYPES: Mapping[tuple[str | None, str | None, int], MessageType] = {
     ("delivery", None, CLASS_ACK_REACH_QUEUE): MessageType.DELIVERY_RECEIPT,
     ("stream", None, CLASS_ORDER_ACK): MessageType.STREAM_RECEIPT,
     ("final_stream", "positive", CLASS_ACK_RECEIVE): MessageType.FINAL_STREAM_RECEIPT,
-    **{("final_stream", "negative", number): MessageType.FINAL_STREAM_RECEIPT for number in _NEGATIVE},
+    **{
+        ("final_stream", "negative", number): MessageType.FINAL_STREAM_RECEIPT
+        for number in _NEGATIVE
+    },
     ("commitment", "positive", CLASS_ACK_RECEIVE): MessageType.COMMITMENT_RECEIPT,
     **{("commitment", "negative", number): MessageType.COMMITMENT_RECEIPT for number in _NEGATIVE},
 }

@@ -46,7 +46,9 @@ class Parts(NamedTuple):
 _SECTION = "[MC-MQSRM] 2.2.2"
 
 # RFC 2046 5.1.1, bchars; a blank may not be the last. Unquoted, only those of them that are token characters.
-BOUNDARY = re.compile(rb"[0-9A-Za-z'()+_,\-./:=? ]{0,%d}[0-9A-Za-z'()+_,\-./:=?]" % (BOUNDARY_MAX - 1))
+BOUNDARY = re.compile(
+    rb"[0-9A-Za-z'()+_,\-./:=? ]{0,%d}[0-9A-Za-z'()+_,\-./:=?]" % (BOUNDARY_MAX - 1)
+)
 _TOKEN_BOUNDARY = re.compile(rb"[0-9A-Za-z'+_.\-]{1,%d}" % BOUNDARY_MAX)
 # `; name=value`, the value a quoted string or, looser than RFC 2045, anything up to `;`: Windows writes `type=text/xml`.
 # [MC-MQSRM] chapter 4 prints this field folded over two lines; RFC 9112 5.2 lets a reader take a fold for a blank, but not
@@ -54,14 +56,19 @@ _TOKEN_BOUNDARY = re.compile(rb"[0-9A-Za-z'+_.\-]{1,%d}" % BOUNDARY_MAX)
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _BLANK = rb"(?:(?:\r\n)?[ \t])*"
 _PARAMETER = re.compile(
-    _BLANK + rb";" + _BLANK + rb'(?:(%b)=("(?:[^"\\\x00-\x1f\x7f]|\\[ -~])*"|[^";\x00-\x1f\x7f]*))?' % _TOKEN
+    _BLANK
+    + rb";"
+    + _BLANK
+    + rb'(?:(%b)=("(?:[^"\\\x00-\x1f\x7f]|\\[ -~])*"|[^";\x00-\x1f\x7f]*))?' % _TOKEN
 )
 _MEDIA_TYPE = re.compile(rb"[ \t]*(" + _TOKEN + rb"/" + _TOKEN + rb")(?=[ \t\r;]|\Z)")
 _FOLD = re.compile(rb"\r\n[ \t]+")
 # Exactly what Windows writes, number for number: chapter 4.
 _WINDOWS_TYPE = b'multipart/related; boundary="'
 _WINDOWS_TYPE_END = b'"; type=text/xml'
-_ENVELOPE_HEAD = rb"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: ([0-9]{1,10})\r\n\r\n"
+_ENVELOPE_HEAD = (
+    rb"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: ([0-9]{1,10})\r\n\r\n"
+)
 _WINDOWS_BEGIN = re.compile(rb"(--MSMQ - SOAP boundary, [0-9]{1,10})" + _ENVELOPE_HEAD)
 _WINDOWS_ENVELOPE_HEAD = re.compile(_ENVELOPE_HEAD)
 _WINDOWS_ATTACHMENT_HEAD = re.compile(
@@ -113,7 +120,12 @@ def _split_windows(content_type: bytes, content: bytes) -> Parts | None:
     length, content_id = head.groups()
     body = head.end()
     after = body + int(length)
-    if content[after:] != delimiter + b"--\r\n" or content_id[0] != _B or end - start > ENVELOPE_MAX or after - body > BODY_MAX:
+    if (
+        content[after:] != delimiter + b"--\r\n"
+        or content_id[0] != _B
+        or end - start > ENVELOPE_MAX
+        or after - body > BODY_MAX
+    ):
         return None
     return _new(Parts, ((start, end), (body, after), None, content_id, b""))
 
@@ -129,7 +141,8 @@ def boundary_of(content_type: bytes) -> bytes | None:
         return None
     if media_type != b"multipart/related":
         raise RemoteProtocolError(
-            f"Content-Type {media_type.decode('latin-1')[:80]!a} is neither multipart/related nor text/xml",
+            f"Content-Type {media_type.decode('latin-1')[:80]!a} is neither "
+            "multipart/related nor text/xml",
             status_hint=415,
             section=_SECTION,
         )
@@ -137,7 +150,8 @@ def boundary_of(content_type: bytes) -> bytes | None:
     boundary = quoted[1:-1] if quoted[:1] == b'"' else quoted
     if not (BOUNDARY if quoted[:1] == b'"' else _TOKEN_BOUNDARY).fullmatch(boundary):
         raise RemoteProtocolError(
-            f"the boundary is missing, malformed or longer than {BOUNDARY_MAX} characters: {boundary[:80].decode('latin-1')!a}",
+            f"the boundary is missing, malformed or longer than {BOUNDARY_MAX} "
+            f"characters: {boundary[:80].decode('latin-1')!a}",
             section="RFC 2046 5.1.1",
         )
     return boundary
@@ -150,17 +164,23 @@ def _parse_type(field: bytes, *, status: int) -> tuple[bytes, dict[bytes, bytes]
     line = field.rstrip(b" \t")
     match = _MEDIA_TYPE.match(line)
     if match is None:
-        raise RemoteProtocolError("Content-Type is missing or no media type", status_hint=status, section=_SECTION)
+        raise RemoteProtocolError(
+            "Content-Type is missing or no media type", status_hint=status, section=_SECTION
+        )
     parameters: dict[bytes, bytes] = {}
     at = match.end()
     while at < len(line):
         parameter = _PARAMETER.match(line, at)
         if parameter is None:
-            raise RemoteProtocolError("Content-Type has a malformed parameter", section="RFC 2045 5.1")
+            raise RemoteProtocolError(
+                "Content-Type has a malformed parameter", section="RFC 2045 5.1"
+            )
         if parameter[1] is not None:
             name = parameter[1].lower()
             if name in parameters:
-                raise RemoteProtocolError(f"Content-Type names {name.decode()[:80]} twice", section="RFC 2045 5.1")
+                raise RemoteProtocolError(
+                    f"Content-Type names {name.decode()[:80]} twice", section="RFC 2045 5.1"
+                )
             parameters[name] = parameter[2].rstrip(b" \t")
         at = parameter.end()
     return match[1].lower(), parameters
@@ -169,7 +189,9 @@ def _parse_type(field: bytes, *, status: int) -> tuple[bytes, dict[bytes, bytes]
 def _check_charset(parameters: dict[bytes, bytes]) -> None:
     charset = parameters.get(b"charset", b"utf-8").strip(b'"').lower()
     if charset != b"utf-8":
-        raise RemoteProtocolError(f"the envelope is UTF-8, not {charset.decode('latin-1')[:40]!a}", section=_SECTION)
+        raise RemoteProtocolError(
+            f"the envelope is UTF-8, not {charset.decode('latin-1')[:40]!a}", section=_SECTION
+        )
 
 
 def _check_envelope_length(length: int) -> None:
@@ -183,12 +205,16 @@ def _walk(delimiter: bytes, content: bytes) -> Parts:
     body: Span | None = None
     extension: Span | None = None
     body_id = extension_id = b""
-    at = 2 if content[:2] == b"\r\n" else 0  # RFC 2046 lets a CRLF stand before the first delimiter too
+    at = (
+        2 if content[:2] == b"\r\n" else 0
+    )  # RFC 2046 lets a CRLF stand before the first delimiter too
     count = 0
     while True:
         if not content.startswith(delimiter, at):
             raise RemoteProtocolError(
-                "no delimiter where a part's Content-Length ends" if count else "no delimiter at the beginning",
+                "no delimiter where a part's Content-Length ends"
+                if count
+                else "no delimiter at the beginning",
                 section=_SECTION,
             )
         at += len(delimiter)
@@ -223,9 +249,13 @@ def _walk(delimiter: bytes, content: bytes) -> Parts:
                 if extension is not None:
                     raise RemoteProtocolError("two parts are called extension@", section=_SECTION)
                 extension, extension_id = (start, at), content_id
-            total = (body[1] - body[0] if body else 0) + (extension[1] - extension[0] if extension else 0)
+            total = (body[1] - body[0] if body else 0) + (
+                extension[1] - extension[0] if extension else 0
+            )
             if total > BODY_MAX:
-                raise LimitExceededError("BODY_MAX", BODY_MAX, total, status_hint=413, section="[MC-MQSRM] 1.3.2")
+                raise LimitExceededError(
+                    "BODY_MAX", BODY_MAX, total, status_hint=413, section="[MC-MQSRM] 1.3.2"
+                )
         if not content.startswith(delimiter, at) and content.startswith(b"\r\n", at):
             at += 2
     if envelope is None:
@@ -237,7 +267,9 @@ def _walk(delimiter: bytes, content: bytes) -> Parts:
 
 def _check_rest(at: int, content: bytes) -> None:
     if at > len(content):
-        raise RemoteProtocolError("a part's Content-Length is larger than what follows", section=_SECTION)
+        raise RemoteProtocolError(
+            "a part's Content-Length is larger than what follows", section=_SECTION
+        )
 
 
 def _check_epilogue(content: bytes, at: int) -> None:
@@ -253,28 +285,37 @@ def _read_head(content: bytes, at: int, *, is_envelope: bool) -> tuple[int, int,
     end = content.find(b"\r\n\r\n", start, start + PART_HEAD_MAX + 4)
     if not content.startswith(b"\r\n", start) or end < 0:
         raise RemoteProtocolError(
-            f"the head of a part is malformed, has no end or is longer than PART_HEAD_MAX ({PART_HEAD_MAX})", section=_SECTION
+            "the head of a part is malformed, has no end or is longer than PART_HEAD_MAX "
+            f"({PART_HEAD_MAX})",
+            section=_SECTION,
         )
     fields = _fields(content[start + 2 : end + 2])
     media_type, parameters = _parse_type(fields.get(b"content-type", b"text/plain"), status=400)
     encoding = fields.get(b"content-transfer-encoding", b"binary").lower()
     if encoding not in _UNENCODED:
-        raise RemoteProtocolError(f"parts come as they are, not in {encoding.decode('latin-1')[:40]!a}", section=_SECTION)
+        raise RemoteProtocolError(
+            f"parts come as they are, not in {encoding.decode('latin-1')[:40]!a}", section=_SECTION
+        )
     if media_type.startswith(b"multipart/"):
         raise RemoteProtocolError("a multipart inside a part", section=_SECTION)
     length = fields.get(b"content-length", b"")
     if not _LENGTH.fullmatch(length):
         raise RemoteProtocolError(
-            f"a part needs a Content-Length in digits, got {length.decode('latin-1')[:40]!a}", section=_SECTION
+            f"a part needs a Content-Length in digits, got {length.decode('latin-1')[:40]!a}",
+            section=_SECTION,
         )
     if is_envelope:
         if media_type != b"text/xml":
-            raise RemoteProtocolError("the first part is the envelope and its type text/xml", section=_SECTION)
+            raise RemoteProtocolError(
+                "the first part is the envelope and its type text/xml", section=_SECTION
+            )
         _check_charset(parameters)
         return end + 4, int(length), b""
     content_id = _CONTENT_ID.fullmatch(fields.get(b"content-id", b"").lower())
     if content_id is None:
-        raise RemoteProtocolError("a part after the envelope needs a Content-Id body@… or extension@…", section=_SECTION)
+        raise RemoteProtocolError(
+            "a part after the envelope needs a Content-Id body@… or extension@…", section=_SECTION
+        )
     return end + 4, int(length), content_id[1]
 
 
@@ -286,12 +327,18 @@ def _fields(head: bytes) -> dict[bytes, bytes]:
     while at < len(head):
         match = _FIELD.match(head, at)
         if match is None:
-            raise RemoteProtocolError("the head of a part has a malformed line", section="RFC 2045 3")
+            raise RemoteProtocolError(
+                "the head of a part has a malformed line", section="RFC 2045 3"
+            )
         name = match[1].lower()
         if name in fields:
-            raise RemoteProtocolError(f"the head of a part names {name.decode()[:80]} twice", section="RFC 2045 3")
+            raise RemoteProtocolError(
+                f"the head of a part names {name.decode()[:80]} twice", section="RFC 2045 3"
+            )
         fields[name] = match[2].strip(b" \t")
         if len(fields) > PART_HEAD_LINES_MAX:
-            raise LimitExceededError("PART_HEAD_LINES_MAX", PART_HEAD_LINES_MAX, len(fields), section=_SECTION)
+            raise LimitExceededError(
+                "PART_HEAD_LINES_MAX", PART_HEAD_LINES_MAX, len(fields), section=_SECTION
+            )
         at = match.end()
     return fields

@@ -20,17 +20,30 @@ from srmp_spark.srmp.effects import Committed
 Kind = Literal["stream", "plain"]
 """Stream messages (``transactional``), or regular and durable ones (``express``, ``recoverable``)."""
 
-ReceiptVerdict = Literal["progress", "old", "beyond", "another-stream", "another-address", "another-type", "final", "failed"]
+ReceiptVerdict = Literal[
+    "progress",
+    "old",
+    "beyond",
+    "another-stream",
+    "another-address",
+    "another-type",
+    "final",
+    "failed",
+]
 """What a stream receipt did. ``final``: it ended the wait for a final stream receipt. All others but ``progress`` did nothing
 and are counted: bad input 27 of the attack list. ``failed``: a bug, and the caller passed it over."""
 
-DeadReason = Literal["refused", "expired", "dropped", "not-received", "final-receipt-missing", "no-room"]
+DeadReason = Literal[
+    "refused", "expired", "dropped", "not-received", "final-receipt-missing", "no-room"
+]
 """The peer answered 400 ([MC-MQSRM] 3.1.7.2.5); its time was over before it left (3.1.7.2.1); an operator gave it up; the
 receiving application never got it (a negative final stream receipt, 3.1.5.1.9.3); that receipt never came; too many other
 destinations hold messages (:mod:`.outgoing_room`)."""
 
 
-MessageState = Literal["queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"]
+MessageState = Literal[
+    "queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"
+]
 """Where a message stands that is not finished (INTERFACE.md section 4, ``outgoing_queue``). ``in_doubt``: it left, and nobody
 knows whether it arrived; it goes again."""
 
@@ -97,11 +110,20 @@ class Send:
     __slots__ = ("again", "key", "message", "number", "pass_number", "previous", "stored")
 
     def __init__(
-        self, key: QueueKey, stored: StoredMessage, message: Message, number: int, pass_number: int, previous: int,
-        again: bool, proof: Committed | None,
-    ) -> None:  # fmt: skip
+        self,
+        key: QueueKey,
+        stored: StoredMessage,
+        message: Message,
+        number: int,
+        pass_number: int,
+        previous: int,
+        again: bool,
+        proof: Committed | None,
+    ) -> None:
         if type(proof) is not Committed:
-            raise LocalProtocolError(f"only what is stored may leave: a Send needs the store's proof, got {proof!r}")
+            raise LocalProtocolError(
+                f"only what is stored may leave: a Send needs the store's proof, got {proof!r}"
+            )
         self.key = key
         self.stored = stored
         self.message = message
@@ -121,7 +143,9 @@ class Send:
     def __repr__(self) -> str:
         stream = self.message.stream
         place = f" {stream.id}@{stream.current} previous={stream.previous}" if stream else ""
-        return f"<Send {self.key.destination} #{self.serial}{place}{' again' if self.again else ''}>"
+        return (
+            f"<Send {self.key.destination} #{self.serial}{place}{' again' if self.again else ''}>"
+        )
 
 
 class SerialRun(NamedTuple):
@@ -226,5 +250,7 @@ class DeadLettered(NamedTuple):
 def outcomes_of(changes: OutgoingChanges, proof: Committed) -> list[Delivered | DeadLettered]:
     """What the commit of ``changes`` makes final. Raises :class:`LocalProtocolError` without the store's proof."""
     if type(proof) is not Committed:
-        raise LocalProtocolError(f"an end is final only when it is stored: {proof!r} proves no commit")
+        raise LocalProtocolError(
+            f"an end is final only when it is stored: {proof!r} proves no commit"
+        )
     return [*map(Delivered, changes.finished), *map(DeadLettered, changes.dead_letters)]

@@ -6,7 +6,13 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from srmp_spark.errors import LocalProtocolError
-from srmp_spark.srmp.outgoing_effects import DeadLetter, OutgoingChanges, OutgoingQueueRow, QueueKey, SerialRun
+from srmp_spark.srmp.outgoing_effects import (
+    DeadLetter,
+    OutgoingChanges,
+    OutgoingQueueRow,
+    QueueKey,
+    SerialRun,
+)
 
 STREAM_STAMP_MAX = 2**32 - 1
 """The time stamp in a stream identifier is 32 bits of seconds since 1970 ([MC-MQSRM] 2.2.5.3.1): until 2106."""
@@ -58,7 +64,9 @@ class OutgoingLedger:
         """
         stamp = min(max(at // 1_000_000, 0), STREAM_STAMP_MAX)
         low = (self.last_stream_ordinal & 0xFFFF_FFFF) + 1
-        self.last_stream_ordinal = max((stamp << 32) | (low & 0xFFFF_FFFF), self.last_stream_ordinal + 1)
+        self.last_stream_ordinal = max(
+            (stamp << 32) | (low & 0xFFFF_FFFF), self.last_stream_ordinal + 1
+        )
         return self.last_stream_ordinal
 
     def touch(self, queue: Saved) -> None:
@@ -83,7 +91,9 @@ class OutgoingLedger:
         self._forgotten.append(queue.key)
 
     def __len__(self) -> int:
-        return len(self._queues) + len(self._finished) + len(self._dead_letters) + len(self._forgotten)
+        return (
+            len(self._queues) + len(self._finished) + len(self._dead_letters) + len(self._forgotten)
+        )
 
     def take(self) -> OutgoingChanges:
         """Everything since the last call."""
@@ -92,9 +102,13 @@ class OutgoingLedger:
             for queue in self._queues:
                 queue.release()
         changes = OutgoingChanges(
-            [queue.row() for queue in self._queues], self._finished, self._dead_letters, self._forgotten,
-            self.last_stream_ordinal, self.generation,
-        )  # fmt: skip
+            [queue.row() for queue in self._queues],
+            self._finished,
+            self._dead_letters,
+            self._forgotten,
+            self.last_stream_ordinal,
+            self.generation,
+        )
         self._queues = {}
         self._finished, self._dead_letters, self._forgotten = [], [], []
         return changes
@@ -103,5 +117,6 @@ class OutgoingLedger:
         """Raise :class:`LocalProtocolError` unless ``generation`` was taken and follows the one that was stored last."""
         if not stored < generation <= self.generation:
             raise LocalProtocolError(
-                f"changes {generation} cannot be the next to be committed: {stored} are, {self.generation} were taken"
+                f"changes {generation} cannot be the next to be committed: {stored} are, "
+                f"{self.generation} were taken"
             )

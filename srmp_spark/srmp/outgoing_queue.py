@@ -65,7 +65,9 @@ but a 500 may come from whatever runs after the insertion, a 502 or 504 from a p
 class OutgoingQueue(ABC):
     """One outgoing queue; its two kinds say what 200, 400 and trouble mean."""
 
-    def __init__(self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger) -> None:
+    def __init__(
+        self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger
+    ) -> None:
         self.key = QueueKey(row.destination, row.kind)
         self.identity = identity
         self.settings = settings
@@ -115,9 +117,13 @@ class OutgoingQueue(ABC):
     def row(self) -> OutgoingQueueRow:
         """As it is saved."""
         return self._row._replace(
-            end=self.end, acknowledged_to=self.acknowledged_to, released_to=self.released_to,
-            paused=self.state is QueueState.ON_HOLD, last_acknowledged_at=self.last_acknowledged_at, origin=self.origin,
-        )  # fmt: skip
+            end=self.end,
+            acknowledged_to=self.acknowledged_to,
+            released_to=self.released_to,
+            paused=self.state is QueueState.ON_HOLD,
+            last_acknowledged_at=self.last_acknowledged_at,
+            origin=self.origin,
+        )
 
     def was_stored(self, row: OutgoingQueueRow | None, generation: int, proof: Committed) -> None:
         """``generation`` is on stable storage; ``row`` is what it said of this queue, ``None`` if nothing."""
@@ -134,10 +140,20 @@ class OutgoingQueue(ABC):
         ahead = RELEASE_AHEAD if self.state is QueueState.CONNECTED else self.window
         self.released_to = max(self.released_to, min(self.end, point + ahead - 1))
 
-    def bury(self, first: int, last: int, reason: DeadReason, *, status: int | None = None, in_doubt: bool = False,
-             message_class: int | None = None) -> None:  # fmt: skip
+    def bury(
+        self,
+        first: int,
+        last: int,
+        reason: DeadReason,
+        *,
+        status: int | None = None,
+        in_doubt: bool = False,
+        message_class: int | None = None,
+    ) -> None:
         """Move messages to the dead letters."""
-        self.ledger.bury(DeadLetter(SerialRun(self.key, first, last), reason, status, in_doubt, message_class))
+        self.ledger.bury(
+            DeadLetter(SerialRun(self.key, first, last), reason, status, in_doubt, message_class)
+        )
         self.touch()
 
     def touch(self) -> None:
@@ -148,7 +164,11 @@ class OutgoingQueue(ABC):
 
     def pump(self, now: float, at: int, out: list[Send | Load]) -> None:
         """Whatever may leave or be read now. ``at`` is the wall clock, for expiry alone."""
-        while self.state in MAY_SEND and len(self.in_flight) < self.window and self.waits_for <= self.stored_generation:
+        while (
+            self.state in MAY_SEND
+            and len(self.in_flight) < self.window
+            and self.waits_for <= self.stored_generation
+        ):
             if not self.buffer:
                 break
             if self._expire(at):
@@ -162,7 +182,9 @@ class OutgoingQueue(ABC):
                     self.touch()
                 break
             out.append(self._send(self.buffer.popleft(), previous))
-        if self.state is QueueState.CONNECTED and self.released_to < min(self.end, self.cursor + RELEASE_AHEAD // 2):
+        if self.state is QueueState.CONNECTED and self.released_to < min(
+            self.end, self.cursor + RELEASE_AHEAD // 2
+        ):
             self.touch()
         self._read_ahead(out)
 
@@ -177,8 +199,16 @@ class OutgoingQueue(ABC):
     def _send(self, stored: StoredMessage, previous: int) -> Send:
         serial = stored.serial
         again = serial <= self.left_to
-        send = Send(self.key, stored, self.message_of(stored, previous), self.ledger.next_number(), self.pass_number,
-                    previous, again, self.proof)  # fmt: skip
+        send = Send(
+            self.key,
+            stored,
+            self.message_of(stored, previous),
+            self.ledger.next_number(),
+            self.pass_number,
+            previous,
+            again,
+            self.proof,
+        )
         self.in_flight[send.number] = send
         self.cursor = serial
         self.left_to = max(self.left_to, serial)
@@ -220,7 +250,11 @@ class OutgoingQueue(ABC):
         if self.may_be_held(stored.serial):
             return None
         message = stored.message
-        return message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
+        return (
+            message.expires_at
+            if message.time_to_reach_queue is None
+            else message.time_to_reach_queue
+        )
 
     def removed(self, first: int, last: int) -> None:  # noqa: B027  # the row says it all, but for a stream
         """Messages were taken out of the queue."""
@@ -237,7 +271,14 @@ class OutgoingQueue(ABC):
             out.append(self.load)
 
     def _load(self, last: int) -> Load:
-        return Load(self.key, self.loaded_to, last, READ_AHEAD, READ_AHEAD_BYTES_MAX, self.ledger.next_number())
+        return Load(
+            self.key,
+            self.loaded_to,
+            last,
+            READ_AHEAD,
+            READ_AHEAD_BYTES_MAX,
+            self.ledger.next_number(),
+        )
 
     def _has_room(self) -> bool:
         """Whether more may be read: for a peer that has not answered only what leaves at once, for there may be a thousand of
@@ -258,8 +299,13 @@ class OutgoingQueue(ABC):
             return
         self.load = None
         serials = [message.serial for message in messages]
-        if serials != sorted(set(serials)) or (serials and not load.after < serials[0] <= serials[-1] <= load.last):
-            raise LocalProtocolError(f"{load!r} was answered with {serials[:5]}…: ascending serials of its range are wanted")
+        if serials != sorted(set(serials)) or (
+            serials and not load.after < serials[0] <= serials[-1] <= load.last
+        ):
+            raise LocalProtocolError(
+                f"{load!r} was answered with {serials[:5]}…: ascending serials of its "
+                "range are wanted"
+            )
         self.buffer.extend(message for message in messages if message.serial > self.cursor)
         self.loaded_to = max(self.loaded_to, serials[-1] if serials else load.last)
 
@@ -283,9 +329,13 @@ class OutgoingQueue(ABC):
         again when its time is over."""
         if load is not self.load or self.buffer or self.state not in MAY_SEND:
             return False
-        return self._seen_after != load.after or (self._late_from is not None and self._late_from < at)
+        return self._seen_after != load.after or (
+            self._late_from is not None and self._late_from < at
+        )
 
-    def seen(self, load: Load, messages: Sequence[StoredMessage] | None, now: float, at: int) -> Load | None:
+    def seen(
+        self, load: Load, messages: Sequence[StoredMessage] | None, now: float, at: int
+    ) -> Load | None:
         """What was read of ``load`` because of :meth:`must_see`, ``None`` if it cannot be read: what is too late is dead,
         nothing else is kept. What is to be read next, if all of it was late; else this ends as :meth:`not_reached`."""
         if load is not self.load:
@@ -343,7 +393,9 @@ class OutgoingQueue(ABC):
     def put_back(self, send: Send) -> None:
         """A sending failed: the message goes again."""
 
-    def answered(self, send: Send, status: int, now: float, at: int, retry_after: float | None) -> None:
+    def answered(
+        self, send: Send, status: int, now: float, at: int, retry_after: float | None
+    ) -> None:
         """A complete answer came ([MC-MQSRM] 3.1.7.2.5). Anything but 200 and 400 leaves the message ours."""
         self._ended(send)
         self.last_status = status
@@ -474,7 +526,11 @@ class OutgoingQueue(ABC):
     @property
     def may_be_forgotten(self) -> bool:
         """Nothing is in it, which is on stable storage, and no operator has said anything about it."""
-        return not self.holds_messages and self.state is not QueueState.ON_HOLD and self.stored.acknowledged_to >= self.end
+        return (
+            not self.holds_messages
+            and self.state is not QueueState.ON_HOLD
+            and self.stored.acknowledged_to >= self.end
+        )
 
     @property
     def begun_after(self) -> int:
@@ -488,6 +544,8 @@ class OutgoingQueue(ABC):
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} {self.key.destination} {self.state.value} acknowledged_to={self.acknowledged_to} "
-            f"cursor={self.cursor} released_to={self.released_to} end={self.end} in_flight={len(self.in_flight)}>"
+            f"<{type(self).__name__} {self.key.destination} {self.state.value} "
+            f"acknowledged_to={self.acknowledged_to} "
+            f"cursor={self.cursor} released_to={self.released_to} end={self.end} "
+            f"in_flight={len(self.in_flight)}>"
         )

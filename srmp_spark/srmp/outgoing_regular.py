@@ -42,7 +42,13 @@ class OutgoingRegular(OutgoingQueue):
     def refused(self, send: Send, at: int) -> None:
         """400: it is a dead letter; the others need not wait for that."""
         if send.pass_number == self.pass_number:
-            self.bury(send.serial, send.serial, "refused", status=400, in_doubt=self.may_be_held(send.serial))
+            self.bury(
+                send.serial,
+                send.serial,
+                "refused",
+                status=400,
+                in_doubt=self.may_be_held(send.serial),
+            )
             self._gone(send)
 
     def put_back(self, send: Send) -> None:
@@ -70,7 +76,9 @@ class OutgoingRegular(OutgoingQueue):
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
         """Give up everything; what is under way may still arrive."""
         first, last = self.acknowledged_to + 1, self.end
-        unsure = max([self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())])
+        unsure = max(
+            [self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())]
+        )
         if first <= min(last, unsure):
             self.bury(first, min(last, unsure), reason, in_doubt=True)
         if max(first, unsure + 1) <= last:

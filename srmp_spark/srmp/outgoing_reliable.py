@@ -20,7 +20,9 @@ meanwhile."""
 class OutgoingReliable(OutgoingRegular):
     """The messages to one service."""
 
-    def __init__(self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger) -> None:
+    def __init__(
+        self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger
+    ) -> None:
         super().__init__(row, identity, settings, ledger)
         self.window = self.window_max = HANDED_OUT_MAX
 

@@ -99,5 +99,7 @@ class OutgoingRoom:
     def forwarded(self) -> dict[str, str]:
         """Return the destinations that hold forwarded messages, each with the sender they count for."""
         return {
-            key.destination: sender for key, origin in self._origins.items() if (sender := sender_of(origin)) is not None
+            key.destination: sender
+            for key, origin in self._origins.items()
+            if (sender := sender_of(origin)) is not None
         }

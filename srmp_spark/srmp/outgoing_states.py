@@ -75,7 +75,10 @@ TRANSITIONS: Mapping[tuple[QueueState, QueueEvent], QueueState] = {
     (_S.DISCONNECTED, _E.SEND): _S.WAITING,
     (_S.WAITING, _E.SEND): _S.WAITING,
     (_S.CONNECTED, _E.SEND): _S.CONNECTED,
-    (_S.DISCONNECTED, _E.ANSWERED): _S.CONNECTED,  # to what left before a pause, a retry or a closed connection
+    (
+        _S.DISCONNECTED,
+        _E.ANSWERED,
+    ): _S.CONNECTED,  # to what left before a pause, a retry or a closed connection
     (_S.WAITING, _E.ANSWERED): _S.CONNECTED,
     (_S.CONNECTED, _E.ANSWERED): _S.CONNECTED,
     (_S.INACTIVE, _E.ANSWERED): _S.INACTIVE,  # of what was under way beside the one in trouble
@@ -122,10 +125,14 @@ class SenderSettings:
 
     def __post_init__(self) -> None:
         if not self.resend_table or min(self.resend_table) <= 0 or self.retransmission_timeout <= 0:
-            raise ConfigurationError("--resend-table and --retransmission-timeout are seconds above 0")
+            raise ConfigurationError(
+                "--resend-table and --retransmission-timeout are seconds above 0"
+            )
         if not 1 <= self.in_flight_max <= IN_FLIGHT_MAX:
             raise ConfigurationError(f"in_flight_max lies between 1 and {IN_FLIGHT_MAX}")
         if not 2 <= self.stream_length_max <= SEQUENCE_NUMBER_MAX:
             raise ConfigurationError(f"stream_length_max lies between 2 and {SEQUENCE_NUMBER_MAX}")
         if self.unacknowledged_max < 1 or self.final_receipt_wait <= 0:
-            raise ConfigurationError("unacknowledged_max is at least 1, final_receipt_wait is seconds above 0")
+            raise ConfigurationError(
+                "unacknowledged_max is at least 1, final_receipt_wait is seconds above 0"
+            )

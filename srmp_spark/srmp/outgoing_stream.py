@@ -50,12 +50,20 @@ class OutgoingStream(OutgoingQueue):
     """The stream messages to one destination."""
 
     def __init__(
-        self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger, finals: SerialRuns
+        self,
+        row: OutgoingQueueRow,
+        identity: str,
+        settings: SenderSettings,
+        ledger: OutgoingLedger,
+        finals: SerialRuns,
     ) -> None:
         super().__init__(row, identity, settings, ledger)
         if row.stream_ordinal:
             ledger.streams[row.stream_ordinal] = self.key
-        self.earlier = tuple(each._replace(receipts_url=each.receipts_url or row.receipts_url) for each in row.earlier)
+        self.earlier = tuple(
+            each._replace(receipts_url=each.receipts_url or row.receipts_url)
+            for each in row.earlier
+        )
         for stream in row.earlier:
             ledger.streams[stream.ordinal] = self.key
         self.ordinal = row.stream_ordinal
@@ -92,11 +100,20 @@ class OutgoingStream(OutgoingQueue):
 
     def row(self) -> OutgoingQueueRow:
         """As it is saved."""
-        return super().row()._replace(
-            stream_ordinal=self.ordinal, base=self.base, receipts_url=self.receipts_url,
-            resend_interval_index=self.resend_interval_index, started_at=self.started_at,
-            finals_since=self._finals_since, finals_to=self._finals_mark, earlier=self.earlier,
-        )  # fmt: skip
+        return (
+            super()
+            .row()
+            ._replace(
+                stream_ordinal=self.ordinal,
+                base=self.base,
+                receipts_url=self.receipts_url,
+                resend_interval_index=self.resend_interval_index,
+                started_at=self.started_at,
+                finals_since=self._finals_since,
+                finals_to=self._finals_mark,
+                earlier=self.earlier,
+            )
+        )
 
     @property
     def id(self) -> StreamId:
@@ -122,7 +139,9 @@ class OutgoingStream(OutgoingQueue):
         """Where a message that is still in the outbox stands; after a restart what is in doubt counts as awaiting."""
         if serial <= self.acknowledged_to:
             return "awaiting_final_stream_receipt"
-        return "awaiting_stream_receipt" if serial <= self.held_to else super().message_state(serial)
+        return (
+            "awaiting_stream_receipt" if serial <= self.held_to else super().message_state(serial)
+        )
 
     # --- identity -----------------------------------------------------------------------------------------------------------
 
@@ -130,7 +149,9 @@ class OutgoingStream(OutgoingQueue):
         """Give out ``count`` serials, in a new stream if this one has ended; the first of them."""
         if self.ordinal == 0 or self.ended:
             self._begin(self.end, at)
-            self.receipts_url = self.ledger.replaces_receipts_url(self.key.destination, receipts_url)
+            self.receipts_url = self.ledger.replaces_receipts_url(
+                self.key.destination, receipts_url
+            )
         first, self.end = self.end + 1, self.end + count
         if final_receipts:
             self.finals.append(first, self.end)
@@ -142,15 +163,21 @@ class OutgoingStream(OutgoingQueue):
         for send in self.in_flight.values():
             self.doubt(send)
         self.pass_number += 1
-        if self.acknowledged_to > self.base and self.finals.inside(self.base + 1, self.acknowledged_to):
-            self.earlier += (EarlierStream(self.ordinal, self.base, self.acknowledged_to, self.receipts_url),)
+        if self.acknowledged_to > self.base and self.finals.inside(
+            self.base + 1, self.acknowledged_to
+        ):
+            self.earlier += (
+                EarlierStream(self.ordinal, self.base, self.acknowledged_to, self.receipts_url),
+            )
         else:
             self.ledger.streams.pop(self.ordinal, None)
         self._forget_earlier()
         self.ordinal = self.ledger.new_stream_ordinal(at)
         self.ledger.streams[self.ordinal] = self.key
         if self.ledger.receipts_url:
-            self.receipts_url = self.ledger.replaces_receipts_url(self.key.destination, self.ledger.receipts_url)
+            self.receipts_url = self.ledger.replaces_receipts_url(
+                self.key.destination, self.ledger.receipts_url
+            )
         self.base = self.sent_to = self.pass_to = self.last_live = self.before_last = base
         self.repeats = 0
         self.receipts = self.last_receipt_at = 0
@@ -168,14 +195,19 @@ class OutgoingStream(OutgoingQueue):
 
     def _forget_earlier(self) -> None:
         """Streams whose messages have all been told of, and the oldest of too many: their messages wait in vain."""
-        left = tuple(each for each in self.earlier if self.finals.inside(each.base + 1, each.last))[-EARLIER_STREAMS_MAX:]
+        left = tuple(each for each in self.earlier if self.finals.inside(each.base + 1, each.last))[
+            -EARLIER_STREAMS_MAX:
+        ]
         for gone in set(self.earlier) - set(left):
             self.ledger.streams.pop(gone.ordinal, None)
         self.earlier = left
 
     def believes(self, ordinal: int, address: str) -> bool:
         """Whether a receipt about our stream ``ordinal`` may come to ``address``: to what its ``<start>`` told."""
-        told = next((each.receipts_url for each in self.earlier if each.ordinal == ordinal), self.receipts_url)
+        told = next(
+            (each.receipts_url for each in self.earlier if each.ordinal == ordinal),
+            self.receipts_url,
+        )
         return same_secret(told, address)
 
     def receipts_go_to(self, url: str) -> bool:
@@ -215,7 +247,9 @@ class OutgoingStream(OutgoingQueue):
         """With its place in the stream. Priority and durability are not the application's choice here (2.2.5.3)."""
         position = stored.serial - self.base
         start = position == 1
-        place = StreamPosition(self.id, position, previous - self.base, start, self.receipts_url if start else None)
+        place = StreamPosition(
+            self.id, position, previous - self.base, start, self.receipts_url if start else None
+        )
         return stored.message._replace(stream=place, durable=True, priority=0)
 
     def on_sent(self, serial: int) -> None:
@@ -240,7 +274,12 @@ class OutgoingStream(OutgoingQueue):
     @property
     def _nothing_left(self) -> bool:
         """Everything there is was read, sent and acknowledged, or taken out."""
-        return not self.buffer and self.load is None and self.loaded_to >= self.end and self.last_live <= self.acknowledged_to
+        return (
+            not self.buffer
+            and self.load is None
+            and self.loaded_to >= self.end
+            and self.last_live <= self.acknowledged_to
+        )
 
     def reads_to(self) -> int:
         """No further than may be sent before a receipt comes."""
@@ -259,7 +298,9 @@ class OutgoingStream(OutgoingQueue):
             self.held_to = max(self.held_to, send.serial)
             self._forget_doubts()
             if self.receipt_wait_at is not None and self._is_first(send):
-                self.receipt_wait_at = now + self.resend_interval  # a large one may have been under way for all of it
+                self.receipt_wait_at = (
+                    now + self.resend_interval
+                )  # a large one may have been under way for all of it
 
     def refused(self, send: Send, at: int) -> None:
         """400: it is taken out, and what followed it goes again with a ``<previous>`` that bridges it."""
@@ -282,7 +323,9 @@ class OutgoingStream(OutgoingQueue):
         super().not_reached(load, now)
 
     def _go_back_to(self, send: Send) -> None:
-        waiting = [other for other in self.in_flight.values() if other.pass_number == self.pass_number]
+        waiting = [
+            other for other in self.in_flight.values() if other.pass_number == self.pass_number
+        ]
         first = min([*waiting, send], key=lambda each: each.serial)
         self._go_back(first.serial - 1, first.previous)
 
@@ -306,7 +349,9 @@ class OutgoingStream(OutgoingQueue):
         assert receipt.last_ordinal is not None, "the decoder lets no such receipt through"
         assert receipt.stream_id is not None, "nor one without a stream"
         if receipt.stream_id.ordinal != self.ordinal:
-            return self._receipt_of_earlier(receipt, receipt.stream_id.ordinal, now, at, message_class)
+            return self._receipt_of_earlier(
+                receipt, receipt.stream_id.ordinal, now, at, message_class
+            )
         serial = self.base + receipt.last_ordinal
         if serial > self.sent_to:
             return "beyond"
@@ -332,7 +377,11 @@ class OutgoingStream(OutgoingQueue):
         if stream is None:
             return "another-stream"
         serial = stream.base + receipt.last_ordinal
-        if receipt.kind != "final_stream" or not stream.base < serial <= stream.last or not self.finals.discard(serial):
+        if (
+            receipt.kind != "final_stream"
+            or not stream.base < serial <= stream.last
+            or not self.finals.discard(serial)
+        ):
             return "old"
         self._final(serial, receipt.decision == "positive", message_class, now, at)
         self._forget_earlier()
@@ -385,7 +434,14 @@ class OutgoingStream(OutgoingQueue):
     @property
     def deadline(self) -> float | None:
         """The earliest of its timers."""
-        return min((at for at in (self.retry_at, self.receipt_wait_at, self.final_wait_at) if at is not None), default=None)
+        return min(
+            (
+                at
+                for at in (self.retry_at, self.receipt_wait_at, self.final_wait_at)
+                if at is not None
+            ),
+            default=None,
+        )
 
     def due(self, now: float, at: int) -> None:
         """Timers whose time has come."""
@@ -400,19 +456,34 @@ class OutgoingStream(OutgoingQueue):
         self.receipt_wait_at = None
         if self.last_live <= self.acknowledged_to or self.state not in MAY_SEND:
             return
-        is_over = self.needs_receipt or (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to
-        if is_over and not self._first_is_under_way:  # else its connection says when that takes too long
-            self.resend_interval_index = min(self.resend_interval_index + 1, len(self.settings.resend_table) - 1)
+        is_over = (
+            self.needs_receipt
+            or (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to
+        )
+        if (
+            is_over and not self._first_is_under_way
+        ):  # else its connection says when that takes too long
+            self.resend_interval_index = min(
+                self.resend_interval_index + 1, len(self.settings.resend_table) - 1
+            )
             self.repeats += 1
-            self.window_max = max(1, self.window_max // 2)  # perhaps something on the way does not keep the order
+            self.window_max = max(
+                1, self.window_max // 2
+            )  # perhaps something on the way does not keep the order
             self.resend()
-        self.receipt_wait_at = now + self.resend_interval  # the pass before may still be under way: let it end
+        self.receipt_wait_at = (
+            now + self.resend_interval
+        )  # the pass before may still be under way: let it end
 
     @property
     def _first_is_under_way(self) -> bool:
         """The first message without a receipt has no answer yet: no receipt can be missing. A large one on a slow line may take
         longer than the timer, and would be sent twice."""
-        return any(self._is_first(send) for send in self.in_flight.values() if send.pass_number == self.pass_number)
+        return any(
+            self._is_first(send)
+            for send in self.in_flight.values()
+            if send.pass_number == self.pass_number
+        )
 
     def _is_first(self, send: Send) -> bool:
         """Return whether everything before it is acknowledged, and it is not."""
@@ -451,8 +522,13 @@ class OutgoingStream(OutgoingQueue):
 
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
         """Give the stream up with everything in it that is not acknowledged, and what waits for a final receipt."""
-        unsure = max([self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())])
-        for first, last in [*self.finals.inside(1, self.acknowledged_to), (self.acknowledged_to + 1, self.end)]:
+        unsure = max(
+            [self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())]
+        )
+        for first, last in [
+            *self.finals.inside(1, self.acknowledged_to),
+            (self.acknowledged_to + 1, self.end),
+        ]:
             if first <= min(last, unsure):
                 self.bury(first, min(last, unsure), reason, in_doubt=True)
             if max(first, unsure + 1) <= last:

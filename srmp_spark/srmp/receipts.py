@@ -34,7 +34,14 @@ def correlation_of(lineage: str, uniquifier: int) -> bytes:
 
 
 def stream_receipt(
-    *, identity: str, uniquifier: int, to: str, via: str, stream_id: StreamId, last_ordinal: int, sent_at: int
+    *,
+    identity: str,
+    uniquifier: int,
+    to: str,
+    via: str,
+    stream_id: StreamId,
+    last_ordinal: int,
+    sent_at: int,
 ) -> Message:
     """The stream receipt of [MC-MQSRM] 3.1.6.3 (samples in 4.4).
 
@@ -60,7 +67,9 @@ def stream_receipt(
     )
 
 
-def delivery_receipt(owed: OwedReceipt, *, identity: str, uniquifier: int, via: str, sent_at: int) -> Message:
+def delivery_receipt(
+    owed: OwedReceipt, *, identity: str, uniquifier: int, via: str, sent_at: int
+) -> Message:
     """The delivery receipt of [MC-MQSRM] 3.1.5.1.6.2 (sample in 4.3); arguments as in :func:`stream_receipt`."""
     return Message(
         destination=owed.url,
@@ -70,7 +79,9 @@ def delivery_receipt(owed: OwedReceipt, *, identity: str, uniquifier: int, via: 
         has_msmq=True,
         message_class=CLASS_ACK_REACH_QUEUE,
         priority=DELIVERY_RECEIPT_PRIORITY,
-        receipt=Receipt("delivery", lineage=owed.lineage, uniquifier=owed.uniquifier, at=owed.arrived_at),
+        receipt=Receipt(
+            "delivery", lineage=owed.lineage, uniquifier=owed.uniquifier, at=owed.arrived_at
+        ),
         sent_at=sent_at,
         expires_at=NEVER_AT,
         time_to_reach_queue=sent_at + RECEIPT_TIME_TO_REACH_QUEUE_US,
@@ -97,8 +108,13 @@ def decision_receipt(owed: DecisionReceipt, *, identity: str, uniquifier: int, v
         message_class=owed.reason.value,
         priority=STREAM_RECEIPT_PRIORITY if final else COMMITMENT_RECEIPT_PRIORITY,
         receipt=Receipt(
-            owed.kind, lineage=owed.lineage, uniquifier=owed.uniquifier, at=owed.decided_at, decision=owed.reason.decision,
-            stream_id=owed.stream_id, last_ordinal=owed.position if final else None,
+            owed.kind,
+            lineage=owed.lineage,
+            uniquifier=owed.uniquifier,
+            at=owed.decided_at,
+            decision=owed.reason.decision,
+            stream_id=owed.stream_id,
+            last_ordinal=owed.position if final else None,
         ),
         sent_at=owed.decided_at,
         expires_at=NEVER_AT,
@@ -107,7 +123,7 @@ def decision_receipt(owed: DecisionReceipt, *, identity: str, uniquifier: int, v
         hash_algorithm=0,
         response_queue=via,
         source_qm=identity,
-    )  # fmt: skip
+    )
 
 
 def _label_of(action: str) -> str:

@@ -32,11 +32,15 @@ class ReceiptAddresses(NamedTuple):
 
     def replacement(self, destination: str, own: str) -> str:
         """For streams to ``destination``; ``own`` is our order queue as peers reach it, without a query."""
-        return self.rules.replacement(destination, f"{own}?{SENDER_STREAM}={self.secret_of(destination)}")
+        return self.rules.replacement(
+            destination, f"{own}?{SENDER_STREAM}={self.secret_of(destination)}"
+        )
 
     def secret_of(self, destination: str) -> str:
         """What receipts of streams to ``destination`` must know."""
-        return hmac.new(self.key.encode(), destination.encode(), "sha256").hexdigest()[:SECRET_DIGITS]
+        return hmac.new(self.key.encode(), destination.encode(), "sha256").hexdigest()[
+            :SECRET_DIGITS
+        ]
 
     def __repr__(self) -> str:
         return f"<ReceiptAddresses {self.rules!r}>"

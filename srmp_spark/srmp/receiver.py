@@ -26,8 +26,25 @@ from srmp_spark.errors import LocalProtocolError, MemoryAheadError
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import FORWARD_QUEUE, NULL_GUID, LocalHosts
 from srmp_spark.srmp.decisions import undecided_of
-from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX, RETRY_AFTER_S, Destinations, MachineUse, QueueState, Route
-from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated, StreamMark
+from srmp_spark.srmp.destinations import (
+    ORDER_QUEUE_UNREAD_MAX,
+    RETRY_AFTER_S,
+    Destinations,
+    MachineUse,
+    QueueState,
+    Route,
+)
+from srmp_spark.srmp.effects import (
+    Accepted,
+    Changes,
+    Committed,
+    Ok,
+    OwedReceipt,
+    Pending,
+    Refused,
+    Repeated,
+    StreamMark,
+)
 from srmp_spark.srmp.expiry_clock import ExpiryClock
 from srmp_spark.srmp.forward_room import ForwardRoom
 from srmp_spark.srmp.forwarding import HOPS_MAX, ends_here, unforwardable
@@ -36,7 +53,12 @@ from srmp_spark.srmp.history_clock import HistoryClock
 from srmp_spark.srmp.incoming_streams import IncomingStream, IncomingStreams
 from srmp_spark.srmp.message_types import MessageType, message_type
 from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
-from srmp_spark.srmp.stream_effects import DiscardKind, RepeatKind, SendStreamReceipt, StreamReceiptGivenUp
+from srmp_spark.srmp.stream_effects import (
+    DiscardKind,
+    RepeatKind,
+    SendStreamReceipt,
+    StreamReceiptGivenUp,
+)
 from srmp_spark.srmp.stream_name import StreamName, name_of_house_stream, name_of_queue
 from srmp_spark.srmp.stream_room import holder_of
 from srmp_spark.srmp.trust_domain import lineage_key
@@ -77,7 +99,12 @@ class Receiver:
     """One queue manager's receiving engine."""
 
     def __init__(
-        self, identity: str, hosts: LocalHosts, history: MessageIdHistory, streams: IncomingStreams, settings: ReceiverSettings
+        self,
+        identity: str,
+        hosts: LocalHosts,
+        history: MessageIdHistory,
+        streams: IncomingStreams,
+        settings: ReceiverSettings,
     ) -> None:
         self.identity = identity
         """QueueManager.Identifier: our GUID."""
@@ -103,17 +130,34 @@ class Receiver:
         """The queues by canonical name; change the collection through :meth:`add_queue` and :meth:`remove_queue`."""
         return self._destinations.queues
 
-    def add_queue(self, name: str, transactional: bool = False, end: int = 0, *, multicast: str | None = None,
-                  paused: bool = False, bytes_waiting: int = 0, count: int = 0,
-                  declared: bool = True) -> QueueState:  # fmt: skip
+    def add_queue(
+        self,
+        name: str,
+        transactional: bool = False,
+        end: int = 0,
+        *,
+        multicast: str | None = None,
+        paused: bool = False,
+        bytes_waiting: int = 0,
+        count: int = 0,
+        declared: bool = True,
+    ) -> QueueState:
         """Make a queue known; ``end`` is the sequence of its last stored row.
 
         Our order queue is there from the start and may be added once, before its first message, to say where its sequence
         stands. Raises :class:`~srmp_spark.errors.ConfigurationError` if the name or the multicast address is taken.
         """
-        queue = QueueState(name=name, transactional=transactional, end=end, multicast=multicast, paused=paused,
-                           bytes_waiting=bytes_waiting, count=count, declared=declared,
-                           machine=self.machine)  # fmt: skip
+        queue = QueueState(
+            name=name,
+            transactional=transactional,
+            end=end,
+            multicast=multicast,
+            paused=paused,
+            bytes_waiting=bytes_waiting,
+            count=count,
+            declared=declared,
+            machine=self.machine,
+        )
         self._destinations.add(queue)
         self.machine.bytes += bytes_waiting
         return queue
@@ -132,7 +176,11 @@ class Receiver:
         queue.machine = MachineUse()  # what is still counted of it is its own matter
         if self._destinations.may_redirect(name):
             return
-        for stream in [stream for stream in self.streams if stream.queue in (name_of_queue(name), name_of_house_stream(name))]:
+        for stream in [
+            stream
+            for stream in self.streams
+            if stream.queue in (name_of_queue(name), name_of_house_stream(name))
+        ]:
             self.streams.drop(stream.queue, stream.guid)
 
     # --- messages -----------------------------------------------------------------------------------------------------
@@ -161,10 +209,20 @@ class Receiver:
         """
         section = "RFC 9110 7.6.3"
         if self.identity in hops:
-            return Refused(400, "loop", "we forwarded this message, and it came back: redirections lead in a circle", section)
+            return Refused(
+                400,
+                "loop",
+                "we forwarded this message, and it came back: redirections lead in a circle",
+                section,
+            )
         found = self._destinations.find(message.destination)
         if isinstance(found, Route) and found.forwards and len(hops) >= HOPS_MAX:
-            return Refused(400, "too-many-hops", f"{len(hops)} queue managers forwarded it, HOPS_MAX is {HOPS_MAX}", section)
+            return Refused(
+                400,
+                "too-many-hops",
+                f"{len(hops)} queue managers forwarded it, HOPS_MAX is {HOPS_MAX}",
+                section,
+            )
         return None
 
     def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
@@ -188,7 +246,9 @@ class Receiver:
                 return refused
         return self._receive_in(queue, None, message, arrival, now)
 
-    def _receive_by_route(self, route: Route, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
+    def _receive_by_route(
+        self, route: Route, message: Message, arrival: Arrival, now: float
+    ) -> Refused | Pending:
         """A message that is led elsewhere, or leaves again."""
         sender = holder_of(arrival.peer, arrival.sender_name)
         refused = self._refuses_route(route, message, own=arrival.transport == "api", sender=sender)
@@ -200,7 +260,12 @@ class Receiver:
         return pending
 
     def _receive_in(
-        self, queue: QueueState, name: StreamName | None, message: Message, arrival: Arrival, now: float
+        self,
+        queue: QueueState,
+        name: StreamName | None,
+        message: Message,
+        arrival: Arrival,
+        now: float,
     ) -> Refused | Pending:
         """A message for ``queue``, which takes its kind; ``name``: what its stream counts by, if not by the queue."""
         position = message.stream
@@ -245,7 +310,13 @@ class Receiver:
         return Accepted(name, queue.end, (), None, self._generation + 1, None)
 
     def _receive_stream_message(
-        self, queue: QueueState, name: StreamName, message: Message, position: StreamPosition, arrival: Arrival, now: float
+        self,
+        queue: QueueState,
+        name: StreamName,
+        message: Message,
+        position: StreamPosition,
+        arrival: Arrival,
+        now: float,
     ) -> Refused | Pending:
         """[MC-MQSRM] 3.1.5.1.6.3, then 3.1.5.1.11."""
         stream = self.streams.get(name, position.id.guid)
@@ -259,8 +330,14 @@ class Receiver:
             if stream.is_of_another(arrival.sender_name):
                 # Nothing moves, not even a counter. 403: a 200 would be a lie, and a 400 would delete the message of an
                 # honest sender that got another subject (queue_manager/writers.py).
-                hint = f"if it is the same sender under a new name: srmp-spark streams drop --queue {name}"
-                text = f"stream {stream.id} was begun by {stream.sender_name}; {hint} --stream {stream.id}"
+                hint = (
+                    "if it is the same sender under a new name: srmp-spark streams "
+                    f"drop --queue {name}"
+                )
+                text = (
+                    f"stream {stream.id} was begun by {stream.sender_name}; {hint} "
+                    f"--stream {stream.id}"
+                )
                 return Refused(403, "stream-sender", text, "[MC-MQSRM] 5.1")
             if stream.gives_way_to(position, arrival.sender_name):
                 stream = self.streams.stream_class.started(name, position)
@@ -269,7 +346,9 @@ class Receiver:
                 if kind is not None:
                     return self._repeat_in_stream(queue.name, stream, position, kind)
         if begins and not position.send_receipts_to:
-            return Refused(400, "no-receipts-url", "<start> has no <sendReceiptsTo>", "[MC-MQSRM] 2.2.5.3.4")
+            return Refused(
+                400, "no-receipts-url", "<start> has no <sendReceiptsTo>", "[MC-MQSRM] 2.2.5.3.4"
+            )
         lineage, uniquifier = message.lineage, message.uniquifier
         has_identity = lineage != NULL_GUID or uniquifier != 1
         whose = lineage_key(lineage, arrival.transport, arrival.sender_name)
@@ -282,7 +361,10 @@ class Receiver:
             at = self._history_clock.read(arrival.at, now)
             full = self.streams.make_room(arrival.peer, arrival.sender_name, at, now)
             if full is not None:
-                text = f"{full}, and none has rested for a day; drop old ones with srmp-spark streams drop"
+                text = (
+                    f"{full}, and none has rested for a day; drop old ones with "
+                    "srmp-spark streams drop"
+                )
                 return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
         mark = StreamMark(stream, position.id.ordinal, position.current)
         receipts_to = stream.receipts_to_after(position)
@@ -293,7 +375,9 @@ class Receiver:
         else:
             asking = undecided_of(message, queue.name, 0, arrival, receipts_to, name)
             if discards is not None:
-                pending = Repeated(queue.name, discards, mark, self._generation + 1, discarded=asking)
+                pending = Repeated(
+                    queue.name, discards, mark, self._generation + 1, discarded=asking
+                )
             else:
                 # The same message at another place: a sender gave up a stream and began the next with what was left of it.
                 # The position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), and the row is there already, or it was too late
@@ -308,7 +392,12 @@ class Receiver:
         return pending
 
     def _apply(
-        self, queue: QueueState, pending: Accepted | Repeated, whose: str, uniquifier: int, received_at: int | None
+        self,
+        queue: QueueState,
+        pending: Accepted | Repeated,
+        whose: str,
+        uniquifier: int,
+        received_at: int | None,
     ) -> None:
         """Change what the next message is judged by: the identifier, unless ``received_at`` is None, and the queue's end."""
         try:
@@ -320,10 +409,14 @@ class Receiver:
         except Exception as error:
             raise MemoryAheadError(f"the engine accepted half of a message: {error!r}") from error
 
-    def _repeat_in_stream(self, queue: str, stream: IncomingStream, position: StreamPosition, kind: RepeatKind) -> Repeated:
+    def _repeat_in_stream(
+        self, queue: str, stream: IncomingStream, position: StreamPosition, kind: RepeatKind
+    ) -> Repeated:
         mark = None
         if kind == "stale":
-            mark = StreamMark(stream, position.id.ordinal, 0)  # moves nothing: it names the stream, for an operator
+            mark = StreamMark(
+                stream, position.id.ordinal, 0
+            )  # moves nothing: it names the stream, for an operator
         else:
             stream.reject(position, kind)
             self.streams.put(stream)
@@ -354,35 +447,67 @@ class Receiver:
         200 and in the stream receipt, and there is no row. If it asked to be told of its end, it is (NackReceiveTimeout), and
         its identifier is remembered: should it come again at another place, that is told there, and not decided anew.
         """
-        expires_at = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
+        expires_at = (
+            message.expires_at
+            if message.time_to_reach_queue is None
+            else message.time_to_reach_queue
+        )
         return expires_at is not None and expires_at < self._late_at
 
     def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
         """Reasons to refuse a message that is new; a repeat is answered 200 before, or its sender would go on for ever."""
         settings = self.settings
         if queue.name == FORWARD_QUEUE and (why := ends_here(message)) is not None:
-            return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", "[MC-MQSRM] 3.1.7.3.3")
+            return Refused(
+                400,
+                "unforwardable",
+                f"it cannot be sent on as it is: {why}",
+                "[MC-MQSRM] 3.1.7.3.3",
+            )
         if settings.expired == "refuse" and self._expired(message):
-            return Refused(400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17")
+            return Refused(
+                400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17"
+            )
         if message.signature == "invalid" and settings.invalid_signature == "refuse":
-            return Refused(400, "invalid-signature", "the signature does not fit", "[MC-MQSRM] 3.1.5.1.6.1")
+            return Refused(
+                400, "invalid-signature", "the signature does not fit", "[MC-MQSRM] 3.1.5.1.6.1"
+            )
         if queue.unread_bytes >= ORDER_QUEUE_UNREAD_MAX:
-            text = f"{ORDER_QUEUE_UNREAD_MAX} bytes of receipts wait for the sender process; the log says why it reads none"
+            text = (
+                f"{ORDER_QUEUE_UNREAD_MAX} bytes of receipts wait for the sender "
+                "process; the log says why it reads none"
+            )
             return Refused(503, "order-queue-full", text, "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
-        if settings.queue_quota_bytes is not None and queue.bytes_waiting >= settings.queue_quota_bytes:
+        if (
+            settings.queue_quota_bytes is not None
+            and queue.bytes_waiting >= settings.queue_quota_bytes
+        ):
             # 3.1.5.1.12 disregards the message, which loses it; the sender keeps what is answered 5xx.
             hint = "receive from it or raise --queue-quota-bytes"
-            return Refused(503, "quota", f"queue {queue.name} is full; {hint}", "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
-        if settings.machine_quota_bytes is not None and self.machine.bytes >= settings.machine_quota_bytes:
+            return Refused(
+                503,
+                "quota",
+                f"queue {queue.name} is full; {hint}",
+                "[MC-MQSRM] 3.1.5.1.12",
+                RETRY_AFTER_S,
+            )
+        if (
+            settings.machine_quota_bytes is not None
+            and self.machine.bytes >= settings.machine_quota_bytes
+        ):
             # The text says 500. A sender keeps the message after either; 503 says when to come again.
             text = "all queues together hold --machine-quota-bytes; receive from them or raise it"
             return Refused(503, "machine-quota", text, "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
         return None
 
     def _accepted(
-        self, queue: QueueState, message: Message, arrival: Arrival, mark: StreamMark | None,
+        self,
+        queue: QueueState,
+        message: Message,
+        arrival: Arrival,
+        mark: StreamMark | None,
         stream: tuple[str | None, StreamName | None],
-    ) -> Accepted:  # fmt: skip
+    ) -> Accepted:
         """[MC-MQSRM] 3.1.5.1.12, and the delivery receipt of 3.1.5.1.6.2: the last one on the way owes it. Changes nothing.
 
         ``stream`` is where the final receipts of its stream go, and what the stream is counted by.
@@ -391,35 +516,63 @@ class Receiver:
         owed: tuple[OwedReceipt, ...] = ()
         # A receipt never asks for a receipt: two queue managers would go on writing to each other.
         if (
-            message.delivery_receipt_to is not None and message_type(message) is MessageType.USER
+            message.delivery_receipt_to is not None
+            and message_type(message) is MessageType.USER
             and queue.name != FORWARD_QUEUE
-        ):  # fmt: skip
+        ):
             owed = (
-                OwedReceipt("delivery", message.delivery_receipt_to, queue.name, message.lineage, message.uniquifier,
-                            arrival.at, message.action, arrival.peer, arrival.sender_name),
-            )  # fmt: skip
+                OwedReceipt(
+                    "delivery",
+                    message.delivery_receipt_to,
+                    queue.name,
+                    message.lineage,
+                    message.uniquifier,
+                    arrival.at,
+                    message.action,
+                    arrival.peer,
+                    arrival.sender_name,
+                ),
+            )
         undecided = None
         if message.commitment_receipt_to is not None or message.dead_letter:
             undecided = undecided_of(message, queue.name, sequence, arrival, *stream)
         return _new(Accepted, (queue.name, sequence, owed, mark, self._generation + 1, undecided))
 
-    def _refuses_route(self, route: Route, message: Message, *, own: bool = False, sender: str = "") -> Refused | None:
+    def _refuses_route(
+        self, route: Route, message: Message, *, own: bool = False, sender: str = ""
+    ) -> Refused | None:
         """What can be neither stored nor sent on where it is led; ``own``: it was made here just now. ``sender``: whose share
         of the destinations it counts in."""
         queue = route.queue
         if not route.forwards:
             return self._refuses_kind(queue, message)
         if message.lineage == self.identity and not own:
-            return Refused(400, "loop", "this message is ours, and came back to be forwarded", "[MC-MQSRM] 3.1.5.1.3")
+            return Refused(
+                400,
+                "loop",
+                "this message is ours, and came back to be forwarded",
+                "[MC-MQSRM] 3.1.5.1.3",
+            )
         why = unforwardable(message)
         if why is not None:
-            return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", "[MC-MQSRM] 3.1.7.2.4")
+            return Refused(
+                400,
+                "unforwardable",
+                f"it cannot be sent on as it is: {why}",
+                "[MC-MQSRM] 3.1.7.2.4",
+            )
         return self._refuses_paused(queue) or self._destinations.refuses_new(route, sender)
 
     @staticmethod
     def _refuses_paused(queue: QueueState) -> Refused | None:
         if queue.paused:
-            return Refused(503, "paused", f"queue {queue.name} is paused; resume it", "[MC-MQSRM] 3.1.7.4", RETRY_AFTER_S)
+            return Refused(
+                503,
+                "paused",
+                f"queue {queue.name} is paused; resume it",
+                "[MC-MQSRM] 3.1.7.4",
+                RETRY_AFTER_S,
+            )
         return None
 
     @classmethod
@@ -427,11 +580,24 @@ class Receiver:
         """The queue is of the wrong kind ([MC-MQSRM] 3.1.5.1.3), or paused."""
         section = "[MC-MQSRM] 3.1.5.1.3"
         if queue.transactional and message.stream is None:
-            return Refused(400, "transactional-queue", f"{queue.name} is transactional and takes only stream messages", section)
+            return Refused(
+                400,
+                "transactional-queue",
+                f"{queue.name} is transactional and takes only stream messages",
+                section,
+            )
         if message.stream is not None and not queue.transactional:
-            return Refused(400, "not-transactional", f"{queue.name} is not transactional and takes no stream messages", section)
+            return Refused(
+                400,
+                "not-transactional",
+                f"{queue.name} is not transactional and takes no stream messages",
+                section,
+            )
         if queue.receipts_only and message.receipt is None:
-            text = f"{queue.name} takes receipts alone; send what is for an application to another queue"
+            text = (
+                f"{queue.name} takes receipts alone; send what is for an application "
+                "to another queue"
+            )
             return Refused(400, "order-queue", text, "[MC-MQSRM] 3.1.5.1.5")
         return cls._refuses_paused(queue)
 
@@ -440,7 +606,9 @@ class Receiver:
         at = self._history_clock.read(arrival.at, now)
         if now >= self._expiry_due:
             complete = self.history.expire(at)
-            self._expiry_due = now + (HISTORY_EXPIRY_INTERVAL_S if complete else HISTORY_EXPIRY_PAUSE_S)
+            self._expiry_due = now + (
+                HISTORY_EXPIRY_INTERVAL_S if complete else HISTORY_EXPIRY_PAUSE_S
+            )
         return at
 
     # --- commit -------------------------------------------------------------------------------------------------------
@@ -465,7 +633,10 @@ class Receiver:
         answers = []
         for pending in pendings:
             if pending.generation > self._generation:
-                raise LocalProtocolError(f"{pending!r} is newer than the changes that were committed ({self._generation})")
+                raise LocalProtocolError(
+                    f"{pending!r} is newer than the changes that were committed "
+                    f"({self._generation})"
+                )
             mark = pending.mark
             if mark is not None:
                 mark.stream.stored(mark.ordinal, mark.position, now)
@@ -483,7 +654,9 @@ class Receiver:
         """The stream receipts to send now, at most one for each stream until its delivery or failure is reported."""
         return self.streams.due(now)
 
-    def receipt_delivered(self, queue: StreamName, guid: str, stream_id: StreamId, last_ordinal: int, now: float) -> None:
+    def receipt_delivered(
+        self, queue: StreamName, guid: str, stream_id: StreamId, last_ordinal: int, now: float
+    ) -> None:
         """The peer answered 200 to a stream receipt."""
         stream = self.streams.get(queue, guid)
         if stream is None or not stream.receipt_on_its_way:
@@ -492,7 +665,9 @@ class Receiver:
             self.streams.put(stream)
         self.streams.arm(stream)
 
-    def receipt_failed(self, queue: StreamName, guid: str, now: float, permanent: bool) -> StreamReceiptGivenUp | None:
+    def receipt_failed(
+        self, queue: StreamName, guid: str, now: float, permanent: bool
+    ) -> StreamReceiptGivenUp | None:
         """A stream receipt was not delivered. It is owed again after RetransmissionTimeout.
 
         When the peer's answer was 400 (``permanent``), not before the stream's next message: warn of the value returned.
@@ -515,7 +690,11 @@ class Receiver:
         receipt will come.
         """
         stream = self.streams.get(name, stream_id.guid)
-        return stream is not None and stream.ordinal == stream_id.ordinal and stream.last_acknowledged < position
+        return (
+            stream is not None
+            and stream.ordinal == stream_id.ordinal
+            and stream.last_acknowledged < position
+        )
 
     # --- an operator's decisions (`srmp-spark streams`) ---------------------------------------------------------------
 
@@ -536,6 +715,7 @@ class Receiver:
     def __repr__(self) -> str:
         timer = self.next_timer()
         return (
-            f"<Receiver {self.identity} queues={len(self.queues)} streams={len(self.streams)} history={len(self.history)} "
+            f"<Receiver {self.identity} queues={len(self.queues)} "
+            f"streams={len(self.streams)} history={len(self.history)} "
             f"changes={self._generation} timer={timer if timer is None else format(timer, '.3f')}>"
         )

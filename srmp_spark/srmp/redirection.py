@@ -20,7 +20,14 @@ from urllib.parse import unquote
 
 from srmp_spark.canonical_url import canonical_destination
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.names import ENCODED_SEPARATOR, VIRTUAL_DIRECTORY, LocalHosts, UrlParts, canonical_host, split_url
+from srmp_spark.names import (
+    ENCODED_SEPARATOR,
+    VIRTUAL_DIRECTORY,
+    LocalHosts,
+    UrlParts,
+    canonical_host,
+    split_url,
+)
 
 _RULE = re.compile(
     r"(https?)://(?:\*|"
@@ -58,28 +65,50 @@ class UrlRule:
         match = _RULE.fullmatch(text.strip())
         if match is None:
             after_host = re.match(r"https?://[^/\\]*\*", text.strip(), re.IGNORECASE)
-            hint = "a * after a host name would match others: write http://HOST/*" if after_host else "a * may stand at its end"
-            raise ConfigurationError(f"not a URL to match: {text[:200]!r} (expected http://HOST[:PORT|:*]/msmq/QUEUE; {hint})")
-        scheme, named, port_text, path, star = match[1].lower(), match[2], match[3], match[4] or "", match[5]
+            hint = (
+                "a * after a host name would match others: write http://HOST/*"
+                if after_host
+                else "a * may stand at its end"
+            )
+            raise ConfigurationError(
+                f"not a URL to match: {text[:200]!r} (expected "
+                f"http://HOST[:PORT|:*]/msmq/QUEUE; {hint})"
+            )
+        scheme, named, port_text, path, star = (
+            match[1].lower(),
+            match[2],
+            match[3],
+            match[4] or "",
+            match[5],
+        )
         if named is None:
             return cls(scheme, None, None, "", is_prefix=True)
         host = canonical_host(str(named).strip("[]"))
         if star and not path:
-            message = f"not a URL to match: {text[:200]!r} (write {scheme}://{host}/*: else it names other hosts too)"
+            message = (
+                f"not a URL to match: {text[:200]!r} (write {scheme}://{host}/*: "
+                "else it names other hosts too)"
+            )
             raise ConfigurationError(message)
         port = None if port_text == "*" else int(port_text or (443 if scheme == "https" else 80))
         if port is not None and not 0 < port < 65536:
             raise ConfigurationError(f"not a port: {text[:200]!r}")
         path = path.replace("\\", "/")
         if _DOT_SEGMENT.search(path) or ENCODED_SEPARATOR.search(path):
-            raise ConfigurationError(f"not a URL to match: {text[:200]!r} has a dot segment or an encoded slash")
+            raise ConfigurationError(
+                f"not a URL to match: {text[:200]!r} has a dot segment or an encoded slash"
+            )
         if path in ("", "/"):
             return cls(scheme, host, port, "", is_prefix=True)
         return cls(scheme, host, port, _path_of(path, is_prefix=bool(star)), bool(star))
 
     def matches(self, url: UrlParts) -> bool:
         """Whether it means ``url``, which is in its one spelling."""
-        if url.scheme != self.scheme or self.host not in (None, url.host) or self.port not in (None, url.port):
+        if (
+            url.scheme != self.scheme
+            or self.host not in (None, url.host)
+            or self.port not in (None, url.port)
+        ):
             return False
         return self.matches_path(url.path)
 
@@ -95,7 +124,9 @@ class UrlRule:
             return f"{self.scheme}://*"
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "*" if self.port is None else self.port
-        return f"{self.scheme}://{host}:{port}{self.path}{'*' if self.is_prefix and self.path else ''}"
+        return (
+            f"{self.scheme}://{host}:{port}{self.path}{'*' if self.is_prefix and self.path else ''}"
+        )
 
 
 def _path_of(path: str, *, is_prefix: bool) -> str:
@@ -123,7 +154,9 @@ class Redirection:
             parts = split_url(to)
         except ValueError as error:
             raise ConfigurationError(str(error)) from None
-        canonical_destination(f"{parts.scheme}://{parts.authority}/{VIRTUAL_DIRECTORY}/x")  # the host, by the same rules
+        canonical_destination(
+            f"{parts.scheme}://{parts.authority}/{VIRTUAL_DIRECTORY}/x"
+        )  # the host, by the same rules
         return cls(UrlRule.parse(source), to, tuple(UrlRule.parse(each) for each in exceptions))
 
 
@@ -147,7 +180,9 @@ class Redirections(NamedTuple):
     def may_redirect(self, path: str, hosts: LocalHosts) -> bool:
         """Whether a URL with ``path`` (in its one spelling) and any of ``hosts`` may be redirected, exceptions aside."""
         return any(
-            rule.source.matches_path(path) and (rule.source.host is None or rule.source.host in hosts) for rule in self.rules
+            rule.source.matches_path(path)
+            and (rule.source.host is None or rule.source.host in hosts)
+            for rule in self.rules
         )
 
     def endpoint_of(self, destination: str) -> str:
@@ -160,12 +195,19 @@ class Redirections(NamedTuple):
     @classmethod
     def load(cls, stored: Sequence[Mapping[str, Any]]) -> Redirections:
         """From :meth:`dump`."""
-        return cls(tuple(Redirection.parse(each["from"], each["to"], each["except"]) for each in stored))
+        return cls(
+            tuple(Redirection.parse(each["from"], each["to"], each["except"]) for each in stored)
+        )
 
     def dump(self) -> list[dict[str, Any]]:
         """As JSON."""
         return [
-            {"from": str(rule.source), "to": rule.to, "except": [str(each) for each in rule.exceptions]} for rule in self.rules
+            {
+                "from": str(rule.source),
+                "to": rule.to,
+                "except": [str(each) for each in rule.exceptions],
+            }
+            for rule in self.rules
         ]
 
 
@@ -193,7 +235,12 @@ class ReceiptUrls(NamedTuple):
     @classmethod
     def load(cls, stored: Sequence[Mapping[str, Any]]) -> ReceiptUrls:
         """From :meth:`dump`."""
-        return cls(tuple((UrlRule.parse(each["from"]) if each["from"] else None, each["to"]) for each in stored))
+        return cls(
+            tuple(
+                (UrlRule.parse(each["from"]) if each["from"] else None, each["to"])
+                for each in stored
+            )
+        )
 
     def dump(self) -> list[dict[str, Any]]:
         """As JSON."""

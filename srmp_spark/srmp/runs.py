@@ -82,7 +82,11 @@ class _Block:
 
     def take(self, other: _Block, start: int, stop: int) -> None:
         """Become what ``other`` has from run ``start`` to before run ``stop``."""
-        self.firsts, self.lasts, self.ats = other.firsts[start:stop], other.lasts[start:stop], other.ats[start:stop]
+        self.firsts, self.lasts, self.ats = (
+            other.firsts[start:stop],
+            other.lasts[start:stop],
+            other.ats[start:stop],
+        )
         self.oldest = other.oldest
 
     def runs(self) -> Iterator[Run]:
@@ -149,13 +153,17 @@ class Runs(_Block):
         place = self._place_of(number)
         block = self._block(place)
         firsts, lasts = block.firsts, block.lasts
-        index = bisect_right(firsts, number)  # run index - 1 begins at or below number, run index above, here or in the next
+        index = bisect_right(
+            firsts, number
+        )  # run index - 1 begins at or below number, run index above, here or in the next
         left = index - 1
         if left >= 0 and number <= lasts[left]:
             block.refresh(left, at)
             return firsts[left], None
         right_place, right = (place, index) if index < len(firsts) else (place + 1, 0)
-        behind = self._block(right_place)  # there is one: a number behind all runs was the caller's case
+        behind = self._block(
+            right_place
+        )  # there is one: a number behind all runs was the caller's case
         touches_left = left >= 0 and lasts[left] + 1 == number
         touches_right = behind.firsts[right] == number + 1
         if touches_left and touches_right:
@@ -189,7 +197,9 @@ class Runs(_Block):
             if block.oldest >= before:
                 place += 1
                 continue
-            if (forget is not None and len(firsts) >= forget) or (look_at is not None and looked_at >= look_at):
+            if (forget is not None and len(firsts) >= forget) or (
+                look_at is not None and looked_at >= look_at
+            ):
                 return Trimmed(firsts, looked_at, complete=False)
             looked_at += len(block.ats)
             old = [index for index, at in enumerate(block.ats) if at < before]
@@ -204,7 +214,9 @@ class Runs(_Block):
                     block.delete(index)
                 self._before_count -= len(old) if place < blocks else 0
                 block.oldest = min(block.ats)
-            if len(self._before) == blocks and block.oldest >= before:  # else another block is here now, or more of this one
+            if (
+                len(self._before) == blocks and block.oldest >= before
+            ):  # else another block is here now, or more of this one
                 place += 1
         return Trimmed(firsts, looked_at, complete=True)
 
@@ -214,7 +226,9 @@ class Runs(_Block):
 
     def at_first(self, first: int) -> Run | None:
         """The run that begins exactly at ``first``."""
-        if self.firsts and self.firsts[-1] == first:  # what a sender that counts upwards has changed
+        if (
+            self.firsts and self.firsts[-1] == first
+        ):  # what a sender that counts upwards has changed
             return Run(first, self.lasts[-1], self.ats[-1])
         block = self._block(self._place_of(first))
         index = bisect_right(block.firsts, first) - 1

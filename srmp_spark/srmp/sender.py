@@ -72,8 +72,13 @@ class Sender:
     regular_class: type[OutgoingRegular] = OutgoingRegular
 
     def __init__(
-        self, identity: str, settings: SenderSettings | None = None, *, last_stream_ordinal: int = 0, serials_after: int = 0
-    ) -> None:  # fmt: skip
+        self,
+        identity: str,
+        settings: SenderSettings | None = None,
+        *,
+        last_stream_ordinal: int = 0,
+        serials_after: int = 0,
+    ) -> None:
         self.identity = identity
         """QueueManager.Identifier: the GUID in our stream identifiers and, as the lineage, in our messages'."""
         self.settings = settings or SenderSettings()
@@ -92,15 +97,24 @@ class Sender:
 
     @classmethod
     def load(
-        cls, identity: str, settings: SenderSettings, rows: Iterable[OutgoingQueueRow], proof: Committed, *,
-        finals: dict[QueueKey, list[tuple[int, int]]], last_stream_ordinal: int, serials_after: int = 0,
-    ) -> Sender:  # fmt: skip
+        cls,
+        identity: str,
+        settings: SenderSettings,
+        rows: Iterable[OutgoingQueueRow],
+        proof: Committed,
+        *,
+        finals: dict[QueueKey, list[tuple[int, int]]],
+        last_stream_ordinal: int,
+        serials_after: int = 0,
+    ) -> Sender:
         """The engine as it was saved ([MC-MQSRM] 3.1.3).
 
         ``finals``: the serials of all stream messages that ask for a final stream receipt, as ascending runs. ``proof`` says
         that what was read is on stable storage. ``serials_after``: the highest serial of a queue that was forgotten.
         """
-        sender = cls(identity, settings, last_stream_ordinal=last_stream_ordinal, serials_after=serials_after)
+        sender = cls(
+            identity, settings, last_stream_ordinal=last_stream_ordinal, serials_after=serials_after
+        )
         sender._proof = proof
         for row in rows:
             queue = sender._make(row, finals.get(QueueKey(row.destination, row.kind), []))
@@ -111,7 +125,9 @@ class Sender:
     def _make(self, row: OutgoingQueueRow, finals: list[tuple[int, int]]) -> OutgoingQueue:
         queue: OutgoingQueue
         if row.kind == "stream":
-            queue = self.stream_class(row, self.identity, self.settings, self._ledger, SerialRuns(finals))
+            queue = self.stream_class(
+                row, self.identity, self.settings, self._ledger, SerialRuns(finals)
+            )
         elif is_reliable(row.destination):
             queue = OutgoingReliable(row, self.identity, self.settings, self._ledger)
         else:
@@ -123,7 +139,9 @@ class Sender:
     def _note(self, queue: OutgoingQueue) -> None:
         self.room.note(queue.key, queue.origin, holds=queue.holds_messages)
 
-    def receipts_go_to(self, url: str, replaced: Callable[[str, str], str] = lambda _, url: url) -> list[OutgoingStream]:
+    def receipts_go_to(
+        self, url: str, replaced: Callable[[str, str], str] = lambda _, url: url
+    ) -> list[OutgoingStream]:
         """Where streams that begin from now on have their receipts sent; the live ones whose receipts go elsewhere.
 
         ``replaced(destination, url)`` is what the peer is told ([MC-MQSRM] 3.1.7.2.4, :class:`~.redirection.ReceiptUrls`).
@@ -131,14 +149,23 @@ class Sender:
         self._ledger.receipts_url = url
         self._ledger.replaces_receipts_url = replaced
         streams = [each for each in self if isinstance(each, OutgoingStream)]
-        return [each for each in streams if not each.receipts_go_to(replaced(each.key.destination, url))]
+        return [
+            each for each in streams if not each.receipts_go_to(replaced(each.key.destination, url))
+        ]
 
     # --- commit -------------------------------------------------------------------------------------------------------------
 
     def enqueue(
-        self, destination: str, kind: Kind, count: int, at: int, *, receipts_url: str = "", final_receipts: bool = False,
+        self,
+        destination: str,
+        kind: Kind,
+        count: int,
+        at: int,
+        *,
+        receipts_url: str = "",
+        final_receipts: bool = False,
         origin: str = NO_ORIGIN,
-    ) -> Enqueued:  # fmt: skip
+    ) -> Enqueued:
         """Give out ``count`` serials for messages to ``destination``, in the order in which they shall arrive.
 
         ``receipts_url`` is our order queue as the peer reaches it (``<sendReceiptsTo>``; a ``?SenderStream=`` in it must come
@@ -147,7 +174,10 @@ class Sender:
         Raises :class:`LocalProtocolError` for a stream without ``receipts_url``, :class:`ConfigurationError` beyond a limit.
         """
         if not 1 <= count <= ENQUEUE_MAX:
-            raise ConfigurationError(f"1 to ENQUEUE_MAX = {ENQUEUE_MAX} messages at once, got {count}: send them in parts")
+            raise ConfigurationError(
+                f"1 to ENQUEUE_MAX = {ENQUEUE_MAX} messages at once, got {count}: send "
+                "them in parts"
+            )
         key = QueueKey(destination, kind)
         queue = self._queues.get(key)
         if queue is None:
@@ -156,7 +186,19 @@ class Sender:
                 raise ConfigurationError(f"RECORDS_MAX is {RECORDS_MAX}; {hint}")
             begin = self.serials_after
             row = OutgoingQueueRow(
-                destination, kind, 0, begin, begin, begin, begin, receipts_url, 0, False, at, 0, begun_after=begin
+                destination,
+                kind,
+                0,
+                begin,
+                begin,
+                begin,
+                begin,
+                receipts_url,
+                0,
+                False,
+                at,
+                0,
+                begun_after=begin,
             )
             queue = self._make(row, [])
         self._awake[queue] = None
@@ -168,7 +210,9 @@ class Sender:
             self._note(queue)
             return Enqueued(key, first, queue.end, None, 0)
         if not receipts_url:
-            raise LocalProtocolError("a stream needs an address for its receipts ([MC-MQSRM] 2.2.5.3.4)")
+            raise LocalProtocolError(
+                "a stream needs an address for its receipts ([MC-MQSRM] 2.2.5.3.4)"
+            )
         first = queue.append(count, at, receipts_url, final_receipts)
         self._note(queue)
         return Enqueued(key, first, queue.end, queue.id, first - queue.base)
@@ -196,7 +240,9 @@ class Sender:
         """What changed since the last call, for the transaction that holds the messages enqueued since then."""
         return self._ledger.take()
 
-    def committed(self, changes: OutgoingChanges, proof: Committed) -> list[Delivered | DeadLettered]:
+    def committed(
+        self, changes: OutgoingChanges, proof: Committed
+    ) -> list[Delivered | DeadLettered]:
         """The store has synced ``changes``, in the order they were taken: what is final now.
 
         Raises :class:`LocalProtocolError` for anything but the store's proof.
@@ -245,12 +291,16 @@ class Sender:
         queue = self._queues.get(load.key)
         return queue is not None and queue.must_see(load, at)
 
-    def seen(self, load: Load, messages: Sequence[StoredMessage] | None, now: float, at: int) -> Load | None:
+    def seen(
+        self, load: Load, messages: Sequence[StoredMessage] | None, now: float, at: int
+    ) -> Load | None:
         """Rows of ``load``, ``None`` if they cannot be read, instead of :meth:`not_reached`; what is to be seen next."""
         queue = self._find(load.key)
         return None if queue is None else queue.seen(load, messages, now, at)
 
-    def answered(self, send: Send, status: int, now: float, at: int, retry_after: float | None = None) -> None:
+    def answered(
+        self, send: Send, status: int, now: float, at: int, retry_after: float | None = None
+    ) -> None:
         """A complete HTTP answer came ([MC-MQSRM] 3.1.7.2.5); ``retry_after`` is the peer's ``Retry-After`` in seconds.
 
         Only a 200 that is complete counts (bad input 33). Raises :class:`LocalProtocolError` if the sending ended before.
@@ -322,8 +372,13 @@ class Sender:
         key = self._ledger.streams.get(receipt.stream_id.ordinal)
         stream = None if key is None else self._queues.get(key)
         if message_type(message) not in ABOUT_STREAMS:
-            verdict: ReceiptVerdict = "another-type"  # 3.1.5.1.5: class, decision and action must agree
-        elif not isinstance(stream, OutgoingStream) or receipt.stream_id.guid.lower() != self.identity:
+            verdict: ReceiptVerdict = (
+                "another-type"  # 3.1.5.1.5: class, decision and action must agree
+            )
+        elif (
+            not isinstance(stream, OutgoingStream)
+            or receipt.stream_id.guid.lower() != self.identity
+        ):
             verdict = "another-stream"
         elif not stream.believes(receipt.stream_id.ordinal, message.destination):
             verdict = "another-address"
@@ -391,7 +446,11 @@ class Sender:
     def forget(self, destination: str, kind: Kind) -> bool:
         """Drop the record of a queue in which nothing is; whether it was one."""
         queue = self._queues.get(QueueKey(destination, kind))
-        if queue is None or not queue.idle or (isinstance(queue, OutgoingStream) and not queue.ended):
+        if (
+            queue is None
+            or not queue.idle
+            or (isinstance(queue, OutgoingStream) and not queue.ended)
+        ):
             return False
         del self._queues[queue.key]
         self.serials_after = max(self.serials_after, queue.end)
@@ -409,7 +468,9 @@ class Sender:
 
         Not in one transaction with a message that is given to one of them.
         """
-        idle = sorted((queue for queue in self if queue.may_be_forgotten), key=lambda queue: queue.used_at)
+        idle = sorted(
+            (queue for queue in self if queue.may_be_forgotten), key=lambda queue: queue.used_at
+        )
         forgotten: list[QueueKey] = []
         for queue in idle:
             if len(forgotten) >= count:
@@ -439,4 +500,7 @@ class Sender:
         return len(self._queues)
 
     def __repr__(self) -> str:
-        return f"<Sender {self.identity} queues={len(self)} unsaved={len(self._ledger)} stored={self._stored}>"
+        return (
+            f"<Sender {self.identity} queues={len(self)} unsaved={len(self._ledger)} "
+            f"stored={self._stored}>"
+        )

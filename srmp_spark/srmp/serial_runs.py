@@ -63,8 +63,15 @@ class SerialRuns:
         inside = self.inside(first, last)
         if not inside:
             return
-        left, right = bisect_right(self._firsts, inside[0][0]) - 1, bisect_right(self._firsts, inside[-1][1])
-        rest = [run for run in ((self._firsts[left], first - 1), (last + 1, self._lasts[right - 1])) if run[0] <= run[1]]
+        left, right = (
+            bisect_right(self._firsts, inside[0][0]) - 1,
+            bisect_right(self._firsts, inside[-1][1]),
+        )
+        rest = [
+            run
+            for run in ((self._firsts[left], first - 1), (last + 1, self._lasts[right - 1]))
+            if run[0] <= run[1]
+        ]
         self._firsts[left:right] = [run[0] for run in rest]
         self._lasts[left:right] = [run[1] for run in rest]
         self._count -= sum(end - begin + 1 for begin, end in inside)

@@ -53,8 +53,13 @@ DSA = f"{ns.SIGNATURE}dsa"
 
 _SECTION = "[MC-MQSRM] 2.2.7"
 _CHECKING = "[MC-MQSRM] 3.1.5.1.6.1"
-_DIGESTS: dict[str, Literal["sha1", "md5"]] = {f"{ns.SIGNATURE}sha1": "sha1", f"{ns.SIGNATURE}md5": "md5"}
-_KNOWN = frozenset({"SignedInfo", "SignatureMethod", "Reference", "DigestMethod", "DigestValue", "SignatureValue"})
+_DIGESTS: dict[str, Literal["sha1", "md5"]] = {
+    f"{ns.SIGNATURE}sha1": "sha1",
+    f"{ns.SIGNATURE}md5": "md5",
+}
+_KNOWN = frozenset(
+    {"SignedInfo", "SignatureMethod", "Reference", "DigestMethod", "DigestValue", "SignatureValue"}
+)
 _CID = re.compile(r"cid:((body|extension)@.+)", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _SPACES = re.compile(f"[{XML_SPACE}]+")
@@ -107,7 +112,10 @@ def judge(content: bytes, parts: Parts, keys: Sequence[Verifier]) -> Verdict:
     """
     envelope = content[parts.envelope[0] : parts.envelope[1]]
     signature = read_signature(envelope)
-    attachments = {"body": (parts.body, parts.body_id), "extension": (parts.extension, parts.extension_id)}
+    attachments = {
+        "body": (parts.body, parts.body_id),
+        "extension": (parts.extension, parts.extension_id),
+    }
     _check_references(signature.references, attachments)
     for reference in signature.references:
         span, _ = attachments[reference.part]
@@ -120,7 +128,11 @@ def judge(content: bytes, parts: Parts, keys: Sequence[Verifier]) -> Verdict:
     for key in keys:
         how = key.verify(signed_info, signature.value)
         if how is not None:
-            return Verdict("valid", how) if signature.references else Verdict("unverified", NO_REFERENCE)
+            return (
+                Verdict("valid", how)
+                if signature.references
+                else Verdict("unverified", NO_REFERENCE)
+            )
     return Verdict("invalid", WRONG_SIGNATURE)
 
 
@@ -130,13 +142,19 @@ def read_signature(envelope: bytes) -> Signature:
     signed_info = _only(root, "SignedInfo", ".1")
     method = _only(signed_info, "SignatureMethod", ".1.1")
     if _attribute(method, "Algorithm") != DSA:
-        raise RemoteProtocolError(f"the algorithm of <SignatureMethod> is not {DSA}", section=f"{_SECTION}.1.1")
+        raise RemoteProtocolError(
+            f"the algorithm of <SignatureMethod> is not {DSA}", section=f"{_SECTION}.1.1"
+        )
     found = _named(signed_info, "Reference")
     if len(found) > REFERENCES_MAX:
-        raise LimitExceededError("REFERENCES_MAX", REFERENCES_MAX, len(found), section=f"{_SECTION}.1.2")
+        raise LimitExceededError(
+            "REFERENCES_MAX", REFERENCES_MAX, len(found), section=f"{_SECTION}.1.2"
+        )
     value = _SPACES.sub("", _text(_only(root, "SignatureValue", ".2"), ".2"))
     if len(value) > SIGNATURE_VALUE_MAX:
-        raise LimitExceededError("SIGNATURE_VALUE_MAX", SIGNATURE_VALUE_MAX, len(value), section=f"{_SECTION}.2")
+        raise LimitExceededError(
+            "SIGNATURE_VALUE_MAX", SIGNATURE_VALUE_MAX, len(value), section=f"{_SECTION}.2"
+        )
     return Signature(tuple(map(_reference, found)), signed_info, _from_base64(value))
 
 
@@ -147,7 +165,9 @@ def _named(parent: Element, name: str) -> list[Element]:
         if child.name.local == name and child.name.uri == ns.SIGNATURE:
             found.append(child)
         elif child.name.local in _KNOWN and child.name.uri != ns.SIGNATURE:
-            raise RemoteProtocolError(f"<{child.name.local}> of a signature in a wrong namespace", section=_SECTION)
+            raise RemoteProtocolError(
+                f"<{child.name.local}> of a signature in a wrong namespace", section=_SECTION
+            )
     return found
 
 
@@ -161,22 +181,33 @@ def _only(parent: Element, name: str, section: str) -> Element:
 
 
 def _attribute(element: Element, name: str) -> str | None:
-    return next((value for key, value in element.attributes.items() if key.local == name and not key.uri), None)
+    return next(
+        (value for key, value in element.attributes.items() if key.local == name and not key.uri),
+        None,
+    )
 
 
 def _text(element: Element, section: str) -> str:
     if element.elements:
-        raise RemoteProtocolError(f"<{element.name.local}> holds a text and no elements", section=_SECTION + section)
+        raise RemoteProtocolError(
+            f"<{element.name.local}> holds a text and no elements", section=_SECTION + section
+        )
     return element.text
 
 
 def _reference(element: Element) -> Reference:
     uri = _CID.fullmatch(_attribute(element, "URI") or "")
     if uri is None:
-        raise RemoteProtocolError("a reference is neither cid:body@… nor cid:extension@…", section=f"{_SECTION}.1.2")
-    algorithm = _DIGESTS.get(_attribute(_only(element, "DigestMethod", ".1.2.1"), "Algorithm") or "")
+        raise RemoteProtocolError(
+            "a reference is neither cid:body@… nor cid:extension@…", section=f"{_SECTION}.1.2"
+        )
+    algorithm = _DIGESTS.get(
+        _attribute(_only(element, "DigestMethod", ".1.2.1"), "Algorithm") or ""
+    )
     if algorithm is None:
-        raise RemoteProtocolError("the algorithm of <DigestMethod> is neither #sha1 nor #md5", section=f"{_SECTION}.1.2.1")
+        raise RemoteProtocolError(
+            "the algorithm of <DigestMethod> is neither #sha1 nor #md5", section=f"{_SECTION}.1.2.1"
+        )
     digest = _text(_only(element, "DigestValue", ".1.2.2"), ".1.2.2").strip(XML_SPACE)
     part: Literal["body", "extension"] = "body" if uri[2].lower() == "body" else "extension"
     return Reference(part, uri[1].lower().encode(), algorithm, digest)
@@ -184,25 +215,40 @@ def _reference(element: Element) -> Reference:
 
 def _from_base64(text: str) -> bytes:
     if not text or len(text) % 4 or not _BASE64.fullmatch(text):
-        raise RemoteProtocolError("<SignatureValue> is empty or not base64", section=f"{_SECTION}.2")
+        raise RemoteProtocolError(
+            "<SignatureValue> is empty or not base64", section=f"{_SECTION}.2"
+        )
     return a2b_base64(text)
 
 
-def _check_references(references: Sequence[Reference], attachments: dict[str, tuple[Span | None, bytes]]) -> None:
+def _check_references(
+    references: Sequence[Reference], attachments: dict[str, tuple[Span | None, bytes]]
+) -> None:
     """Each attachment is covered by one reference, and each reference is of an attachment (bad inputs 15 and 30)."""
-    missing = {part for part, (span, _) in attachments.items() if span is not None and span[0] < span[1]}
+    missing = {
+        part for part, (span, _) in attachments.items() if span is not None and span[0] < span[1]
+    }
     seen = set()
     for part, content_id, _, _ in references:
         span, named = attachments[part]
         if part in seen:
-            raise RemoteProtocolError(f"two references of a signature are cid:{part}@", section=_CHECKING)
+            raise RemoteProtocolError(
+                f"two references of a signature are cid:{part}@", section=_CHECKING
+            )
         if span is None:
-            raise RemoteProtocolError(f"the signature covers a part {part}@ that is not there", section=_CHECKING)
+            raise RemoteProtocolError(
+                f"the signature covers a part {part}@ that is not there", section=_CHECKING
+            )
         if content_id != named:
-            raise RemoteProtocolError("the signature names another Content-Id than its part", section=f"{_SECTION}.1.2")
+            raise RemoteProtocolError(
+                "the signature names another Content-Id than its part", section=f"{_SECTION}.1.2"
+            )
         seen.add(part)
     if missing - seen:
-        raise RemoteProtocolError(f"the signature does not cover the part {min(missing - seen)}@", section=f"{_SECTION}.1.2")
+        raise RemoteProtocolError(
+            f"the signature does not cover the part {min(missing - seen)}@",
+            section=f"{_SECTION}.1.2",
+        )
 
 
 def _digest(algorithm: str, content: bytes, span: Span) -> str:

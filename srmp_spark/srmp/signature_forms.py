@@ -27,7 +27,9 @@ EXCLUSIVE = "exclusive-canonical"
 """Names of the forms, for the log and the metric ``srmp_signatures_total``."""
 
 _TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#xD;"})
-_ATTRIBUTE = str.maketrans({"&": "&amp;", "<": "&lt;", '"': "&quot;", "\t": "&#x9;", "\n": "&#xA;", "\r": "&#xD;"})
+_ATTRIBUTE = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", '"': "&quot;", "\t": "&#x9;", "\n": "&#xA;", "\r": "&#xD;"}
+)
 _SEPARATOR = "\f"
 """Between the parts of a name; no document can hold it, so no namespace can."""
 _XML = "xml"
@@ -127,17 +129,30 @@ class _Builder:
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
-        self._scopes.append({**self._scopes[-1], **self._declared} if self._declared else self._scopes[-1])
+        self._scopes.append(
+            {**self._scopes[-1], **self._declared} if self._declared else self._scopes[-1]
+        )
         self._declared = {}
         self._soap_children += self._depth == 2
         if not self._open:
-            if self._depth != _ENTRY_DEPTH or self._soap_children != 1 or Name.parse(name)[:2] != (ns.SIGNATURE, "Signature"):
+            if (
+                self._depth != _ENTRY_DEPTH
+                or self._soap_children != 1
+                or Name.parse(name)[:2] != (ns.SIGNATURE, "Signature")
+            ):
                 return
             if self.found is not None:
-                raise RemoteProtocolError("<Signature> stands there twice", section="[MC-MQSRM] 2.2.7")
+                raise RemoteProtocolError(
+                    "<Signature> stands there twice", section="[MC-MQSRM] 2.2.7"
+                )
         self._count += 1
         if self._count > SIGNATURE_ELEMENTS_MAX:
-            raise LimitExceededError("SIGNATURE_ELEMENTS_MAX", SIGNATURE_ELEMENTS_MAX, self._count, section="[MC-MQSRM] 2.2.7")
+            raise LimitExceededError(
+                "SIGNATURE_ELEMENTS_MAX",
+                SIGNATURE_ELEMENTS_MAX,
+                self._count,
+                section="[MC-MQSRM] 2.2.7",
+            )
         element = Element(
             Name.parse(name),
             {Name.parse(key): value for key, value in attributes.items()},
@@ -185,13 +200,19 @@ def _write(element: Element, written: dict[str, str], out: list[str], exclusive:
     """``written``: the declarations that the elements around it have in the output."""
     scope = element.in_scope
     if exclusive:
-        used = {element.name.prefix, *(name.prefix for name in element.attributes if name.prefix)} - {_XML}
+        used = {
+            element.name.prefix,
+            *(name.prefix for name in element.attributes if name.prefix),
+        } - {_XML}
         wanted = {prefix: scope.get(prefix, "") for prefix in used}
     else:
         wanted = {prefix: uri for prefix, uri in scope.items() if prefix != _XML}
     new = {prefix: uri for prefix, uri in wanted.items() if written.get(prefix) != uri}
     out.append(f"<{element.name.qualified}")
-    out += [f' xmlns{":" if prefix else ""}{prefix}="{new[prefix].translate(_ATTRIBUTE)}"' for prefix in sorted(new)]
+    out += [
+        f' xmlns{":" if prefix else ""}{prefix}="{new[prefix].translate(_ATTRIBUTE)}"'
+        for prefix in sorted(new)
+    ]
     for name in sorted(element.attributes):
         out.append(f' {name.qualified}="{element.attributes[name].translate(_ATTRIBUTE)}"')
     out.append(">")

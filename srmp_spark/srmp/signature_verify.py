@@ -26,9 +26,17 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import dsa, padding, rsa
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
 
-from srmp_spark.srmp.limits import SIGNER_DSA_BITS_MAX, SIGNER_KEY_BITS_MIN, SIGNER_KEYS_MAX, SIGNER_RSA_BITS_MAX
+from srmp_spark.srmp.limits import (
+    SIGNER_DSA_BITS_MAX,
+    SIGNER_KEY_BITS_MIN,
+    SIGNER_KEYS_MAX,
+    SIGNER_RSA_BITS_MAX,
+)
 
 _PEM = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 _DIGEST_INFO = {
@@ -66,7 +74,10 @@ class RsaKey:
                 continue
             for name, form in signed_info:
                 for reading, (algorithm, prefix) in _DIGEST_INFO.items():
-                    if info == prefix + hashlib.new(algorithm, form, usedforsecurity=False).digest():
+                    if (
+                        info
+                        == prefix + hashlib.new(algorithm, form, usedforsecurity=False).digest()
+                    ):
                         return f"{name}/{reading}{order}"
         return None
 
@@ -123,14 +134,22 @@ def load_keys(pem: bytes) -> tuple[Key, ...]:
     for block in _PEM.finditer(pem):
         label = block[1].decode()
         if "PRIVATE KEY" in label:
-            raise ValueError("holds a private key; a signer is known by a certificate or public key, keep the other at home")
+            raise ValueError(
+                "holds a private key; a signer is known by a certificate or public key, "
+                "keep the other at home"
+            )
         if label not in ("CERTIFICATE", "PUBLIC KEY", "RSA PUBLIC KEY"):
             raise ValueError(f"holds a {label}; expected CERTIFICATE or PUBLIC KEY")
         keys.append(_load(label, block[0]))
     if not keys:
-        raise ValueError("holds no certificate and no public key in PEM; openssl x509 -inform der -in FILE converts one")
+        raise ValueError(
+            "holds no certificate and no public key in PEM; openssl x509 -inform der -in "
+            "FILE converts one"
+        )
     if len(keys) > SIGNER_KEYS_MAX:
-        raise ValueError(f"holds {len(keys)} keys; SIGNER_KEYS_MAX is {SIGNER_KEYS_MAX}, each is tried")
+        raise ValueError(
+            f"holds {len(keys)} keys; SIGNER_KEYS_MAX is {SIGNER_KEYS_MAX}, each is tried"
+        )
     return tuple(keys)
 
 
@@ -151,5 +170,7 @@ def _load(label: str, block: bytes) -> Key:
 
 def _within(key: Key, bits_max: int) -> Key:
     if not SIGNER_KEY_BITS_MIN <= key.bits <= bits_max:
-        raise ValueError(f"holds a key of {key.bits} bits; expected {SIGNER_KEY_BITS_MIN} to {bits_max}")
+        raise ValueError(
+            f"holds a key of {key.bits} bits; expected {SIGNER_KEY_BITS_MIN} to {bits_max}"
+        )
     return key

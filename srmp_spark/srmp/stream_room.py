@@ -55,7 +55,11 @@ def holder_of(peer: str, sender_name: str | None) -> str:
     except ValueError:
         return host
     mapped = address.ipv4_mapped
-    return str(mapped) if mapped is not None else f"{IPv6Address(int(address) >> _PREFIX_BITS << _PREFIX_BITS)}/{_PREFIX_BITS}"
+    return (
+        str(mapped)
+        if mapped is not None
+        else f"{IPv6Address(int(address) >> _PREFIX_BITS << _PREFIX_BITS)}/{_PREFIX_BITS}"
+    )
 
 
 class HeldStream(Protocol):
@@ -113,25 +117,38 @@ class StreamRoom(Generic[Stream]):
         monotonic clock.
         """
         holder = holder_of(peer, sender_name)
-        own_share = share_of(holder) < STREAMS_MAX and len(self._holders.get(holder, ())) >= share_of(holder)
+        own_share = share_of(holder) < STREAMS_MAX and len(
+            self._holders.get(holder, ())
+        ) >= share_of(holder)
         whose = holder if own_share else None
         if now < self._look_at.get(whose, now):
             return []
-        largest = [holder] if own_share else heapq.nlargest(LOOKED_AT_MAX, self._holders, lambda each: len(self._holders[each]))
+        largest = (
+            [holder]
+            if own_share
+            else heapq.nlargest(LOOKED_AT_MAX, self._holders, lambda each: len(self._holders[each]))
+        )
         found: list[Stream] = []
         looked_at = 0
         for each in largest:
             held = self._holders[each].values()
             looked_at += len(held)
             resting = [stream for stream in held if _rests(stream, at, now)]
-            resting.sort(key=lambda stream: (stream.sequence_number > stream.last_acknowledged, stream.last_access_at))
+            resting.sort(
+                key=lambda stream: (
+                    stream.sequence_number > stream.last_acknowledged,
+                    stream.last_access_at,
+                )
+            )
             found += resting[: FORGOTTEN_AT_ONCE - len(found)]
             if len(found) >= FORGOTTEN_AT_ONCE or looked_at >= LOOKED_AT_MAX:
                 break
         if found:
             self._look_at.pop(whose, None)
         else:
-            if len(self._look_at) > HOLDER_SHARE:  # those that have a share each, and all; who had one once is no matter
+            if (
+                len(self._look_at) > HOLDER_SHARE
+            ):  # those that have a share each, and all; who had one once is no matter
                 self._look_at.clear()
             self._look_at[whose] = now + LOOK_AGAIN_S
         return found
@@ -142,5 +159,7 @@ class StreamRoom(Generic[Stream]):
 
 def _rests(stream: HeldStream, at: int, now: float) -> bool:
     """Whether it may make way: nobody's by name, and neither a message nor a repeat of one came for so long."""
-    rested = at - stream.last_access_at >= REST_S_MIN * 1_000_000 and now - stream.stored_at >= min(REST_S_MIN, now)
+    rested = at - stream.last_access_at >= REST_S_MIN * 1_000_000 and now - stream.stored_at >= min(
+        REST_S_MIN, now
+    )
     return rested and stream.sender_name is None

@@ -54,9 +54,13 @@ def transfer_info(stream: OutgoingStream) -> OutgoingTransferInfo | None:
         eod_last_ack_count=stream.receipts,
         eod_no_ack_count=stream.unacknowledged,
         eod_no_read_count=stream.unread,
-        eod_first_non_ack=SequenceInfo(stream.ordinal, acknowledged + 1, acknowledged) if waits else None,
+        eod_first_non_ack=SequenceInfo(stream.ordinal, acknowledged + 1, acknowledged)
+        if waits
+        else None,
         eod_last_non_ack=(
-            SequenceInfo(stream.ordinal, sent, max(stream.before_last - stream.base, acknowledged)) if waits else None
+            SequenceInfo(stream.ordinal, sent, max(stream.before_last - stream.base, acknowledged))
+            if waits
+            else None
         ),
         eod_next_seq=SequenceInfo(stream.ordinal, highest + 1, highest),
         eod_resend_interval=stream.resend_interval,

@@ -52,7 +52,9 @@ def parse_date(text: str) -> int:
     """
     match = _DATE.fullmatch(text)
     if match is None:
-        raise RemoteProtocolError(f"not a date YYYYMMDDThhmmss: {_quoted(text)}", section="[MC-MQSRM] 2.2.1.2")
+        raise RemoteProtocolError(
+            f"not a date YYYYMMDDThhmmss: {_quoted(text)}", section="[MC-MQSRM] 2.2.1.2"
+        )
     year, month, day, hour, minute, second = map(int, match.groups())
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if not (
@@ -63,7 +65,9 @@ def parse_date(text: str) -> int:
         and minute <= 59
         and second <= 59
     ):
-        raise RemoteProtocolError(f"no calendar has this date: {_quoted(text)}", section="[MC-MQSRM] 2.2.1.2")
+        raise RemoteProtocolError(
+            f"no calendar has this date: {_quoted(text)}", section="[MC-MQSRM] 2.2.1.2"
+        )
     shifted = year - (month <= 2)  # years that begin in March, so that the leap day is the last one
     era, year_of_era = divmod(shifted, 400)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -80,7 +84,9 @@ def format_date(at: int) -> str:
     """
     days, second = divmod(at // SECOND, _SECONDS_A_DAY)
     era, day_of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    year_of_era = (
+        day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096
+    ) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     shifted_month = (5 * day_of_year + 2) // 153
     day = day_of_year - (153 * shifted_month + 2) // 5 + 1
@@ -92,7 +98,9 @@ def format_date(at: int) -> str:
     return f"{year:04d}{month:02d}{day:02d}T{hour:02d}{rest // 60:02d}{rest % 60:02d}"
 
 
-def unsigned_long(text: str, name: str, *, maximum: int = UNSIGNED_LONG_MAX, section: str = "[MC-MQSRM] 2.2.1.3") -> int:
+def unsigned_long(
+    text: str, name: str, *, maximum: int = UNSIGNED_LONG_MAX, section: str = "[MC-MQSRM] 2.2.1.3"
+) -> int:
     """An xs:unsignedLong in decimal digits; leading zeros are part of the type's lexical space."""
     if not _NUMBER.fullmatch(text):
         raise RemoteProtocolError(f"<{name}> is not a number: {_quoted(text)}", section=section)
@@ -108,7 +116,9 @@ def sequence_number(text: str, name: str, *, minimum: int, maximum: int, section
 
 def _bounded(number: int, name: str, minimum: int, maximum: int, section: str) -> int:
     if not minimum <= number <= maximum:
-        raise RemoteProtocolError(f"<{name}> lies between {minimum} and {maximum}, got {number}", section=section)
+        raise RemoteProtocolError(
+            f"<{name}> lies between {minimum} and {maximum}, got {number}", section=section
+        )
     return number
 
 
@@ -116,7 +126,9 @@ def parse_message_id(text: str, *, section: str = "[MC-MQSRM] 2.2.4.3") -> tuple
     """``uuid:N@GUID`` as (uniquifier, lineage)."""
     match = _MESSAGE_ID.fullmatch(text)
     if match is None:
-        raise RemoteProtocolError(f"not an identifier uuid:N@GUID: {_quoted(text)}", section=section)
+        raise RemoteProtocolError(
+            f"not an identifier uuid:N@GUID: {_quoted(text)}", section=section
+        )
     return unsigned_long(match[1], "id", section=section), parse_guid(match[2])
 
 
@@ -124,21 +136,30 @@ def parse_stream_id(text: str) -> StreamId:
     r"""``uid:GUID\N`` ([MC-MQSRM] 2.2.5.3.1)."""
     match = _STREAM_ID.fullmatch(text)
     if match is None:
-        raise RemoteProtocolError(f"not a stream identifier uid:GUID\\N: {_quoted(text)}", section="[MC-MQSRM] 2.2.5.3.1")
-    return StreamId(parse_guid(match[1]), unsigned_long(match[2], "streamId", section="[MC-MQSRM] 2.2.5.3.1"))
+        raise RemoteProtocolError(
+            f"not a stream identifier uid:GUID\\N: {_quoted(text)}", section="[MC-MQSRM] 2.2.5.3.1"
+        )
+    return StreamId(
+        parse_guid(match[1]), unsigned_long(match[2], "streamId", section="[MC-MQSRM] 2.2.5.3.1")
+    )
 
 
 def parse_correlation(text: str) -> bytes:
     """The 20 bytes of a ``<Correlation>`` ([MC-MQSRM] 2.2.6.5; an OBJECTID, so never more or less)."""
     if not _CORRELATION.fullmatch(text):
-        raise RemoteProtocolError(f"<Correlation> is not 20 bytes in base64: {_quoted(text)}", section="[MC-MQSRM] 2.2.6.5")
+        raise RemoteProtocolError(
+            f"<Correlation> is not 20 bytes in base64: {_quoted(text)}",
+            section="[MC-MQSRM] 2.2.6.5",
+        )
     return a2b_base64(text)
 
 
 def format_correlation(correlation: bytes) -> str:
     """20 bytes in base64, on one line."""
     if len(correlation) != CORRELATION_LENGTH:
-        raise LocalProtocolError(f"a correlation identifier has {CORRELATION_LENGTH} bytes, this one {len(correlation)}")
+        raise LocalProtocolError(
+            f"a correlation identifier has {CORRELATION_LENGTH} bytes, this one {len(correlation)}"
+        )
     return b2a_base64(correlation, newline=False).decode()
 
 

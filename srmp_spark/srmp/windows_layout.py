@@ -19,24 +19,33 @@ from typing import Literal, cast
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
 from srmp_spark.srmp import namespaces as ns
-from srmp_spark.srmp.limits import CLASS_MAX, DATE_CACHE_MAX, SEQUENCE_NUMBER_MAX, STREAM_ID_CACHE_MAX, UNSIGNED_LONG_MAX
+from srmp_spark.srmp.limits import (
+    CLASS_MAX,
+    DATE_CACHE_MAX,
+    SEQUENCE_NUMBER_MAX,
+    STREAM_ID_CACHE_MAX,
+    UNSIGNED_LONG_MAX,
+)
 from srmp_spark.srmp.values import XML_SPACE, parse_date, parse_destination, parse_response_queue
 
 LAYOUT_HEAD = (
-    f'<se:Envelope xmlns:se="{ns.SOAP}" xmlns="{ns.SRMP}"><se:Header><path xmlns="{ns.ROUTING}" se:mustUnderstand="1"><action>'
+    f'<se:Envelope xmlns:se="{ns.SOAP}" xmlns="{ns.SRMP}"><se:Header><path '
+    f'xmlns="{ns.ROUTING}" se:mustUnderstand="1"><action>'
 )
 """What every envelope of Windows begins with; compared before the expression runs, because that is cheaper."""
 
 LAYOUT = (
     r"{action}</action><to>{to}</to>[<rev><via>{via}</via></rev>]<id>uuid:{id_number}@{id_guid}</id></path>"
-    r'<properties se:mustUnderstand="1"><expiresAt>{expiresAt}</expiresAt>[<sentAt>{sentAt}</sentAt>]</properties>'
+    r'<properties se:mustUnderstand="1"><expiresAt>{expiresAt}</expiresAt>[<sentAt>{sentAt'
+    r"}</sentAt>]</properties>"
     #
     r'[<services se:mustUnderstand="1">[durable:<durable/>]'
     r"[<deliveryReceiptRequest><sendTo>{delivery_sendTo}</sendTo></deliveryReceiptRequest>]"
     r"[<commitmentReceiptRequest><sendTo>{commitment_sendTo}</sendTo>[positiveOnly:<positiveOnly/>]"
     r"[negativeOnly:<negativeOnly/>]</commitmentReceiptRequest>]</services>]"
     #
-    r'[<Stream se:mustUnderstand="1"><streamId>uid:{stream_guid}\{stream_ordinal}</streamId><current>{current}</current>'
+    r'[<Stream se:mustUnderstand="1"><streamId>uid:{stream_guid}\{stream_ordinal}</streamI'
+    r"d><current>{current}</current>"
     r"[<previous>{previous}</previous>][<start><sendReceiptsTo>{sendReceiptsTo}</sendReceiptsTo></start>]</Stream>]"
     #
     r"[<streamReceipt><streamId>uid:{receipt_guid}\{receipt_ordinal}</streamId><lastOrdinal>{lastOrdinal}</lastOrdinal>"
@@ -45,7 +54,8 @@ LAYOUT = (
     r"[<commitmentReceipt><decidedAt>{decidedAt}</decidedAt><decision>{decision}</decision>"
     r"<id>uuid:{decided_number}@{decided_guid}</id></commitmentReceipt>]"
     #
-    r'<Msmq xmlns="msmq.namespace.xml"><Class>{Class}</Class><Priority>{Priority}</Priority>[Journal:<Journal/>]'
+    r'<Msmq xmlns="msmq.namespace.xml"><Class>{Class}</Class><Priority>{Priority}</Priorit'
+    r"y>[Journal:<Journal/>]"
     r"[DeadLetter:<DeadLetter/>][<Correlation>{Correlation}</Correlation>][Trace:<Trace/>][<App>{App}</App>]"
     r"<BodyType>{BodyType}</BodyType>[<HashAlgorithm>{HashAlgorithm}</HashAlgorithm>]"
     r"[<Eod>[First:<First/>][Last:<Last/>]</Eod>]<SourceQmGuid>{SourceQmGuid}</SourceQmGuid><TTrq>{TTrq}"
@@ -60,11 +70,28 @@ _DATE = r"[0-9]{8}T[0-9]{6}"
 _NUMBER = r"(?:0|[1-9][0-9]{0,9})"
 _LONG = r"(?:0|[1-9][0-9]{0,19})"
 HOLES = {
-    **dict.fromkeys(("action", "to", "via", "delivery_sendTo", "commitment_sendTo", "sendReceiptsTo"), _TEXT),
-    **dict.fromkeys(("id_guid", "stream_guid", "receipt_guid", "delivered_guid", "decided_guid", "SourceQmGuid"), _GUID),
+    **dict.fromkeys(
+        ("action", "to", "via", "delivery_sendTo", "commitment_sendTo", "sendReceiptsTo"), _TEXT
+    ),
+    **dict.fromkeys(
+        (
+            "id_guid",
+            "stream_guid",
+            "receipt_guid",
+            "delivered_guid",
+            "decided_guid",
+            "SourceQmGuid",
+        ),
+        _GUID,
+    ),
     **dict.fromkeys(("expiresAt", "sentAt", "receivedAt", "decidedAt", "TTrq"), _DATE),
-    **dict.fromkeys(("current", "previous", "lastOrdinal", "Class", "App", "BodyType", "HashAlgorithm"), _NUMBER),
-    **dict.fromkeys(("id_number", "stream_ordinal", "receipt_ordinal", "delivered_number", "decided_number"), _LONG),
+    **dict.fromkeys(
+        ("current", "previous", "lastOrdinal", "Class", "App", "BodyType", "HashAlgorithm"), _NUMBER
+    ),
+    **dict.fromkeys(
+        ("id_number", "stream_ordinal", "receipt_ordinal", "delivered_number", "decided_number"),
+        _LONG,
+    ),
     "decision": "positive|negative",
     "Priority": "[0-7]",
     "Correlation": "[A-Za-z0-9+/]{27}=",
@@ -206,7 +233,10 @@ def read_windows_envelope(
                 None,
             ),
         )
-    except (RemoteProtocolError, UnicodeDecodeError):  # a date that no calendar has, for one: the reader words all errors
+    except (
+        RemoteProtocolError,
+        UnicodeDecodeError,
+    ):  # a date that no calendar has, for one: the reader words all errors
         return None
 
 
@@ -219,7 +249,11 @@ def _text(raw: bytes) -> str:
 
 def _destination(to: bytes) -> str:
     text = _text(to)
-    return text if text[:1] not in _UNUSUAL and text[-1:] != " " else parse_destination(text.strip(XML_SPACE))
+    return (
+        text
+        if text[:1] not in _UNUSUAL and text[-1:] != " "
+        else parse_destination(text.strip(XML_SPACE))
+    )
 
 
 _known_destination = lru_cache(maxsize=_TEXTS_KEPT)(_destination)
@@ -245,12 +279,20 @@ def _stream_id(guid: bytes, ordinal: bytes) -> StreamId:
 
 
 def _stream(
-    guid: bytes, ordinal: bytes, current: bytes, previous: bytes | None, send_receipts_to: bytes | None
+    guid: bytes,
+    ordinal: bytes,
+    current: bytes,
+    previous: bytes | None,
+    send_receipts_to: bytes | None,
 ) -> StreamPosition | None:
     stream_id = _stream_id(guid, ordinal)
     position = int(current)
     before = position - 1 if previous is None else int(previous)
-    if not 1 <= position <= SEQUENCE_NUMBER_MAX or before > SEQUENCE_NUMBER_MAX or stream_id.ordinal > UNSIGNED_LONG_MAX:
+    if (
+        not 1 <= position <= SEQUENCE_NUMBER_MAX
+        or before > SEQUENCE_NUMBER_MAX
+        or stream_id.ordinal > UNSIGNED_LONG_MAX
+    ):
         return None
     if send_receipts_to is None:
         return StreamPosition(stream_id, position, before)
@@ -266,22 +308,34 @@ def _receipt(
     if delivery[0] is not None:
         if stream[0] is not None or commitment[0] is not None:
             return None
-        return _in_range(Receipt("delivery", _guid(delivery[2]), int(delivery[1]), _date(delivery[0])))
+        return _in_range(
+            Receipt("delivery", _guid(delivery[2]), int(delivery[1]), _date(delivery[0]))
+        )
     receipt = None
     if commitment[0] is not None:
         decision = cast("Literal['positive', 'negative']", commitment[3].decode())
-        receipt = Receipt("commitment", _guid(commitment[2]), int(commitment[1]), _date(commitment[0]), decision)
+        receipt = Receipt(
+            "commitment", _guid(commitment[2]), int(commitment[1]), _date(commitment[0]), decision
+        )
     if stream[0] is not None:
         stream_id, last_ordinal = _stream_id(stream[0], stream[1]), int(stream[2])
         if receipt is None:
             receipt = Receipt("stream", stream_id=stream_id, last_ordinal=last_ordinal)
         else:
-            receipt = receipt._replace(kind="final_stream", stream_id=stream_id, last_ordinal=last_ordinal)
+            receipt = receipt._replace(
+                kind="final_stream", stream_id=stream_id, last_ordinal=last_ordinal
+            )
     return None if receipt is None else _in_range(receipt)
 
 
 def _in_range(receipt: Receipt) -> Receipt | None:
     """``receipt`` unless one of its numbers needs more bits than the document gives it."""
-    if (receipt.uniquifier or 0) > UNSIGNED_LONG_MAX or (receipt.last_ordinal or 0) > SEQUENCE_NUMBER_MAX:
+    if (receipt.uniquifier or 0) > UNSIGNED_LONG_MAX or (
+        receipt.last_ordinal or 0
+    ) > SEQUENCE_NUMBER_MAX:
         return None
-    return None if receipt.stream_id is not None and receipt.stream_id.ordinal > UNSIGNED_LONG_MAX else receipt
+    return (
+        None
+        if receipt.stream_id is not None and receipt.stream_id.ordinal > UNSIGNED_LONG_MAX
+        else receipt
+    )

@@ -35,7 +35,10 @@ _BEFORE_ROOT = re.compile(rb"(?:[ \t\r\n]+|<!--(?:[^-]|-(?!-))*-->)*")
 _ROOT = re.compile(rb"<[A-Za-z_:\x80-\xff]")
 # One that does not end goes to the end: it is malformed in any case, and looking for its end again and again is quadratic.
 _COMMENT_OR_CDATA = re.compile(rb"<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)", re.DOTALL)
-_LONG_ATTRIBUTE = re.compile(rb"=[ \t\r\n]*(?:\"[^\"<]{%d}|'[^'<]{%d})" % (ATTRIBUTE_LENGTH_MAX + 1, ATTRIBUTE_LENGTH_MAX + 1))
+_LONG_ATTRIBUTE = re.compile(
+    rb"=[ \t\r\n]*(?:\"[^\"<]{%d}|'[^'<]{%d})"
+    % (ATTRIBUTE_LENGTH_MAX + 1, ATTRIBUTE_LENGTH_MAX + 1)
+)
 _TAG = re.compile(rb"<[^<>\"']*(?:\"[^\"]*\"[^<>\"']*|'[^']*'[^<>\"']*)*>")
 _BOM = b"\xef\xbb\xbf"
 
@@ -51,8 +54,12 @@ def parse_tree(envelope: bytes) -> Element:
     except UnicodeDecodeError:
         raise RemoteProtocolError("the envelope is not UTF-8", section="[MC-MQSRM] 2.2.2") from None
     if envelope.find(b"<?", start) >= 0 and b"<?" in _COMMENT_OR_CDATA.sub(b"", envelope[start:]):
-        raise RemoteProtocolError("a SOAP message holds no processing instruction", section="SOAP 1.1 section 3")
-    if envelope.count(b"<") > 2 * ELEMENTS_MAX:  # an element has two tags at most: too many to be worth a parser
+        raise RemoteProtocolError(
+            "a SOAP message holds no processing instruction", section="SOAP 1.1 section 3"
+        )
+    if (
+        envelope.count(b"<") > 2 * ELEMENTS_MAX
+    ):  # an element has two tags at most: too many to be worth a parser
         tags = _COMMENT_OR_CDATA.sub(b"", envelope).count(b"<")
         if tags > 2 * ELEMENTS_MAX:
             raise LimitExceededError("ELEMENTS_MAX", ELEMENTS_MAX, (tags + 1) // 2)
@@ -77,14 +84,21 @@ def _check_prolog(envelope: bytes) -> int:
     declaration = _DECLARATION.match(envelope, start)
     if declaration is not None:
         if declaration[1] is not None and declaration[1].lower() != b"utf-8":
-            raise RemoteProtocolError(f"the envelope is UTF-8, not {declaration[1].decode()}", section="[MC-MQSRM] 2.2.2")
+            raise RemoteProtocolError(
+                f"the envelope is UTF-8, not {declaration[1].decode()}", section="[MC-MQSRM] 2.2.2"
+            )
         start = declaration.end()
     blank = _BEFORE_ROOT.match(envelope, start)
     root = blank.end() if blank is not None else start
     if envelope.startswith(b"<!DOCTYPE", root):
-        raise RemoteProtocolError("a SOAP message holds no document type", section="SOAP 1.1 section 3")
+        raise RemoteProtocolError(
+            "a SOAP message holds no document type", section="SOAP 1.1 section 3"
+        )
     if not _ROOT.match(envelope, root):
-        raise RemoteProtocolError("the envelope does not begin with an element, or is not UTF-8", section="[MC-MQSRM] 2.2.2")
+        raise RemoteProtocolError(
+            "the envelope does not begin with an element, or is not UTF-8",
+            section="[MC-MQSRM] 2.2.2",
+        )
     return start
 
 

@@ -33,7 +33,9 @@ class FirstSince(NamedTuple):
     """The last sequence of the epoch."""
 
 
-def first_since(log: Log, queue: str, epoch: str, after: int, since: int, seconds: float = SEARCH_SECONDS) -> FirstSince:
+def first_since(
+    log: Log, queue: str, epoch: str, after: int, since: int, seconds: float = SEARCH_SECONDS
+) -> FirstSince:
     """Look behind ``after`` for the first row with ``arrived_at`` of at least ``since``, in microseconds since 1970, UTC.
 
     Rows that retention deletes meanwhile are passed. Raises :class:`UnknownQueueError`, :class:`UnknownEpochError`, and
@@ -45,7 +47,11 @@ def first_since(log: Log, queue: str, epoch: str, after: int, since: int, second
         after = min(max(after, bounds.first - 1), bounds.end)
         try:
             for chunk in log.chunks(queue, epoch, after, bounds.end):
-                found = _first_of_group(chunk, since) if isinstance(chunk, GroupChunk) else _first_of_segment(chunk, since)
+                found = (
+                    _first_of_group(chunk, since)
+                    if isinstance(chunk, GroupChunk)
+                    else _first_of_segment(chunk, since)
+                )
                 if found is not None:
                     return FirstSince(found, found - 1, bounds.end)
                 after = chunk.keep[-1][1] if chunk.keep else after
@@ -59,7 +65,9 @@ def first_since(log: Log, queue: str, epoch: str, after: int, since: int, second
 
 
 def _first_of_group(chunk: GroupChunk, since: int) -> int | None:
-    return next((sequence for sequence, record in chunk.records() if record.arrival.at >= since), None)
+    return next(
+        (sequence for sequence, record in chunk.records() if record.arrival.at >= since), None
+    )
 
 
 def _first_of_segment(chunk: SegmentChunk, since: int) -> int | None:
@@ -69,7 +77,9 @@ def _first_of_segment(chunk: SegmentChunk, since: int) -> int | None:
         raise damaged(chunk.queue, chunk.first, chunk.last, str(error)) from error
     matching = sequences.filter(pc.greater_equal(arrived, pa.scalar(since, pa.int64())))
     for low, high in chunk.keep:
-        kept = matching.filter(pc.and_(pc.greater_equal(matching, low), pc.less_equal(matching, high)))
+        kept = matching.filter(
+            pc.and_(pc.greater_equal(matching, low), pc.less_equal(matching, high))
+        )
         if len(kept):
             return int(kept[0].as_py())
     return None

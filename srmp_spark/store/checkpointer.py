@@ -54,7 +54,10 @@ class Checkpointer:
         self._thread.start()
 
     def __repr__(self) -> str:
-        return f"<Checkpointer written={self._written} running={self._running} wal_bytes={self.wal_bytes}>"
+        return (
+            f"<Checkpointer written={self._written} running={self._running} "
+            f"wal_bytes={self.wal_bytes}>"
+        )
 
     def wrote(self, payload_bytes: int) -> None:
         """A commit with so many bytes, of posts and of further pages, went into the WAL."""

@@ -75,11 +75,13 @@ TOLD_DAYS = 30
 """How long ``told`` is kept: as long as message identifiers, without which a repeat would be a new row anyway."""
 
 _UNDECIDED = (
-    "sequence, lineage, uniquifier, action, peer, sender_name, commitment_to, positive, negative, final_to, stream_guid, "
+    "sequence, lineage, uniquifier, action, peer, sender_name, commitment_to, positive, "
+    "negative, final_to, stream_guid, "
     "stream_ordinal, position, stream_name"
 )
 _RECEIPT = (
-    "id, number, kind, url, queue, lineage, uniquifier, action, peer, sender_name, reason, decided_at, stream_guid, "
+    "id, number, kind, url, queue, lineage, uniquifier, action, peer, sender_name, "
+    "reason, decided_at, stream_guid, "
     "stream_ordinal, position, stream_name"
 )
 
@@ -112,11 +114,21 @@ def create_tables(connection: sqlite3.Connection) -> None:
     # Builds before the first release noted the sender of what was told beside it.
     connection.execute("DROP TABLE IF EXISTS told_to")
     # They knew lanes without the name of their sender; they make this index when they open it again.
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'decided_receipts_by_lane'").fetchone() is not None:
+    if (
+        connection.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = 'decided_receipts_by_lane'"
+        ).fetchone()
+        is not None
+    ):
         connection.execute("UPDATE decided_receipts SET sender_name = '' WHERE sender_name IS NULL")
         connection.execute("DROP INDEX decided_receipts_by_lane")
-    for table in ("undecided", "decided_receipts"):  # null in rows of before: DecisionReceipt.counted_by
-        if "stream_name" not in {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}:
+    for table in (
+        "undecided",
+        "decided_receipts",
+    ):  # null in rows of before: DecisionReceipt.counted_by
+        if "stream_name" not in {
+            row[1] for row in connection.execute(f"PRAGMA table_info({table})")
+        }:
             connection.execute(f"ALTER TABLE {table} ADD COLUMN stream_name TEXT")
 
 
@@ -128,12 +140,25 @@ def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Und
     connection.executemany(
         "INSERT INTO undecided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (queue_id, row.sequence, row.lineage, signed(row.uniquifier), row.action, row.peer, row.sender_name,
-             row.commitment_to, row.positive, row.negative, row.final_to, *_stream(row.stream_id), row.position,
-             row.stream_name)
+            (
+                queue_id,
+                row.sequence,
+                row.lineage,
+                signed(row.uniquifier),
+                row.action,
+                row.peer,
+                row.sender_name,
+                row.commitment_to,
+                row.positive,
+                row.negative,
+                row.final_to,
+                *_stream(row.stream_id),
+                row.position,
+                row.stream_name,
+            )
             for queue_id, row in rows
         ],
-    )  # fmt: skip
+    )
 
 
 def move(transaction: Transaction, row: Undecided) -> None:
@@ -149,29 +174,59 @@ def move(transaction: Transaction, row: Undecided) -> None:
         return
     db, uniquifier = transaction.connection, signed(row.uniquifier)
     subqueues = row.queue, len(row.queue) + 1, f"{row.queue};"
-    place = row.final_to, row.peer, row.sender_name, *_stream(row.stream_id), row.position, row.stream_name
+    place = (
+        row.final_to,
+        row.peer,
+        row.sender_name,
+        *_stream(row.stream_id),
+        row.position,
+        row.stream_name,
+    )
     name = row.sender_name or ""
     undecided = db.execute(
-        "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
-        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND final_to IS NOT NULL AND (stream_name = ? "
-        "OR queue_id IN (SELECT id FROM queues WHERE deleted_at IS NULL AND (name = ? OR substr(name, 1, ?) = ?))) "
+        "UPDATE undecided SET final_to = ?, peer = ?, sender_name = ?, stream_guid = ?, "
+        "stream_ordinal = ?, position = ?, "
+        "stream_name = ? WHERE uniquifier = ? AND lineage = ? AND final_to IS NOT NULL "
+        "AND (stream_name = ? "
+        "OR queue_id IN (SELECT id FROM queues WHERE deleted_at IS NULL AND (name = ? OR "
+        "substr(name, 1, ?) = ?))) "
         "AND sender_name IS ?",
         (*place, uniquifier, row.lineage, row.stream_name, *subqueues, row.sender_name),
     )
     untold = db.execute(
-        "UPDATE decided_receipts SET url = ?, peer = ?, sender_name = ?, stream_guid = ?, stream_ordinal = ?, position = ?, "
+        "UPDATE decided_receipts SET url = ?, peer = ?, sender_name = ?, stream_guid = ?, "
+        "stream_ordinal = ?, position = ?, "
         "stream_name = ?, number = NULL WHERE uniquifier = ? AND lineage = ? "
-        "AND (stream_name = ? OR queue = ? OR substr(queue, 1, ?) = ?) AND kind = 'final_stream' AND sender_name = ?",
-        (row.final_to, row.peer, name, *place[3:], uniquifier, row.lineage, row.stream_name, *subqueues, name),
+        "AND (stream_name = ? OR queue = ? OR substr(queue, 1, ?) = ?) AND kind = "
+        "'final_stream' AND sender_name = ?",
+        (
+            row.final_to,
+            row.peer,
+            name,
+            *place[3:],
+            uniquifier,
+            row.lineage,
+            row.stream_name,
+            *subqueues,
+            name,
+        ),
     )
     if undecided.rowcount or untold.rowcount:
         return
     told = db.execute(
-        "SELECT last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        "SELECT last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER "
+        "BY first DESC LIMIT 1",
         (lineage_key(row.lineage, None, row.sender_name), uniquifier),
     ).fetchone()
     if told is not None and told[0] >= uniquifier:
-        _save_receipts(db, [each for each in receipts_for(row, Reason(told[1]), told[2]) if each.kind == "final_stream"])
+        _save_receipts(
+            db,
+            [
+                each
+                for each in receipts_for(row, Reason(told[1]), told[2])
+                if each.kind == "final_stream"
+            ],
+        )
 
 
 class Moved(NamedTuple):
@@ -190,20 +245,40 @@ def go_along(transaction: Transaction, moved: Iterable[Moved]) -> None:
     transaction.connection.executemany(
         "UPDATE undecided SET queue_id = ?, sequence = ?, stream_name = coalesce(stream_name, ?) "
         "WHERE queue_id = ? AND sequence = ?",
-        [(each.to_queue_id, each.to_sequence, name_of_queue(each.queue), each.queue_id, each.sequence) for each in moved],
+        [
+            (
+                each.to_queue_id,
+                each.to_sequence,
+                name_of_queue(each.queue),
+                each.queue_id,
+                each.sequence,
+            )
+            for each in moved
+        ],
     )
 
 
 # With the mark
 
 
-def decide(transaction: Transaction, queue_id: int, queue: str, runs: Iterable[Range], reason: Reason, decided_at: int) -> bool:
+def decide(
+    transaction: Transaction,
+    queue_id: int,
+    queue: str,
+    runs: Iterable[Range],
+    reason: Reason,
+    decided_at: int,
+) -> bool:
     """Rows of these runs left the queue for ``reason``; whether any of them had asked to be told.
 
     A row that an earlier decision covers keeps that one.
     """
     db, runs = transaction.connection, list(runs)
-    if not runs or db.execute("SELECT 1 FROM undecided WHERE queue_id = ? LIMIT 1", (queue_id,)).fetchone() is None:
+    if (
+        not runs
+        or db.execute("SELECT 1 FROM undecided WHERE queue_id = ? LIMIT 1", (queue_id,)).fetchone()
+        is None
+    ):
         return False
     asked = "SELECT 1 FROM undecided WHERE queue_id = ? AND sequence BETWEEN ? AND ? LIMIT 1"
     found = [
@@ -211,7 +286,11 @@ def decide(transaction: Transaction, queue_id: int, queue: str, runs: Iterable[R
         for first, last in runs
         if db.execute(asked, (queue_id, first, last)).fetchone() is not None
     ]
-    db.executemany("INSERT INTO decisions(queue_id, queue, first, last, reason, decided_at) VALUES (?, ?, ?, ?, ?, ?)", found)
+    db.executemany(
+        "INSERT INTO decisions(queue_id, queue, first, last, reason, decided_at) VALUES "
+        "(?, ?, ?, ?, ?, ?)",
+        found,
+    )
     return bool(found)
 
 
@@ -232,21 +311,30 @@ def expand(transaction: Transaction) -> Expanded:
     """Turn a slice of the oldest decision into receipts."""
     db = transaction.connection
     decision = db.execute(
-        "SELECT id, queue_id, queue, first, last, reason, decided_at FROM decisions ORDER BY id LIMIT 1"
+        "SELECT id, queue_id, queue, first, last, reason, decided_at FROM decisions ORDER "
+        "BY id LIMIT 1"
     ).fetchone()
     if decision is None:
         return Expanded(set(), more=False)
     decision_id, queue_id, queue, first, last, reason, decided_at = decision
     rows = db.execute(
-        f"SELECT {_UNDECIDED} FROM undecided WHERE queue_id = ? AND sequence BETWEEN ? AND ? ORDER BY sequence LIMIT ?",  # noqa: S608  # our own names
+        f"SELECT {_UNDECIDED} FROM undecided WHERE queue_id = ? AND sequence BETWEEN ? "  # noqa: S608  # our own names
+        "AND ? ORDER BY sequence LIMIT ?",
         (queue_id, first, last, EXPAND_ROWS_MAX),
     ).fetchall()
-    receipts = [receipt for row in rows for receipt in receipts_for(_undecided(queue, row), Reason(reason), decided_at)]
+    receipts = [
+        receipt
+        for row in rows
+        for receipt in receipts_for(_undecided(queue, row), Reason(reason), decided_at)
+    ]
     _save_receipts(db, receipts)
     end = last
     if len(rows) == EXPAND_ROWS_MAX:
         end = rows[-1][0]
-    db.execute("DELETE FROM undecided WHERE queue_id = ? AND sequence BETWEEN ? AND ?", (queue_id, first, end))
+    db.execute(
+        "DELETE FROM undecided WHERE queue_id = ? AND sequence BETWEEN ? AND ?",
+        (queue_id, first, end),
+    )
     if end < last:
         db.execute("UPDATE decisions SET first = ? WHERE id = ?", (end + 1, decision_id))
     else:
@@ -260,7 +348,8 @@ def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]
     at = after
     sql = (
         "SELECT url, peer, sender_name, stream_guid FROM decided_receipts "
-        "WHERE (url, peer, sender_name, stream_guid) > (?, ?, ?, ?) ORDER BY url, peer, sender_name, stream_guid LIMIT 1"
+        "WHERE (url, peer, sender_name, stream_guid) > (?, ?, ?, ?) ORDER BY url, peer, "
+        "sender_name, stream_guid LIMIT 1"
     )
     while len(found) < limit and (row := connection.execute(sql, at).fetchone()) is not None:
         at = (row[0], row[1], row[2], row[3])
@@ -271,19 +360,25 @@ def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]
 def owed(connection: sqlite3.Connection, lane: Lane, limit: int) -> list[OwedDecision]:
     """The oldest receipts of a lane, in the order of their decisions."""
     rows = connection.execute(
-        f"SELECT {_RECEIPT} FROM decided_receipts WHERE url = ? AND peer = ? AND sender_name = ? AND stream_guid = ? "  # noqa: S608  # our own names
+        f"SELECT {_RECEIPT} FROM decided_receipts WHERE url = ? AND peer = ? AND "  # noqa: S608  # our own names
+        "sender_name = ? AND stream_guid = ? "
         "ORDER BY id LIMIT ?",
         (*lane, limit),
     )
     return [_owed(row) for row in rows.fetchall()]
 
 
-def number(transaction: Transaction, receipts: Sequence[OwedDecision], numbers: Sequence[int]) -> list[OwedDecision]:
+def number(
+    transaction: Transaction, receipts: Sequence[OwedDecision], numbers: Sequence[int]
+) -> list[OwedDecision]:
     """Give those that have none an identifier for good, before they are sent for the first time."""
     left = iter(numbers)
-    numbered = [each if each.number is not None else each._replace(number=next(left)) for each in receipts]
+    numbered = [
+        each if each.number is not None else each._replace(number=next(left)) for each in receipts
+    ]
     transaction.connection.executemany(
-        "UPDATE decided_receipts SET number = ? WHERE id = ? AND number IS NULL AND position = ? AND stream_ordinal IS ?",
+        "UPDATE decided_receipts SET number = ? WHERE id = ? AND number IS NULL AND "
+        "position = ? AND stream_ordinal IS ?",
         [
             (new.number, new.id, new.receipt.position, _stream(new.receipt.stream_id)[1])
             for old, new in zip(receipts, numbered, strict=True)
@@ -296,7 +391,8 @@ def number(transaction: Transaction, receipts: Sequence[OwedDecision], numbers: 
 def forget(transaction: Transaction, receipts: Iterable[OwedDecision]) -> None:
     """Receipts that are done with. One that :func:`move` has changed meanwhile is another, and stays."""
     transaction.connection.executemany(
-        "DELETE FROM decided_receipts WHERE id = ? AND number IS ?", [(each.id, each.number) for each in receipts]
+        "DELETE FROM decided_receipts WHERE id = ? AND number IS ?",
+        [(each.id, each.number) for each in receipts],
     )
 
 
@@ -305,7 +401,12 @@ def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> Non
     forget(transaction, receipts)
     finals = [each.receipt for each in receipts if each.receipt.kind == "final_stream"]
     for key, uniquifier, reason, at in sorted(
-        (lineage_key(each.lineage, None, each.sender_name or None), signed(each.uniquifier), each.reason.value, each.decided_at)
+        (
+            lineage_key(each.lineage, None, each.sender_name or None),
+            signed(each.uniquifier),
+            each.reason.value,
+            each.decided_at,
+        )
         for each in finals
     ):
         _remember(transaction.connection, key, uniquifier, reason, at)
@@ -314,15 +415,21 @@ def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> Non
 def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int) -> None:
     """Rows that one mark decided have identifiers that follow each other: mostly they are one run."""
     before = db.execute(
-        "SELECT first, last, reason, decided_at FROM told WHERE lineage = ? AND first <= ? ORDER BY first DESC LIMIT 1",
+        "SELECT first, last, reason, decided_at FROM told WHERE lineage = ? AND first <= "
+        "? ORDER BY first DESC LIMIT 1",
         (lineage, uniquifier),
     ).fetchone()
     if before is not None and before[1] >= uniquifier:
         return  # told again, at another place
     if before is not None and before[1:] == (uniquifier - 1, reason, at):
-        db.execute("UPDATE told SET last = ? WHERE lineage = ? AND first = ?", (uniquifier, lineage, before[0]))
+        db.execute(
+            "UPDATE told SET last = ? WHERE lineage = ? AND first = ?",
+            (uniquifier, lineage, before[0]),
+        )
     else:
-        db.execute("INSERT INTO told VALUES (?, ?, ?, ?, ?)", (lineage, uniquifier, uniquifier, reason, at))
+        db.execute(
+            "INSERT INTO told VALUES (?, ?, ?, ?, ?)", (lineage, uniquifier, uniquifier, reason, at)
+        )
 
 
 def forget_told(transaction: Transaction, now: int) -> None:
@@ -333,7 +440,8 @@ def forget_told(transaction: Transaction, now: int) -> None:
 
 def _save_receipts(db: sqlite3.Connection, receipts: Iterable[DecisionReceipt]) -> None:
     db.executemany(
-        "INSERT INTO decided_receipts VALUES (NULL, NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO decided_receipts VALUES (NULL, NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+        "?, ?, ?, ?)",
         [_values(receipt) for receipt in receipts],
     )
 
@@ -346,27 +454,93 @@ def _stream(stream_id: StreamId | None) -> tuple[str | None, str | None]:
 def _values(receipt: DecisionReceipt) -> tuple[object, ...]:
     guid, ordinal = _stream(receipt.stream_id)
     return (
-        receipt.kind, receipt.url, receipt.queue, receipt.lineage, signed(receipt.uniquifier), receipt.action,
-        receipt.peer, receipt.sender_name or "", receipt.reason.value, receipt.decided_at, guid or "", ordinal,
-        receipt.position, receipt.stream_name,
-    )  # fmt: skip
+        receipt.kind,
+        receipt.url,
+        receipt.queue,
+        receipt.lineage,
+        signed(receipt.uniquifier),
+        receipt.action,
+        receipt.peer,
+        receipt.sender_name or "",
+        receipt.reason.value,
+        receipt.decided_at,
+        guid or "",
+        ordinal,
+        receipt.position,
+        receipt.stream_name,
+    )
 
 
 def _undecided(queue: str, row: tuple[object, ...]) -> Undecided:
-    sequence, lineage, uniquifier, action, peer, name, to, positive, negative, final_to, guid, ordinal, position, stream = row
+    (
+        sequence,
+        lineage,
+        uniquifier,
+        action,
+        peer,
+        name,
+        to,
+        positive,
+        negative,
+        final_to,
+        guid,
+        ordinal,
+        position,
+        stream,
+    ) = row
     return Undecided(
-        queue, _int(sequence), str(lineage), _int(uniquifier) & UNSIGNED, str(action), str(peer), _text(name), _text(to),
-        bool(positive), bool(negative), _text(final_to), _stream_id(guid, ordinal), _int(position), _name(stream),
-    )  # fmt: skip
+        queue,
+        _int(sequence),
+        str(lineage),
+        _int(uniquifier) & UNSIGNED,
+        str(action),
+        str(peer),
+        _text(name),
+        _text(to),
+        bool(positive),
+        bool(negative),
+        _text(final_to),
+        _stream_id(guid, ordinal),
+        _int(position),
+        _name(stream),
+    )
 
 
 def _owed(row: tuple[object, ...]) -> OwedDecision:
-    row_id, own, kind, url, queue, lineage, uniquifier, action, peer, name, reason, at, guid, ordinal, position, stream = row
+    (
+        row_id,
+        own,
+        kind,
+        url,
+        queue,
+        lineage,
+        uniquifier,
+        action,
+        peer,
+        name,
+        reason,
+        at,
+        guid,
+        ordinal,
+        position,
+        stream,
+    ) = row
     which: DecisionKind = "final_stream" if kind == "final_stream" else "commitment"
     receipt = DecisionReceipt(
-        which, str(url), str(queue), str(lineage), _int(uniquifier) & UNSIGNED, str(action), str(peer), _text(name) or None,
-        Reason(reason), _int(at), _stream_id(guid, ordinal), _int(position), _name(stream),
-    )  # fmt: skip
+        which,
+        str(url),
+        str(queue),
+        str(lineage),
+        _int(uniquifier) & UNSIGNED,
+        str(action),
+        str(peer),
+        _text(name) or None,
+        Reason(reason),
+        _int(at),
+        _stream_id(guid, ordinal),
+        _int(position),
+        _name(stream),
+    )
     return OwedDecision(_int(row_id), None if own is None else _int(own), receipt)
 
 

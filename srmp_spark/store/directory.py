@@ -116,12 +116,19 @@ class Identity(NamedTuple):
 
 
 def foreign_because(
-    identity: Identity | None, *, starts: int, position: int, inodes: tuple[int, int, int], born: int | None = None
+    identity: Identity | None,
+    *,
+    starts: int,
+    position: int,
+    inodes: tuple[int, int, int],
+    born: int | None = None,
 ) -> str | None:
     """Why the database in this directory is not the one that was used here last; ``None`` if it is."""
     if identity is None:
         return "it has no file identity"
-    for kind, written, found in zip(("directory", "identity file", "database"), identity.inodes, inodes, strict=True):
+    for kind, written, found in zip(
+        ("directory", "identity file", "database"), identity.inodes, inodes, strict=True
+    ):
         if written != found:
             return f"its {kind} is a copy (inode {found}, was {written})"
     if None not in (identity.born, born) and identity.born != born:
@@ -154,7 +161,9 @@ class DataDirectory:
     _starts: int
 
     @classmethod
-    def open(cls, path: Path, *, now: int, mountinfo: Path = Path("/proc/self/mountinfo")) -> DataDirectory:
+    def open(
+        cls, path: Path, *, now: int, mountinfo: Path = Path("/proc/self/mountinfo")
+    ) -> DataDirectory:
         """Take ownership of ``path``, which is created if need be. ``now`` is microseconds since 1970, UTC.
 
         Raises :class:`ConfigurationError` (exit code 2: other users have a right to it), :class:`StoreInUseError` (5),
@@ -168,12 +177,19 @@ class DataDirectory:
             (path / SEGMENTS_DIRECTORY).mkdir(exist_ok=True, mode=FOLDER_MODE)
             lock = take_lock(path / LOCK_FILE)
             if count := narrow(path, OWN_FOLDERS):
-                _log.warning("data_dir.narrowed entries=%d dir=%s: other users had rights to them by mode", count, path)
+                _log.warning(
+                    "data_dir.narrowed entries=%d dir=%s: other users had rights to them by mode",
+                    count,
+                    path,
+                )
         except OSError as error:
             raise _unusable(path, error) from error
         if (path / RESTORING_FILE).exists():
             lock.close()
-            raise StoreDamagedError(f"a restore into {path} did not come to its end: run the same srmp-spark restore again")
+            raise StoreDamagedError(
+                f"a restore into {path} did not come to its end: run the same srmp-spark "
+                "restore again"
+            )
         writer: sqlite3.Connection | None = None
         try:
             identity = _read_identity(path)
@@ -190,14 +206,21 @@ class DataDirectory:
 
     @classmethod
     def _begin(
-        cls, path: Path, writer: sqlite3.Connection, identity: Identity | None, lock: IO[str], now: int
+        cls,
+        path: Path,
+        writer: sqlite3.Connection,
+        identity: Identity | None,
+        lock: IO[str],
+        now: int,
     ) -> DataDirectory:
         facts = dict(writer.execute("SELECT key, value FROM meta"))
         position, fence = writer.execute("SELECT position, fence FROM head").fetchone()
         starts: int = facts.get("starts", 0)
         queue_manager: str = facts.get("queue_manager") or str(uuid.uuid4())
         born = birth_of(path / DATABASE_FILE)
-        because = foreign_because(identity, starts=starts, position=position, inodes=_inodes(path), born=born)
+        because = foreign_because(
+            identity, starts=starts, position=position, inodes=_inodes(path), born=born
+        )
         if because is None:
             # Before the database is told: a crash between the two must not make a foreign directory of our own.
             _write_identity(path, queue_manager, starts, starts + 1, position)
@@ -215,34 +238,57 @@ class DataDirectory:
         moved_aside = unreadable_rows.move_unreadable_rows(writer, now)
         holes.join_all(writer)
         if starts == 0:
-            writer.execute("INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)", (queue_manager, now))
+            writer.execute(
+                "INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?)",
+                (queue_manager, now),
+            )
             epochs.begin(writer, secrets.token_hex(8), now, "a new data directory")
         elif because is not None:
             epochs.begin(writer, secrets.token_hex(8), now, because)
             state.skip_used_identifiers(writer)
             held_subscriptions.hold_all(writer, because)
-        elif "holes" in moved_aside:  # it may have been the last sequence of its queue: none is given out twice in an epoch
-            epochs.begin(writer, secrets.token_hex(8), now, "a row of the table holes cannot be read")
+        elif (
+            "holes" in moved_aside
+        ):  # it may have been the last sequence of its queue: none is given out twice in an epoch
+            epochs.begin(
+                writer, secrets.token_hex(8), now, "a row of the table holes cannot be read"
+            )
         elif beyond := epochs.marked_beyond(writer):
             for name, (mark, end) in beyond.items():
                 told = (
-                    "epoch.below_a_mark queue=%s received=%d last=%d: what came since the last restore may count as received "
-                    "by who never got it (srmp-spark peek shows it); a new epoch begins beyond the mark"
+                    "epoch.below_a_mark queue=%s received=%d last=%d: what came since the "
+                    "last restore may count as received "
+                    "by who never got it (srmp-spark peek shows it); a new epoch begins "
+                    "beyond the mark"
                 )
                 _log.warning(told, name, mark, end)
-            epochs.begin(writer, secrets.token_hex(8), now, "a consumer's mark lies beyond the last row")
+            epochs.begin(
+                writer, secrets.token_hex(8), now, "a consumer's mark lies beyond the last row"
+            )
         if "undivided_until" not in facts:  # a new directory, or one that an older version made
             state.divide_history(writer)
         receipts_key: str = facts.get("receipts_key") or secrets.token_hex(RECEIPTS_KEY_BYTES)
-        writer.execute("INSERT OR REPLACE INTO meta VALUES ('starts', ?), ('receipts_key', ?)", (starts + 1, receipts_key))
+        writer.execute(
+            "INSERT OR REPLACE INTO meta VALUES ('starts', ?), ('receipts_key', ?)",
+            (starts + 1, receipts_key),
+        )
         writer.execute("UPDATE head SET fence = ?, position = position + 1", (fence + 1,))
         writer.execute("COMMIT")
         _write_identity(path, queue_manager, starts + 1, None, position + 1)
         current = epochs.current(writer)
         changed = because if starts > 0 else None
         return cls(
-            path, queue_manager, current.epoch, current.id, fence + 1, changed, receipts_key, writer, lock, starts + 1
-        )  # fmt: skip
+            path,
+            queue_manager,
+            current.epoch,
+            current.id,
+            fence + 1,
+            changed,
+            receipts_key,
+            writer,
+            lock,
+            starts + 1,
+        )
 
     @property
     def database(self) -> Path:
@@ -274,13 +320,20 @@ class DataDirectory:
     def __enter__(self) -> DataDirectory:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
 def _unusable(path: Path, error: OSError) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        return StoreSyncError(f"{path} cannot be written ({error}): make room or repair the disk, then start again")
+        return StoreSyncError(
+            f"{path} cannot be written ({error}): make room or repair the disk, then start again"
+        )
     return StoreError(f"the data directory {path} cannot be used: {error}")
 
 
@@ -289,7 +342,8 @@ def refuse_network_file_system(path: Path, mountinfo: Path) -> None:
     kind, mounted_at = file_system_of(path, mountinfo)
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreError(
-            f"{path} lies on {kind} (mounted at {mounted_at}): locks and syncs cannot be trusted there; use a local or "
+            f"{path} lies on {kind} (mounted at {mounted_at}): locks and syncs cannot be "
+            "trusted there; use a local or "
             "block volume"
         )
 
@@ -302,7 +356,9 @@ def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -
         fields, _, tail = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields.split(" ")[4])
         # Later lines lie above earlier ones: of two mounts on one point the last is what is seen.
-        if (target == point or target.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+        if (target == point or target.startswith(point.rstrip("/") + "/")) and len(point) >= len(
+            best
+        ):
             best, kind = point, tail.split(" ")[0]
     return kind, best
 
@@ -310,7 +366,11 @@ def file_system_of(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -
 def _inodes(path: Path) -> tuple[int, int, int]:
     identity = path / IDENTITY_FILE
     # By name and never by opening the database: closing a second descriptor of it would drop SQLite's own locks.
-    return path.stat().st_ino, identity.stat().st_ino if identity.exists() else 0, (path / DATABASE_FILE).stat().st_ino
+    return (
+        path.stat().st_ino,
+        identity.stat().st_ino if identity.exists() else 0,
+        (path / DATABASE_FILE).stat().st_ino,
+    )
 
 
 def birth_of(path: Path) -> int | None:
@@ -324,7 +384,9 @@ def birth_of(path: Path) -> int | None:
         return None
     (known,) = struct.unpack_from("=I", buffer, 0)
     seconds, nanoseconds = struct.unpack_from("=qI", buffer, _STATX_BTIME_AT)
-    return (seconds * 1_000_000_000 + nanoseconds if known & _STATX_BTIME else 0) or None  # tmpfs of old kernels says 0
+    return (
+        seconds * 1_000_000_000 + nanoseconds if known & _STATX_BTIME else 0
+    ) or None  # tmpfs of old kernels says 0
 
 
 def _read_identity(path: Path) -> Identity | None:
@@ -336,12 +398,17 @@ def _read_identity(path: Path) -> Identity | None:
         found = json.loads(text)
         inodes = found["inodes"]
         identity = Identity(
-            str(found["queue_manager"]), int(found["starts"]), found["starting"], int(found["position"]),
-            (int(inodes["directory"]), int(inodes["identity"]), int(inodes["database"])), found.get("born"),
-        )  # fmt: skip
+            str(found["queue_manager"]),
+            int(found["starts"]),
+            found["starting"],
+            int(found["position"]),
+            (int(inodes["directory"]), int(inodes["identity"]), int(inodes["database"])),
+            found.get("born"),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDamagedError(
-            f"{path / IDENTITY_FILE} cannot be read ({error!r}): remove it, the queue manager then begins a new epoch"
+            f"{path / IDENTITY_FILE} cannot be read ({error!r}): remove it, the queue "
+            "manager then begins a new epoch"
         ) from error
     if not (path / DATABASE_FILE).exists():
         raise StoreDamagedError(
@@ -356,12 +423,23 @@ def write_first_identity(path: Path, queue_manager: str, position: int) -> None:
     _write_identity(path, queue_manager, 1, None, position)
 
 
-def _write_identity(path: Path, queue_manager: str, starts: int, starting: int | None, position: int) -> None:
+def _write_identity(
+    path: Path, queue_manager: str, starts: int, starting: int | None, position: int
+) -> None:
     directory, _, database = _inodes(path)
     new = path / f"{IDENTITY_FILE}.new"
     with os.fdopen(replace_private(new), "w", encoding="utf-8") as file:
-        inodes = {"directory": directory, "identity": os.fstat(file.fileno()).st_ino, "database": database}
-        content = {"queue_manager": queue_manager, "starts": starts, "starting": starting, "position": position}
+        inodes = {
+            "directory": directory,
+            "identity": os.fstat(file.fileno()).st_ino,
+            "database": database,
+        }
+        content = {
+            "queue_manager": queue_manager,
+            "starts": starts,
+            "starting": starting,
+            "position": position,
+        }
         content["inodes"] = inodes
         content["born"] = birth_of(path / DATABASE_FILE)
         file.write(json.dumps(content, indent=1) + "\n")

@@ -15,8 +15,11 @@ from srmp_spark.store.sealing import SEAL_AGE_S, SEAL_ROWS_MIN
 from srmp_spark.store.state import JOURNAL_CONSUMERS
 
 _CONSTANTS = {
-    "bits": SEQUENCE_BITS, "top": SEQUENCE_MAX, "consumer": DEFAULT_CONSUMER, "journal": JOURNAL_CONSUMERS + DEFAULT_CONSUMER,
-}  # fmt: skip
+    "bits": SEQUENCE_BITS,
+    "top": SEQUENCE_MAX,
+    "consumer": DEFAULT_CONSUMER,
+    "journal": JOURNAL_CONSUMERS + DEFAULT_CONSUMER,
+}
 
 _TO_SEAL = """
 SELECT name FROM (
@@ -54,7 +57,12 @@ def to_seal(log: Log, now: int) -> list[str]:
     """
     before = now - int(SEAL_AGE_S * 1_000_000)
     with log.snapshot() as db:
-        return [name for (name,) in db.execute(_TO_SEAL, _CONSTANTS | {"before": before, "rows": SEAL_ROWS_MIN})]
+        return [
+            name
+            for (name,) in db.execute(
+                _TO_SEAL, _CONSTANTS | {"before": before, "rows": SEAL_ROWS_MIN}
+            )
+        ]
 
 
 def to_trim(log: Log, before: int | None) -> list[str]:
@@ -63,4 +71,9 @@ def to_trim(log: Log, before: int | None) -> list[str]:
     ``None``: however young it is. For queues that applications receive from.
     """
     with log.snapshot() as db:
-        return [name for (name,) in db.execute(_TO_TRIM, _CONSTANTS | {"before": 1 << 62 if before is None else before})]
+        return [
+            name
+            for (name,) in db.execute(
+                _TO_TRIM, _CONSTANTS | {"before": 1 << 62 if before is None else before}
+            )
+        ]

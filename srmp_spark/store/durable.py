@@ -41,7 +41,9 @@ def make_directory(path: Path, mode: int = FOLDER_MODE) -> None:
     One that is there already is made durable too: whoever made it may have been killed before its sync.
     """
     if path.exists():
-        with suppress(PermissionError):  # the folder above is another's: it was made with what lies in it, not by us
+        with suppress(
+            PermissionError
+        ):  # the folder above is another's: it was made with what lies in it, not by us
             sync_directory(path.parent)
         return
     if not path.parent.exists():
@@ -50,14 +52,18 @@ def make_directory(path: Path, mode: int = FOLDER_MODE) -> None:
     sync_directory(path.parent)
 
 
-def write_durably(path: Path, data: bytes, *, sync_folder: bool = True, mode: int = FILE_MODE) -> None:
+def write_durably(
+    path: Path, data: bytes, *, sync_folder: bool = True, mode: int = FILE_MODE
+) -> None:
     """Write a file that is whole or not there, also after a power loss, and that its owner alone can read.
 
     Without ``sync_folder`` the caller syncs the folder, once for several files.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        with os.fdopen(
+            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb"
+        ) as file:
             file.write(data)
         sync_file(temporary)
         temporary.replace(path)

@@ -23,7 +23,9 @@ class Epoch(NamedTuple):
 
 def current(connection: sqlite3.Connection) -> Epoch:
     """The epoch that new rows get."""
-    return Epoch(*connection.execute("SELECT id, epoch FROM epochs ORDER BY id DESC LIMIT 1").fetchone())
+    return Epoch(
+        *connection.execute("SELECT id, epoch FROM epochs ORDER BY id DESC LIMIT 1").fetchone()
+    )
 
 
 def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> Epoch:
@@ -32,7 +34,9 @@ def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> 
     It lies beyond every mark of a consumer as well as beyond every row: a row below a mark counts as received by whoever set
     the mark, and nobody would ever read it. What lies between the last row and the mark is a hole, ``lost``.
     """
-    cursor = connection.execute("INSERT INTO epochs(epoch, started_at, reason) VALUES (?, ?, ?)", (epoch, now, reason))
+    cursor = connection.execute(
+        "INSERT INTO epochs(epoch, started_at, reason) VALUES (?, ?, ?)", (epoch, now, reason)
+    )
     assert cursor.lastrowid is not None
     for (queue_id,) in connection.execute("SELECT id FROM queues").fetchall():
         end = end_of(connection, queue_id)
@@ -40,7 +44,9 @@ def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> 
         if marked > end:
             holes.make(connection, queue_id, [(end + 1, marked)], "lost")
         first = max(end, marked) + 1
-        connection.execute("INSERT INTO queue_epochs VALUES (?, ?, ?)", (queue_id, cursor.lastrowid, first))
+        connection.execute(
+            "INSERT INTO queue_epochs VALUES (?, ?, ?)", (queue_id, cursor.lastrowid, first)
+        )
     return Epoch(cursor.lastrowid, epoch)
 
 
@@ -51,13 +57,17 @@ def marked_beyond(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
     """
     found = {}
     rows = connection.execute(
-        "SELECT queues.id, queues.name, max(received), EXISTS (SELECT 1 FROM marks WHERE marks.queue_id = queues.id) "
+        "SELECT queues.id, queues.name, max(received), EXISTS (SELECT 1 FROM marks WHERE "
+        "marks.queue_id = queues.id) "
         "FROM consumers JOIN queues ON queues.id = consumers.queue_id "
-        "WHERE deleted_at IS NULL AND typeof(received) = 'integer' AND received <= ? GROUP BY queues.id",
+        "WHERE deleted_at IS NULL AND typeof(received) = 'integer' AND received <= ? "
+        "GROUP BY queues.id",
         (marks.RECEIVED_MAX,),
     ).fetchall()
     for queue_id, name, received, has_ahead in rows:
-        mark = marks.highest(connection, queue_id) if has_ahead else received  # received out of turn counts as well
+        mark = (
+            marks.highest(connection, queue_id) if has_ahead else received
+        )  # received out of turn counts as well
         if mark > (end := end_of(connection, queue_id)):
             found[name] = mark, end
     return found
@@ -70,18 +80,25 @@ _END = """max(
     coalesce({trimmed_to}, 0)
 )"""
 _END_OF_ONE = "SELECT " + _END.format(  # noqa: S608  # our own names
-    low=":low", high=":high", queue=":queue", trimmed_to="(SELECT trimmed_to FROM queues WHERE id = :queue)"
+    low=":low",
+    high=":high",
+    queue=":queue",
+    trimmed_to="(SELECT trimmed_to FROM queues WHERE id = :queue)",
 )
 _END_OF_EACH = f"SELECT id, {_END} FROM queues".format(  # noqa: S608  # our own names
-    low=f"queues.id << {SEQUENCE_BITS}", high=f"queues.id << {SEQUENCE_BITS} | {SEQUENCE_MAX}", queue="queues.id",
+    low=f"queues.id << {SEQUENCE_BITS}",
+    high=f"queues.id << {SEQUENCE_BITS} | {SEQUENCE_MAX}",
+    queue="queues.id",
     trimmed_to="trimmed_to",
-)  # fmt: skip
+)
 
 
 def end_of(connection: sqlite3.Connection, queue_id: int) -> int:
     """The last sequence that the queue gave out, whatever became of the row; 0 if none."""
     low, high = queue_id << SEQUENCE_BITS, queue_id << SEQUENCE_BITS | SEQUENCE_MAX
-    (end,) = connection.execute(_END_OF_ONE, {"low": low, "high": high, "queue": queue_id}).fetchone()
+    (end,) = connection.execute(
+        _END_OF_ONE, {"low": low, "high": high, "queue": queue_id}
+    ).fetchone()
     return int(end)
 
 

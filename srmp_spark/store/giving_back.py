@@ -21,7 +21,9 @@ def can_give_back(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("PRAGMA auto_vacuum").fetchone()[0] == _INCREMENTAL)
 
 
-def give_back(connection: sqlite3.Connection, keep_bytes: int, slice_bytes: int = GIVE_BACK_BYTES) -> int:
+def give_back(
+    connection: sqlite3.Connection, keep_bytes: int, slice_bytes: int = GIVE_BACK_BYTES
+) -> int:
     """Give a slice of the free pages beyond ``keep_bytes`` back, in the open transaction. Return the bytes that are left.
 
     The file becomes shorter with the checkpoint that follows.
@@ -31,6 +33,8 @@ def give_back(connection: sqlite3.Connection, keep_bytes: int, slice_bytes: int 
     pages = min(slice_bytes // page, free - keep_bytes // page)
     if pages <= 0:
         return 0
-    for _ in range(pages):  # Python's sqlite3 takes one step of a statement without columns, and each step is one page
+    for _ in range(
+        pages
+    ):  # Python's sqlite3 takes one step of a statement without columns, and each step is one page
         connection.execute("PRAGMA incremental_vacuum(1)")
     return int(max(0, (free - pages) * page - keep_bytes))

@@ -64,5 +64,7 @@ def _store(connection: sqlite3.Connection, held: Held) -> None:
     if held.names is not None and not held.names:
         connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,))
         return
-    value = json.dumps({"because": held.because, "names": None if held.names is None else sorted(held.names)})
+    value = json.dumps(
+        {"because": held.because, "names": None if held.names is None else sorted(held.names)}
+    )
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_KEY, value))

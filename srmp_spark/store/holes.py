@@ -38,7 +38,9 @@ def joined(holes: Iterable[Hole]) -> Iterator[Hole]:
         yield before
 
 
-def make(db: sqlite3.Connection, queue_id: int, ranges: Sequence[Range], reason: str) -> tuple[int, list[Range]]:
+def make(
+    db: sqlite3.Connection, queue_id: int, ranges: Sequence[Range], reason: str
+) -> tuple[int, list[Range]]:
     """Make holes of ``ranges``, ascending and disjoint, where there are none, in the caller's transaction.
 
     Return how many sequences that were, and the ranges without rows in which these lie now: a group of rows of which a part was
@@ -58,12 +60,15 @@ def make(db: sqlite3.Connection, queue_id: int, ranges: Sequence[Range], reason:
 def join_all(db: sqlite3.Connection) -> int:
     """Join what versions before 0.2 left side by side, a row for each purge; return how many rows are gone."""
     side_by_side = (
-        "SELECT DISTINCT one.queue_id FROM holes one JOIN holes other ON other.queue_id = one.queue_id "
+        "SELECT DISTINCT one.queue_id FROM holes one JOIN holes other ON other.queue_id = "
+        "one.queue_id "
         "AND other.first = one.last + 1 AND other.reason = one.reason"
     )
     gone = 0
     for (queue_id,) in db.execute(side_by_side).fetchall():
-        rows = db.execute("SELECT first, last, reason FROM holes WHERE queue_id = ? ORDER BY first", (queue_id,)).fetchall()
+        rows = db.execute(
+            "SELECT first, last, reason FROM holes WHERE queue_id = ? ORDER BY first", (queue_id,)
+        ).fetchall()
         known = [Hole(*row) for row in rows]
         left = list(joined(known))
         _replace(db, queue_id, known, left)
@@ -74,17 +79,25 @@ def join_all(db: sqlite3.Connection) -> int:
 def _near(db: sqlite3.Connection, queue_id: int, first: int, last: int) -> list[Hole]:
     """Return the holes that overlap or touch the closed range."""
     before = "SELECT coalesce(max(first), 0) FROM holes WHERE queue_id = ? AND first < ?"
-    (begin,) = db.execute(before, (queue_id, first)).fetchone()  # one that begins before the range may reach into it
+    (begin,) = db.execute(
+        before, (queue_id, first)
+    ).fetchone()  # one that begins before the range may reach into it
     found = db.execute(
-        "SELECT first, last, reason FROM holes WHERE queue_id = ? AND first BETWEEN ? AND ? AND last >= ? ORDER BY first",
+        "SELECT first, last, reason FROM holes WHERE queue_id = ? AND first BETWEEN ? AND "
+        "? AND last >= ? ORDER BY first",
         (queue_id, begin, last + 1, first - 1),
     )
     return [Hole(*row) for row in found]
 
 
-def _replace(db: sqlite3.Connection, queue_id: int, before: Sequence[Hole], after: Sequence[Hole]) -> None:
+def _replace(
+    db: sqlite3.Connection, queue_id: int, before: Sequence[Hole], after: Sequence[Hole]
+) -> None:
     """Write what differs."""
     same = set(before) & set(after)
     gone = [(queue_id, hole.first) for hole in before if hole not in same]
     db.executemany("DELETE FROM holes WHERE queue_id = ? AND first = ?", gone)
-    db.executemany("INSERT INTO holes VALUES (?, ?, ?, ?)", [(queue_id, *hole) for hole in after if hole not in same])
+    db.executemany(
+        "INSERT INTO holes VALUES (?, ?, ?, ?)",
+        [(queue_id, *hole) for hole in after if hole not in same],
+    )

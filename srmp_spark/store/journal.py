@@ -89,7 +89,17 @@ class _Call(NamedTuple):
 class _Batch:
     """What goes into one transaction."""
 
-    __slots__ = ("bytes", "callbacks", "calls", "must_commit", "owed", "rows", "rows_count", "submissions", "undecided")
+    __slots__ = (
+        "bytes",
+        "callbacks",
+        "calls",
+        "must_commit",
+        "owed",
+        "rows",
+        "rows_count",
+        "submissions",
+        "undecided",
+    )
 
     def __init__(self) -> None:
         self.rows: dict[str, list[tuple[int, Record]]] = {}
@@ -153,7 +163,9 @@ class Journal:
         end_of_each = ends(self._connection)
         self._queues: dict[str, list[int]] = {
             name: [queue_id, end_of_each[queue_id]]
-            for queue_id, name in self._connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL").fetchall()
+            for queue_id, name in self._connection.execute(
+                "SELECT id, name FROM queues WHERE deleted_at IS NULL"
+            ).fetchall()
         }
         self._owed_id = state.last_owed_id(self._connection)
         self.free_bytes = 0
@@ -165,14 +177,18 @@ class Journal:
         """Whether :func:`.giving_back.give_back` can make the file shorter."""
         self._count_free_pages()
         self._checkpointer = Checkpointer(
-            directory.database, lambda error: scheduler.call_soon_threadsafe(self._fail, "checkpoint", error, None)
+            directory.database,
+            lambda error: scheduler.call_soon_threadsafe(self._fail, "checkpoint", error, None),
         )
         self._jobs: queue.SimpleQueue[_Written | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="store-commit", daemon=True)
         self._thread.start()
 
     def __repr__(self) -> str:
-        return f"<Journal {self._state.value} position={self._position} waiting={self._waiting.rows_count}>"
+        return (
+            f"<Journal {self._state.value} position={self._position} "
+            f"waiting={self._waiting.rows_count}>"
+        )
 
     @property
     def position(self) -> int:
@@ -242,7 +258,11 @@ class Journal:
         """Commit what the engine says has changed, although no message came: a stream receipt was delivered, say."""
         self._collect().must_commit = True
 
-    def call(self, function: Callable[[Transaction], T], done: Callable[[T | None, BaseException | None], object]) -> None:
+    def call(
+        self,
+        function: Callable[[Transaction], T],
+        done: Callable[[T | None, BaseException | None], object],
+    ) -> None:
         """:meth:`transact` without asyncio: ``done(result, None)`` after the commit, or ``done(None, error)``."""
         self._collect().calls.append(_Call(function, done))
 
@@ -349,7 +369,11 @@ class Journal:
         self._jobs.put(written)
 
     def _write(self, batch: _Batch) -> _Written:
-        connection, position, epoch_id = self._connection, self._position + 1, self._directory.epoch_id
+        connection, position, epoch_id = (
+            self._connection,
+            self._position + 1,
+            self._directory.epoch_id,
+        )
         execute = connection.execute
         execute("BEGIN IMMEDIATE")
         moved = execute(
@@ -357,7 +381,10 @@ class Journal:
             (position, self._directory.fence, position - 1),
         )
         if moved.rowcount != 1:
-            raise StoreError("another queue manager has taken over this data directory: this one must not write any more")
+            raise StoreError(
+                "another queue manager has taken over this data directory: this one must "
+                "not write any more"
+            )
         for name, rows in batch.rows.items():
             queue_id = self._queues[name][0]
             for part in _parts(rows):
@@ -366,20 +393,34 @@ class Journal:
                 size = sum(len(record.post) for record in records)
                 execute(
                     "INSERT INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    (row_key(queue_id, last), queue_id, epoch_id, first, last, position, size,
-                     records[0].arrival.at, records[-1].arrival.at, pack_group(first, records)),
-                )  # fmt: skip
+                    (
+                        row_key(queue_id, last),
+                        queue_id,
+                        epoch_id,
+                        first,
+                        last,
+                        position,
+                        size,
+                        records[0].arrival.at,
+                        records[-1].arrival.at,
+                        pack_group(first, records),
+                    ),
+                )
         written = batch.bytes
         if self._changes is not None:
             changes = self._changes()
             if changes:
                 state.save_changes(connection, changes)
-                written += PAGE_SIZE_BYTES * max(0, len({run.lineage for run in changes.history.upserts}) - 1)
+                written += PAGE_SIZE_BYTES * max(
+                    0, len({run.lineage for run in changes.history.upserts}) - 1
+                )
         for save in self.savers:
             save(connection)
         owed = self._store_owed(batch.owed) if batch.owed else []
         if batch.undecided:
-            decisions.save_undecided(connection, [(self._queues[row.queue][0], row) for row in batch.undecided])
+            decisions.save_undecided(
+                connection, [(self._queues[row.queue][0], row) for row in batch.undecided]
+            )
         transaction = Transaction(connection, position, epoch_id)
         results = [self._call(call, transaction) for call in batch.calls]
         self._count_free_pages()
@@ -392,7 +433,9 @@ class Journal:
         self.used_bytes = execute("PRAGMA page_count").fetchone()[0] * page
 
     def _store_owed(self, receipts: list[OwedReceipt]) -> list[StoredReceipt]:
-        stored = [StoredReceipt(self._owed_id + n, receipt) for n, receipt in enumerate(receipts, 1)]
+        stored = [
+            StoredReceipt(self._owed_id + n, receipt) for n, receipt in enumerate(receipts, 1)
+        ]
         self._owed_id += len(stored)
         state.save_owed(self._connection, stored)
         return stored
@@ -420,7 +463,11 @@ class Journal:
     # The commit thread
 
     def _run(self) -> None:
-        connection, checkpointer, tell = self._connection, self._checkpointer, self._scheduler.call_soon_threadsafe
+        connection, checkpointer, tell = (
+            self._connection,
+            self._checkpointer,
+            self._scheduler.call_soon_threadsafe,
+        )
         while (written := self._jobs.get()) is not None:
             started = time.perf_counter()
             try:
@@ -432,7 +479,9 @@ class Journal:
             if not checkpointer.finish_due:
                 tell(self._committed, written, took, Event.SYNCED)
                 continue
-            tell(self._committed, written, took, Event.SYNCED_CHECKPOINT_FOLLOWS)  # the messages are answered meanwhile
+            tell(
+                self._committed, written, took, Event.SYNCED_CHECKPOINT_FOLLOWS
+            )  # the messages are answered meanwhile
             try:
                 checkpointer.finished(connection)
             except sqlite3.Error as error:
@@ -493,7 +542,9 @@ class Journal:
         if self._failure is not None:
             return
         where = f"after commit {self._position}: {error!s}; nothing later was acknowledged"
-        if isinstance(error, sqlite3.Error | OSError | StoreError) and not isinstance(error, MemoryAheadError):
+        if isinstance(error, sqlite3.Error | OSError | StoreError) and not isinstance(
+            error, MemoryAheadError
+        ):
             self._failure = StoreSyncError(f"{doing} failed {where}")
         else:
             self._failure = MemoryAheadError(f"{doing} met a bug of srmp-spark {where}")

@@ -59,12 +59,16 @@ class TrimmedError(StoreError):
     """The rows were deleted by retention (410 ``trimmed``); ``first`` is the oldest that is left."""
 
     def __init__(self, queue: str, after: int, first: int) -> None:
-        super().__init__(f"rows {after + 1} to {first - 1} of {queue} were deleted by retention; the oldest left is {first}")
+        super().__init__(
+            f"rows {after + 1} to {first - 1} of {queue} were deleted by retention; the "
+            f"oldest left is {first}"
+        )
         self.first = first
 
 
 _SEGMENT = (
-    "SELECT first, last, file, columns_bytes, s.columns_crc, posts_bytes, posts_crc, wide_begin, wide_end, narrow_crc "  # noqa: S608  # no words of others
+    "SELECT first, last, file, columns_bytes, s.columns_crc, posts_bytes, posts_crc, "  # noqa: S608  # no words of others
+    "wide_begin, wide_end, narrow_crc "
     f"FROM segments s LEFT JOIN wide_parts w ON w.id = s.id AND {IS_WIDE_PART} "
     "WHERE s.id BETWEEN ? AND ? ORDER BY s.id LIMIT 1"
 )
@@ -151,7 +155,12 @@ class SegmentChunk(NamedTuple):
         return file
 
     def _other(self, path: Path, found: int, size: int) -> StoreDamagedError:
-        return damaged(self.queue, self.first, self.last, f"{path} is not what was sealed ({found} bytes of {size})")
+        return damaged(
+            self.queue,
+            self.first,
+            self.last,
+            f"{path} is not what was sealed ({found} bytes of {size})",
+        )
 
 
 Chunk = GroupChunk | SegmentChunk
@@ -160,7 +169,8 @@ Chunk = GroupChunk | SegmentChunk
 def damaged(queue: str, first: int, last: int, what: str) -> StoreDamagedError:
     """The error for rows that cannot be given any more."""
     return StoreDamagedError(
-        f"rows {first} to {last} of {queue} cannot be read: {what}. Put the files back from a backup; "
+        f"rows {first} to {last} of {queue} cannot be read: {what}. Put the files back "
+        "from a backup; "
         f"or give them up: srmp-spark give-up --queue '{queue}' --first {first} --last {last} "
         "(docs/troubleshooting.md, 'Damaged rows')"
     )
@@ -176,7 +186,12 @@ class Log:
     def __enter__(self) -> Log:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -198,7 +213,9 @@ class Log:
 
     def queues(self) -> list[str]:
         """The names of the queues, sorted."""
-        found = self._connection.execute("SELECT name FROM queues WHERE deleted_at IS NULL ORDER BY name")
+        found = self._connection.execute(
+            "SELECT name FROM queues WHERE deleted_at IS NULL ORDER BY name"
+        )
         return [name for (name,) in found]
 
     def epochs(self, queue: str) -> list[str]:
@@ -212,7 +229,8 @@ class Log:
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
             found = db.execute(
-                "SELECT max(first, ?), min(last, ?) FROM holes WHERE queue_id = ? AND last > ? AND first <= ? ORDER BY first",
+                "SELECT max(first, ?), min(last, ?) FROM holes WHERE queue_id = ? AND "
+                "last > ? AND first <= ? ORDER BY first",
                 (after + 1, to, queue_id, after, to),
             )
             return found.fetchall()
@@ -232,7 +250,12 @@ class Log:
             return self._bounds(queue, epoch)[2]
 
     def end_for(
-        self, queue: str, epoch: str | None, after: int, max_rows: int | None = None, max_bytes: int | None = None
+        self,
+        queue: str,
+        epoch: str | None,
+        after: int,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
     ) -> int:
         """Where a batch that begins after ``after`` ends under both limits; ``after`` if there is nothing.
 
@@ -248,7 +271,12 @@ class Log:
             return self._byte_end(db, queue_id, after, end, max_bytes)
 
     def chunks(
-        self, queue: str, epoch: str | None, after: int, to: int, fetch_bytes: int = GROUPS_BYTES_MAX
+        self,
+        queue: str,
+        epoch: str | None,
+        after: int,
+        to: int,
+        fetch_bytes: int = GROUPS_BYTES_MAX,
     ) -> Iterator[Chunk]:
         """The pieces that hold the rows in (after, to], in order; ``fetch_bytes``: of groups that one query fetches, for
         callers who may stop early.
@@ -278,7 +306,11 @@ class Log:
     def _bounds(self, queue: str, epoch: str | None) -> tuple[int, int, Bounds]:
         queue_id, trimmed_to = self._queue(queue)
         known = _epochs(self._connection, queue_id)
-        at = len(known) - 1 if epoch is None else next((n for n, (name, _) in enumerate(known) if name == epoch), -1)
+        at = (
+            len(known) - 1
+            if epoch is None
+            else next((n for n, (name, _) in enumerate(known) if name == epoch), -1)
+        )
         if at < 0:
             names = ", ".join(name for name, _ in known)
             raise UnknownEpochError(f"the log of {queue} knows no epoch {epoch}; it knows {names}")
@@ -295,10 +327,13 @@ class Log:
         if after < bounds.first - 1:
             raise TrimmedError(queue, after, bounds.first)
 
-    def _byte_end(self, db: sqlite3.Connection, queue_id: int, after: int, end: int, max_bytes: int) -> int:
+    def _byte_end(
+        self, db: sqlite3.Connection, queue_id: int, after: int, end: int, max_bytes: int
+    ) -> int:
         left, at, begun = max_bytes, after, False
         holes = db.execute(
-            "SELECT first, last FROM holes WHERE queue_id = ? AND last > ? AND first <= ? ORDER BY first",
+            "SELECT first, last FROM holes WHERE queue_id = ? AND last > ? AND first <= ? "
+            "ORDER BY first",
             (queue_id, after, end),
         ).fetchall()
         for table, data in (("segments", "sizes"), ("groups", "data")):
@@ -316,7 +351,11 @@ class Log:
                     left, at, begun = left - size, last, True
                     continue
                 (blob,) = db.execute(f"SELECT {data} FROM {table} WHERE id = ?", (key,)).fetchone()  # noqa: S608  # our own names
-                lengths = struct.unpack(f"<{len(blob) // 4}I", blob) if table == "segments" else post_lengths(blob)
+                lengths = (
+                    struct.unpack(f"<{len(blob) // 4}I", blob)
+                    if table == "segments"
+                    else post_lengths(blob)
+                )
                 for low, high in kept:
                     sums = list(accumulate(lengths[low - first : high - first + 1]))
                     fitting = bisect_right(sums, left)
@@ -326,28 +365,41 @@ class Log:
                 at = min(last, end)
         return end
 
-    def _next(self, queue: str, queue_id: int, epoch: str, at: int, to: int, fetch_bytes: int) -> tuple[list[Chunk], int]:
+    def _next(
+        self, queue: str, queue_id: int, epoch: str, at: int, to: int, fetch_bytes: int
+    ) -> tuple[list[Chunk], int]:
         """The piece or pieces that begin at ``at``, and the sequence to go on with."""
         with self.snapshot() as db:
             _, trimmed_to = self._queue(queue)
             if at <= trimmed_to:
                 raise TrimmedError(queue, at - 1, trimmed_to + 1)
             holes = db.execute(
-                "SELECT first, last FROM holes WHERE queue_id = ? AND last >= ? AND first <= ? ORDER BY first",
+                "SELECT first, last FROM holes WHERE queue_id = ? AND last >= ? AND first "
+                "<= ? ORDER BY first",
                 (queue_id, at, to),
             ).fetchall()
             if holes and holes[0][0] <= at:
                 return [], holes[0][1] + 1
             segment = self._segment(db, queue_id, at)
             if segment is not None:
-                first, last, file, columns_bytes, columns_crc, posts_bytes, posts_crc, *wide = segment
+                first, last, file, columns_bytes, columns_crc, posts_bytes, posts_crc, *wide = (
+                    segment
+                )
                 base = self._segments / file
                 chunk = SegmentChunk(
-                    queue, epoch, first, last, gaps(max(at, first), min(last, to), holes),
-                    base.with_name(base.name + ".columns.arrow"), columns_bytes, columns_crc,
-                    base.with_name(base.name + ".posts.arrow"), posts_bytes, posts_crc,
+                    queue,
+                    epoch,
+                    first,
+                    last,
+                    gaps(max(at, first), min(last, to), holes),
+                    base.with_name(base.name + ".columns.arrow"),
+                    columns_bytes,
+                    columns_crc,
+                    base.with_name(base.name + ".posts.arrow"),
+                    posts_bytes,
+                    posts_crc,
                     None if wide[0] is None else WidePart(*wide),
-                )  # fmt: skip
+                )
                 if not chunk.columns.exists():  # trimmed after our snapshot has begun, or gone
                     return self._after_loss(queue, chunk, at)
                 return [chunk], last + 1
@@ -360,7 +412,9 @@ class Log:
         return row if row is not None and row[0] <= at else None
 
     def _after_loss(self, queue: str, chunk: SegmentChunk, at: int) -> tuple[list[Chunk], int]:
-        with Log(Path(self._connection.execute("PRAGMA database_list").fetchone()[2]), self._segments) as fresh:
+        with Log(
+            Path(self._connection.execute("PRAGMA database_list").fetchone()[2]), self._segments
+        ) as fresh:
             bounds = fresh.bounds(queue, chunk.epoch)
         if at < bounds.first:
             raise TrimmedError(queue, at - 1, bounds.first)
@@ -368,7 +422,14 @@ class Log:
 
     @staticmethod
     def _groups(
-        db: sqlite3.Connection, queue: str, queue_id: int, epoch: str, at: int, to: int, holes: list[Range], fetch_bytes: int
+        db: sqlite3.Connection,
+        queue: str,
+        queue_id: int,
+        epoch: str,
+        at: int,
+        to: int,
+        holes: list[Range],
+        fetch_bytes: int,
     ) -> tuple[list[Chunk], int]:
         found: list[Chunk] = []
         began, size = at, 0
@@ -380,7 +441,9 @@ class Log:
             if first > at or first > to:
                 break  # a hole, or damage: the next call tells
             kept = gaps(at, min(last, to), holes)
-            if kept:  # what lies in a hole is not even looked at: it may be there because it is damaged
+            if (
+                kept
+            ):  # what lies in a hole is not even looked at: it may be there because it is damaged
                 found.append(GroupChunk(queue, epoch, first, last, kept, blob))
             at, size = last + 1, size + len(blob)
             if size >= fetch_bytes:
@@ -392,5 +455,7 @@ class Log:
 
 def _epochs(db: sqlite3.Connection, queue_id: int) -> list[tuple[str, int]]:
     return db.execute(
-        "SELECT epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id WHERE queue_id = ? ORDER BY epoch_id", (queue_id,)
+        "SELECT epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id WHERE "
+        "queue_id = ? ORDER BY epoch_id",
+        (queue_id,),
     ).fetchall()

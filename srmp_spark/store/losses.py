@@ -61,11 +61,13 @@ class StoredLoss(NamedTuple):
 def store(transaction: Transaction, losses: Sequence[Loss]) -> None:
     """Write them down; what is beyond :data:`LOSSES_KEPT` goes, the oldest first."""
     transaction.connection.executemany(
-        f"INSERT INTO pgm_loss(epoch_id, position, {', '.join(Loss._fields)}) VALUES (?, ?{', ?' * len(Loss._fields)})",  # noqa: S608  # our own names
+        f"INSERT INTO pgm_loss(epoch_id, position, {', '.join(Loss._fields)}) VALUES (?, "  # noqa: S608  # our own names
+        f"?{', ?' * len(Loss._fields)})",
         [(transaction.epoch_id, transaction.position, *loss) for loss in losses],
     )
     transaction.connection.execute(
-        "DELETE FROM pgm_loss WHERE number <= (SELECT max(number) FROM pgm_loss) - ?", (LOSSES_KEPT,)
+        "DELETE FROM pgm_loss WHERE number <= (SELECT max(number) FROM pgm_loss) - ?",
+        (LOSSES_KEPT,),
     )
 
 
@@ -77,6 +79,7 @@ def forget(transaction: Transaction, position: int) -> None:
 def load(connection: sqlite3.Connection) -> list[StoredLoss]:
     """All that are kept, in order."""
     found = connection.execute(
-        f"SELECT epoch, number, {_OF_LOSS} FROM pgm_loss JOIN epochs ON epochs.id = epoch_id ORDER BY number"  # noqa: S608  # our own names
+        f"SELECT epoch, number, {_OF_LOSS} FROM pgm_loss JOIN epochs ON epochs.id = "  # noqa: S608  # our own names
+        "epoch_id ORDER BY number"
     )
     return [StoredLoss(epoch, number, Loss(*rest)) for epoch, number, *rest in found]

@@ -57,13 +57,19 @@ class StoredMarks(NamedTuple):
         ahead.note_changes([*(piece.block for piece in self.pieces), *self.gone])
 
 
-def save(db: sqlite3.Connection, queue_id: int, consumer: str, received: int, marks: StoredMarks) -> None:
+def save(
+    db: sqlite3.Connection, queue_id: int, consumer: str, received: int, marks: StoredMarks
+) -> None:
     """Write what has changed beyond the mark ``received``, in the transaction that writes the mark."""
     db.executemany(
-        "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)", [(queue_id, consumer, *piece) for piece in marks.pieces]
+        "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)",
+        [(queue_id, consumer, *piece) for piece in marks.pieces],
     )
     key = "queue_id = ? AND consumer = ? AND block"
-    db.executemany(f"DELETE FROM marks WHERE {key} = ?", [(queue_id, consumer, block) for block in marks.gone])  # noqa: S608  # our own names
+    db.executemany(
+        f"DELETE FROM marks WHERE {key} = ?",  # noqa: S608  # our own names
+        [(queue_id, consumer, block) for block in marks.gone],
+    )
     passed = received // BLOCK_SEQUENCES
     found = db.execute(
         f"SELECT block FROM marks WHERE {key} < ? ORDER BY block LIMIT ?",  # noqa: S608  # our own names
@@ -75,12 +81,17 @@ def save(db: sqlite3.Connection, queue_id: int, consumer: str, received: int, ma
 
 
 def load(
-    db: sqlite3.Connection, queue_id: int, consumer: str, received: int, unreadable: list[SetAside] | None = None
+    db: sqlite3.Connection,
+    queue_id: int,
+    consumer: str,
+    received: int,
+    unreadable: list[SetAside] | None = None,
 ) -> SequenceSet:
     """Load what a consumer has received beyond its mark. A row that cannot be read is left out: its rows come again."""
     found = SequenceSet()
     rows = db.execute(
-        "SELECT queue_id, consumer, block, blocks, bits FROM marks WHERE queue_id = ? AND consumer = ? ORDER BY block",
+        "SELECT queue_id, consumer, block, blocks, bits FROM marks WHERE queue_id = ? AND "
+        "consumer = ? ORDER BY block",
         (queue_id, consumer),
     )
     for piece in readable("marks", rows, _piece, [] if unreadable is None else unreadable, key=3):
@@ -96,11 +107,18 @@ def highest(db: sqlite3.Connection, queue_id: int) -> int:
     A mark that cannot be read, or that no queue can have, does not count.
     """
     found = 0
-    for name, received in db.execute("SELECT name, received FROM consumers WHERE queue_id = ?", (queue_id,)).fetchall():
+    for name, received in db.execute(
+        "SELECT name, received FROM consumers WHERE queue_id = ?", (queue_id,)
+    ).fetchall():
         if type(name) is not str or type(received) is not int:
             continue
         ahead = load(db, queue_id, name, received)
-        found = max([found, *(each for each in (received, ahead.last if ahead else 0) if each <= RECEIVED_MAX)])
+        found = max(
+            [
+                found,
+                *(each for each in (received, ahead.last if ahead else 0) if each <= RECEIVED_MAX),
+            ]
+        )
     return found
 
 
@@ -134,7 +152,9 @@ def take_over(db: sqlite3.Connection) -> None:
     """
     for statement in DDL:
         db.execute(statement)
-    found = db.execute("SELECT queue_id, name, received, ahead FROM consumers WHERE ahead <> '[]'").fetchall()
+    found = db.execute(
+        "SELECT queue_id, name, received, ahead FROM consumers WHERE ahead <> '[]'"
+    ).fetchall()
     for queue_id, name, received, text in found:
         try:
             typed((name, received), (str, int))
@@ -145,7 +165,9 @@ def take_over(db: sqlite3.Connection) -> None:
         ahead.discard_through(received)
         ahead.take_changes()
         save(db, queue_id, name, received, StoredMarks(list(ahead.pieces()), []))
-        db.execute("UPDATE consumers SET ahead = '[]' WHERE queue_id = ? AND name = ?", (queue_id, name))
+        db.execute(
+            "UPDATE consumers SET ahead = '[]' WHERE queue_id = ? AND name = ?", (queue_id, name)
+        )
 
 
 def set_aside_text(queue: str, name: str, text: object) -> SetAside | None:
@@ -153,5 +175,7 @@ def set_aside_text(queue: str, name: str, text: object) -> SetAside | None:
     try:
         runs_of_text(text)
     except (ValueError, TypeError) as error:
-        return SetAside("consumers", f"{queue} {name}", f"received ahead of its mark: {error}"[:REASON_MAX])
+        return SetAside(
+            "consumers", f"{queue} {name}", f"received ahead of its mark: {error}"[:REASON_MAX]
+        )
     return None

@@ -36,16 +36,21 @@ class Moves(NamedTuple):
 def count(transaction: Transaction, moved: Iterable[Moved], now: int) -> None:
     """These rows were moved once more. A function for :meth:`Journal.transact`."""
     transaction.connection.executemany(
-        "INSERT OR REPLACE INTO moves(queue_id, sequence, counter, last_moved_at) VALUES (?, ?, min(?, 1 + coalesce("
+        "INSERT OR REPLACE INTO moves(queue_id, sequence, counter, last_moved_at) VALUES "
+        "(?, ?, min(?, 1 + coalesce("
         "(SELECT counter FROM moves WHERE queue_id = ? AND sequence = ?), 0)), ?)",
-        [(each.to_queue_id, each.to_sequence, COUNTER_MAX, each.queue_id, each.sequence, now) for each in moved],
+        [
+            (each.to_queue_id, each.to_sequence, COUNTER_MAX, each.queue_id, each.sequence, now)
+            for each in moved
+        ],
     )
 
 
 def load(db: sqlite3.Connection, queue_id: int, after: int, to: int) -> dict[int, Moves]:
     """By sequence, of those rows of (after, to] that were moved."""
     found = db.execute(
-        "SELECT sequence, counter, last_moved_at FROM moves WHERE queue_id = ? AND sequence > ? AND sequence <= ?",
+        "SELECT sequence, counter, last_moved_at FROM moves WHERE queue_id = ? AND "
+        "sequence > ? AND sequence <= ?",
         (queue_id, after, to),
     )
     return {sequence: Moves(counter, moved_at) for sequence, counter, moved_at in found}
@@ -53,4 +58,6 @@ def load(db: sqlite3.Connection, queue_id: int, after: int, to: int) -> dict[int
 
 def forget(transaction: Transaction, queue_id: int, to: int) -> None:
     """The rows up to ``to`` are deleted."""
-    transaction.connection.execute("DELETE FROM moves WHERE queue_id = ? AND sequence <= ?", (queue_id, to))
+    transaction.connection.execute(
+        "DELETE FROM moves WHERE queue_id = ? AND sequence <= ?", (queue_id, to)
+    )

@@ -33,7 +33,11 @@ _UNDECLARED_OPTIONS = json.dumps({_UNDECLARED: True})
 
 
 def create(
-    transaction: Transaction, name: str, *, transactional: bool, options: Mapping[str, Any] | None = None
+    transaction: Transaction,
+    name: str,
+    *,
+    transactional: bool,
+    options: Mapping[str, Any] | None = None,
 ) -> state.StoredQueue:
     """Make a queue, or change the options of one that exists; ``transactional`` is fixed for as long as it holds rows.
 
@@ -41,9 +45,14 @@ def create(
     """
     db = transaction.connection
     text = json.dumps(dict(options or {}), sort_keys=True)
-    row = db.execute("SELECT id, transactional, deleted_at FROM queues WHERE name = ?", (name,)).fetchone()
+    row = db.execute(
+        "SELECT id, transactional, deleted_at FROM queues WHERE name = ?", (name,)
+    ).fetchone()
     if row is None:
-        cursor = db.execute("INSERT INTO queues(name, transactional, options) VALUES (?, ?, ?)", (name, transactional, text))
+        cursor = db.execute(
+            "INSERT INTO queues(name, transactional, options) VALUES (?, ?, ?)",
+            (name, transactional, text),
+        )
         queue_id = cursor.lastrowid
         assert queue_id is not None
         assert queue_id <= QUEUE_ID_MAX, "more queues than a rowid can tell apart"
@@ -52,9 +61,12 @@ def create(
         queue_id, kind, deleted_at = row
         if deleted_at is None and bool(kind) != transactional:
             was = "transactional" if kind else "not transactional"
-            raise StoreError(f"queue {name} exists and is {was}: delete it first, or give it as it is")
+            raise StoreError(
+                f"queue {name} exists and is {was}: delete it first, or give it as it is"
+            )
         db.execute(
-            "UPDATE queues SET transactional = ?, options = ?, paused = paused AND deleted_at IS NULL, deleted_at = NULL "
+            "UPDATE queues SET transactional = ?, options = ?, paused = paused AND "
+            "deleted_at IS NULL, deleted_at = NULL "
             "WHERE id = ?",
             (transactional, text, queue_id),
         )
@@ -68,7 +80,9 @@ def is_declared(options: Mapping[str, Any]) -> bool:
     return options.get(_UNDECLARED) is not True
 
 
-def create_subqueue(transaction: Transaction, name: str, *, transactional: bool) -> state.StoredQueue:
+def create_subqueue(
+    transaction: Transaction, name: str, *, transactional: bool
+) -> state.StoredQueue:
     """Make a subqueue that nobody declared.
 
     One that is gone and never had a message leaves nothing that must be remembered: the next new name takes its entry. So
@@ -78,7 +92,8 @@ def create_subqueue(transaction: Transaction, name: str, *, transactional: bool)
     db = transaction.connection
     if db.execute("SELECT 1 FROM queues WHERE name = ?", (name,)).fetchone() is None:
         unused = db.execute(
-            "SELECT id FROM queues WHERE deleted_at IS NOT NULL AND trimmed_to = 0 AND options = ? LIMIT 1",
+            "SELECT id FROM queues WHERE deleted_at IS NOT NULL AND trimmed_to = 0 AND "
+            "options = ? LIMIT 1",
             (_UNDECLARED_OPTIONS,),
         ).fetchone()
         if unused is not None:
@@ -92,41 +107,58 @@ def _check_names_max(db: sqlite3.Connection, name: str) -> None:
     first = name.partition(";")[0] + ";"
     count = "SELECT count(*) FROM queues WHERE options = ?"
     (known,) = db.execute(count, (_UNDECLARED_OPTIONS,)).fetchone()
-    (of_queue,) = db.execute(f"{count} AND substr(name, 1, ?) = ?", (_UNDECLARED_OPTIONS, len(first), first)).fetchone()
+    (of_queue,) = db.execute(
+        f"{count} AND substr(name, 1, ?) = ?", (_UNDECLARED_OPTIONS, len(first), first)
+    ).fetchone()
     for found, limit, what in (
         (of_queue, SUBQUEUE_NAMES_OF_A_QUEUE_MAX, "SUBQUEUE_NAMES_OF_A_QUEUE_MAX"),
         (known, SUBQUEUE_NAMES_MAX, "SUBQUEUE_NAMES_MAX"),
     ):
         if found >= limit:
             raise StoreError(
-                f"{what} is {limit}: use names of subqueues again that were used before, or declare this one: --queue '{name}'"
+                f"{what} is {limit}: use names of subqueues again that were used before, "
+                f"or declare this one: --queue '{name}'"
             )
 
 
 def declare(transaction: Transaction, name: str) -> None:
     """Keep a subqueue that remote readers made, as a queue like any other."""
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
-    options = json.loads(db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0])
+    options = json.loads(
+        db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
+    )
     options.pop(_UNDECLARED, None)
-    db.execute("UPDATE queues SET options = ? WHERE id = ?", (json.dumps(options, sort_keys=True), queue_id))
+    db.execute(
+        "UPDATE queues SET options = ? WHERE id = ?",
+        (json.dumps(options, sort_keys=True), queue_id),
+    )
 
 
 def set_journal(transaction: Transaction, name: str, after: int | None) -> None:
     """From which mark on the queue keeps a journal; ``None``: it keeps none, and who read it is forgotten."""
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
-    options = json.loads(db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0])
+    options = json.loads(
+        db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
+    )
     if after is None:
         options.pop("journal_after", None)
-        db.execute("DELETE FROM consumers WHERE queue_id = ? AND substr(name, 1, ?) = ?",
-                   (queue_id, len(state.JOURNAL_CONSUMERS), state.JOURNAL_CONSUMERS))  # fmt: skip
+        db.execute(
+            "DELETE FROM consumers WHERE queue_id = ? AND substr(name, 1, ?) = ?",
+            (queue_id, len(state.JOURNAL_CONSUMERS), state.JOURNAL_CONSUMERS),
+        )
     else:
         options["journal_after"] = after
-    db.execute("UPDATE queues SET options = ? WHERE id = ?", (json.dumps(options, sort_keys=True), queue_id))
+    db.execute(
+        "UPDATE queues SET options = ? WHERE id = ?",
+        (json.dumps(options, sort_keys=True), queue_id),
+    )
 
 
 def set_paused(transaction: Transaction, name: str, *, paused: bool) -> None:
     """Whether the queue takes messages (``pause``, ``resume``)."""
-    transaction.connection.execute("UPDATE queues SET paused = ? WHERE id = ?", (paused, queue_id_of(transaction, name)))
+    transaction.connection.execute(
+        "UPDATE queues SET paused = ? WHERE id = ?", (paused, queue_id_of(transaction, name))
+    )
 
 
 def delete(transaction: Transaction, name: str, segments: Path, now: int) -> None:
@@ -140,7 +172,9 @@ def delete(transaction: Transaction, name: str, segments: Path, now: int) -> Non
     for table in ("holes", "consumers"):
         db.execute(f"DELETE FROM {table} WHERE queue_id = ?", (queue_id,))  # noqa: S608  # our own names
     moves.forget(transaction, queue_id, end)
-    db.execute("UPDATE queues SET trimmed_to = ?, deleted_at = ? WHERE id = ?", (end, now, queue_id))
+    db.execute(
+        "UPDATE queues SET trimmed_to = ?, deleted_at = ? WHERE id = ?", (end, now, queue_id)
+    )
     transaction.queues_opened.pop(name, None)
     transaction.queues_closed.add(name)
 
@@ -156,8 +190,14 @@ class TakenAway(NamedTuple):
 
 
 def take_away(
-    transaction: Transaction, name: str, first: int, last: int, kept: SequenceSet, segments: Path, holes_max: int | None = None
-) -> TakenAway:  # fmt: skip
+    transaction: Transaction,
+    name: str,
+    first: int,
+    last: int,
+    kept: SequenceSet,
+    segments: Path,
+    holes_max: int | None = None,
+) -> TakenAway:
     """Make holes of the rows ``first`` to ``last`` but for those that are ``kept``: they were received out of turn, or a reader
     has them. The holes stay counted, for every consumer; their marks are the caller's.
 
@@ -204,13 +244,17 @@ def give_up(transaction: Transaction, name: str, first: int, last: int, segments
 
 def queue_id_of(transaction: Transaction, name: str) -> int:
     """The id of a queue that exists. Raises :class:`StoreError`."""
-    row = transaction.connection.execute("SELECT id FROM queues WHERE name = ? AND deleted_at IS NULL", (name,)).fetchone()
+    row = transaction.connection.execute(
+        "SELECT id FROM queues WHERE name = ? AND deleted_at IS NULL", (name,)
+    ).fetchone()
     if row is None:
         raise StoreError(f"there is no queue {name}")
     return int(row[0])
 
 
-def _make_holes(transaction: Transaction, queue_id: int, ranges: Sequence[Range], reason: str, segments: Path) -> int:
+def _make_holes(
+    transaction: Transaction, queue_id: int, ranges: Sequence[Range], reason: str, segments: Path
+) -> int:
     """Make holes of these ranges, ascending and disjoint, where there are none; returns the number of rows."""
     made, empty = holes.make(transaction.connection, queue_id, ranges, reason)
     sweeper.drop_each(transaction, queue_id, empty, segments)

@@ -15,23 +15,41 @@ from srmp_spark.store.log import Chunk, GroupChunk, Log
 
 
 def batches(
-    log: Log, queue_manager: str, queue: str, epoch: str | None, after: int, to: int, envelope: bool = False, *,
-    shown: str | None = None, names: tuple[str, ...] = NAMES,
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    log: Log,
+    queue_manager: str,
+    queue: str,
+    epoch: str | None,
+    after: int,
+    to: int,
+    envelope: bool = False,
+    *,
+    shown: str | None = None,
+    names: tuple[str, ...] = NAMES,
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows in (after, to], in order, with the columns ``names``; holes are left out.
 
     ``shown`` fills the column ``queue`` (of a journal).
     Raises as :meth:`Log.chunks`; a row that cannot be decoded is a :class:`StoreDamagedError` with queue and sequence.
     """
     inside = with_sequence(names)
-    found = _batches(log, queue_manager, queue, epoch, after, to, envelope, shown=shown or queue, names=inside)
+    found = _batches(
+        log, queue_manager, queue, epoch, after, to, envelope, shown=shown or queue, names=inside
+    )
     yield from found if inside == names else (batch.select(names) for batch in found)
 
 
 def _batches(
-    log: Log, queue_manager: str, queue: str, epoch: str | None, after: int, to: int, envelope: bool, *,
-    shown: str, names: tuple[str, ...],
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    log: Log,
+    queue_manager: str,
+    queue: str,
+    epoch: str | None,
+    after: int,
+    to: int,
+    envelope: bool,
+    *,
+    shown: str,
+    names: tuple[str, ...],
+) -> Iterator[pa.RecordBatch]:
     waiting: list[tuple[int, Record]] = []
     waiting_bytes = 0
     name = log.bounds(queue, epoch).epoch
@@ -48,12 +66,17 @@ def _batches(
             yield rows_of(queue_manager, name, shown, waiting, envelope, names=names)
             waiting, waiting_bytes = [], 0
         posts = chunk.read_posts() if envelope else None
-        yield from rows_kept(read_segment(chunk.read_columns(), queue_manager, name, shown, posts, names=names), chunk.keep)
+        yield from rows_kept(
+            read_segment(chunk.read_columns(), queue_manager, name, shown, posts, names=names),
+            chunk.keep,
+        )
     if waiting:
         yield rows_of(queue_manager, name, shown, waiting, envelope, names=names)
 
 
-def records(log: Log, queue: str, epoch: str | None, after: int, to: int) -> Iterator[tuple[int, Record]]:
+def records(
+    log: Log, queue: str, epoch: str | None, after: int, to: int
+) -> Iterator[tuple[int, Record]]:
     """Yield the rows in (after, to] as they were accepted, byte for byte: for remote read and forwarding.
 
     A row that was restored has a record of its columns.

@@ -44,7 +44,12 @@ def newest_arrival(connection: sqlite3.Connection) -> int | None:
     for (queue_id,) in connection.execute("SELECT id FROM queues").fetchall():
         span = (row_key(queue_id, 1), row_key(queue_id, SEQUENCE_MAX))
         for what in ("SELECT arrived_last FROM segments", "SELECT arrived_last FROM groups"):
-            found += [at for (at,) in connection.execute(f"{what} WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1", span)]
+            found += [
+                at
+                for (at,) in connection.execute(
+                    f"{what} WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1", span
+                )
+            ]
     return max(found, default=None)
 
 
@@ -66,21 +71,32 @@ class Limits(NamedTuple):
 def plan(log: Log, queue: str, limits: Limits) -> int | None:
     """The sequence up to which rows may be deleted now; ``None`` if there is nothing to do. For the reader process."""
     with log.snapshot() as db:
-        row = db.execute("SELECT id, trimmed_to FROM queues WHERE name = ? AND deleted_at IS NULL", (queue,)).fetchone()
+        row = db.execute(
+            "SELECT id, trimmed_to FROM queues WHERE name = ? AND deleted_at IS NULL", (queue,)
+        ).fetchone()
         if row is None:
             return None
         queue_id, trimmed_to = row
         received = limits.read_to if queue in RECEIVED_BY_NOBODY else state.kept_after(db, queue_id)
         span = (row_key(queue_id, trimmed_to + 1), row_key(queue_id, SEQUENCE_MAX))
-        what, where = "SELECT last, bytes, arrived_last FROM", "WHERE id BETWEEN ? AND ? ORDER BY id"
+        what, where = (
+            "SELECT last, bytes, arrived_last FROM",
+            "WHERE id BETWEEN ? AND ? ORDER BY id",
+        )
         units = db.execute(f"{what} segments {where}", span).fetchall()
         sealed = units[-1][0] if units else trimmed_to
         span = (row_key(queue_id, sealed + 1), span[1])
-        units += db.execute(f"{what} groups {where} LIMIT ?", (*span, GROUPS_PER_LOOK_MAX)).fetchall()
+        units += db.execute(
+            f"{what} groups {where} LIMIT ?", (*span, GROUPS_PER_LOOK_MAX)
+        ).fetchall()
         held = sum(size for _, size, _ in units)
         to = trimmed_to
         for last, size, arrived_last in units:
-            over = limits.bytes_max is not None and held > limits.bytes_max and last <= limits.synced_to
+            over = (
+                limits.bytes_max is not None
+                and held > limits.bytes_max
+                and last <= limits.synced_to
+            )
             over = over or (limits.unsynced_max is not None and held > limits.unsynced_max)
             if last > received or not (arrived_last < limits.before or over):
                 break
@@ -95,16 +111,21 @@ def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     gave those rows up, and that they are not lost. A function for :meth:`Journal.transact`.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
-    trimmed_to: int = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
+    trimmed_to: int = db.execute(
+        "SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)
+    ).fetchone()[0]
     if queue not in RECEIVED_BY_NOBODY and to > state.kept_after(db, queue_id):
-        return trimmed_to + 1  # the plan is of a queue that was deleted and made again meanwhile: marks never go back
+        return (
+            trimmed_to + 1
+        )  # the plan is of a queue that was deleted and made again meanwhile: marks never go back
     if to > trimmed_to:
         sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)
         db.execute("UPDATE queues SET trimmed_to = ? WHERE id = ?", (to, queue_id))
         moves.forget(transaction, queue_id, to)
         kept = FORWARD_HOLES_MAX if queue == FORWARD_QUEUE else 0
         db.execute(
-            "DELETE FROM holes WHERE queue_id = ? AND last <= ? AND first <= coalesce((SELECT first FROM holes "
+            "DELETE FROM holes WHERE queue_id = ? AND last <= ? AND first <= "
+            "coalesce((SELECT first FROM holes "
             "WHERE queue_id = ? AND last <= ? ORDER BY first DESC LIMIT 1 OFFSET ?), 0)",
             (queue_id, to, queue_id, to, kept),
         )

@@ -34,7 +34,8 @@ QUEUE_ID_MAX = (1 << (63 - SEQUENCE_BITS)) - 1
 """524,287 queues were ever created here: what is left of a rowid."""
 
 RESTORE_HINT = (
-    "Put a backup of the whole data directory back; or, with --state, make a new one from the Delta tables (inbox and others): "
+    "Put a backup of the whole data directory back; or, with --state, make a new one from "
+    "the Delta tables (inbox and others): "
     "srmp-spark restore (docs/troubleshooting.md, 'A lost disk')"
 )
 """What there is against a lost or damaged database."""
@@ -144,7 +145,9 @@ WRITER_PRAGMAS: dict[str, object] = {
     "journal_size_limit": WAL_KEPT_BYTES,
 }
 
-INBOX = Database(format=FORMAT, ddl=DDL, pragmas=WRITER_PRAGMAS, promise="a 200", restore_hint=RESTORE_HINT)
+INBOX = Database(
+    format=FORMAT, ddl=DDL, pragmas=WRITER_PRAGMAS, promise="a 200", restore_hint=RESTORE_HINT
+)
 
 
 def assert_durable(connection: sqlite3.Connection) -> None:

@@ -99,22 +99,45 @@ class Sealed(NamedTuple):
 
     def to_json(self) -> str:
         """As text; about 20 KB."""
-        return json.dumps([list(self.plan), *self[1:-1], b64encode(zlib.compress(self.sizes, 1)).decode()])
+        return json.dumps(
+            [list(self.plan), *self[1:-1], b64encode(zlib.compress(self.sizes, 1)).decode()]
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Sealed:
         """The reverse of :meth:`to_json`."""
-        plan, rows, length, file, columns_bytes, columns_crc, posts_bytes, posts_crc, wide, sizes = json.loads(text)
+        (
+            plan,
+            rows,
+            length,
+            file,
+            columns_bytes,
+            columns_crc,
+            posts_bytes,
+            posts_crc,
+            wide,
+            sizes,
+        ) = json.loads(text)
         return cls(
-            SealPlan(*plan), rows, length, file, columns_bytes, columns_crc, posts_bytes, posts_crc,
-            None if wide is None else WidePart(*wide), zlib.decompress(b64decode(sizes)),
-        )  # fmt: skip
+            SealPlan(*plan),
+            rows,
+            length,
+            file,
+            columns_bytes,
+            columns_crc,
+            posts_bytes,
+            posts_crc,
+            None if wide is None else WidePart(*wide),
+            zlib.decompress(b64decode(sizes)),
+        )
 
 
 def plan(log: Log, queue: str, now: int) -> SealPlan | None:
     """The next segment of ``queue``, or ``None`` if there is not enough to seal. ``now`` is microseconds since 1970, UTC."""
     with log.snapshot() as db:
-        row = db.execute("SELECT id, trimmed_to FROM queues WHERE name = ? AND deleted_at IS NULL", (queue,)).fetchone()
+        row = db.execute(
+            "SELECT id, trimmed_to FROM queues WHERE name = ? AND deleted_at IS NULL", (queue,)
+        ).fetchone()
         if row is None:
             return None
         queue_id, trimmed_to = row
@@ -123,11 +146,13 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
         # lies half in them is kept, and sealed without those rows.
         begin = max(sealed, trimmed_to) + 1
         known = db.execute(
-            "SELECT first, last FROM holes WHERE queue_id = ? AND last >= ? ORDER BY first", (queue_id, begin)
+            "SELECT first, last FROM holes WHERE queue_id = ? AND last >= ? ORDER BY first",
+            (queue_id, begin),
         )
         empty = list(covered(known))
         found = db.execute(
-            "SELECT first, last, position, bytes, arrived_first, arrived_last, epoch_id FROM groups "
+            "SELECT first, last, position, bytes, arrived_first, arrived_last, epoch_id "
+            "FROM groups "
             "WHERE id BETWEEN ? AND ? ORDER BY id",
             (row_key(queue_id, begin), row_key(queue_id, SEQUENCE_MAX)),
         )
@@ -141,9 +166,11 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
                 continue
             rows, size = rows + last - first + 1, size + length
             if chosen and (
-                epoch_id != chosen[0][6] or rows > SEAL_ROWS_MAX or size > SEAL_BYTES_MAX
+                epoch_id != chosen[0][6]
+                or rows > SEAL_ROWS_MAX
+                or size > SEAL_BYTES_MAX
                 or last - chosen[0][0] >= SEAL_SPAN_MAX
-            ):  # fmt: skip
+            ):
                 full = True
                 break
             chosen.append(each)
@@ -154,9 +181,17 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
             return None
         (epoch,) = db.execute("SELECT epoch FROM epochs WHERE id = ?", (chosen[0][6],)).fetchone()
         return SealPlan(
-            queue_id, queue, chosen[0][6], epoch, chosen[0][0], chosen[-1][1],
-            min(each[2] for each in chosen), max(each[2] for each in chosen), chosen[0][4], chosen[-1][5],
-        )  # fmt: skip
+            queue_id,
+            queue,
+            chosen[0][6],
+            epoch,
+            chosen[0][0],
+            chosen[-1][1],
+            min(each[2] for each in chosen),
+            max(each[2] for each in chosen),
+            chosen[0][4],
+            chosen[-1][5],
+        )
 
 
 def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
@@ -170,7 +205,9 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
 
     decoded = decode(plan.queue, _rows(log, plan))
     if not decoded.sequences:
-        raise StaleSealError(f"{plan.queue} {plan.first} to {plan.last}: every row is a hole by now")
+        raise StaleSealError(
+            f"{plan.queue} {plan.first} to {plan.last}: every row is a hole by now"
+        )
     encoded = encode_segment(decoded)
     sizes = [0] * (plan.last - plan.first + 1)
     for sequence, size in zip(decoded.sequences, encoded.sizes, strict=True):
@@ -180,7 +217,9 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
     make_directory(folder)
     parts = tuple(zip(sweeper.SEGMENT_ENDINGS, (encoded.columns, encoded.posts), strict=True))
     if Volume.look(folder).spare < sum(len(data) for _, data in parts) + SEAL_SPARE_BYTES:
-        raise NoSealRoomError(f"{plan.queue} {plan.first} to {plan.last}: messages have taken the room meanwhile")
+        raise NoSealRoomError(
+            f"{plan.queue} {plan.first} to {plan.last}: messages have taken the room meanwhile"
+        )
     try:
         for ending, data in parts:
             write_durably(segments / (file + ending), data, sync_folder=False)
@@ -190,9 +229,17 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
         raise
     sync_directory(folder)
     return Sealed(
-        plan, len(decoded.sequences), sum(encoded.sizes), file, len(encoded.columns), zlib.crc32(encoded.columns),
-        len(encoded.posts), zlib.crc32(encoded.posts), encoded.wide, struct.pack(f"<{len(sizes)}I", *sizes),
-    )  # fmt: skip
+        plan,
+        len(decoded.sequences),
+        sum(encoded.sizes),
+        file,
+        len(encoded.columns),
+        zlib.crc32(encoded.columns),
+        len(encoded.posts),
+        zlib.crc32(encoded.posts),
+        encoded.wide,
+        struct.pack(f"<{len(sizes)}I", *sizes),
+    )
 
 
 def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> bool:
@@ -208,10 +255,26 @@ def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> 
         return False
     db.execute(
         "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (row_key(plan.queue_id, plan.last), plan.queue_id, plan.epoch_id, plan.first, plan.last, plan.position_first,
-         plan.position_last, sealed.posts_length, sealed.rows, plan.arrived_first, plan.arrived_last, sealed.file,
-         sealed.columns_bytes, sealed.columns_crc, sealed.posts_bytes, sealed.posts_crc, sealed.sizes),
-    )  # fmt: skip
+        (
+            row_key(plan.queue_id, plan.last),
+            plan.queue_id,
+            plan.epoch_id,
+            plan.first,
+            plan.last,
+            plan.position_first,
+            plan.position_last,
+            sealed.posts_length,
+            sealed.rows,
+            plan.arrived_first,
+            plan.arrived_last,
+            sealed.file,
+            sealed.columns_bytes,
+            sealed.columns_crc,
+            sealed.posts_bytes,
+            sealed.posts_crc,
+            sealed.sizes,
+        ),
+    )
     if sealed.wide is not None:
         note_wide_part(db, row_key(plan.queue_id, plan.last), sealed.columns_crc, sealed.wide)
     sweeper.discard(transaction, plan.queue_id, plan.first, plan.last)
@@ -220,14 +283,24 @@ def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> 
 
 def _may_enter(db: sqlite3.Connection, sealed: Sealed, segments: Path) -> bool:
     plan = sealed.plan
-    row = db.execute("SELECT trimmed_to FROM queues WHERE id = ? AND deleted_at IS NULL", (plan.queue_id,)).fetchone()
+    row = db.execute(
+        "SELECT trimmed_to FROM queues WHERE id = ? AND deleted_at IS NULL", (plan.queue_id,)
+    ).fetchone()
     if row is None or row[0] >= plan.first or _last_sealed(db, plan.queue_id) >= plan.first:
         return False
-    if db.execute("SELECT 1 FROM groups WHERE id = ?", (row_key(plan.queue_id, plan.last),)).fetchone() is None:
+    if (
+        db.execute(
+            "SELECT 1 FROM groups WHERE id = ?", (row_key(plan.queue_id, plan.last),)
+        ).fetchone()
+        is None
+    ):
         return False
     sizes = (sealed.columns_bytes, sealed.posts_bytes)
     paths = [segments / (sealed.file + ending) for ending in sweeper.SEGMENT_ENDINGS]
-    return all(path.exists() and path.stat().st_size == size for path, size in zip(paths, sizes, strict=True))
+    return all(
+        path.exists() and path.stat().st_size == size
+        for path, size in zip(paths, sizes, strict=True)
+    )
 
 
 def remove_orphans(connection: sqlite3.Connection, segments: Path) -> tuple[list[Path], list[Path]]:
@@ -250,7 +323,9 @@ def remove_orphans(connection: sqlite3.Connection, segments: Path) -> tuple[list
 
 def _last_sealed(db: sqlite3.Connection, queue_id: int) -> int:
     low, high = row_key(queue_id, 0), row_key(queue_id, SEQUENCE_MAX)
-    (last,) = db.execute("SELECT max(id) FROM segments WHERE id BETWEEN ? AND ?", (low, high)).fetchone()
+    (last,) = db.execute(
+        "SELECT max(id) FROM segments WHERE id BETWEEN ? AND ?", (low, high)
+    ).fetchone()
     return 0 if last is None else int(last) - low
 
 

@@ -31,8 +31,13 @@ class SetAside(NamedTuple):
 
 
 def readable(
-    table: str, rows: Iterable[Sequence[Any]], read: Callable[[Sequence[Any]], _T], unreadable: list[SetAside], *, key: int = 1,
-) -> Iterator[_T]:  # fmt: skip
+    table: str,
+    rows: Iterable[Sequence[Any]],
+    read: Callable[[Sequence[Any]], _T],
+    unreadable: list[SetAside],
+    *,
+    key: int = 1,
+) -> Iterator[_T]:
     """Yield what ``read`` makes of each row. One that it cannot read is added to ``unreadable``, and stays in its table.
 
     The first ``key`` values of a row are its key.
@@ -40,9 +45,19 @@ def readable(
     for row in rows:
         try:
             found = read(row)
-        except (SrmpSparkError, ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:  # noqa: PERF203  # each row for itself
+        except (  # noqa: PERF203  # each row for itself
+            SrmpSparkError,
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             reason = f"{type(error).__name__}: {error}"[:REASON_MAX]
-            unreadable.append(SetAside(table, " ".join(str(each) for each in row[:key])[:KEY_MAX], reason))
+            unreadable.append(
+                SetAside(table, " ".join(str(each) for each in row[:key])[:KEY_MAX], reason)
+            )
         else:
             yield found
 
@@ -58,7 +73,12 @@ def typed(values: Sequence[Any], types: Sequence[type | tuple[type, ...]]) -> Se
 def tell_set_aside(rows: Sequence[SetAside]) -> Sequence[SetAside]:
     """Log each row, and return those that are told in the status."""
     for each in rows[:TOLD_MAX]:
-        _log.error("store.set_aside table=%s key=%s reason=%s", each.table, ascii(each.key), ascii(each.reason))
+        _log.error(
+            "store.set_aside table=%s key=%s reason=%s",
+            each.table,
+            ascii(each.key),
+            ascii(each.reason),
+        )
     if len(rows) > TOLD_MAX:
         _log.error("store.set_aside further=%d", len(rows) - TOLD_MAX)
     return rows[:TOLD_MAX]

@@ -57,7 +57,10 @@ def text_or_bytes(stored: bytes) -> str | bytes:
         return stored
 
 
-TEXT_IS_UTF8 = "(length({0}) = length(CAST({0} AS BLOB)) AND {0} NOT GLOB '*[^ -~]*' OR is_utf8(CAST({0} AS BLOB)))"
+TEXT_IS_UTF8 = (
+    "(length({0}) = length(CAST({0} AS BLOB)) AND {0} NOT GLOB '*[^ -~]*' OR "
+    "is_utf8(CAST({0} AS BLOB)))"
+)
 """Whether the text in column ``{0}`` is one, where :func:`add_is_utf8` was called: SQLite takes any bytes for text. Printable
 ASCII, which nearly all is, is seen without a call of Python for each value."""
 
@@ -83,7 +86,8 @@ def assert_durable(connection: sqlite3.Connection, database: Database) -> None:
         found = pragma(connection, name)
         if found != database.pragmas[name]:
             raise StoreError(
-                f"the database runs with {name}={found}, but {database.promise} promises {name}={database.pragmas[name]}; "
+                f"the database runs with {name}={found}, but {database.promise} promises "
+                f"{name}={database.pragmas[name]}; "
                 "this SQLite build or this file system cannot keep the promise: use a local disk"
             )
 
@@ -95,10 +99,14 @@ def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
     """
     with suppress(FileExistsError):  # SQLite gives its WAL the mode of the database
         os.close(create_private(path))
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
     connection.text_factory = text_or_bytes
     try:
-        found = check_format(connection, database)  # before the first write: a newer version's database is not ours to touch
+        found = check_format(
+            connection, database
+        )  # before the first write: a newer version's database is not ours to touch
         for name, value in database.pragmas.items():
             connection.execute(f"PRAGMA {name} = {value}")
         assert_durable(connection, database)
@@ -155,11 +163,14 @@ def check_format(connection: sqlite3.Connection, database: Database) -> int:
     assert isinstance(found, int)
     if found > database.format:
         raise StoreDamagedError(
-            f"the data directory has format {found}, this version of srmp-spark knows {database.format}: "
+            f"the data directory has format {found}, this version of srmp-spark knows "
+            f"{database.format}: "
             "start the newer version"
         )
     if found == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone() is not None:
-        raise StoreDamagedError("the data directory holds a database of another program: give --data-dir another folder")
+        raise StoreDamagedError(
+            "the data directory holds a database of another program: give --data-dir another folder"
+        )
     return found
 
 
@@ -170,7 +181,9 @@ def check_file(path: Path, database: Database) -> None:
     journal, and nobody can read the file until somebody who may write has rolled it back.
     """
     for mode in ("ro", "rw"):
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_S)
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_TIMEOUT_S
+        )
         try:
             check_format(connection, database)
         except sqlite3.OperationalError as error:
@@ -196,7 +209,9 @@ def store_error(path: Path, error: sqlite3.Error, restore_hint: str) -> StoreErr
     said = str(error)
     if isinstance(error, sqlite3.OperationalError):
         if any(words in said for words in _DISK_REFUSES):
-            return StoreSyncError(f"{path} cannot be written ({said}): make room or repair the disk, then start again")
+            return StoreSyncError(
+                f"{path} cannot be written ({said}): make room or repair the disk, then start again"
+            )
         if "unable to open" not in said:
             return StoreError(f"{path}: {said}")
     return StoreDamagedError(f"{path} cannot be read ({said}). {restore_hint}")

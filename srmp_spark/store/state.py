@@ -103,10 +103,18 @@ def load(connection: sqlite3.Connection) -> StoredState:
     """
     unreadable = rows_moved_aside(connection)
     names = dict(connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL"))
-    found = connection.execute("SELECT queue_id, name, received, ahead, planned, holder, lease_until FROM consumers")
+    found = connection.execute(
+        "SELECT queue_id, name, received, ahead, planned, holder, lease_until FROM consumers"
+    )
     named = [row for row in found.fetchall() if row[0] in names]
     consumers = list(
-        readable("consumers", named, lambda row: _consumer(connection, names[row[0]], row, unreadable), unreadable, key=2)
+        readable(
+            "consumers",
+            named,
+            lambda row: _consumer(connection, names[row[0]], row, unreadable),
+            unreadable,
+            key=2,
+        )
     )
     owed = connection.execute("SELECT id, payload FROM owed_receipts ORDER BY id")
     return StoredState(
@@ -128,7 +136,7 @@ def _receipt(row: Sequence[Any]) -> StoredReceipt:
 
 def _consumer(
     connection: sqlite3.Connection, queue: str, row: Sequence[Any], unreadable: list[SetAside]
-) -> StoredConsumer:  # fmt: skip
+) -> StoredConsumer:
     """Return a consumer. What it received beyond its mark and cannot be read comes again, rather than never.
 
     One whose lease cannot be read is nobody's: whoever registers next has it. Raises :class:`TypeError` or
@@ -144,7 +152,9 @@ def _consumer(
         if value is not None and not isinstance(value, str):
             Holder.from_dict(value)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        unreadable.append(SetAside("consumers", f"{queue} {name}", f"its lease: {error}"[:REASON_MAX]))
+        unreadable.append(
+            SetAside("consumers", f"{queue} {name}", f"its lease: {error}"[:REASON_MAX])
+        )
         planned = holder = lease_until = None
     if (told := marks.set_aside_text(queue, name, ahead)) is not None:
         unreadable.append(told)
@@ -152,13 +162,17 @@ def _consumer(
     return StoredConsumer(queue, name, received, found, planned, holder, lease_until)
 
 
-def load_queue(connection: sqlite3.Connection, queue_id: int, unreadable: list[SetAside] | None = None) -> StoredQueue:
+def load_queue(
+    connection: sqlite3.Connection, queue_id: int, unreadable: list[SetAside] | None = None
+) -> StoredQueue:
     """Load one queue, with what waits in it. Options that cannot be read count as none, and are noted in ``unreadable``."""
     name, transactional, paused, options, trimmed_to = connection.execute(
-        "SELECT name, transactional, paused, options, trimmed_to FROM queues WHERE id = ?", (queue_id,)
+        "SELECT name, transactional, paused, options, trimmed_to FROM queues WHERE id = ?",
+        (queue_id,),
     ).fetchone()
     epochs = connection.execute(
-        "SELECT epochs.epoch, queue_epochs.first FROM queue_epochs JOIN epochs ON epochs.id = epoch_id "
+        "SELECT epochs.epoch, queue_epochs.first FROM queue_epochs JOIN epochs ON "
+        "epochs.id = epoch_id "
         "WHERE queue_id = ? ORDER BY epoch_id",
         (queue_id,),
     ).fetchall()
@@ -166,9 +180,17 @@ def load_queue(connection: sqlite3.Connection, queue_id: int, unreadable: list[S
     waiting = Waiting.load(connection, queue_id, received)
     end = end_of(connection, queue_id)
     return StoredQueue(
-        queue_id, name, bool(transactional), bool(paused), _options(name, options, unreadable), end, received, waiting, epochs,
+        queue_id,
+        name,
+        bool(transactional),
+        bool(paused),
+        _options(name, options, unreadable),
+        end,
+        received,
+        waiting,
+        epochs,
         trimmed_to,
-    )  # fmt: skip
+    )
 
 
 def _options(queue: str, text: str, unreadable: list[SetAside] | None) -> dict[str, Any]:
@@ -190,10 +212,14 @@ _RECEIPT_TYPES = (str, str, str, str, int, int, str, str, _TEXT_OR_NONE)
 _GAP_TYPES = (str, str, str, int, int, _INT_OR_NONE)
 
 
-def load_streams(connection: sqlite3.Connection, unreadable: list[SetAside] | None = None) -> list[IncomingStreamRow]:
+def load_streams(
+    connection: sqlite3.Connection, unreadable: list[SetAside] | None = None
+) -> list[IncomingStreamRow]:
     """Load the table ``streams``; rows that cannot be read are left out, and noted in ``unreadable``."""
     found = connection.execute(f"SELECT {', '.join(IncomingStreamRow._fields)} FROM streams")  # noqa: S608  # our own names
-    return list(readable("streams", found, _stream, [] if unreadable is None else unreadable, key=2))
+    return list(
+        readable("streams", found, _stream, [] if unreadable is None else unreadable, key=2)
+    )
 
 
 def _stream(row: Sequence[Any]) -> IncomingStreamRow:
@@ -209,10 +235,16 @@ def _check_lengths(queue: str, guid: str) -> None:
         raise ValueError(f"the GUID has {len(guid)} characters")
 
 
-def load_accepted_gaps(connection: sqlite3.Connection, unreadable: list[SetAside] | None = None) -> list[AcceptedGap]:
+def load_accepted_gaps(
+    connection: sqlite3.Connection, unreadable: list[SetAside] | None = None
+) -> list[AcceptedGap]:
     """Load the table ``accepted_gaps``; what is over is among them (:meth:`.IncomingStream.restore_gap` finds it)."""
-    found = connection.execute("SELECT queue, guid, stream_ordinal, started_at, after, next_position FROM accepted_gaps")
-    return list(readable("accepted_gaps", found, _gap, [] if unreadable is None else unreadable, key=2))
+    found = connection.execute(
+        "SELECT queue, guid, stream_ordinal, started_at, after, next_position FROM accepted_gaps"
+    )
+    return list(
+        readable("accepted_gaps", found, _gap, [] if unreadable is None else unreadable, key=2)
+    )
 
 
 def _gap(row: Sequence[Any]) -> AcceptedGap:
@@ -221,7 +253,9 @@ def _gap(row: Sequence[Any]) -> AcceptedGap:
     return AcceptedGap(StreamName(queue), guid, int(ordinal), *rest)
 
 
-def load_history(connection: sqlite3.Connection, unreadable: list[SetAside] | None = None) -> Iterator[HistoryRun]:
+def load_history(
+    connection: sqlite3.Connection, unreadable: list[SetAside] | None = None
+) -> Iterator[HistoryRun]:
     """Load the table ``history``, row by row, each lineage in the order of its numbers; to be read before the journal writes.
 
     SQLite sorts what is beyond 63 bits first, where it would be late: those are a second pass.
@@ -235,7 +269,9 @@ def load_history(connection: sqlite3.Connection, unreadable: list[SetAside] | No
 
 def _run(row: Sequence[Any]) -> HistoryRun:
     lineage, first, last, at = row
-    if type(lineage) is not str or type(at) is not int:  # the two numbers are tested by what is done with them
+    if (
+        type(lineage) is not str or type(at) is not int
+    ):  # the two numbers are tested by what is done with them
         raise TypeError(f"lineage {lineage!r:.50}, received at {at!r:.50}")
     run = HistoryRun(lineage, first & UNSIGNED, last & UNSIGNED, at)
     if run.first > run.last:
@@ -253,7 +289,9 @@ def divide_history(connection: sqlite3.Connection, undivided_until: int | None =
         found = "SELECT max(last_received_at), max(instr(lineage, ?)) FROM history"
         newest, slash = connection.execute(found, (SEPARATOR,)).fetchone()
         undivided_until = 0 if slash else newest or 0
-    connection.execute("INSERT OR IGNORE INTO meta VALUES ('undivided_until', ?)", (undivided_until,))
+    connection.execute(
+        "INSERT OR IGNORE INTO meta VALUES ('undivided_until', ?)", (undivided_until,)
+    )
 
 
 def undivided_until(connection: sqlite3.Connection) -> int:
@@ -266,7 +304,10 @@ def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
     """Streams and history, in the transaction that holds the rows they speak of."""
     if changes.dropped_streams:
         for table in ("streams", "accepted_gaps"):
-            connection.executemany(f"DELETE FROM {table} WHERE queue = ? AND guid = ?", changes.dropped_streams)  # noqa: S608  # our own names
+            connection.executemany(
+                f"DELETE FROM {table} WHERE queue = ? AND guid = ?",  # noqa: S608  # our own names
+                changes.dropped_streams,
+            )
     for row in changes.streams:
         connection.execute(
             "INSERT OR REPLACE INTO streams VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -279,9 +320,14 @@ def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
         )
     history = changes.history
     for lineage, first in history.deletes:
-        connection.execute("DELETE FROM history WHERE lineage = ? AND first = ?", (lineage, signed(first)))
+        connection.execute(
+            "DELETE FROM history WHERE lineage = ? AND first = ?", (lineage, signed(first))
+        )
     for lineage, first, last, at in history.upserts:
-        connection.execute("INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?)", (lineage, signed(first), signed(last), at))
+        connection.execute(
+            "INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?)",
+            (lineage, signed(first), signed(last), at),
+        )
 
 
 # Receipts owed
@@ -297,13 +343,18 @@ def save_owed(connection: sqlite3.Connection, stored: Sequence[StoredReceipt]) -
     """Receipts that the rows of this transaction ask for."""
     connection.executemany(
         "INSERT INTO owed_receipts VALUES (?, ?, ?, ?, ?, ?)",
-        [(number, owed.kind, owed.url, owed.peer, owed.payload(), owed.arrived_at) for number, owed in stored],
+        [
+            (number, owed.kind, owed.url, owed.peer, owed.payload(), owed.arrived_at)
+            for number, owed in stored
+        ],
     )
 
 
 def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
     """Receipts that were delivered, or refused for good."""
-    connection.executemany("DELETE FROM owed_receipts WHERE id = ?", [(number,) for number in numbers])
+    connection.executemany(
+        "DELETE FROM owed_receipts WHERE id = ?", [(number,) for number in numbers]
+    )
 
 
 # Consumers and numbers
@@ -311,20 +362,27 @@ def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
 
 def received_by_default(connection: sqlite3.Connection, queue_id: int) -> int:
     """The mark of the default consumer; 0 before it received anything."""
-    row = connection.execute("SELECT received FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)).fetchone()
+    row = connection.execute(
+        "SELECT received FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)
+    ).fetchone()
     return row[0] if row and type(row[0]) is int else 0
 
 
 def received_from_journal(connection: sqlite3.Connection, queue_id: int) -> int | None:
     """The mark of the default consumer of the queue's journal; ``None`` if nobody ever received from it."""
     name = JOURNAL_CONSUMERS + "default"
-    row = connection.execute("SELECT received FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name)).fetchone()
+    row = connection.execute(
+        "SELECT received FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name)
+    ).fetchone()
     return row[0] if row and type(row[0]) is int else None
 
 
 def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
     """Rows after this one are kept whatever their age: somebody has not received them yet, from the queue or its journal."""
-    received, journal = received_by_default(connection, queue_id), received_from_journal(connection, queue_id)
+    received, journal = (
+        received_by_default(connection, queue_id),
+        received_from_journal(connection, queue_id),
+    )
     return received if journal is None else min(received, journal)
 
 
@@ -334,13 +392,18 @@ def delete_consumer(connection: sqlite3.Connection, queue_id: int, name: str) ->
 
 
 def save_consumer(
-    connection: sqlite3.Connection, queue_id: int, consumer: StoredConsumer, changes: marks.StoredMarks | None = None
+    connection: sqlite3.Connection,
+    queue_id: int,
+    consumer: StoredConsumer,
+    changes: marks.StoredMarks | None = None,
 ) -> None:
     """Write a consumer's mark and lease, and what ``changes`` says of what lies beyond its mark; ``None``: all of that."""
     name, received = consumer.name, consumer.received
     connection.execute(
-        "INSERT INTO consumers VALUES (?, ?, ?, '[]', ?, ?, ?) ON CONFLICT (queue_id, name) DO UPDATE SET "
-        "received = excluded.received, ahead = '[]', planned = excluded.planned, holder = excluded.holder, "
+        "INSERT INTO consumers VALUES (?, ?, ?, '[]', ?, ?, ?) ON CONFLICT (queue_id, "
+        "name) DO UPDATE SET "
+        "received = excluded.received, ahead = '[]', planned = excluded.planned, holder = "
+        "excluded.holder, "
         "lease_until = excluded.lease_until",
         (queue_id, name, received, consumer.planned, consumer.holder, consumer.lease_until),
     )
@@ -351,7 +414,8 @@ def save_consumer(
 def raise_ceiling(connection: sqlite3.Connection, name: str, ceiling: int) -> None:
     """Numbers of ``name`` up to ``ceiling`` may be given out after this commit; a restart begins above it."""
     connection.execute(
-        "INSERT INTO ids VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET ceiling = max(ceiling, excluded.ceiling)",
+        "INSERT INTO ids VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET ceiling = "
+        "max(ceiling, excluded.ceiling)",
         (name, ceiling),
     )
 
@@ -361,7 +425,9 @@ def skip_used_identifiers(connection: sqlite3.Connection) -> None:
 
     A peer that knows an identifier takes its second message for a repeat: it answers 200 and keeps nothing.
     """
-    row = connection.execute("SELECT ceiling FROM ids WHERE name = ?", (MESSAGE_IDENTIFIERS,)).fetchone()
+    row = connection.execute(
+        "SELECT ceiling FROM ids WHERE name = ?", (MESSAGE_IDENTIFIERS,)
+    ).fetchone()
     ceiling = row[0] if row is not None else 0
     step = min(IDENTIFIERS_SKIPPED, max(IDENTIFIER_MAX - ceiling, 0) // 4)
     # Up to twice the step, by chance: one backup may be put back twice, and each of the two must go elsewhere.

@@ -28,34 +28,49 @@ SWEEP_GROUPS_MAX = 256
 def discard(transaction: Transaction, queue_id: int, first: int, last: int) -> None:
     """The groups that lie wholly inside the closed range are no longer read."""
     if first <= last:
-        transaction.connection.execute("INSERT INTO garbage(queue_id, first, last) VALUES (?, ?, ?)", (queue_id, first, last))
+        transaction.connection.execute(
+            "INSERT INTO garbage(queue_id, first, last) VALUES (?, ?, ?)", (queue_id, first, last)
+        )
 
 
 def drop(transaction: Transaction, queue_id: int, first: int, last: int, segments: Path) -> None:
     """The groups and the segments that lie wholly inside the closed range are no longer read."""
     discard(transaction, queue_id, first, last)
     db, span = transaction.connection, (row_key(queue_id, first), row_key(queue_id, last), first)
-    files = db.execute("SELECT file FROM segments WHERE id BETWEEN ? AND ? AND first >= ?", span).fetchall()
+    files = db.execute(
+        "SELECT file FROM segments WHERE id BETWEEN ? AND ? AND first >= ?", span
+    ).fetchall()
     db.execute(
-        "DELETE FROM wide_parts WHERE id IN (SELECT id FROM segments WHERE id BETWEEN ? AND ? AND first >= ?)", span
+        "DELETE FROM wide_parts WHERE id IN (SELECT id FROM segments WHERE id BETWEEN ? "
+        "AND ? AND first >= ?)",
+        span,
     )
     db.execute("DELETE FROM segments WHERE id BETWEEN ? AND ? AND first >= ?", span)
     if files:
         transaction.after_commit.append(lambda: unlink(segments, [file for (file,) in files]))
 
 
-def drop_each(transaction: Transaction, queue_id: int, ranges: Sequence[Range], segments: Path) -> None:
+def drop_each(
+    transaction: Transaction, queue_id: int, ranges: Sequence[Range], segments: Path
+) -> None:
     """Many closed ranges, ascending and disjoint, as a purge makes them: few statements, however many they are."""
     if not ranges:
         return
     db = transaction.connection
     db.executemany(
-        "INSERT INTO garbage(queue_id, first, last) VALUES (?, ?, ?)", [(queue_id, first, last) for first, last in ranges]
+        "INSERT INTO garbage(queue_id, first, last) VALUES (?, ?, ?)",
+        [(queue_id, first, last) for first, last in ranges],
     )
     span = (row_key(queue_id, ranges[0][0]), row_key(queue_id, ranges[-1][1]))
-    held = db.execute("SELECT id, first, last, file FROM segments WHERE id BETWEEN ? AND ? ORDER BY id", span).fetchall()
+    held = db.execute(
+        "SELECT id, first, last, file FROM segments WHERE id BETWEEN ? AND ? ORDER BY id", span
+    ).fetchall()
     inside = overlaps([(first, last) for _, first, last, _ in held], ranges)
-    whole = [(key, file) for (key, first, last, file), rows in zip(held, inside, strict=True) if rows == last - first + 1]
+    whole = [
+        (key, file)
+        for (key, first, last, file), rows in zip(held, inside, strict=True)
+        if rows == last - first + 1
+    ]
     if whole:
         for table in ("segments", "wide_parts"):
             db.executemany(f"DELETE FROM {table} WHERE id = ?", [(key,) for key, _ in whole])  # noqa: S608  # our own names
@@ -78,13 +93,20 @@ def sweep(transaction: Transaction) -> bool:
         end, size = key, size + length
         if size >= SWEEP_BYTES_MAX:
             break
-    db.execute("DELETE FROM groups WHERE id BETWEEN ? AND ? AND first >= ?", (row_key(queue_id, first), end, first))
-    transaction.written += size + SWEEP_LOG_BYTES  # less for large bodies, whose pages are not written
+    db.execute(
+        "DELETE FROM groups WHERE id BETWEEN ? AND ? AND first >= ?",
+        (row_key(queue_id, first), end, first),
+    )
+    transaction.written += (
+        size + SWEEP_LOG_BYTES
+    )  # less for large bodies, whose pages are not written
     if not found or (end == found[-1][0] and len(found) < SWEEP_GROUPS_MAX):
         db.execute("DELETE FROM garbage WHERE id = ?", (number,))
     else:
         # The next slice begins behind this one: a group that reaches back before `first` stays where it is.
-        db.execute("UPDATE garbage SET first = ? WHERE id = ?", (end - row_key(queue_id, 0) + 1, number))
+        db.execute(
+            "UPDATE garbage SET first = ? WHERE id = ?", (end - row_key(queue_id, 0) + 1, number)
+        )
     return db.execute("SELECT 1 FROM garbage LIMIT 1").fetchone() is not None
 
 

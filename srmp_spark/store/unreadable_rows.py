@@ -55,7 +55,9 @@ _TEXT = f"typeof({{0}}) = 'text' AND {TEXT_IS_UTF8}"
 _GUID = f"{_TEXT} AND length({{0}}) <= {GUID_LENGTH_MAX}"
 _NAME = f"{_TEXT} AND length({{0}}) <= {NAME_LENGTH_MAX}"
 _ORDINAL = "typeof({0}) = 'text' AND length({0}) BETWEEN 1 AND 20 AND {0} NOT GLOB '*[^0-9]*'"
-_REASON = f"typeof({{0}}) = 'integer' AND {{0}} IN ({', '.join(str(each.value) for each in Reason)})"
+_REASON = (
+    f"typeof({{0}}) = 'integer' AND {{0}} IN ({', '.join(str(each.value) for each in Reason)})"
+)
 _QUEUE_ID = f"typeof({{0}}) = 'integer' AND {{0}} BETWEEN 0 AND {QUEUE_ID_MAX}"
 _SEQUENCE = f"typeof({{0}}) = 'integer' AND {{0}} BETWEEN 0 AND {SEQUENCE_MAX}"
 
@@ -65,37 +67,95 @@ def _or_null(condition: str) -> str:
 
 
 _WANTED: Mapping[str, Mapping[str, str]] = {
-    "holes": {"queue_id": _QUEUE_ID, "first": _SEQUENCE, "last": f"{_SEQUENCE} AND first <= last", "reason": _TEXT},
+    "holes": {
+        "queue_id": _QUEUE_ID,
+        "first": _SEQUENCE,
+        "last": f"{_SEQUENCE} AND first <= last",
+        "reason": _TEXT,
+    },
     "queue_epochs": {"queue_id": _QUEUE_ID, "epoch_id": _COUNT, "first": _SEQUENCE},
     "garbage": {"queue_id": _QUEUE_ID, "first": _SEQUENCE, "last": _SEQUENCE},
     "undecided": {
-        "queue_id": _QUEUE_ID, "sequence": _SEQUENCE, "lineage": _GUID, "uniquifier": _NUMBER, "action": _TEXT,
-        "peer": _TEXT, "sender_name": _or_null(_TEXT), "commitment_to": _or_null(_TEXT), "positive": _NUMBER,
-        "negative": _NUMBER, "final_to": _or_null(_TEXT), "stream_guid": _or_null(_GUID),
-        "stream_ordinal": _or_null(_ORDINAL), "position": _COUNT, "stream_name": _or_null(_NAME),
+        "queue_id": _QUEUE_ID,
+        "sequence": _SEQUENCE,
+        "lineage": _GUID,
+        "uniquifier": _NUMBER,
+        "action": _TEXT,
+        "peer": _TEXT,
+        "sender_name": _or_null(_TEXT),
+        "commitment_to": _or_null(_TEXT),
+        "positive": _NUMBER,
+        "negative": _NUMBER,
+        "final_to": _or_null(_TEXT),
+        "stream_guid": _or_null(_GUID),
+        "stream_ordinal": _or_null(_ORDINAL),
+        "position": _COUNT,
+        "stream_name": _or_null(_NAME),
     },
     "decisions": {
-        "id": _NUMBER, "queue_id": _QUEUE_ID, "queue": _NAME, "first": _SEQUENCE, "last": _SEQUENCE, "reason": _REASON,
+        "id": _NUMBER,
+        "queue_id": _QUEUE_ID,
+        "queue": _NAME,
+        "first": _SEQUENCE,
+        "last": _SEQUENCE,
+        "reason": _REASON,
         "decided_at": _COUNT,
     },
     "decided_receipts": {
-        "id": _NUMBER, "number": _or_null(_COUNT), "kind": "{0} IN ('final_stream', 'commitment')", "url": _TEXT,
-        "queue": _NAME, "lineage": _GUID, "uniquifier": _NUMBER, "action": _TEXT, "peer": _TEXT, "sender_name": _TEXT,
-        "reason": _REASON, "decided_at": _COUNT, "stream_guid": _GUID, "stream_ordinal": _or_null(_ORDINAL),
-        "position": _COUNT, "stream_name": _or_null(_NAME),
+        "id": _NUMBER,
+        "number": _or_null(_COUNT),
+        "kind": "{0} IN ('final_stream', 'commitment')",
+        "url": _TEXT,
+        "queue": _NAME,
+        "lineage": _GUID,
+        "uniquifier": _NUMBER,
+        "action": _TEXT,
+        "peer": _TEXT,
+        "sender_name": _TEXT,
+        "reason": _REASON,
+        "decided_at": _COUNT,
+        "stream_guid": _GUID,
+        "stream_ordinal": _or_null(_ORDINAL),
+        "position": _COUNT,
+        "stream_name": _or_null(_NAME),
     },
-    "told": {"lineage": _TEXT, "first": _NUMBER, "last": _NUMBER, "reason": _REASON, "decided_at": _COUNT},
-    "moves": {"queue_id": _QUEUE_ID, "sequence": _SEQUENCE, "counter": _COUNT, "last_moved_at": _COUNT},
+    "told": {
+        "lineage": _TEXT,
+        "first": _NUMBER,
+        "last": _NUMBER,
+        "reason": _REASON,
+        "decided_at": _COUNT,
+    },
+    "moves": {
+        "queue_id": _QUEUE_ID,
+        "sequence": _SEQUENCE,
+        "counter": _COUNT,
+        "last_moved_at": _COUNT,
+    },
     "pgm_loss": {
-        "epoch_id": _COUNT, "position": _COUNT, "queue": _NAME, "address": _TEXT, "source": _TEXT, "tsi": _TEXT,
-        "first": _COUNT, "last": _COUNT, "packets": _COUNT, "reason": _TEXT, "detail": _or_null(_TEXT), "lost_at": _COUNT,
+        "epoch_id": _COUNT,
+        "position": _COUNT,
+        "queue": _NAME,
+        "address": _TEXT,
+        "source": _TEXT,
+        "tsi": _TEXT,
+        "first": _COUNT,
+        "last": _COUNT,
+        "packets": _COUNT,
+        "reason": _TEXT,
+        "detail": _or_null(_TEXT),
+        "lost_at": _COUNT,
     },
-}  # fmt: skip
+}
 """What each column must hold, in SQL; ``{0}`` is the column."""
 _KEYS = {
-    "queue_epochs": ("queue_id", "epoch_id"), "holes": ("queue_id", "first"), "undecided": ("queue_id", "sequence"),
-    "told": ("lineage", "first"), "moves": ("queue_id", "sequence"), "pgm_loss": ("number",),
-}  # fmt: skip
+    "queue_epochs": ("queue_id", "epoch_id"),
+    "holes": ("queue_id", "first"),
+    "undecided": ("queue_id", "sequence"),
+    "told": ("lineage", "first"),
+    "moves": ("queue_id", "sequence"),
+    "pgm_loss": ("number",),
+}
 """What names a row of a table without ``id``."""
 
 
@@ -108,9 +168,13 @@ def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
     add_is_utf8(connection)
     tables: set[str] = set()
     for table, columns in _WANTED.items():
-        conditions = {name: f"coalesce({wanted.format(name)}, 0)" for name, wanted in columns.items()}
+        conditions = {
+            name: f"coalesce({wanted.format(name)}, 0)" for name, wanted in columns.items()
+        }
         types = ", ".join(f"typeof({name})" for name in _KEYS.get(table, ("id",)))
-        found = connection.execute(f"SELECT *, {types} FROM {table} WHERE NOT ({' AND '.join(conditions.values())})")  # noqa: S608  # our own names
+        found = connection.execute(
+            f"SELECT *, {types} FROM {table} WHERE NOT ({' AND '.join(conditions.values())})"  # noqa: S608  # our own names
+        )
         names = [column[0] for column in found.description]
         for row in found.fetchall():
             values = dict(zip(names, row, strict=True))
@@ -124,22 +188,34 @@ def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
 
 def rows_moved_aside(connection: sqlite3.Connection) -> list[SetAside]:
     """Return the rows that were ever moved aside, newest first, one more than :data:`TOLD_MAX` at most."""
-    rows = connection.execute("SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX + 1,))
+    rows = connection.execute(
+        "SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX + 1,)
+    )
     return [SetAside(*row) for row in rows]
 
 
 def _move(
-    connection: sqlite3.Connection, table: str, values: Mapping[str, object], key_types: Sequence[object],
-    conditions: Mapping[str, str], at: int,
-) -> None:  # fmt: skip
+    connection: sqlite3.Connection,
+    table: str,
+    values: Mapping[str, object],
+    key_types: Sequence[object],
+    conditions: Mapping[str, str],
+    at: int,
+) -> None:
     where = {name: values[name] for name in _KEYS.get(table, ("id",))}
     # Text that is no UTF-8 came as bytes, and bytes equal no text.
     condition = " AND ".join(
-        f"{name} IS CAST(? AS TEXT)" if kind == "text" else f"{name} IS ?" for name, kind in zip(where, key_types, strict=True)
+        f"{name} IS CAST(? AS TEXT)" if kind == "text" else f"{name} IS ?"
+        for name, kind in zip(where, key_types, strict=True)
     )
     place = (*where.values(),)
-    checks = connection.execute(f"SELECT {', '.join(conditions.values())} FROM {table} WHERE {condition}", place)  # noqa: S608  # our own names
-    wrong = [name for name, is_right in zip(conditions, checks.fetchone(), strict=True) if not is_right]
+    checks = connection.execute(
+        f"SELECT {', '.join(conditions.values())} FROM {table} WHERE {condition}",  # noqa: S608  # our own names
+        place,
+    )
+    wrong = [
+        name for name, is_right in zip(conditions, checks.fetchone(), strict=True) if not is_right
+    ]
     reason = "; ".join(f"{name} is {values[name]!r:.50}" for name in wrong)
     key = " ".join(str(each) for each in place)
     connection.execute(
@@ -157,13 +233,16 @@ def _begin_again(connection: sqlite3.Connection, queue_id: object, epoch_id: obj
     if connection.execute(known, (queue_id, epoch_id)).fetchone() is None:
         return
     (first,) = connection.execute(
-        "SELECT min(first) FROM (SELECT first FROM groups WHERE queue_id = :queue AND epoch_id = :epoch UNION ALL "
+        "SELECT min(first) FROM (SELECT first FROM groups WHERE queue_id = :queue AND "
+        "epoch_id = :epoch UNION ALL "
         "SELECT first FROM segments WHERE queue_id = :queue AND epoch_id = :epoch)",
         {"queue": queue_id, "epoch": epoch_id},
     ).fetchone()
     if first is None:
         first = end_of(connection, queue_id) + 1
-    connection.execute("INSERT OR IGNORE INTO queue_epochs VALUES (?, ?, ?)", (queue_id, epoch_id, first))
+    connection.execute(
+        "INSERT OR IGNORE INTO queue_epochs VALUES (?, ?, ?)", (queue_id, epoch_id, first)
+    )
 
 
 def _as_base64(value: bytes) -> dict[str, str]:

@@ -68,14 +68,19 @@ class Waiting:
     @classmethod
     def load(cls, connection: sqlite3.Connection, queue_id: int, received: int) -> Waiting:
         """What the store holds beyond the mark."""
-        (trimmed_to,) = connection.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
+        (trimmed_to,) = connection.execute(
+            "SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)
+        ).fetchone()
         waiting = cls(max(received, trimmed_to))
         holes = "SELECT first, last FROM holes WHERE queue_id = ? AND last > ?"
         for first, last in connection.execute(holes, (queue_id, trimmed_to)):
             waiting.holes.add(first, last)
         span = (row_key(queue_id, waiting.received + 1), row_key(queue_id, SEQUENCE_MAX))
         sealed = trimmed_to
-        what, where = "SELECT first, last, bytes, arrived_first FROM", "WHERE id BETWEEN ? AND ? ORDER BY id"
+        what, where = (
+            "SELECT first, last, bytes, arrived_first FROM",
+            "WHERE id BETWEEN ? AND ? ORDER BY id",
+        )
         for first, last, size, arrived in connection.execute(f"{what} segments {where}", span):
             waiting.add(first, size, arrived, last=last)
             sealed = last
@@ -150,7 +155,9 @@ class Waiting:
         made.holes = self.holes.copy()
         for entry in self._entries[self._head :]:
             rows = entry.last - entry.first + 1
-            made._entries.append(_Entry(entry.first, entry.last, entry.size, entry.arrived_at, entry.size, rows))
+            made._entries.append(
+                _Entry(entry.first, entry.last, entry.size, entry.arrived_at, entry.size, rows)
+            )
             made._bytes += entry.size
             made._count(made._entries[-1])
         made._forget()
@@ -175,7 +182,9 @@ class Waiting:
     def _count(self, entry: _Entry) -> None:
         """Set what an entry has left."""
         low, rows = max(entry.first, self.received + 1), entry.last - entry.first + 1
-        wait = max(0, entry.last + 1 - low) - count_in_either(low, entry.last, self._ahead, self.holes)
+        wait = max(0, entry.last + 1 - low) - count_in_either(
+            low, entry.last, self._ahead, self.holes
+        )
         left = entry.size * wait // rows
         self._bytes += left - entry.left
         self._gone += (wait == 0) - (entry.waits == 0)

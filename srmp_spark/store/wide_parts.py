@@ -25,4 +25,6 @@ and the file is sent whole."""
 
 def note_wide_part(db: sqlite3.Connection, key: int, columns_crc: int, wide: WidePart) -> None:
     """Store the wide part of the segment ``key``, whose file of columns has the checksum ``columns_crc``."""
-    db.execute("INSERT OR REPLACE INTO wide_parts VALUES (?, ?, ?, ?, ?)", (key, columns_crc, *wide))
+    db.execute(
+        "INSERT OR REPLACE INTO wide_parts VALUES (?, ?, ?, ?, ?)", (key, columns_crc, *wide)
+    )

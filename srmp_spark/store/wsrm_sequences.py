@@ -28,7 +28,23 @@ CREATE TABLE IF NOT EXISTS wsrm_sequences(
 
 
 _INT_OR_NONE, _TEXT_OR_NONE = (int, NoneType), (str, NoneType)
-_TYPES = (str, str, str, str, str, str, str, str, int, _INT_OR_NONE, _INT_OR_NONE, str, str, _TEXT_OR_NONE, int)
+_TYPES = (
+    str,
+    str,
+    str,
+    str,
+    str,
+    str,
+    str,
+    str,
+    int,
+    _INT_OR_NONE,
+    _INT_OR_NONE,
+    str,
+    str,
+    _TEXT_OR_NONE,
+    int,
+)
 
 
 class Origin(NamedTuple):
@@ -63,47 +79,99 @@ def load(connection: sqlite3.Connection) -> Stored:
     UnknownSequence, as after the loss of a sequence, and every other sequence goes on.
     """
     found = connection.execute(
-        "SELECT queues.name, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, "
-        "returns, peer, sender_name, created_at FROM wsrm_sequences JOIN queues ON queues.id = queue_id "
+        "SELECT queues.name, identifier, create_id, soap, addressing, rm, acks_to, state, "
+        "accepted, last_number, expires_at, "
+        "returns, peer, sender_name, created_at FROM wsrm_sequences JOIN queues ON "
+        "queues.id = queue_id "
         "WHERE deleted_at IS NULL ORDER BY created_at, identifier"
     )
     stored = Stored([], [])
     for row in found:
         try:
             stored.sequences.append(_sequence_of(row))
-        except (SrmpSparkError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:  # noqa: PERF203  # one bad row must cost no other
+        except (  # noqa: PERF203  # one bad row must cost no other
+            SrmpSparkError,
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             reason = f"{type(error).__name__}: {error}"[:REASON_MAX]
-            stored.unreadable.append(SetAside("wsrm_sequences", f"{row[0]} {row[1]}"[:KEY_MAX], reason))
+            stored.unreadable.append(
+                SetAside("wsrm_sequences", f"{row[0]} {row[1]}"[:KEY_MAX], reason)
+            )
     return stored
 
 
 def _sequence_of(row: Sequence[Any]) -> StoredSequence:
     (
-        queue, identifier, create_id, soap, addressing, rm, acks_to, state, accepted, last_number, expires_at, returns, *origin,
-    ) = typed(row, _TYPES)  # fmt: skip
+        queue,
+        identifier,
+        create_id,
+        soap,
+        addressing,
+        rm,
+        acks_to,
+        state,
+        accepted,
+        last_number,
+        expires_at,
+        returns,
+        *origin,
+    ) = typed(row, _TYPES)
     if len(identifier) > IDENTIFIER_MAX or accepted < 0:
-        raise ValueError(f"{len(identifier)} characters of identifier, {accepted} messages accepted")
+        raise ValueError(
+            f"{len(identifier)} characters of identifier, {accepted} messages accepted"
+        )
     sequence = SequenceRow(
-        identifier, create_id, SoapVersion[soap], AddressingVersion[addressing], RmVersion[rm], endpoint_of(acks_to),
-        InboundState[state], accepted, last_number, expires_at, returns,
-    )  # fmt: skip
+        identifier,
+        create_id,
+        SoapVersion[soap],
+        AddressingVersion[addressing],
+        RmVersion[rm],
+        endpoint_of(acks_to),
+        InboundState[state],
+        accepted,
+        last_number,
+        expires_at,
+        returns,
+    )
     return StoredSequence(queue, sequence, Origin(*origin))
 
 
 def save(
-    connection: sqlite3.Connection, queue: str, rows: Iterable[SequenceRow], removed: Iterable[str],
-    origins: Mapping[str, Origin], now: int,
-) -> None:  # fmt: skip
+    connection: sqlite3.Connection,
+    queue: str,
+    rows: Iterable[SequenceRow],
+    removed: Iterable[str],
+    origins: Mapping[str, Origin],
+    now: int,
+) -> None:
     """In the transaction that holds the rows they count. ``now``: microseconds since 1970, UTC."""
     for row in rows:
         origin = origins[row.identifier]
         connection.execute(
-            "INSERT OR REPLACE INTO wsrm_sequences SELECT ?, id, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM queues "
+            "INSERT OR REPLACE INTO wsrm_sequences SELECT ?, id, ?, ?, ?, ?, ?, ?, ?, ?, "
+            "?, ?, ?, ?, ?, ? FROM queues "
             "WHERE name = ?",
             (
-                row.identifier, row.create_id, row.soap.name, row.addressing.name, row.rm.name,
-                text_of(row.acks_to, row.addressing), row.state.name, row.accepted, row.last_number, row.expires_at, *origin,
-                now, row.returns, queue,
+                row.identifier,
+                row.create_id,
+                row.soap.name,
+                row.addressing.name,
+                row.rm.name,
+                text_of(row.acks_to, row.addressing),
+                row.state.name,
+                row.accepted,
+                row.last_number,
+                row.expires_at,
+                *origin,
+                now,
+                row.returns,
+                queue,
             ),
-        )  # fmt: skip
-    connection.executemany("DELETE FROM wsrm_sequences WHERE identifier = ?", [(each,) for each in removed])
+        )
+    connection.executemany(
+        "DELETE FROM wsrm_sequences WHERE identifier = ?", [(each,) for each in removed]
+    )

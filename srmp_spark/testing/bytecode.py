@@ -23,7 +23,10 @@ def add_bytecode(archive: Path) -> int:
     An archive that has them already, of this version of Python, is left as it is.
     """
     compiled = 0
-    with zipfile.ZipFile(archive) as old, tempfile.TemporaryDirectory(prefix="srmp-spark-bytecode-") as folder:
+    with (
+        zipfile.ZipFile(archive) as old,
+        tempfile.TemporaryDirectory(prefix="srmp-spark-bytecode-") as folder,
+    ):
         names = set(old.namelist())
         sources = {name for name in names if name.endswith(".py")}
         if all(_is_current(old, name + "c", names) for name in sources):
@@ -39,7 +42,13 @@ def add_bytecode(archive: Path) -> int:
                 if name in sources:
                     source.write_bytes(content)
                     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-                    py_compile.compile(str(source), str(target), f"{archive}/{name}", doraise=True, invalidation_mode=mode)
+                    py_compile.compile(
+                        str(source),
+                        str(target),
+                        f"{archive}/{name}",
+                        doraise=True,
+                        invalidation_mode=mode,
+                    )
                     written.writestr(name + "c", target.read_bytes())
                     compiled += 1
     os.replace(new, archive)  # noqa: PTH105  # a worker that starts meanwhile has the old one whole

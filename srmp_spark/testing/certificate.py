@@ -26,11 +26,15 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
     now = datetime.now(timezone.utc)
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-        .not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(hours=1))
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     paths = directory / "cert.pem", directory / "key.pem"
     paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     _write_key(paths[1], key)
@@ -47,7 +51,11 @@ class Identity(NamedTuple):
 def _write_key(path: Path, key: Key) -> None:
     path.touch(FILE_MODE)
     path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
     )
 
 
@@ -60,7 +68,9 @@ class Authority:
         self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.ca = directory / "ca.pem"
-        self.certificate = _signed(self.name, self.name, self.key.public_key(), self.key, is_authority=True)
+        self.certificate = _signed(
+            self.name, self.name, self.key.public_key(), self.key, is_authority=True
+        )
         self.ca.write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(
@@ -82,11 +92,23 @@ class Authority:
         key: Key = ec.generate_private_key(ec.SECP256R1())
         if rsa_bits is not None:
             key = rsa.generate_private_key(65537, rsa_bits)  # weak ones are what some tests want
-        subject = subject if subject is not None else x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        subject = (
+            subject
+            if subject is not None
+            else x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        )
         certificate = _signed(
-            subject, subject if self_signed else self.name, key.public_key(), key if self_signed else self.key,
-            hosts=hosts, addresses=addresses, begins=begins, ends=ends, purposes=purposes, is_authority=is_authority,
-        )  # fmt: skip
+            subject,
+            subject if self_signed else self.name,
+            key.public_key(),
+            key if self_signed else self.key,
+            hosts=hosts,
+            addresses=addresses,
+            begins=begins,
+            ends=ends,
+            purposes=purposes,
+            is_authority=is_authority,
+        )
         stem = self.directory / (file or name)
         found = Identity(stem.with_suffix(".pem"), stem.with_suffix(".key"))
         _write_key(found.key, key)
@@ -99,13 +121,18 @@ class Authority:
         now = datetime.now(timezone.utc)
         entry = (
             x509.RevokedCertificateBuilder()
-            .serial_number(revoked.serial_number).revocation_date(now - timedelta(minutes=1)).build()
-        )  # fmt: skip
+            .serial_number(revoked.serial_number)
+            .revocation_date(now - timedelta(minutes=1))
+            .build()
+        )
         crl = (
             x509.CertificateRevocationListBuilder()
-            .issuer_name(self.name).last_update(now - timedelta(minutes=1)).next_update(now + timedelta(hours=1))
-            .add_revoked_certificate(entry).sign(self.key, hashes.SHA256())
-        )  # fmt: skip
+            .issuer_name(self.name)
+            .last_update(now - timedelta(minutes=1))
+            .next_update(now + timedelta(hours=1))
+            .add_revoked_certificate(entry)
+            .sign(self.key, hashes.SHA256())
+        )
         path = self.directory / "ca-with-crl.pem"
         path.write_bytes(self.ca.read_bytes() + crl.public_bytes(serialization.Encoding.PEM))
         return path
@@ -139,10 +166,14 @@ def _signed(
     now = datetime.now(timezone.utc)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(subject).issuer_name(issuer).public_key(public_key).serial_number(x509.random_serial_number())
-        .not_valid_before(now + begins).not_valid_after(now + ends)
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now + begins)
+        .not_valid_after(now + ends)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-    )  # fmt: skip
+    )
     names: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
     names += [x509.IPAddress(ip_address(address)) for address in addresses]
     if names:

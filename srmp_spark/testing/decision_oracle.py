@@ -34,7 +34,9 @@ class DecisionOracle:
         if found is None:
             self.problems.append(f"{name}: early")
         elif found[1].decision != receipt.decision:
-            self.problems.append(f"{name}: {receipt.decision}, decided was {found[1].name}: contradicted")
+            self.problems.append(
+                f"{name}: {receipt.decision}, decided was {found[1].name}: contradicted"
+            )
         places = self._told.setdefault((receipt.kind, *who), {})
         place = receipt.stream_id, receipt.last_ordinal or 0
         if places.setdefault(place, identifier) != identifier:
@@ -45,10 +47,19 @@ class DecisionOracle:
         lost = []
         for row, reason in self._decided.values():
             wanted = row.positive if reason is Reason.RECEIVED else row.negative
-            for kind, asked in (("commitment", row.commitment_to is not None and wanted), ("final_stream", bool(row.final_to))):
+            for kind, asked in (
+                ("commitment", row.commitment_to is not None and wanted),
+                ("final_stream", bool(row.final_to)),
+            ):
                 if asked and (kind, row.lineage, row.uniquifier) not in self._told:
-                    lost.append(f"{kind} receipt for {row.lineage}/{row.uniquifier}: lost, decided was {reason.name}")
+                    lost.append(
+                        f"{kind} receipt for {row.lineage}/{row.uniquifier}: lost, "
+                        f"decided was {reason.name}"
+                    )
         return self.problems + lost
 
     def __repr__(self) -> str:
-        return f"<DecisionOracle decided={len(self._decided)} told={len(self._told)} problems={len(self.problems)}>"
+        return (
+            f"<DecisionOracle decided={len(self._decided)} told={len(self._told)} "
+            f"problems={len(self.problems)}>"
+        )

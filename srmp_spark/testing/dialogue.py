@@ -75,7 +75,9 @@ class Dialogue(ABC):
         expected = [f"{'>>' if isinstance(step, Input) else '<<'} {step}" for step in script]
         if happened != expected:
             diff = "\n".join(difflib.ndiff(expected, happened))
-            raise AssertionError(f"the dialogue went otherwise (- expected, + happened):\n{diff}\n{self.describe()}")
+            raise AssertionError(
+                f"the dialogue went otherwise (- expected, + happened):\n{diff}\n{self.describe()}"
+            )
         return True
 
     def __del__(self) -> None:

@@ -55,8 +55,12 @@ class Document(NamedTuple):
 
 
 MC_MQSRM = Document("MC-MQSRM", ROOT / "docs" / "musts", ROOT / "docs" / "MUSTS.md", 759)
-MS_MQRR = Document("MS-MQRR", ROOT / "docs" / "musts" / "mqrr", ROOT / "docs" / "MUSTS_MQRR.md", 407)
-MS_WSRVCRM = Document("MS-WSRVCRM", ROOT / "docs" / "musts" / "wsrvcrm", ROOT / "docs" / "MUSTS_WSRVCRM.md", 44)
+MS_MQRR = Document(
+    "MS-MQRR", ROOT / "docs" / "musts" / "mqrr", ROOT / "docs" / "MUSTS_MQRR.md", 407
+)
+MS_WSRVCRM = Document(
+    "MS-WSRVCRM", ROOT / "docs" / "musts" / "wsrvcrm", ROOT / "docs" / "MUSTS_WSRVCRM.md", 44
+)
 DOCUMENTS = (MC_MQSRM, MS_MQRR, MS_WSRVCRM)
 
 
@@ -104,15 +108,28 @@ class Sentence:
         if self.level not in LEVELS:
             found.append(f"{self.id}: level {self.level!r} is none of {', '.join(LEVELS)}")
         if not self.quote or len(self.quote) > QUOTE_MAX:
-            found.append(f"{self.id}: quote 1 to {QUOTE_MAX} characters of the sentence, these are {len(self.quote)}")
+            found.append(
+                f"{self.id}: quote 1 to {QUOTE_MAX} characters of the sentence, these are "
+                f"{len(self.quote)}"
+            )
         if self.status in TESTED and not self.tests:
-            found.append(f"{self.id} is {self.status.value} and names no test: name one that fails when it is broken")
+            found.append(
+                f"{self.id} is {self.status.value} and names no test: name one that fails "
+                "when it is broken"
+            )
         if self.status not in TESTED and self.tests:
-            found.append(f"{self.id} is {self.status.value} and names tests: is it not 'partly' at least?")
+            found.append(
+                f"{self.id} is {self.status.value} and names tests: is it not 'partly' at least?"
+            )
         if self.status is not Status.IMPLEMENTED and not self.reason:
             found.append(f"{self.id} is {self.status.value} and gives no reason")
-        if self.status is Status.NOT_IMPLEMENTED and not self.reason.startswith(("not yet", "never")):
-            found.append(f'{self.id}: the reason begins with "not yet" or "never", and says what stands in its place')
+        if self.status is Status.NOT_IMPLEMENTED and not self.reason.startswith(
+            ("not yet", "never")
+        ):
+            found.append(
+                f'{self.id}: the reason begins with "not yet" or "never", and says what '
+                "stands in its place"
+            )
         if len(set(self.tests)) < len(self.tests):
             found.append(f"{self.id} names a test twice")
         return found
@@ -143,7 +160,9 @@ def order_of(sentence_id: str) -> tuple[tuple[int, ...], int]:
     try:
         return tuple(map(int, section.split("."))), int(number if dash else "")
     except ValueError:
-        raise ConfigurationError(f"{sentence_id!r} is no id of a sentence: section-number, as in 3.1.5.1.6.3-4") from None
+        raise ConfigurationError(
+            f"{sentence_id!r} is no id of a sentence: section-number, as in 3.1.5.1.6.3-4"
+        ) from None
 
 
 def load(document: Document = MC_MQSRM) -> Table:
@@ -167,23 +186,36 @@ def load(document: Document = MC_MQSRM) -> Table:
     untitled = {sentence.section for sentence in sentences.values()} - titles.keys()
     if untitled:
         raise ConfigurationError(f"no title for {', '.join(sorted(untitled))}: add it to [titles]")
-    return Table(document, titles, tuple(sorted(sentences.values(), key=lambda sentence: order_of(sentence.id))))
+    return Table(
+        document,
+        titles,
+        tuple(sorted(sentences.values(), key=lambda sentence: order_of(sentence.id))),
+    )
 
 
 def _sentence(sentence_id: str, entry: Mapping[str, Any]) -> Sentence:
     order_of(sentence_id)
     unknown = entry.keys() - KEYS
     if unknown:
-        raise ConfigurationError(f"{sentence_id}: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(KEYS))}")
+        raise ConfigurationError(
+            f"{sentence_id}: unknown {', '.join(sorted(unknown))}; known: {', '.join(sorted(KEYS))}"
+        )
     try:
         status = Status(entry.get("status"))
     except ValueError:
         known = ", ".join(status.value for status in Status)
-        raise ConfigurationError(f"{sentence_id}: status {entry.get('status')!r} is none of {known}") from None
+        raise ConfigurationError(
+            f"{sentence_id}: status {entry.get('status')!r} is none of {known}"
+        ) from None
     return Sentence(
-        id=sentence_id, level=entry.get("level", ""), quote=entry.get("quote", ""), status=status,
-        tests=tuple(entry.get("tests", ())), reason=entry.get("reason", ""), may_skip=entry.get("may_skip", ""),
-    )  # fmt: skip
+        id=sentence_id,
+        level=entry.get("level", ""),
+        quote=entry.get("quote", ""),
+        status=status,
+        tests=tuple(entry.get("tests", ())),
+        reason=entry.get("reason", ""),
+        may_skip=entry.get("may_skip", ""),
+    )
 
 
 # --- do the tests exist? ------------------------------------------------------------------------------------------------
@@ -193,13 +225,20 @@ def _sentence(sentence_id: str, entry: Mapping[str, Any]) -> Sentence:
 def _tests_in(path: Path) -> frozenset[str]:
     """``test_x`` and ``TestY::test_x`` of a module, read and not run."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
-    in_classes = {f"{node.name}::{name}" for node in body if isinstance(node, ast.ClassDef) for name in _functions(node.body)}
+    in_classes = {
+        f"{node.name}::{name}"
+        for node in body
+        if isinstance(node, ast.ClassDef)
+        for name in _functions(node.body)
+    }
     return frozenset(in_classes | set(_functions(body)))
 
 
 def _functions(body: Sequence[ast.stmt]) -> Iterable[str]:
     for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+            "test_"
+        ):
             yield node.name
 
 
@@ -235,16 +274,28 @@ hold us to what we do instead.
 def page(table: Table) -> str:
     """``docs/MUSTS.md``, or what it is called for this document."""
     document = table.document
-    head = _HEAD.format(name=document.name, table=document.table.relative_to(document.page.parent).as_posix())
+    head = _HEAD.format(
+        name=document.name, table=document.table.relative_to(document.page.parent).as_posix()
+    )
     lines = [head, *_counts(table), ""]
     section = ""
     before: Sentence | None = None
     for sentence in table.sentences:
         if sentence.section != section:
             section, before = sentence.section, None
-            lines += ["", f"## {section} {_escape(table.titles[section])}", "", "| id | sentence | status | tests |"]
+            lines += [
+                "",
+                f"## {section} {_escape(table.titles[section])}",
+                "",
+                "| id | sentence | status | tests |",
+            ]
             lines.append("| --- | --- | --- | --- |")
-        cells = (sentence.id, _escape(sentence.quote), _status(sentence, before), _tests(sentence, before))
+        cells = (
+            sentence.id,
+            _escape(sentence.quote),
+            _status(sentence, before),
+            _tests(sentence, before),
+        )
         lines.append(f"| {' | '.join(cells)} |")
         before = sentence
     return "\n".join(lines) + "\n"
@@ -254,11 +305,15 @@ def _counts(table: Table) -> list[str]:
     """How many of each level came to which end."""
     counts = Counter((sentence.level, sentence.status) for sentence in table.sentences)
     tested = sum(sentence.status is Status.IMPLEMENTED for sentence in table.sentences)
-    missing = [sentence for sentence in table.sentences if sentence.status is Status.NOT_IMPLEMENTED]
+    missing = [
+        sentence for sentence in table.sentences if sentence.status is Status.NOT_IMPLEMENTED
+    ]
     never = sum(sentence.reason.startswith("never") for sentence in missing)
     summary = (
-        f"**{len(table.sentences)} sentences, {tested} implemented and tested. With what is done in part or otherwise, "
-        f"{len(table.tests())} tests are named. Of those not implemented {len(missing) - never} are not yet, "
+        f"**{len(table.sentences)} sentences, {tested} implemented and tested. With what "
+        "is done in part or otherwise, "
+        f"{len(table.tests())} tests are named. Of those not implemented "
+        f"{len(missing) - never} are not yet, "
         f"{never} never will be.**"
     )
     lines = [
@@ -301,7 +356,9 @@ def _escape(text: str) -> str:
 def _fresh(document: Document, *, check: bool) -> bool:
     """Write the page of a document, or see whether it is up to date; whether all is well."""
     table = load(document)
-    faults = [fault for sentence in table.sentences for fault in sentence.faults()] + unknown_tests(table.tests())
+    faults = [fault for sentence in table.sentences for fault in sentence.faults()] + unknown_tests(
+        table.tests()
+    )
     if faults:
         sys.stderr.write("\n".join(f"[{document.name}] {fault}" for fault in faults) + "\n")
         return False
@@ -318,8 +375,14 @@ def _fresh(document: Document, *, check: bool) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the pages, or with ``--check`` say whether they are up to date: 0 or 1."""
-    parser = argparse.ArgumentParser(description="write docs/MUSTS.md, MUSTS_MQRR.md and MUSTS_WSRVCRM.md from docs/musts")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page is not up to date")
+    parser = argparse.ArgumentParser(
+        description="write docs/MUSTS.md, MUSTS_MQRR.md and MUSTS_WSRVCRM.md from docs/musts"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit code 1 if a page is not up to date",
+    )
     check = parser.parse_args(arguments).check
     fresh = [_fresh(document, check=check) for document in DOCUMENTS]
     return 0 if all(fresh) else 1

@@ -38,7 +38,18 @@ else:
 
 BUGS = MC_MQSRM.table / "sabotage"
 PACKAGE = "srmp_spark"
-COPIED = (PACKAGE, "tests", "docs", "conf", "jobs", "benchmarks", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
+COPIED = (
+    PACKAGE,
+    "tests",
+    "docs",
+    "conf",
+    "jobs",
+    "benchmarks",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "Makefile",
+)
 """What tests need of the project; everything else may be large."""
 TESTS_SECONDS = 600
 """For the tests of one sentence: a bug may make one wait until its own deadline."""
@@ -61,10 +72,20 @@ class Bug:
         """What is wrong with it before anything runs, in words that say what to do."""
         path = package / self.file
         if not path.is_file():
-            return [f"{self.id}: there is no {self.file} any more: name the module in which the sentence is kept now"]
+            return [
+                (
+                    f"{self.id}: there is no {self.file} any more: name the module in which "
+                    "the sentence is kept now"
+                )
+            ]
         found = path.read_text(encoding="utf-8").count(self.old)
         if found != 1:
-            return [f"{self.id}: {self.file} has {self.old!r} {found} times, not once: give the piece as it stands there now"]
+            return [
+                (
+                    f"{self.id}: {self.file} has {self.old!r} {found} times, not once: give "
+                    "the piece as it stands there now"
+                )
+            ]
         return [] if self.old != self.new else [f"{self.id}: old and new are the same"]
 
 
@@ -72,12 +93,16 @@ def bugs(folder: Path = BUGS) -> tuple[Bug, ...]:
     """All of them, in the order of the document. Raises :class:`ConfigurationError` for what is no bug."""
     found: list[Bug] = []
     for path in sorted(folder.glob("*.toml")):
-        content: Mapping[str, Sequence[Mapping[str, str]]] = tomllib.loads(path.read_text(encoding="utf-8"))
+        content: Mapping[str, Sequence[Mapping[str, str]]] = tomllib.loads(
+            path.read_text(encoding="utf-8")
+        )
         for sentence_id, planted in content.items():
             order_of(sentence_id)
             for entry in planted:
                 if entry.keys() != {"file", "old", "new"}:
-                    raise ConfigurationError(f"{path.name}: {sentence_id} needs exactly file, old and new")
+                    raise ConfigurationError(
+                        f"{path.name}: {sentence_id} needs exactly file, old and new"
+                    )
                 found.append(Bug(sentence_id, entry["file"], entry["old"], entry["new"]))
     return tuple(sorted(found, key=lambda bug: order_of(bug.id)))
 
@@ -94,11 +119,21 @@ def copy_project(to: Path, root: Path = ROOT) -> None:
 
 def run_tests(project: Path, tests: Sequence[str]) -> tuple[int, str]:
     """pytest's exit code and its last words."""
-    environment = {**os.environ, "PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}  # no stale code of another bug
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(project),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }  # no stale code of another bug
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(  # noqa: S603  # our own interpreter and our own tests
-            command, cwd=project, env=environment, capture_output=True, text=True, timeout=TESTS_SECONDS, check=False
+            command,
+            cwd=project,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TESTS_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return FAILED, f"not over after {TESTS_SECONDS} s"
@@ -119,14 +154,27 @@ def sabotage(bug: Bug, tests: Sequence[str], project: Path) -> tuple[int, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plant all, or those of the given sentences: 0 if each is seen, 1 if one is not, 2 if one cannot be planted."""
-    parser = argparse.ArgumentParser(description="plant bugs and see that the tests of docs/musts fail")
-    parser.add_argument("ids", nargs="*", metavar="ID", help="sentences (default: all that have a bug)")
-    parser.add_argument("--jobs", type=int, default=2, help="copies of the project in which tests run at once (default 2)")
+    parser = argparse.ArgumentParser(
+        description="plant bugs and see that the tests of docs/musts fail"
+    )
+    parser.add_argument(
+        "ids", nargs="*", metavar="ID", help="sentences (default: all that have a bug)"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=2,
+        help="copies of the project in which tests run at once (default 2)",
+    )
     options = parser.parse_args(arguments)
     tests = {sentence.id: sentence.tests for sentence in load().sentences}
     chosen = [bug for bug in bugs() if not options.ids or bug.id in options.ids]
     faults = [fault for bug in chosen for fault in bug.faults()]
-    faults += [f"{wanted}: no bug is written down for it" for wanted in options.ids if all(bug.id != wanted for bug in chosen)]
+    faults += [
+        f"{wanted}: no bug is written down for it"
+        for wanted in options.ids
+        if all(bug.id != wanted for bug in chosen)
+    ]
     if faults:
         sys.stderr.write("\n".join(faults) + "\n")
         return 2
@@ -152,12 +200,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         with ThreadPoolExecutor(max(1, options.jobs)) as pool:
             for bug, (code, words) in zip(chosen, pool.map(plant, chosen), strict=True):
-                verdict = "seen" if code == FAILED else "NOT SEEN" if code == 0 else f"not run (pytest {code})"
+                verdict = (
+                    "seen"
+                    if code == FAILED
+                    else "NOT SEEN"
+                    if code == 0
+                    else f"not run (pytest {code})"
+                )
                 unseen += code == 0
                 odd += code not in (0, FAILED)
                 sys.stdout.write(f"{bug.id} {bug.file}: {verdict} ({words.strip('= ')})\n")
                 sys.stdout.flush()
-    sys.stdout.write(f"{len(chosen)} bugs of {len({bug.id for bug in chosen})} sentences, {unseen} not seen, {odd} not run\n")
+    sys.stdout.write(
+        f"{len(chosen)} bugs of {len({bug.id for bug in chosen})} sentences, {unseen} not "
+        f"seen, {odd} not run\n"
+    )
     return 2 if odd else 1 if unseen else 0
 
 

@@ -94,11 +94,20 @@ class Oracle:
                     disordered.append(key)
                 last_of[stream] = max(place, last_of.get(stream, -1))
         return Verdict(
-            lost=[key for key in self._acknowledged if key not in counts and key not in self._discarded],
+            lost=[
+                key
+                for key in self._acknowledged
+                if key not in counts and key not in self._discarded
+            ],
             unexpected=[key for key in counts if key not in self._sent or key in self._discarded],
-            doubled=[key for key, count in counts.items() if count > 1 and key not in self._may_repeat],
+            doubled=[
+                key for key, count in counts.items() if count > 1 and key not in self._may_repeat
+            ],
             disordered=disordered,
         )
 
     def __repr__(self) -> str:
-        return f"<Oracle sent={len(self._sent)} acknowledged={len(self._acknowledged)} landed={len(self._landed)}>"
+        return (
+            f"<Oracle sent={len(self._sent)} acknowledged={len(self._acknowledged)} "
+            f"landed={len(self._landed)}>"
+        )

@@ -22,11 +22,25 @@ WHOLE = (pa.types.is_integer,)
 BYTES = (pa.types.is_binary, pa.types.is_string)
 NAME = (pa.types.is_string, pa.types.is_integer, pa.types.is_binary)
 SINK_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
-    "body": BYTES, "destination": TEXT, "label": TEXT, "priority": WHOLE, "correlation_id": BYTES, "app_specific": WHOLE,
-    "body_type": WHOLE, "response_queue": TEXT, "admin_queue": TEXT, "time_to_reach_queue": (pa.types.is_timestamp,),
-    "extension": BYTES, "key": NAME, "delivery": TEXT, "transaction": NAME, "queue_manager": TEXT, "epoch": TEXT,
-    "queue": TEXT, "sequence": WHOLE,
-}  # fmt: skip
+    "body": BYTES,
+    "destination": TEXT,
+    "label": TEXT,
+    "priority": WHOLE,
+    "correlation_id": BYTES,
+    "app_specific": WHOLE,
+    "body_type": WHOLE,
+    "response_queue": TEXT,
+    "admin_queue": TEXT,
+    "time_to_reach_queue": (pa.types.is_timestamp,),
+    "extension": BYTES,
+    "key": NAME,
+    "delivery": TEXT,
+    "transaction": NAME,
+    "queue_manager": TEXT,
+    "epoch": TEXT,
+    "queue": TEXT,
+    "sequence": WHOLE,
+}
 """The columns of a stage and what each may be; ``body`` and ``destination`` are required."""
 BODY_MAX = 4_194_304
 """MSMQ's own limit of a body."""
@@ -68,7 +82,9 @@ class OutboxModel:
     """Not committed yet, by the name that ``stage`` answered."""
     replies: dict[tuple[str, str, frozenset[str]], tuple[int, int]] = field(default_factory=dict)
     """(application, batch, stages) → (new, known): the same commit again."""
-    identities: dict[tuple[str, str], dict[tuple[Any, ...], bytes]] = field(default_factory=lambda: defaultdict(dict))
+    identities: dict[tuple[str, str], dict[tuple[Any, ...], bytes]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     """(application, destination) → identity → digest of the content."""
     outgoing: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     """Destination → rows in the order in which they are sent, each with ``dead_letter`` of its stage."""
@@ -83,7 +99,9 @@ class OutboxModel:
         name = f"s{next(self.names)}"
         order_by = tuple(json.loads(metadata.get(b"srmp.order_by", b"[]")))
         dead_letter = metadata.get(b"srmp.dead_letter") == b"true"
-        self.stages[name] = Stage(slot, [{**row, "dead_letter": dead_letter} for row in table.to_pylist()], order_by)
+        self.stages[name] = Stage(
+            slot, [{**row, "dead_letter": dead_letter} for row in table.to_pylist()], order_by
+        )
         return name, table.num_rows
 
     def _check(self, slot: Slot, table: pa.Table) -> None:
@@ -91,26 +109,42 @@ class OutboxModel:
             if required not in table.column_names:
                 raise RefusedError(400, "bad-stage", f"column {required} is missing")
         for name, kinds in SINK_TYPES.items():
-            if name in table.column_names and not any(kind(table.schema.field(name).type) for kind in kinds):
-                raise RefusedError(400, "bad-stage", f"column {name} is {table.schema.field(name).type}")
+            if name in table.column_names and not any(
+                kind(table.schema.field(name).type) for kind in kinds
+            ):
+                raise RefusedError(
+                    400, "bad-stage", f"column {name} is {table.schema.field(name).type}"
+                )
         for batch in table.to_batches():
             if batch.nbytes > RECORD_BATCH_BYTES_MAX:
                 raise RefusedError(400, "bad-stage", f"a record batch has {batch.nbytes} bytes")
         for number, size in enumerate(pc.binary_length(table.column("body")).to_pylist()):
             if size is None:
-                raise RefusedError(400, "bad-stage", f"partition {slot.partition}, row {number}: column body is null")
+                raise RefusedError(
+                    400,
+                    "bad-stage",
+                    f"partition {slot.partition}, row {number}: column body is null",
+                )
             if size > BODY_MAX:
                 what = f"body has more than BODY_MAX = {BODY_MAX} bytes: {size}"
-                raise RefusedError(400, "bad-stage", f"partition {slot.partition}, row {number}: {what}")
+                raise RefusedError(
+                    400, "bad-stage", f"partition {slot.partition}, row {number}: {what}"
+                )
 
     def commit(self, application: str, batch: str, names: Sequence[str]) -> tuple[int, int]:
         """``POST commit`` → (new, known)."""
         reply = (application, batch, frozenset(names))
         if reply in self.replies:
             return self.replies[reply]
-        unknown = [name for name in names if name not in self.stages or self.stages[name].slot[:2] != (application, batch)]
+        unknown = [
+            name
+            for name in names
+            if name not in self.stages or self.stages[name].slot[:2] != (application, batch)
+        ]
         if unknown:
-            raise RefusedError(404, "unknown-stage", f"no stage {', '.join(unknown)} of {application}/{batch}")
+            raise RefusedError(
+                404, "unknown-stage", f"no stage {', '.join(unknown)} of {application}/{batch}"
+            )
         rows = self._ordered([self.stages[name] for name in names])
         fresh: list[tuple[tuple[str, str], tuple[Any, ...], bytes, dict[str, Any]]] = []
         planned: dict[tuple[tuple[str, str], tuple[Any, ...]], bytes] = {}
@@ -123,7 +157,11 @@ class OutboxModel:
             before = self.identities[place].get(identity)
             planned_before = planned.get((place, identity))
             if planned_before == content and not by_key:
-                raise RefusedError(400, "needs-key", f"two rows of one batch have position {identity[1:]}; add a column key")
+                raise RefusedError(
+                    400,
+                    "needs-key",
+                    f"two rows of one batch have position {identity[1:]}; add a column key",
+                )
             earlier = before or planned_before
             if earlier is not None and earlier != content:
                 message = f"{identity[0]} {identity[1:]!r} was sent with other content"
@@ -151,7 +189,9 @@ class OutboxModel:
 
     def delete(self, application: str, batch: str) -> None:
         """``DELETE``: stages that no commit has named."""
-        for name in [name for name, stage in self.stages.items() if stage.slot[:2] == (application, batch)]:
+        for name in [
+            name for name, stage in self.stages.items() if stage.slot[:2] == (application, batch)
+        ]:
             del self.stages[name]
 
     def bodies(self, destination: str) -> list[bytes]:
@@ -184,7 +224,9 @@ def _digest(row: dict[str, Any]) -> bytes:
     return hashlib.blake2b(repr(sorted(sent.items())).encode(), digest_size=16).digest()
 
 
-def _identity(row: dict[str, Any], batch: str, content: bytes, equal: Counter[tuple[Any, ...]]) -> tuple[tuple[Any, ...], bool]:
+def _identity(
+    row: dict[str, Any], batch: str, content: bytes, equal: Counter[tuple[Any, ...]]
+) -> tuple[tuple[Any, ...], bool]:
     """(identity, whether it may repeat within one batch)"""
     if row.get("key") is not None:
         return ("key", row["key"]), True

@@ -95,7 +95,9 @@ class OutboxServer:
 
     # --- calls ------------------------------------------------------------------------------------------------------------
 
-    def answer(self, method: str, path: list[str], query: dict[str, str], body: IO[bytes]) -> dict[str, Any]:
+    def answer(
+        self, method: str, path: list[str], query: dict[str, str], body: IO[bytes]
+    ) -> dict[str, Any]:
         """The answer of one call. Raises :class:`RefusedError`."""
         call = path[-1] if method == "POST" else method
         for index, (name, status) in enumerate(self.refuse):
@@ -115,7 +117,11 @@ class OutboxServer:
                 self.hold_commit.wait()
                 with self._lock:
                     names = json.load(body)["stages"]
-                    new, known = (len(names), 0) if self.discard else self.model.commit(application, batch, names)
+                    new, known = (
+                        (len(names), 0)
+                        if self.discard
+                        else self.model.commit(application, batch, names)
+                    )
                 return {"new": new, "known": known}
             case ("DELETE", ["outbox", application, batch]):
                 with self._lock:
@@ -163,7 +169,11 @@ class OutboxServer:
                 path = [unquote(part) for part in url.path.split("/")[2:]]
                 call = path[-1] if method == "POST" else method
                 with tempfile.NamedTemporaryFile() as body:
-                    cut = server.cut_stages_after.pop(0) if call == "stage" and server.cut_stages_after else None
+                    cut = (
+                        server.cut_stages_after.pop(0)
+                        if call == "stage" and server.cut_stages_after
+                        else None
+                    )
                     if not self.receive(body, cut):
                         server.calls.append((method, url.path, query, 0))
                         self.cut()
@@ -173,10 +183,17 @@ class OutboxServer:
                         server.check(self.headers.get("Authorization"))
                         status, answer = 200, server.answer(method, path, query, body)
                         if call == "stage":
-                            slot = Slot(path[1], path[2], int(query["partition"]), int(query["attempt"]))
+                            slot = Slot(
+                                path[1], path[2], int(query["partition"]), int(query["attempt"])
+                            )
                             server.on_staged(slot, self.client_address[1])
                     except RefusedError as refusal:
-                        error = {"code": refusal.code, "message": str(refusal), "hint": "", "section": ""}
+                        error = {
+                            "code": refusal.code,
+                            "message": str(refusal),
+                            "hint": "",
+                            "section": "",
+                        }
                         status, answer = refusal.status, {"error": error}
                 if status == 200 and call in server.lose_replies:
                     server.lose_replies.remove(call)

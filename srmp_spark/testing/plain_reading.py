@@ -8,7 +8,12 @@ from srmp_spark.srmp.envelope_values import message_of
 
 
 def read_envelope(
-    envelope: bytes, body: bytes = b"", extension: bytes | None = None, *, body_id: bytes = b"", extension_id: bytes = b""
+    envelope: bytes,
+    body: bytes = b"",
+    extension: bytes | None = None,
+    *,
+    body_id: bytes = b"",
+    extension_id: bytes = b"",
 ) -> Message:
     """The message that ``envelope`` describes, with its attachments and their Content-Ids.
 

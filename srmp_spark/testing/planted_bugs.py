@@ -163,7 +163,11 @@ class DiscardedUnheard(SimQueueManager):
 
 def _with_stream(stream: type[IncomingStream]) -> type[SimQueueManager]:
     streams = type("Streams", (IncomingStreams,), {"stream_class": stream})
-    return type(f"With{stream.__name__}", (SimQueueManager,), {"streams_class": streams, "__doc__": stream.__doc__})
+    return type(
+        f"With{stream.__name__}",
+        (SimQueueManager,),
+        {"streams_class": streams, "__doc__": stream.__doc__},
+    )
 
 
 class PreviousOffByOne(IncomingStream):
@@ -191,7 +195,9 @@ class ReceiptBeyondGap(IncomingStream):
     def refuses(self, position: StreamPosition) -> RepeatKind | None:
         kind = super().refuses(position)
         seen = position.current if position.id.ordinal == self.ordinal or kind is None else 0
-        self.highest = max(getattr(self, "highest", 0) if position.id.ordinal == self.ordinal else 0, seen)
+        self.highest = max(
+            getattr(self, "highest", 0) if position.id.ordinal == self.ordinal else 0, seen
+        )
         return kind
 
     def acknowledgeable(self) -> tuple[float, int]:
@@ -251,11 +257,19 @@ class RepeatsExpire(Receiver):
 
     def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
         outcome = super().receive(message, arrival, now)
-        if self.settings.expired == "keep" or not self._expired(message) or not isinstance(outcome, Repeated):
+        if (
+            self.settings.expired == "keep"
+            or not self._expired(message)
+            or not isinstance(outcome, Repeated)
+        ):
             return outcome
         if message.stream is None:
             return Refused(400, "expired", "too late", "")
-        return outcome._replace(kind="expired", discarded=outcome.moved, moved=None) if outcome.mark is not None else outcome
+        return (
+            outcome._replace(kind="expired", discarded=outcome.moved, moved=None)
+            if outcome.mark is not None
+            else outcome
+        )
 
 
 class ExpiresEarly(Receiver):
@@ -271,21 +285,52 @@ class ExpiresEarly(Receiver):
 
 
 def _with_receiver(receiver: type[Receiver]) -> type[SimQueueManager]:
-    return type(f"With{receiver.__name__}", (SimQueueManager,), {"receiver_class": receiver, "__doc__": receiver.__doc__})
-
-
-PLANTED: dict[str, type[SimQueueManager]] = {
-    bug.__name__: bug
-    for bug in (
-        AckBeforeSync, IdBeforeBody, IdNeverSaved, PositionBeforeRow, RepeatOvertakesOriginal, OverloadIs400,
-        OwedReceiptsForgotten, ToldBeforeMarkSynced, DecisionsForgotten, NewIdentifierForEachSending, DecidedTwice,
-        FinalReceiptBeforeStreamReceipt, TwoHundredIsHeard, DiscardedUnheard,
+    return type(
+        f"With{receiver.__name__}",
+        (SimQueueManager,),
+        {"receiver_class": receiver, "__doc__": receiver.__doc__},
     )
-} | {
-    stream.__name__: _with_stream(stream)
-    for stream in (PreviousOffByOne, ReceiptBeyondCommitted, ReceiptBeyondGap, StaleStartAccepted, RepeatArmsNoReceipt)
-} | {
-    receiver.__name__: _with_receiver(receiver)
-    for receiver in (RefusedPositionLeavesTrace, QuotaAfterIdentifier, HistoryByWallClock, RepeatsExpire, ExpiresEarly)
-}  # fmt: skip
+
+
+PLANTED: dict[str, type[SimQueueManager]] = (
+    {
+        bug.__name__: bug
+        for bug in (
+            AckBeforeSync,
+            IdBeforeBody,
+            IdNeverSaved,
+            PositionBeforeRow,
+            RepeatOvertakesOriginal,
+            OverloadIs400,
+            OwedReceiptsForgotten,
+            ToldBeforeMarkSynced,
+            DecisionsForgotten,
+            NewIdentifierForEachSending,
+            DecidedTwice,
+            FinalReceiptBeforeStreamReceipt,
+            TwoHundredIsHeard,
+            DiscardedUnheard,
+        )
+    }
+    | {
+        stream.__name__: _with_stream(stream)
+        for stream in (
+            PreviousOffByOne,
+            ReceiptBeyondCommitted,
+            ReceiptBeyondGap,
+            StaleStartAccepted,
+            RepeatArmsNoReceipt,
+        )
+    }
+    | {
+        receiver.__name__: _with_receiver(receiver)
+        for receiver in (
+            RefusedPositionLeavesTrace,
+            QuotaAfterIdentifier,
+            HistoryByWallClock,
+            RepeatsExpire,
+            ExpiresEarly,
+        )
+    }
+)
 """Every planted bug by name."""

@@ -31,7 +31,9 @@ class EndsNotStored(SimSender):
         super()._begin()
         transaction = self.disk.under_way
         assert transaction is not None
-        self.disk.under_way = transaction._replace(changes=transaction.changes._replace(dead_letters=[]))
+        self.disk.under_way = transaction._replace(
+            changes=transaction.changes._replace(dead_letters=[])
+        )
 
 
 class BatchSkippedById(SimSender):
@@ -50,7 +52,9 @@ class RepeatIsNew(SimSender):
 
 def _with_stream(stream: type[OutgoingStream]) -> type[SimSender]:
     sender = type("Sender", (Sender,), {"stream_class": stream})
-    return type(f"With{stream.__name__}", (SimSender,), {"sender_class": sender, "__doc__": stream.__doc__})
+    return type(
+        f"With{stream.__name__}", (SimSender,), {"sender_class": sender, "__doc__": stream.__doc__}
+    )
 
 
 class SequenceAtSendTime(OutgoingStream):
@@ -60,7 +64,9 @@ class SequenceAtSendTime(OutgoingStream):
         message = super().message_of(stored, previous)
         self.numbers = max(getattr(self, "numbers", 0), previous - self.base) + 1
         assert message.stream is not None
-        return message._replace(stream=message.stream._replace(current=self.numbers, previous=self.numbers - 1))
+        return message._replace(
+            stream=message.stream._replace(current=self.numbers, previous=self.numbers - 1)
+        )
 
 
 class PreviousAsPrinted(OutgoingStream):
@@ -98,7 +104,9 @@ class StartWithEachPass(OutgoingStream):
         assert message.stream is not None
         if previous > self.acknowledged_to:
             return message
-        return message._replace(stream=message.stream._replace(start=True, send_receipts_to=self.receipts_url))
+        return message._replace(
+            stream=message.stream._replace(start=True, send_receipts_to=self.receipts_url)
+        )
 
 
 class SentIsDelivered(OutgoingStream):
@@ -135,7 +143,9 @@ class ReleaseNotStored(OutgoingStream):
 
     def was_stored(self, row: OutgoingQueueRow | None, generation: int, proof: Committed) -> None:
         released = max(self.released_to, self.acknowledged_to)
-        super().was_stored(None if row is None else row._replace(released_to=released), generation, proof)
+        super().was_stored(
+            None if row is None else row._replace(released_to=released), generation, proof
+        )
 
 
 class ResendWithoutTimer(OutgoingStream):
@@ -149,7 +159,9 @@ class NewIdentifierEachTime(OutgoingRegular):
     """Each sending has a new identifier, as 3.1.7.2.2 is printed: nobody can know a repeat."""
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
-        return stored.message._replace(uniquifier=stored.message.uniquifier * 100_000 + self.ledger.next_number())
+        return stored.message._replace(
+            uniquifier=stored.message.uniquifier * 100_000 + self.ledger.next_number()
+        )
 
 
 class AnyStreamsReceipt(Sender):
@@ -161,7 +173,9 @@ class AnyStreamsReceipt(Sender):
         if receipt is not None and receipt.stream_id is not None and streams:
             stream = streams[-1]
             most = min(receipt.last_ordinal or 0, stream.sent_to - stream.base)
-            message = message._replace(receipt=receipt._replace(stream_id=stream.id, last_ordinal=most))
+            message = message._replace(
+                receipt=receipt._replace(stream_id=stream.id, last_ordinal=most)
+            )
         return super().receipt(message, now, at)
 
 
@@ -187,20 +201,39 @@ class OrdinalByWallClock(Sender):
 
 
 def _with_sender(sender: type[Sender]) -> type[SimSender]:
-    return type(f"With{sender.__name__}", (SimSender,), {"sender_class": sender, "__doc__": sender.__doc__})
-
-
-PLANTED_SENDING: dict[str, type[SimSender]] = {
-    bug.__name__: bug for bug in (ReceiptAnsweredBeforeStored, EndsNotStored, BatchSkippedById, RepeatIsNew)
-} | {
-    stream.__name__: _with_stream(stream)
-    for stream in (
-        SequenceAtSendTime, PreviousAsPrinted, BridgeBeforeStored, StartNotRepeated, StartWithEachPass, SentIsDelivered,
-        ReceiptBeyondSent, HeldMessagesExpire, ReleaseNotStored, ResendWithoutTimer,
+    return type(
+        f"With{sender.__name__}", (SimSender,), {"sender_class": sender, "__doc__": sender.__doc__}
     )
-} | {
-    NewIdentifierEachTime.__name__: _with_sender(type("Sender", (Sender,), {"regular_class": NewIdentifierEachTime})),
-} | {
-    sender.__name__: _with_sender(sender) for sender in (AnyStreamsReceipt, SecondAttemptDecides, OrdinalByWallClock)
-}  # fmt: skip
+
+
+PLANTED_SENDING: dict[str, type[SimSender]] = (
+    {
+        bug.__name__: bug
+        for bug in (ReceiptAnsweredBeforeStored, EndsNotStored, BatchSkippedById, RepeatIsNew)
+    }
+    | {
+        stream.__name__: _with_stream(stream)
+        for stream in (
+            SequenceAtSendTime,
+            PreviousAsPrinted,
+            BridgeBeforeStored,
+            StartNotRepeated,
+            StartWithEachPass,
+            SentIsDelivered,
+            ReceiptBeyondSent,
+            HeldMessagesExpire,
+            ReleaseNotStored,
+            ResendWithoutTimer,
+        )
+    }
+    | {
+        NewIdentifierEachTime.__name__: _with_sender(
+            type("Sender", (Sender,), {"regular_class": NewIdentifierEachTime})
+        ),
+    }
+    | {
+        sender.__name__: _with_sender(sender)
+        for sender in (AnyStreamsReceipt, SecondAttemptDecides, OrdinalByWallClock)
+    }
+)
 """Every planted bug by name."""

@@ -91,7 +91,12 @@ class ContentsAreNotStored(Identities):
 PLANTED_SINK: dict[str, type[Identities]] = {
     each.__name__: each
     for each in (
-        PositionWithOtherContentIsKnown, KeyWithOtherContentIsKnown, ConflictIsSent, ConflictIsCountedAsKnown,
-        LettersAreForgotten, EveryConflictIsALetter, ContentsAreNotStored,
+        PositionWithOtherContentIsKnown,
+        KeyWithOtherContentIsKnown,
+        ConflictIsSent,
+        ConflictIsCountedAsKnown,
+        LettersAreForgotten,
+        EveryConflictIsALetter,
+        ContentsAreNotStored,
     )
-}  # fmt: skip
+}

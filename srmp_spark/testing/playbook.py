@@ -42,9 +42,19 @@ QUEUES = {"private$/orders": False, "private$/ledger": True}
 # --- messages -----------------------------------------------------------------------------------------------------------
 
 
-def user_message(uniquifier: int = 1, *, queue: str = "private$/orders", lineage: str = SENDER, **fields: Any) -> Message:  # noqa: ANN401  # any field of Message
+def user_message(
+    uniquifier: int = 1,
+    *,
+    queue: str = "private$/orders",
+    lineage: str = SENDER,
+    **fields: Any,  # noqa: ANN401  # any field of Message
+) -> Message:
     """A regular message; ``fields`` are those of :class:`~srmp_spark.message.Message`."""
-    values: dict[str, Any] = {"destination": f"http://machine2/msmq/{queue}", "action": "MSMQ:", "has_msmq": True} | fields
+    values: dict[str, Any] = {
+        "destination": f"http://machine2/msmq/{queue}",
+        "action": "MSMQ:",
+        "has_msmq": True,
+    } | fields
     return Message(lineage=lineage, uniquifier=uniquifier, **values)
 
 
@@ -54,18 +64,33 @@ def stream_message(current: int, previous: int | None = None, *, stream: int = S
     """Position ``current`` of a stream; the first one carries ``<start>``, an absent ``previous`` is ``current`` - 1."""
     start = current == 1 if start is None else start
     position = StreamPosition(
-        StreamId(guid, stream), current, current - 1 if previous is None else previous, start, RECEIPTS_URL if start else None
+        StreamId(guid, stream),
+        current,
+        current - 1 if previous is None else previous,
+        start,
+        RECEIPTS_URL if start else None,
     )
-    values: dict[str, Any] = {"queue": "private$/ledger", "durable": True, "priority": 0, "stream": position} | fields
+    values: dict[str, Any] = {
+        "queue": "private$/ledger",
+        "durable": True,
+        "priority": 0,
+        "stream": position,
+    } | fields
     return user_message(100 + current if uniquifier is None else uniquifier, **values)
 
 
 # --- what goes in -------------------------------------------------------------------------------------------------------
 
 
-def post(message: Message, *, sender_name: str | None = None, peer: str = "192.0.2.1:1801") -> Input:
+def post(
+    message: Message, *, sender_name: str | None = None, peer: str = "192.0.2.1:1801"
+) -> Input:
     """A message arrives; without a ``peer`` it was made here (transport ``api``)."""
-    name = f"stream {message.stream.id.ordinal}@{message.stream.current}" if message.stream else f"message {message.uniquifier}"
+    name = (
+        f"stream {message.stream.id.ordinal}@{message.stream.current}"
+        if message.stream
+        else f"message {message.uniquifier}"
+    )
     return Input(f"post {name}", lambda playbook: playbook.receive(message, sender_name, peer))
 
 
@@ -96,7 +121,9 @@ def delivered() -> Input:
 
 def failed(*, permanent: bool = False) -> Input:
     """The last stream receipt was not delivered; ``permanent``: the peer answered 400."""
-    return Input(f"failed permanent={permanent}", lambda playbook: playbook.receipt_failed(permanent))
+    return Input(
+        f"failed permanent={permanent}", lambda playbook: playbook.receipt_failed(permanent)
+    )
 
 
 def restart(*, commit_survives: bool = False) -> Input:
@@ -106,7 +133,9 @@ def restart(*, commit_survives: bool = False) -> Input:
 
 def leaves(queue: str, to: int, reason: Reason = Reason.RECEIVED) -> Input:
     """The rows of a queue up to ``to`` leave it; it is stored with the next commit ([MC-MQSRM] 3.1.7.3)."""
-    return Input(f"{queue} up to {to} {reason.name}", lambda playbook: playbook.decide(queue, to, reason))
+    return Input(
+        f"{queue} up to {to} {reason.name}", lambda playbook: playbook.decide(queue, to, reason)
+    )
 
 
 def operator(text: str, act: Callable[[Receiver], object]) -> Input:
@@ -167,7 +196,9 @@ def given_up(last_ordinal: int) -> Output:
 class Playbook(Dialogue):
     """The dialogue and the engine that holds it."""
 
-    def __init__(self, settings: ReceiverSettings | None = None, queues: dict[str, bool] | None = None) -> None:
+    def __init__(
+        self, settings: ReceiverSettings | None = None, queues: dict[str, bool] | None = None
+    ) -> None:
         super().__init__()
         self.clock = SimClock()
         self.disk = SimDisk()
@@ -185,9 +216,12 @@ class Playbook(Dialogue):
 
     def _new_receiver(self) -> Receiver:
         receiver = Receiver(
-            IDENTITY, LocalHosts(frozenset({"machine2"})), MessageIdHistory.load(self.disk.history.values()),
-            IncomingStreams.load(self.disk.streams.values(), self.disk.accepted_gaps.values()), self._settings,
-        )  # fmt: skip
+            IDENTITY,
+            LocalHosts(frozenset({"machine2"})),
+            MessageIdHistory.load(self.disk.history.values()),
+            IncomingStreams.load(self.disk.streams.values(), self.disk.accepted_gaps.values()),
+            self._settings,
+        )
         receiver.add_queue(ORDER_QUEUE, end=self.disk.end(ORDER_QUEUE))
         for name, transactional in self._queues.items():
             receiver.add_queue(name, transactional, self.disk.end(name))
@@ -195,7 +229,12 @@ class Playbook(Dialogue):
 
     def receive(self, message: Message, sender_name: str | None, peer: str) -> None:
         """:func:`post`."""
-        arrival = Arrival(self.clock.utc(), "api" if not peer else "https" if sender_name else "http", peer, sender_name)
+        arrival = Arrival(
+            self.clock.utc(),
+            "api" if not peer else "https" if sender_name else "http",
+            peer,
+            sender_name,
+        )
         outcome = self.receiver.receive(message, arrival, self.clock.now)
         if isinstance(outcome, Refused):
             self.heard.append(refused(outcome.status, outcome.reason))
@@ -214,7 +253,11 @@ class Playbook(Dialogue):
         rows = [SimRow(pending.queue, pending.sequence, "") for pending in accepted]
         owed = [receipt for pending in accepted for receipt in pending.owed]
         asking = [pending.undecided for pending in accepted if pending.undecided is not None]
-        moved = [each.moved for each in self._syncing if not isinstance(each, Accepted) and each.moved is not None]
+        moved = [
+            each.moved
+            for each in self._syncing
+            if not isinstance(each, Accepted) and each.moved is not None
+        ]
         decided, self._deciding = self._deciding, []
         self.disk.begin(SimTransaction(rows, owed, self.receiver.changes(), asking, moved, decided))
 
@@ -231,7 +274,15 @@ class Playbook(Dialogue):
 
     def decide(self, queue: str, to: int, reason: Reason) -> None:
         """:func:`leaves`."""
-        first = max([self.disk.received.get(queue, 0), *(each.last for each in self._deciding if each.queue == queue)]) + 1
+        first = (
+            max(
+                [
+                    self.disk.received.get(queue, 0),
+                    *(each.last for each in self._deciding if each.queue == queue),
+                ]
+            )
+            + 1
+        )
         self._deciding.append(SimDecision(queue, first, to, reason, self.clock.utc()))
 
     def _tell(self) -> None:
@@ -239,9 +290,13 @@ class Playbook(Dialogue):
         for key, owed in list(self.disk.told.items()):
             receipt = owed.receipt
             place = receipt.stream_id
-            if place is not None and self.receiver.awaits_stream_receipt(receipt.counted_by, place, receipt.position):
+            if place is not None and self.receiver.awaits_stream_receipt(
+                receipt.counted_by, place, receipt.position
+            ):
                 continue
-            about = str(receipt.uniquifier) if place is None else f"{place.ordinal}@{receipt.position}"
+            about = (
+                str(receipt.uniquifier) if place is None else f"{place.ordinal}@{receipt.position}"
+            )
             self.heard.append(told(receipt.kind, receipt.reason.decision, about, to=receipt.url))
             self.disk.decision_delivered(key, owed)
 
@@ -257,14 +312,20 @@ class Playbook(Dialogue):
             self.clock.now = max(self.clock.now, when)
             for receipt in self.receiver.due(self.clock.now):
                 self._last_receipt = receipt
-                self.heard.append(stream_receipt(receipt.last_ordinal, stream=receipt.stream_id.ordinal, to=receipt.url))
+                self.heard.append(
+                    stream_receipt(
+                        receipt.last_ordinal, stream=receipt.stream_id.ordinal, to=receipt.url
+                    )
+                )
         self.clock.now = until
 
     def receipt_delivered(self) -> None:
         """:func:`delivered`."""
         assert self._last_receipt is not None, "no stream receipt has left yet"
         queue, stream_id, _, last_ordinal, _, _ = self._last_receipt
-        self.receiver.receipt_delivered(queue, stream_id.guid, stream_id, last_ordinal, self.clock.now)
+        self.receiver.receipt_delivered(
+            queue, stream_id.guid, stream_id, last_ordinal, self.clock.now
+        )
         self._tell()
 
     def receipt_failed(self, permanent: bool) -> None:

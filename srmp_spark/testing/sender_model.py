@@ -56,7 +56,14 @@ class SenderModel:
     """What all senders share: a queue, an identity, and the retransmission timer."""
 
     def __init__(
-        self, name: str, guid: str, queue_url: str, clock: SimClock, random: Random, oracle: Oracle, post: Post
+        self,
+        name: str,
+        guid: str,
+        queue_url: str,
+        clock: SimClock,
+        random: Random,
+        oracle: Oracle,
+        post: Post,
     ) -> None:
         self.name = name
         self.guid = guid
@@ -107,7 +114,11 @@ class SenderModel:
 
     def pump(self) -> None:
         """Send what may be sent now."""
-        while not self._waiting_to_retransmit and self._under_way < self.window and self._cursor < len(self.queue):
+        while (
+            not self._waiting_to_retransmit
+            and self._under_way < self.window
+            and self._cursor < len(self.queue)
+        ):
             item = self.queue[self._cursor]
             if self._expired(item):
                 continue
@@ -192,25 +203,45 @@ class DatagramSender(SenderModel):
     """Regular and durable messages."""
 
     def __init__(
-        self, name: str, guid: str, queue_url: str, clock: SimClock, random: Random, oracle: Oracle, post: Post
+        self,
+        name: str,
+        guid: str,
+        queue_url: str,
+        clock: SimClock,
+        random: Random,
+        oracle: Oracle,
+        post: Post,
     ) -> None:
         super().__init__(name, guid, queue_url, clock, random, oracle, post)
         self.durable = random.random() < 0.5
         self.wants_delivery_receipts = random.random() < 0.3
-        self.wants_commitment = random.choice(((False, False), (False, False), (True, True), (True, False), (False, True)))
+        self.wants_commitment = random.choice(
+            ((False, False), (False, False), (True, True), (True, False), (False, True))
+        )
 
     def message_for(self, item: Outgoing) -> Message:
         """The same bytes each time."""
         if item.message is None:
             item.message = Message(
-                destination=self.queue_url, action="MSMQ:", lineage=self.guid, uniquifier=item.uniquifier, has_msmq=True,
-                durable=self.durable, body=item.key.encode(), source_qm=self.guid,
+                destination=self.queue_url,
+                action="MSMQ:",
+                lineage=self.guid,
+                uniquifier=item.uniquifier,
+                has_msmq=True,
+                durable=self.durable,
+                body=item.key.encode(),
+                source_qm=self.guid,
                 time_to_reach_queue=item.expires_utc if self.says_ttrq else None,
                 expires_at=None if self.says_ttrq else item.expires_utc,
-                delivery_receipt_to=f"http://{self.name}/msmq/private$/admin" if self.wants_delivery_receipts else None,
-                commitment_receipt_to=f"http://{self.name}/msmq/private$/admin" if any(self.wants_commitment) else None,
-                commitment_positive=self.wants_commitment[0], commitment_negative=self.wants_commitment[1],
-            )  # fmt: skip
+                delivery_receipt_to=f"http://{self.name}/msmq/private$/admin"
+                if self.wants_delivery_receipts
+                else None,
+                commitment_receipt_to=f"http://{self.name}/msmq/private$/admin"
+                if any(self.wants_commitment)
+                else None,
+                commitment_positive=self.wants_commitment[0],
+                commitment_negative=self.wants_commitment[1],
+            )
         return item.message
 
     def accepted(self, item: Outgoing) -> None:
@@ -225,7 +256,14 @@ class StreamSender(SenderModel):
     """Stream messages to one transactional queue."""
 
     def __init__(
-        self, name: str, guid: str, queue_url: str, clock: SimClock, random: Random, oracle: Oracle, post: Post
+        self,
+        name: str,
+        guid: str,
+        queue_url: str,
+        clock: SimClock,
+        random: Random,
+        oracle: Oracle,
+        post: Post,
     ) -> None:
         super().__init__(name, guid, queue_url, clock, random, oracle, post)
         self.new_id_for_each_sending = random.random() < 0.3
@@ -299,15 +337,26 @@ class StreamSender(SenderModel):
         assert self.stream_id is not None
         start = item.position == 1
         return Message(
-            destination=self.queue_url, action="MSMQ:", lineage=self.guid, uniquifier=item.uniquifier, has_msmq=True,
-            durable=True, priority=0, body=item.key.encode(), source_qm=self.guid, dead_letter=self.dead_letter,
+            destination=self.queue_url,
+            action="MSMQ:",
+            lineage=self.guid,
+            uniquifier=item.uniquifier,
+            has_msmq=True,
+            durable=True,
+            priority=0,
+            body=item.key.encode(),
+            source_qm=self.guid,
+            dead_letter=self.dead_letter,
             time_to_reach_queue=item.expires_utc if self.says_ttrq else None,
             expires_at=None if self.says_ttrq else item.expires_utc,
             stream=StreamPosition(
-                self.stream_id, item.position, item.previous, start,
+                self.stream_id,
+                item.position,
+                item.previous,
+                start,
                 f"http://{self.name}/msmq/private$/order_queue$" if start else None,
             ),
-        )  # fmt: skip
+        )
 
     def accepted(self, item: Outgoing) -> None:
         """Kept until a receipt covers it (3.1.7.2.5)."""
@@ -319,7 +368,9 @@ class StreamSender(SenderModel):
 
     def _start_receipt_wait(self) -> None:
         self._receipt_wait += 1
-        self.clock.after(RESEND_TABLE_S[self.resend_interval_index], self._receipt_wait_over, self._receipt_wait)
+        self.clock.after(
+            RESEND_TABLE_S[self.resend_interval_index], self._receipt_wait_over, self._receipt_wait
+        )
 
     def _receipt_wait_over(self, number: int) -> None:
         """[MC-MQSRM] 3.1.6.2."""
@@ -353,7 +404,9 @@ class StreamSender(SenderModel):
         if receipt.stream_id != self.stream_id:
             self.marks["final-receipt-discarded"] += 1
         elif any(item.position == receipt.last_ordinal for item in self.queue):
-            self.faults_found.append(f"a final receipt for {receipt.last_ordinal}, which no stream receipt covers yet")
+            self.faults_found.append(
+                f"a final receipt for {receipt.last_ordinal}, which no stream receipt covers yet"
+            )
         elif receipt.last_ordinal in self.awaited_final_receipts:
             del self.awaited_final_receipts[receipt.last_ordinal]
             if not self.awaited_final_receipts and not any(item.position for item in self.queue):
@@ -362,7 +415,9 @@ class StreamSender(SenderModel):
 
     def _acknowledge(self, last_ordinal: int) -> None:
         if last_ordinal > self.sequence_number:
-            self.faults_found.append(f"a receipt for {last_ordinal}, sent up to {self.sequence_number}")
+            self.faults_found.append(
+                f"a receipt for {last_ordinal}, sent up to {self.sequence_number}"
+            )
             return
         if last_ordinal <= self.last_acknowledged:
             return

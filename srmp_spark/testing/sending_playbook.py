@@ -20,7 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from srmp_spark.message import CLASS_ACK_RECEIVE, CLASS_NACK_Q_PURGED, CLASS_ORDER_ACK, Message, Receipt, StreamId
+from srmp_spark.message import (
+    CLASS_ACK_RECEIVE,
+    CLASS_NACK_Q_PURGED,
+    CLASS_ORDER_ACK,
+    Message,
+    Receipt,
+    StreamId,
+)
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
 from srmp_spark.srmp.outgoing_effects import Delivered, Kind, Load, OutgoingChanges, QueueKey, Send
 from srmp_spark.srmp.outgoing_states import SenderSettings
@@ -40,7 +47,13 @@ READ_MAX = 1_000
 # --- what goes in -------------------------------------------------------------------------------------------------------
 
 
-def enqueue(count: int = 1, *, kind: Kind = "stream", time_to_reach_queue: float | None = None, final: bool = False) -> Input:
+def enqueue(
+    count: int = 1,
+    *,
+    kind: Kind = "stream",
+    time_to_reach_queue: float | None = None,
+    final: bool = False,
+) -> Input:
     """An application sends ``count`` messages."""
     text = f"enqueue {count} {kind}"
     return Input(text, lambda playbook: playbook.enqueue(count, kind, time_to_reach_queue, final))
@@ -71,13 +84,23 @@ def once_more() -> Input:
     return Input("once more", lambda playbook: playbook.sender.doubted(playbook.under_way[0]))
 
 
-def stream_receipt(last_ordinal: int, *, stream: int = 0, guid: str = IDENTITY, to: str = RECEIPTS_URL) -> Input:
+def stream_receipt(
+    last_ordinal: int, *, stream: int = 0, guid: str = IDENTITY, to: str = RECEIPTS_URL
+) -> Input:
     """A stream receipt comes; ``stream`` counts the streams backwards: 0 is the live one, -1 the one before."""
-    return Input(f"receipt {last_ordinal}", lambda playbook: playbook.receipt(last_ordinal, stream, guid, to, None))
+    return Input(
+        f"receipt {last_ordinal}",
+        lambda playbook: playbook.receipt(last_ordinal, stream, guid, to, None),
+    )
 
 
 def final_receipt(
-    ordinal: int, *, positive: bool = True, stream: int = 0, guid: str = IDENTITY, to: str = RECEIPTS_URL
+    ordinal: int,
+    *,
+    positive: bool = True,
+    stream: int = 0,
+    guid: str = IDENTITY,
+    to: str = RECEIPTS_URL,
 ) -> Input:
     """A final stream receipt comes; ``stream`` as in :func:`stream_receipt`."""
     text = f"final {ordinal} {positive}"
@@ -112,14 +135,24 @@ def operator(text: str, act: Callable[[Sender], object]) -> Input:
 # --- what comes out -----------------------------------------------------------------------------------------------------
 
 
-def sends(number: int, *, position: int | None = None, previous: int | None = None, start: bool = False,
-          again: bool = False, kind: Kind = "stream") -> Output:  # fmt: skip
+def sends(
+    number: int,
+    *,
+    position: int | None = None,
+    previous: int | None = None,
+    start: bool = False,
+    again: bool = False,
+    kind: Kind = "stream",
+) -> Output:
     """A message leaves: its number; in a stream its position, and the one before it."""
     if kind == "plain":
         return Output(f"sends {number}{' again' if again else ''}")
     position = number if position is None else position
     previous = position - 1 if previous is None else previous
-    return Output(f"sends {number} as {position} after {previous}{' start' if start else ''}{' again' if again else ''}")
+    return Output(
+        f"sends {number} as {position} after {previous}{' start' if start else ''}"
+        f"{' again' if again else ''}"
+    )
 
 
 def delivered(first: int, last: int | None = None) -> Output:
@@ -127,10 +160,20 @@ def delivered(first: int, last: int | None = None) -> Output:
     return Output(f"delivered {first}-{first if last is None else last}")
 
 
-def dead(first: int, reason: str, *, last: int | None = None, status: int | None = None, in_doubt: bool = False) -> Output:
+def dead(
+    first: int,
+    reason: str,
+    *,
+    last: int | None = None,
+    status: int | None = None,
+    in_doubt: bool = False,
+) -> Output:
     """It is stored that these will not arrive."""
     status_text = f" {status}" if status else ""
-    return Output(f"dead {first}-{first if last is None else last} {reason}{status_text}{' in doubt' if in_doubt else ''}")
+    return Output(
+        f"dead {first}-{first if last is None else last} "
+        f"{reason}{status_text}{' in doubt' if in_doubt else ''}"
+    )
 
 
 def verdict(text: str) -> Output:
@@ -164,21 +207,35 @@ class SendingPlaybook(Dialogue):
 
     def _load(self) -> Sender:
         return Sender.load(
-            IDENTITY, self.settings, self.disk.queues.values(), self.disk.proof(), finals=self.disk.runs_of_finals(),
+            IDENTITY,
+            self.settings,
+            self.disk.queues.values(),
+            self.disk.proof(),
+            finals=self.disk.runs_of_finals(),
             last_stream_ordinal=self.disk.last_stream_ordinal,
-        )  # fmt: skip
+        )
 
-    def enqueue(self, count: int, kind: Kind, time_to_reach_queue: float | None, final: bool) -> None:
+    def enqueue(
+        self, count: int, kind: Kind, time_to_reach_queue: float | None, final: bool
+    ) -> None:
         """:func:`enqueue`."""
         at = self.clock.utc()
         until = None if time_to_reach_queue is None else at + int(time_to_reach_queue * 1_000_000)
-        enqueued = self.sender.enqueue(DESTINATION, kind, count, at, receipts_url=RECEIPTS_URL, final_receipts=final)
+        enqueued = self.sender.enqueue(
+            DESTINATION, kind, count, at, receipts_url=RECEIPTS_URL, final_receipts=final
+        )
         for serial in range(enqueued.first, enqueued.last + 1):
             self._number += 1
             message = Message(
-                destination=DESTINATION, lineage=IDENTITY, uniquifier=self._number, has_msmq=True, source_qm=IDENTITY,
-                body=f"{kind} {self._number}".encode(), time_to_reach_queue=until, dead_letter=final,
-            )  # fmt: skip
+                destination=DESTINATION,
+                lineage=IDENTITY,
+                uniquifier=self._number,
+                has_msmq=True,
+                source_qm=IDENTITY,
+                body=f"{kind} {self._number}".encode(),
+                time_to_reach_queue=until,
+                dead_letter=final,
+            )
             self._new.append((enqueued.key, serial, message))
         if final:
             self._new_finals.append((enqueued.key, enqueued.first, enqueued.last))
@@ -197,7 +254,9 @@ class SendingPlaybook(Dialogue):
             return
         rows_max = 1
         while more is not None:
-            more = self.sender.seen(more, self.disk.read(more, rows_max), self.clock.now, self.clock.utc())
+            more = self.sender.seen(
+                more, self.disk.read(more, rows_max), self.clock.now, self.clock.utc()
+            )
             rows_max = READ_MAX
 
     def peer_is_down(self, down: bool) -> None:
@@ -224,12 +283,23 @@ class SendingPlaybook(Dialogue):
         """:func:`stream_receipt`, :func:`final_receipt`."""
         stream_id = StreamId(guid, self.ordinals[stream - 1])
         if decision is None:
-            receipt, message_class = Receipt("stream", stream_id=stream_id, last_ordinal=last), CLASS_ORDER_ACK
+            receipt, message_class = (
+                Receipt("stream", stream_id=stream_id, last_ordinal=last),
+                CLASS_ORDER_ACK,
+            )
         else:
-            receipt = Receipt("final_stream", stream_id=stream_id, last_ordinal=last, lineage=IDENTITY, uniquifier=last,
-                              decision="positive" if decision else "negative")  # fmt: skip
+            receipt = Receipt(
+                "final_stream",
+                stream_id=stream_id,
+                last_ordinal=last,
+                lineage=IDENTITY,
+                uniquifier=last,
+                decision="positive" if decision else "negative",
+            )
             message_class = CLASS_ACK_RECEIVE if decision else CLASS_NACK_Q_PURGED
-        message = Message(to, ORDERING_ACK_ACTION, has_msmq=True, message_class=message_class, receipt=receipt)
+        message = Message(
+            to, ORDERING_ACK_ACTION, has_msmq=True, message_class=message_class, receipt=receipt
+        )
         found = self.sender.receipt(message, self.clock.now, self.clock.utc())
         if found not in ("progress", "final"):
             self.heard.append(verdict(str(found)))
@@ -274,7 +344,9 @@ class SendingPlaybook(Dialogue):
                 self.heard.append(delivered(outcome.run.first, outcome.run.last))
             else:
                 run, reason, status, in_doubt, _ = outcome.letter
-                self.heard.append(dead(run.first, reason, last=run.last, status=status, in_doubt=in_doubt))
+                self.heard.append(
+                    dead(run.first, reason, last=run.last, status=status, in_doubt=in_doubt)
+                )
 
     def _work(self) -> None:
         """What a dispatcher does: commit, read, send, until nothing is left to do."""
@@ -302,5 +374,11 @@ class SendingPlaybook(Dialogue):
         if place.id.ordinal not in self.ordinals:
             self.ordinals.append(place.id.ordinal)
         self.heard.append(
-            sends(message.uniquifier, position=place.current, previous=place.previous, start=place.start, again=send.again)
+            sends(
+                message.uniquifier,
+                position=place.current,
+                previous=place.previous,
+                start=place.start,
+                again=send.again,
+            )
         )

@@ -49,7 +49,11 @@ class SendingSimulation:
     """One run."""
 
     def __init__(
-        self, seed: int, *, sender_class: type[SimSender] = SimSender, log: Callable[[str], None] | None = None
+        self,
+        seed: int,
+        *,
+        sender_class: type[SimSender] = SimSender,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         self.random = random = Random(f"out {seed}")
         self.clock = SimClock()
@@ -57,25 +61,36 @@ class SendingSimulation:
         faults = NetFaults.drawn(random)
         self.net = SimNet(self.clock, random, faults)
         self.on_the_wire = random.random() < ON_THE_WIRE_SHARE
-        self.crash_probability = random.uniform(0.0, CRASH_PROBABILITY_MAX) if random.random() < 0.8 else 0.0
+        self.crash_probability = (
+            random.uniform(0.0, CRASH_PROBABILITY_MAX) if random.random() < 0.8 else 0.0
+        )
         self.heal_at = self.clock.now + random.uniform(20.0, SAFETY_S_MAX)
         self.foreign: SimDestination | None = None
         self.queue_manager: SimQueueManager | None = None
         self.disk = SimDisk()
         if random.random() < 0.6:
             copies = faults.duplicate > 0 or faults.late_copy > 0
-            self.foreign = SimDestination(self.clock, random, self.oracle, self._post_receipt, copies)
+            self.foreign = SimDestination(
+                self.clock, random, self.oracle, self._post_receipt, copies
+            )
             self._destination = sim_destination.HOST
         else:
-            self.queue_manager = SimQueueManager(self.clock, self.disk, random, self._post_receipt, queues=QUEUES)
+            self.queue_manager = SimQueueManager(
+                self.clock, self.disk, random, self._post_receipt, queues=QUEUES
+            )
             self._destination = sim_queue_manager.HOST
         settings = SenderSettings(
-            in_flight_max=random.choice((1, 1, 2, 8)), unacknowledged_max=random.choice((65_536, 65_536, 3)),
+            in_flight_max=random.choice((1, 1, 2, 8)),
+            unacknowledged_max=random.choice((65_536, 65_536, 3)),
             stream_length_max=random.choice((2**32 - 1, 2**32 - 1, 4)),
-        )  # fmt: skip
+        )
         self.outbox = SimOutbox(self.oracle)
-        self.sender = sender_class(self.clock, self.outbox, random, self.oracle, self._post_message, settings)
-        self.final_receipts = self.foreign is not None and settings.stream_length_max > 4 and random.random() < 0.3
+        self.sender = sender_class(
+            self.clock, self.outbox, random, self.oracle, self._post_message, settings
+        )
+        self.final_receipts = (
+            self.foreign is not None and settings.stream_length_max > 4 and random.random() < 0.3
+        )
         self.submitted = 0
         self._batches = 0
         self._open = 0
@@ -95,8 +110,22 @@ class SendingSimulation:
             left -= count
             kind: Kind = random.choice(("stream", "stream", "stream", "plain"))
             time_to_reach_queue = random.choice((None, None, None, random.uniform(1.0, span)))
-            clock.after(random.uniform(0.0, span), self._submit, kind, count, time_to_reach_queue, random.random() < 0.2)
-        for act in (self._pause, self._retry, self._reset, self._drop, self._set_wall_clock, self._foreign_down):
+            clock.after(
+                random.uniform(0.0, span),
+                self._submit,
+                kind,
+                count,
+                time_to_reach_queue,
+                random.random() < 0.2,
+            )
+        for act in (
+            self._pause,
+            self._retry,
+            self._reset,
+            self._drop,
+            self._set_wall_clock,
+            self._foreign_down,
+        ):
             if random.random() < 0.15:
                 clock.after(random.uniform(0.0, span), act)
 
@@ -105,10 +134,14 @@ class SendingSimulation:
             return f"http://{self._destination}/msmq/{kind}"
         return queue_url("private$/ledger" if kind == "stream" else "private$/orders")
 
-    def _submit(self, kind: Kind, count: int, time_to_reach_queue: float | None, poisonous: bool) -> None:
+    def _submit(
+        self, kind: Kind, count: int, time_to_reach_queue: float | None, poisonous: bool
+    ) -> None:
         self._batches += 1
         self._open += 1
-        self._commit(f"batch {self._batches}", kind, self._rows(kind, count, poisonous), time_to_reach_queue)
+        self._commit(
+            f"batch {self._batches}", kind, self._rows(kind, count, poisonous), time_to_reach_queue
+        )
 
     def _rows(self, kind: Kind, count: int, poisonous: bool) -> list[str]:
         rows = []
@@ -118,7 +151,9 @@ class SendingSimulation:
             rows.append(f"{kind}-{self.submitted}{'-poison' if poison else ''}")
         return rows
 
-    def _commit(self, batch: str, kind: Kind, rows: list[str], time_to_reach_queue: float | None) -> None:
+    def _commit(
+        self, batch: str, kind: Kind, rows: list[str], time_to_reach_queue: float | None
+    ) -> None:
         """Until it is answered."""
         random = self.random
 
@@ -131,10 +166,19 @@ class SendingSimulation:
             if random.random() < 0.5:
                 self.sender.marks["out-replanned"] += 1
                 again = rows + self._rows(kind, random.randint(1, 3), poisonous=False)
-            self.clock.after(random.uniform(0.1, COMMIT_AGAIN_S_MAX), self._commit, batch, kind, again, time_to_reach_queue)
+            self.clock.after(
+                random.uniform(0.1, COMMIT_AGAIN_S_MAX),
+                self._commit,
+                batch,
+                kind,
+                again,
+                time_to_reach_queue,
+            )
 
         finals = self.final_receipts and kind == "stream"
-        self.sender.submit(self._url(kind), kind, batch, rows, time_to_reach_queue, finals, answered)
+        self.sender.submit(
+            self._url(kind), kind, batch, rows, time_to_reach_queue, finals, answered
+        )
 
     # --- faults -------------------------------------------------------------------------------------------------------------
 
@@ -159,7 +203,11 @@ class SendingSimulation:
 
     def _reset(self) -> None:
         """Only for a peer that knows messages by their identifiers."""
-        if self.foreign is None and self.sender.up and self.sender.sender.reset(self._url("stream")):
+        if (
+            self.foreign is None
+            and self.sender.up
+            and self.sender.sender.reset(self._url("stream"))
+        ):
             self.sender.marks["out-reset"] += 1
             self.sender.work()
 
@@ -183,7 +231,9 @@ class SendingSimulation:
             assert self.foreign is not None
             self.net.post("out", self.foreign.receive, message, answered)
         elif self.on_the_wire:
-            self.net.post("out", self.queue_manager.receive, encode(message, boundary=BOUNDARY), answered)
+            self.net.post(
+                "out", self.queue_manager.receive, encode(message, boundary=BOUNDARY), answered
+            )
         else:
             self.net.post("out", self.queue_manager.receive, message, answered)
 
@@ -198,7 +248,11 @@ class SendingSimulation:
     @property
     def marks(self) -> Counter[str]:
         """How often each interesting thing happened."""
-        return self.sender.marks + self.foreign.marks if self.foreign is not None else self.sender.marks
+        return (
+            self.sender.marks + self.foreign.marks
+            if self.foreign is not None
+            else self.sender.marks
+        )
 
     # --- the run ------------------------------------------------------------------------------------------------------------
 
@@ -216,7 +270,11 @@ class SendingSimulation:
         deadline = clock.now + LIVENESS_S_MAX
         while self._is_busy and clock.now <= deadline and self.steps < STEPS_MAX and clock.step():
             self.steps += 1
-        problems = [] if self.sender.idle else [f"still to send: {self.sender.sender!r} {list(self.sender.sender)}"]
+        problems = (
+            []
+            if self.sender.idle
+            else [f"still to send: {self.sender.sender!r} {list(self.sender.sender)}"]
+        )
         while self.steps < STEPS_MAX and clock.step():
             self.steps += 1
         if self.steps >= STEPS_MAX:
@@ -252,22 +310,30 @@ class SendingSimulation:
                         self.oracle.landed(row.key)
         landed = self.oracle.landed_keys
         problems = []
-        refused, not_received = (self.foreign.refused, self.foreign.not_received) if self.foreign else (set(), set())
+        refused, not_received = (
+            (self.foreign.refused, self.foreign.not_received) if self.foreign else (set(), set())
+        )
         problems += [
-            f"{key} was committed and is nowhere" for key in self._answered if key not in landed and key not in self.outbox.dead
+            f"{key} was committed and is nowhere"
+            for key in self._answered
+            if key not in landed and key not in self.outbox.dead
         ]
         for key in self.oracle.sent_keys:
             letter = self.outbox.dead.get(key)
             if letter is None and key not in landed:
                 problems.append(f"{key} neither arrived nor is it a dead letter")
             elif letter is not None:
-                problems += self._judge_letter(key, letter.reason, key in landed, letter.in_doubt, key in refused)
+                problems += self._judge_letter(
+                    key, letter.reason, key in landed, letter.in_doubt, key in refused
+                )
             if key in not_received and letter is None:
                 problems.append(f"{key} was not received, but is no dead letter")
         return problems
 
     @staticmethod
-    def _judge_letter(key: str, reason: str, landed: bool, in_doubt: bool, refused: bool) -> list[str]:
+    def _judge_letter(
+        key: str, reason: str, landed: bool, in_doubt: bool, refused: bool
+    ) -> list[str]:
         if landed and not in_doubt and reason != "not-received":
             return [f"{key} arrived and is a dead letter ({reason}) without doubt"]
         if reason == "refused" and not refused:

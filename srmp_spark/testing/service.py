@@ -67,7 +67,10 @@ class RunningQueueManager:
         self._api_listen = self._with_port(api_listen)
         self._prefix = tuple(prefix)
         self._environment = dict(environment or {})
-        self._options = {key: self._with_port(str(value)) if key in _PORTS else value for key, value in options.items()}
+        self._options = {
+            key: self._with_port(str(value)) if key in _PORTS else value
+            for key, value in options.items()
+        }
         self.process: subprocess.Popen[str] | None = None
         self.ready: ReadyLine
         """The ready line."""
@@ -84,7 +87,14 @@ class RunningQueueManager:
     def command(self) -> list[str]:
         """The command line."""
         line = [*self._prefix, sys.executable, "-m", "srmp_spark.cli", "serve"]
-        line += ["--data-dir", str(self.data_dir), "--listen", self._listen, "--api", self._api_listen]
+        line += [
+            "--data-dir",
+            str(self.data_dir),
+            "--listen",
+            self._listen,
+            "--api",
+            self._api_listen,
+        ]
         for name in self._queues:
             line += ["--queue", name]
         for pattern in self._allow_url:
@@ -97,7 +107,9 @@ class RunningQueueManager:
     def start(self) -> RunningQueueManager:
         """Start it and wait for its ready line. Raises :class:`ServeFailedError`."""
         assert self.process is None or self.process.poll() is not None, "it runs already"
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")}
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")
+        }
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a") as log:
             self.process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
@@ -118,7 +130,9 @@ class RunningQueueManager:
         assert process is not None
         assert process.stdout is not None
         while True:
-            readable, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            readable, _, _ = select.select(
+                [process.stdout], [], [], max(0.0, deadline - time.monotonic())
+            )
             line = process.stdout.readline() if readable else ""
             if line:
                 ready: ReadyLine = json.loads(line)
@@ -162,7 +176,12 @@ class RunningQueueManager:
     def __enter__(self) -> RunningQueueManager:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     # --- where it is --------------------------------------------------------------------------------------------------------

@@ -15,7 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
-from srmp_spark.message import CLASS_ACK_RECEIVE, CLASS_NACK_Q_PURGED, CLASS_ORDER_ACK, Message, Receipt, StreamId
+from srmp_spark.message import (
+    CLASS_ACK_RECEIVE,
+    CLASS_NACK_Q_PURGED,
+    CLASS_ORDER_ACK,
+    Message,
+    Receipt,
+    StreamId,
+)
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
 from srmp_spark.testing.oracle import Oracle
 from srmp_spark.testing.sim_clock import SimClock
@@ -52,10 +59,17 @@ class BadDays:
             return random.choice((0.0, random.uniform(0.0, most)))
 
         days = cls(
-            drop_before=often(0.2), drop_after=often(0.2), trouble=often(0.2), not_connected=often(0.1),
-            receipt_late=often(0.5), receipt_twice=often(0.5), receipt_wrong=often(0.5),
-        )  # fmt: skip
-        return replace(days, not_connected=0.0, statuses=(500, 502, 404, 301, 202)) if copies else days
+            drop_before=often(0.2),
+            drop_after=often(0.2),
+            trouble=often(0.2),
+            not_connected=often(0.1),
+            receipt_late=often(0.5),
+            receipt_twice=often(0.5),
+            receipt_wrong=often(0.5),
+        )
+        return (
+            replace(days, not_connected=0.0, statuses=(500, 502, 404, 301, 202)) if copies else days
+        )
 
 
 @dataclass(slots=True)
@@ -73,7 +87,12 @@ class SimDestination:
     """One foreign peer with one transactional queue and one that is not."""
 
     def __init__(
-        self, clock: SimClock, random: Random, oracle: Oracle, post: Callable[[Message, Answer], None], copies: bool
+        self,
+        clock: SimClock,
+        random: Random,
+        oracle: Oracle,
+        post: Callable[[Message, Answer], None],
+        copies: bool,
     ) -> None:
         self.clock = clock
         self.random = random
@@ -125,7 +144,11 @@ class SimDestination:
             return 200
         place = message.stream
         stream = self._streams.get(place.id.guid)
-        if place.start and place.current == 1 and (stream is None or place.id.ordinal > stream.id.ordinal):
+        if (
+            place.start
+            and place.current == 1
+            and (stream is None or place.id.ordinal > stream.id.ordinal)
+        ):
             assert place.send_receipts_to is not None, "a start names where receipts go"
             stream = self._streams[place.id.guid] = _Stream(place.id, 0, place.send_receipts_to)
         if stream is None or stream.id != place.id:
@@ -134,7 +157,9 @@ class SimDestination:
         follows = place.current == stream.last + 1
         skips = place.current > stream.last and place.previous <= stream.last
         if not follows and not skips:
-            self.marks["foreign-ignored-gap" if place.current > stream.last else "foreign-ignored-repeat"] += 1
+            self.marks[
+                "foreign-ignored-gap" if place.current > stream.last else "foreign-ignored-repeat"
+            ] += 1
             return 200
         stream.last = place.current
         self._land(message)
@@ -166,12 +191,14 @@ class SimDestination:
             self._send(stream, stream.id, stream.last)
         if bad is not None and random.random() < bad.receipt_wrong:
             guid, ordinal = stream.id
-            wrong, last = random.choice((
-                (stream.id, stream.last + MESSAGES_EVER),
-                (StreamId(guid, ordinal - 1), stream.last + 3),
-                (StreamId(guid, ordinal + (1 << 33)), stream.last + 3),
-                (StreamId("00000000-0000-4000-8000-00000000dead", ordinal), stream.last + 5),
-            ))  # fmt: skip
+            wrong, last = random.choice(
+                (
+                    (stream.id, stream.last + MESSAGES_EVER),
+                    (StreamId(guid, ordinal - 1), stream.last + 3),
+                    (StreamId(guid, ordinal + (1 << 33)), stream.last + 3),
+                    (StreamId("00000000-0000-4000-8000-00000000dead", ordinal), stream.last + 5),
+                )
+            )
             self.marks["foreign-wrong-receipt"] += 1
             self._send(stream, wrong, last)
         self._send(stream, stream.id, stream.last)
@@ -187,18 +214,35 @@ class SimDestination:
             self.not_received.add(message.body.decode())
         self._send(stream, message.stream.id, message.stream.current, decision=positive)
 
-    def _send(self, stream: _Stream, stream_id: StreamId, last: int, decision: bool | None = None) -> None:
+    def _send(
+        self, stream: _Stream, stream_id: StreamId, last: int, decision: bool | None = None
+    ) -> None:
         self._message_id_ordinal += 1
         if decision is None:
-            receipt, message_class = Receipt("stream", stream_id=stream_id, last_ordinal=last), CLASS_ORDER_ACK
+            receipt, message_class = (
+                Receipt("stream", stream_id=stream_id, last_ordinal=last),
+                CLASS_ORDER_ACK,
+            )
         else:
-            receipt = Receipt("final_stream", stream_id=stream_id, last_ordinal=last, at=self.clock.utc(), lineage=IDENTITY,
-                              uniquifier=1, decision="positive" if decision else "negative")  # fmt: skip
+            receipt = Receipt(
+                "final_stream",
+                stream_id=stream_id,
+                last_ordinal=last,
+                at=self.clock.utc(),
+                lineage=IDENTITY,
+                uniquifier=1,
+                decision="positive" if decision else "negative",
+            )
             message_class = CLASS_ACK_RECEIVE if decision else CLASS_NACK_Q_PURGED
         message = Message(
-            destination=stream.send_receipts_to, action=ORDERING_ACK_ACTION, lineage=IDENTITY,
-            uniquifier=self._message_id_ordinal, has_msmq=True, message_class=message_class, receipt=receipt,
-        )  # fmt: skip
+            destination=stream.send_receipts_to,
+            action=ORDERING_ACK_ACTION,
+            lineage=IDENTITY,
+            uniquifier=self._message_id_ordinal,
+            has_msmq=True,
+            message_class=message_class,
+            receipt=receipt,
+        )
         self._deliver(message)
 
     def _deliver(self, message: Message) -> None:

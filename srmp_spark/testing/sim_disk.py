@@ -143,7 +143,10 @@ class SimDisk(Synced[SimTransaction]):
             del self.told[key]
             receipt = told.receipt
             if receipt.kind == "final_stream":
-                self.told_of[receipt.lineage, receipt.uniquifier] = receipt.reason, receipt.decided_at
+                self.told_of[receipt.lineage, receipt.uniquifier] = (
+                    receipt.reason,
+                    receipt.decided_at,
+                )
 
     def receipt_delivered(self, number: int) -> None:
         """Forget an owed receipt. Not synced with anything: at worst it is sent once more."""
@@ -180,7 +183,9 @@ class SimDisk(Synced[SimTransaction]):
             if discarded.asking is not None:
                 self.on_decided(discarded.asking, Reason.EXPIRED)
                 self.tell_of_discarded(discarded.asking, discarded.at)
-        for moved in transaction.moved:  # behind what the same commit discards: a message that moves was known before
+        for moved in (
+            transaction.moved
+        ):  # behind what the same commit discards: a message that moves was known before
             self._move(moved)
         for decision in transaction.decided:
             self.decisions.append(decision)
@@ -225,17 +230,28 @@ class SimDisk(Synced[SimTransaction]):
         for where, row in self.undecided.items():
             if (row.lineage, row.uniquifier) == who:
                 self.undecided[where] = row._replace(
-                    final_to=moved.final_to, stream_id=moved.stream_id, position=moved.position, stream_name=moved.stream_name
+                    final_to=moved.final_to,
+                    stream_id=moved.stream_id,
+                    position=moved.position,
+                    stream_name=moved.stream_name,
                 )
                 known = True
         for key, told in self.told.items():
             receipt = told.receipt
             if receipt.kind == "final_stream" and (receipt.lineage, receipt.uniquifier) == who:
-                here = receipt._replace(stream_id=moved.stream_id, position=moved.position, stream_name=moved.stream_name)
+                here = receipt._replace(
+                    stream_id=moved.stream_id,
+                    position=moved.position,
+                    stream_name=moved.stream_name,
+                )
                 self.told[key] = SimTold(self._next_number(), here)
                 known = True
         if not known and who in self.told_of:
-            self._tell(each for each in receipts_for(moved, *self.told_of[who]) if each.kind == "final_stream")
+            self._tell(
+                each
+                for each in receipts_for(moved, *self.told_of[who])
+                if each.kind == "final_stream"
+            )
 
     def write_history(self, changes: Changes) -> None:
         """The part of a transaction that concerns identifiers."""
@@ -247,5 +263,7 @@ class SimDisk(Synced[SimTransaction]):
     def _insert(self, rows: Iterable[SimRow]) -> None:
         for row in rows:
             stored = self.rows.setdefault(row.queue, [])
-            assert row.sequence == len(stored) + 1, f"sequence {row.sequence} of {row.queue} comes after {len(stored)}"
+            assert row.sequence == len(stored) + 1, (
+                f"sequence {row.sequence} of {row.queue} comes after {len(stored)}"
+            )
             stored.append(row)

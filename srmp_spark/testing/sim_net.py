@@ -59,7 +59,13 @@ class SimNet:
         self.faults = faults
         self._clogged_until: dict[str, float] = {}
 
-    def post(self, link: str, deliver: Callable[[Request, Answer], None], request: Request, answered: Answer) -> None:
+    def post(
+        self,
+        link: str,
+        deliver: Callable[[Request, Answer], None],
+        request: Request,
+        answered: Answer,
+    ) -> None:
         """Send ``request`` over ``link``: ``deliver(request, answer)`` at the far end, ``answered(status)`` here, once."""
         faults = self.faults
         if faults is None:
@@ -69,7 +75,9 @@ class SimNet:
         if random.random() < faults.duplicate:
             self._clock.after(self._delay(link, faults), deliver, request, _nobody)
         if faults.late_copy and random.random() < faults.late_copy:
-            self._clock.after(random.uniform(LATE_COPY_S_MIN, LATE_COPY_S_MAX), deliver, request, _nobody)
+            self._clock.after(
+                random.uniform(LATE_COPY_S_MIN, LATE_COPY_S_MAX), deliver, request, _nobody
+            )
         if random.random() < faults.loss:
             self._clock.after(HTTP_TIMEOUT_S, answered, None)
         else:
@@ -77,7 +85,9 @@ class SimNet:
 
     def clog(self, link: str, seconds: float) -> None:
         """Let nothing through ``link`` for a while; what is sent meanwhile arrives afterwards."""
-        self._clogged_until[link] = max(self._clogged_until.get(link, 0.0), self._clock.now + seconds)
+        self._clogged_until[link] = max(
+            self._clogged_until.get(link, 0.0), self._clock.now + seconds
+        )
 
     def _delay(self, link: str, faults: NetFaults) -> float:
         delay = self._random.expovariate(1.0 / faults.delay)

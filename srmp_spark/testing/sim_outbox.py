@@ -83,7 +83,9 @@ class SimOutbox(Synced[OutboxTransaction]):
         for key, serial, message in transaction.messages:
             self.messages.setdefault(key, {})[serial] = message
             self.known.add(message.body.decode())
-            self._oracle.sent(message.body.decode(), stream=key.destination if key.kind == "stream" else None)
+            self._oracle.sent(
+                message.body.decode(), stream=key.destination if key.kind == "stream" else None
+            )
         for key, first, last in transaction.finals:
             self.finals.setdefault(key, set()).update(range(first, last + 1))
         self.batches.update(transaction.batches)
@@ -105,16 +107,23 @@ class SimOutbox(Synced[OutboxTransaction]):
         """Remove messages."""
         messages = self.messages.get(key, {})
         self.finals.get(key, set()).difference_update(range(first, last + 1))
-        return [(serial, messages.pop(serial)) for serial in sorted(messages) if first <= serial <= last]
+        return [
+            (serial, messages.pop(serial)) for serial in sorted(messages) if first <= serial <= last
+        ]
 
     def read(self, load: Load, count: int) -> list[StoredMessage]:
         """The answer to a :class:`Load`."""
         messages = self.messages.get(load.key, {})
-        return [StoredMessage(s, messages[s]) for s in sorted(messages) if load.after < s <= load.last][:count]
+        return [
+            StoredMessage(s, messages[s]) for s in sorted(messages) if load.after < s <= load.last
+        ][:count]
 
     def runs_of_finals(self) -> dict[QueueKey, list[tuple[int, int]]]:
         """What asks for a final stream receipt."""
-        return {key: [(serial, serial) for serial in sorted(serials)] for key, serials in self.finals.items()}
+        return {
+            key: [(serial, serial) for serial in sorted(serials)]
+            for key, serials in self.finals.items()
+        }
 
 
 class SimSender:
@@ -123,7 +132,13 @@ class SimSender:
     sender_class: type[Sender] = Sender
 
     def __init__(
-        self, clock: SimClock, disk: SimOutbox, random: Random, oracle: Oracle, post: Post, settings: SenderSettings
+        self,
+        clock: SimClock,
+        disk: SimOutbox,
+        random: Random,
+        oracle: Oracle,
+        post: Post,
+        settings: SenderSettings,
     ) -> None:
         self.clock = clock
         self.disk = disk
@@ -157,9 +172,13 @@ class SimSender:
     def start(self) -> None:
         """Begin a life from what the disk holds."""
         self.sender = self.sender_class.load(
-            IDENTITY, self._settings, self.disk.queues.values(), self.disk.proof(), finals=self.disk.runs_of_finals(),
+            IDENTITY,
+            self._settings,
+            self.disk.queues.values(),
+            self.disk.proof(),
+            finals=self.disk.runs_of_finals(),
             last_stream_ordinal=self.disk.last_stream_ordinal,
-        )  # fmt: skip
+        )
         self._uniquifier = self.disk.uniquifier
         self.known, self.batches = set(self.disk.known), set(self.disk.batches)
         self.life += 1
@@ -175,16 +194,28 @@ class SimSender:
         self.marks["out-crash"] += 1
         self.disk.crash(survives)
         hanging = self._waiting + (self._syncing[1] if self._syncing else [])
-        self._new, self._new_finals, self._new_batches, self._waiting, self._syncing = [], [], [], [], None
+        self._new, self._new_finals, self._new_batches, self._waiting, self._syncing = (
+            [],
+            [],
+            [],
+            [],
+            None,
+        )
         for answer in hanging:
             answer(None)
 
     # --- what goes in -------------------------------------------------------------------------------------------------------
 
     def submit(
-        self, destination: str, kind: Kind, batch: str, rows: list[str], time_to_reach_queue: float | None, finals: bool,
+        self,
+        destination: str,
+        kind: Kind,
+        batch: str,
+        rows: list[str],
+        time_to_reach_queue: float | None,
+        finals: bool,
         answer: Answer,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A driver commits a batch, perhaps not for the first time: 200 once all its rows are stored as messages."""
         if not self.up:
             answer(None)
@@ -204,16 +235,33 @@ class SimSender:
         """Those of a batch that are not known: a batch that is planned again may hold other rows than before."""
         return [row for row in rows if row not in self.known]
 
-    def _enqueue(self, destination: str, kind: Kind, keys: list[str], time_to_reach_queue: float | None, finals: bool) -> None:
+    def _enqueue(
+        self,
+        destination: str,
+        kind: Kind,
+        keys: list[str],
+        time_to_reach_queue: float | None,
+        finals: bool,
+    ) -> None:
         at = self.clock.utc()
-        enqueued = self.sender.enqueue(destination, kind, len(keys), at, receipts_url=RECEIPTS_URL, final_receipts=finals)
+        enqueued = self.sender.enqueue(
+            destination, kind, len(keys), at, receipts_url=RECEIPTS_URL, final_receipts=finals
+        )
         until = None if time_to_reach_queue is None else at + int(time_to_reach_queue * 1_000_000)
         for serial, key in enumerate(keys, enqueued.first):
             self._uniquifier += 1
             message = Message(
-                destination=destination, action="MSMQ:", lineage=IDENTITY, uniquifier=self._uniquifier, has_msmq=True,
-                durable=kind == "stream", body=key.encode(), source_qm=IDENTITY, time_to_reach_queue=until, dead_letter=finals,
-            )  # fmt: skip
+                destination=destination,
+                action="MSMQ:",
+                lineage=IDENTITY,
+                uniquifier=self._uniquifier,
+                has_msmq=True,
+                durable=kind == "stream",
+                body=key.encode(),
+                source_qm=IDENTITY,
+                time_to_reach_queue=until,
+                dead_letter=finals,
+            )
             self._new.append((enqueued.key, serial, message))
             self._keys_of[enqueued.key, serial] = key
         if finals:
@@ -237,7 +285,9 @@ class SimSender:
 
     def work(self) -> None:
         """Do what the engine says, and commit if there is something to commit."""
-        for effect in self.sender.poll(self.clock.now, self._expiry.read(self.clock.utc(), self.clock.now)):
+        for effect in self.sender.poll(
+            self.clock.now, self._expiry.read(self.clock.utc(), self.clock.now)
+        ):
             if isinstance(effect, Load):
                 self.clock.after(self.random.random() * LOAD_S_MAX, self._loaded, self.life, effect)
             else:
@@ -286,7 +336,9 @@ class SimSender:
             self._not_reached(load)
             self.work()
         elif life == self.life:
-            self.sender.loaded(load, self.disk.read(load, self.random.randint(1, ROWS_PER_LOAD_MAX)))
+            self.sender.loaded(
+                load, self.disk.read(load, self.random.randint(1, ROWS_PER_LOAD_MAX))
+            )
             self.work()
 
     def _not_reached(self, load: Load) -> None:
@@ -343,7 +395,9 @@ class SimSender:
         key = message.body.decode()
         self.marks["out-again" if send.again else "out-first"] += 1
         if self._identifiers.setdefault(key, message.uniquifier) != message.uniquifier:
-            self.problems.append(f"{key} left as {message.uniquifier}, before as {self._identifiers[key]}")
+            self.problems.append(
+                f"{key} left as {message.uniquifier}, before as {self._identifiers[key]}"
+            )
         stored = self.disk.messages.get(send.key, {}).get(send.serial)
         if stored is None or stored.uniquifier != message.uniquifier:
             self.problems.append(f"{key} left, but what is stored is {stored}")
@@ -351,19 +405,30 @@ class SimSender:
         if place is None:
             return
         if self._places.setdefault((key, place.id), place.current) != place.current:
-            self.problems.append(f"{key} left as {place.current}, before as {self._places[key, place.id]} of {place.id}")
+            self.problems.append(
+                f"{key} left as {place.current}, before as {self._places[key, place.id]} "
+                f"of {place.id}"
+            )
         row = self.disk.queues[send.key]
         if row.stream_ordinal != place.id.ordinal or row.base + place.current != send.serial:
             self.problems.append(f"{key} left as {place}, stored is {row}")
-        if place.start is not (place.current == 1) or (place.send_receipts_to is not None) is not place.start:
+        if (
+            place.start is not (place.current == 1)
+            or (place.send_receipts_to is not None) is not place.start
+        ):
             self.problems.append(f"{key} left with a wrong <start>: {place}")
         if split_url(place.send_receipts_to or RECEIPTS_URL) != split_url(RECEIPTS_URL):
             self.problems.append(f"{key} asks for receipts to {place.send_receipts_to}")
         self._watch_previous(send.key, key, row.base, place.previous, place.current)
 
-    def _watch_previous(self, queue: QueueKey, key: str, base: int, previous: int, current: int) -> None:
+    def _watch_previous(
+        self, queue: QueueKey, key: str, base: int, previous: int, current: int
+    ) -> None:
         dead = self.disk.dead
-        skipped = [self._keys_of.get((queue, base + position), "nothing") for position in range(previous + 1, current)]
+        skipped = [
+            self._keys_of.get((queue, base + position), "nothing")
+            for position in range(previous + 1, current)
+        ]
         if skipped:
             self.marks["out-bridge"] += 1
         if any(other not in dead for other in skipped):
@@ -375,4 +440,8 @@ class SimSender:
     @property
     def idle(self) -> bool:
         """Nothing is left to send or to wait for."""
-        return not any(self.disk.messages.values()) and not self.sender.has_changes and not self.disk.busy
+        return (
+            not any(self.disk.messages.values())
+            and not self.sender.has_changes
+            and not self.disk.busy
+        )

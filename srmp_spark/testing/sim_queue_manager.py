@@ -15,14 +15,30 @@ from srmp_spark.message import Arrival, Message
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
 from srmp_spark.srmp.decisions import Reason, Undecided
 from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Pending, Refused, Repeated
+from srmp_spark.srmp.effects import (
+    Accepted,
+    Changes,
+    Committed,
+    Ok,
+    OwedReceipt,
+    Pending,
+    Refused,
+    Repeated,
+)
 from srmp_spark.srmp.history import MessageIdHistory
 from srmp_spark.srmp.incoming_streams import IncomingStreams
 from srmp_spark.srmp.receipts import decision_receipt, delivery_receipt, stream_receipt
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.srmp.stream_effects import SendStreamReceipt
 from srmp_spark.testing.sim_clock import SimClock
-from srmp_spark.testing.sim_disk import SimDecision, SimDiscarded, SimDisk, SimRow, SimTold, SimTransaction
+from srmp_spark.testing.sim_disk import (
+    SimDecision,
+    SimDiscarded,
+    SimDisk,
+    SimRow,
+    SimTold,
+    SimTransaction,
+)
 from srmp_spark.testing.sim_net import Answer
 
 IDENTITY = "0a11ce00-0000-4000-8000-000000000001"
@@ -57,8 +73,16 @@ class SimQueueManager:
     history_class: type[MessageIdHistory] = MessageIdHistory
     streams_class: type[IncomingStreams] = IncomingStreams
 
-    def __init__(self, clock: SimClock, disk: SimDisk, random: Random, post: Post, *, queues: dict[str, bool],
-                 settings: ReceiverSettings | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        clock: SimClock,
+        disk: SimDisk,
+        random: Random,
+        post: Post,
+        *,
+        queues: dict[str, bool],
+        settings: ReceiverSettings | None = None,
+    ) -> None:
         self.clock = clock
         self.disk = disk
         self.random = random
@@ -75,9 +99,13 @@ class SimQueueManager:
         self._syncing: list[Waiting] = []
         self._timer: float | None = None
         self._message_id_ordinal = 0
-        self.judged: Callable[[Message, Arrival, Refused | Pending], object] = lambda message, arrival, outcome: None
+        self.judged: Callable[[Message, Arrival, Refused | Pending], object] = (
+            lambda message, arrival, outcome: None
+        )
         """Hears how each message was decided."""
-        self._also: tuple[list[Undecided], list[Undecided], list[SimDecision], bool, list[SimDiscarded]] = [], [], [], False, []
+        self._also: tuple[
+            list[Undecided], list[Undecided], list[SimDecision], bool, list[SimDiscarded]
+        ] = [], [], [], False, []
         self._owed_on_their_way: set[int] = set()
         self._deciding: list[SimDecision] = []
         self._received: dict[str, int] = {}
@@ -87,8 +115,12 @@ class SimQueueManager:
     def start(self) -> None:
         """Begin a life from what the disk holds."""
         history = self.history_class.load(self.disk.history.values())
-        streams = self.streams_class.load(self.disk.streams.values(), self.disk.accepted_gaps.values())
-        receiver = self.receiver_class(IDENTITY, LocalHosts(frozenset({HOST})), history, streams, self._settings)
+        streams = self.streams_class.load(
+            self.disk.streams.values(), self.disk.accepted_gaps.values()
+        )
+        receiver = self.receiver_class(
+            IDENTITY, LocalHosts(frozenset({HOST})), history, streams, self._settings
+        )
         receiver.add_queue(ORDER_QUEUE, end=self.disk.end(ORDER_QUEUE))
         for name, transactional in self._queues.items():
             receiver.add_queue(name, transactional, self.disk.end(name))
@@ -166,9 +198,17 @@ class SimQueueManager:
         self._syncing = group
         rows = [SimRow(p.queue, p.sequence, key) for p, key, _ in group if isinstance(p, Accepted)]
         owed = [receipt for p, _, _ in group if isinstance(p, Accepted) for receipt in p.owed]
-        asking = [p.undecided for p, _, _ in group if isinstance(p, Accepted) and p.undecided is not None]
-        moved = [p.moved for p, _, _ in group if not isinstance(p, Accepted) and p.moved is not None]
-        discarded = [SimDiscarded(key, p.discarded, self.clock.utc()) for p, key, _ in group if self.is_discarded(p)]
+        asking = [
+            p.undecided for p, _, _ in group if isinstance(p, Accepted) and p.undecided is not None
+        ]
+        moved = [
+            p.moved for p, _, _ in group if not isinstance(p, Accepted) and p.moved is not None
+        ]
+        discarded = [
+            SimDiscarded(key, p.discarded, self.clock.utc())
+            for p, key, _ in group
+            if self.is_discarded(p)
+        ]
         self._also = asking, moved, decided, expand, discarded
         self.write(rows, owed, self.receiver.changes())
         longest = STALL_S_MAX if self.random.random() < self._stall_probability else SYNC_S_MAX
@@ -180,7 +220,11 @@ class SimQueueManager:
 
     def work(self) -> None:
         """Begin a transaction if there is something to write and none is under way."""
-        if self.up and not self.disk.busy and (self._waiting or self._deciding or self.disk.decisions):
+        if (
+            self.up
+            and not self.disk.busy
+            and (self._waiting or self._deciding or self.disk.decisions)
+        ):
             self._begin()
 
     def _synced(self, life: int) -> None:
@@ -192,13 +236,17 @@ class SimQueueManager:
         self.answer(group, proof)
         self._send_owed()
         self._send_decisions()
-        for queue in dict.fromkeys(pending.queue for pending, _, _ in group if isinstance(pending, Accepted)):
+        for queue in dict.fromkeys(
+            pending.queue for pending, _, _ in group if isinstance(pending, Accepted)
+        ):
             self._read_later(queue)
         self.work()
 
     def answer(self, group: list[Waiting], proof: Committed) -> None:
         """Ask the engine for the answers and send them."""
-        oks: list[Ok] = self.receiver.committed([pending for pending, _, _ in group], proof, self.clock.now)
+        oks: list[Ok] = self.receiver.committed(
+            [pending for pending, _, _ in group], proof, self.clock.now
+        )
         for ok, (_, _, answer) in zip(oks, group, strict=True):
             answer(ok.status)
         self._arm()
@@ -222,9 +270,14 @@ class SimQueueManager:
     def _send_stream_receipt(self, receipt: SendStreamReceipt) -> None:
         self._message_id_ordinal += 1
         message = stream_receipt(
-            identity=IDENTITY, uniquifier=self._message_id_ordinal, to=receipt.url, via=queue_url(receipt.queue),
-            stream_id=receipt.stream_id, last_ordinal=receipt.last_ordinal, sent_at=self.clock.utc(),
-        )  # fmt: skip
+            identity=IDENTITY,
+            uniquifier=self._message_id_ordinal,
+            to=receipt.url,
+            via=queue_url(receipt.queue),
+            stream_id=receipt.stream_id,
+            last_ordinal=receipt.last_ordinal,
+            sent_at=self.clock.utc(),
+        )
         life = self.life
         self.marks["stream-receipt"] += 1
         if self.trace is not None:
@@ -235,7 +288,9 @@ class SimQueueManager:
                 return
             guid, now = receipt.stream_id.guid, self.clock.now
             if status == 200:
-                self.receiver.receipt_delivered(receipt.queue, guid, receipt.stream_id, receipt.last_ordinal, now)
+                self.receiver.receipt_delivered(
+                    receipt.queue, guid, receipt.stream_id, receipt.last_ordinal, now
+                )
             else:
                 self.marks["stream-receipt-failed"] += 1
                 self.receiver.receipt_failed(receipt.queue, guid, now, permanent=status == 400)
@@ -254,7 +309,11 @@ class SimQueueManager:
             return
         self._message_id_ordinal += 1
         message = delivery_receipt(
-            owed, identity=IDENTITY, uniquifier=self._message_id_ordinal, via=queue_url(owed.queue), sent_at=self.clock.utc()
+            owed,
+            identity=IDENTITY,
+            uniquifier=self._message_id_ordinal,
+            via=queue_url(owed.queue),
+            sent_at=self.clock.utc(),
         )
         self.marks["delivery-receipt"] += 1
 
@@ -281,7 +340,9 @@ class SimQueueManager:
             return
         first, last = self._received.get(queue, 0) + 1, self.disk.end(queue)
         if first <= last:
-            reason = Reason.QUEUE_PURGED if self.random.random() < PURGE_PROBABILITY else Reason.RECEIVED
+            reason = (
+                Reason.QUEUE_PURGED if self.random.random() < PURGE_PROBABILITY else Reason.RECEIVED
+            )
             self.marks[f"decided-{reason.name.lower()}"] += 1
             self._received[queue] = last
             self.decide(SimDecision(queue, first, last, reason, self.clock.utc()))
@@ -299,8 +360,14 @@ class SimQueueManager:
 
     def is_held(self, told: SimTold) -> bool:
         """A final receipt waits for its stream receipt."""
-        name, stream_id, position = told.receipt.counted_by, told.receipt.stream_id, told.receipt.position
-        return stream_id is not None and self.receiver.awaits_stream_receipt(name, stream_id, position)
+        name, stream_id, position = (
+            told.receipt.counted_by,
+            told.receipt.stream_id,
+            told.receipt.position,
+        )
+        return stream_id is not None and self.receiver.awaits_stream_receipt(
+            name, stream_id, position
+        )
 
     def send_decision(self, key: int, told: SimTold, life: int) -> None:
         """Until it is delivered, unless its message was moved: then there is another receipt in its place."""
@@ -311,7 +378,9 @@ class SimQueueManager:
             self.clock.after(HELD_LOOK_S, self.send_decision, key, told, life)
             return
         receipt, via = told.receipt, queue_url(told.receipt.queue)
-        message = decision_receipt(receipt, identity=IDENTITY, uniquifier=self.number_of(told), via=via)
+        message = decision_receipt(
+            receipt, identity=IDENTITY, uniquifier=self.number_of(told), via=via
+        )
         self.marks[f"{receipt.kind}-receipt-{receipt.reason.decision}"] += 1
 
         def answered(status: int | None) -> None:
@@ -320,7 +389,9 @@ class SimQueueManager:
             if status == 200:
                 self.disk.decision_delivered(key, told)
             else:
-                self.clock.after(self._settings.retransmission_timeout, self.send_decision, key, told, life)
+                self.clock.after(
+                    self._settings.retransmission_timeout, self.send_decision, key, told, life
+                )
 
         self._post(message, answered)
 

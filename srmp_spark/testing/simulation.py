@@ -34,7 +34,12 @@ from srmp_spark.srmp.encoder import encode
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.testing.decision_oracle import DecisionOracle
 from srmp_spark.testing.oracle import Oracle, Verdict
-from srmp_spark.testing.sender_model import RESEND_TABLE_S, DatagramSender, SenderModel, StreamSender
+from srmp_spark.testing.sender_model import (
+    RESEND_TABLE_S,
+    DatagramSender,
+    SenderModel,
+    StreamSender,
+)
 from srmp_spark.testing.sending_simulation import SendingSimulation
 from srmp_spark.testing.sim_clock import SimClock
 from srmp_spark.testing.sim_disk import SimDisk
@@ -79,14 +84,21 @@ class Outcome:
         return self.verdict.clean and not self.problems
 
     def __str__(self) -> str:
-        return f"seed {self.seed}: {self.verdict}" + "".join(f"\n  {problem}" for problem in self.problems[:5])
+        return f"seed {self.seed}: {self.verdict}" + "".join(
+            f"\n  {problem}" for problem in self.problems[:5]
+        )
 
 
 class Simulation:
     """One run."""
 
-    def __init__(self, seed: int, *, queue_manager_class: type[SimQueueManager] = SimQueueManager,
-                 log: Callable[[str], None] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        seed: int,
+        *,
+        queue_manager_class: type[SimQueueManager] = SimQueueManager,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
         self.seed = seed
         self.random = random = Random(seed)
         self.clock = SimClock()
@@ -95,13 +107,19 @@ class Simulation:
         self.oracle = Oracle()
         self.net = SimNet(self.clock, random, NetFaults.drawn(random))
         self.on_the_wire = random.random() < ON_THE_WIRE_SHARE
-        self.crash_probability = random.uniform(0.0, CRASH_PROBABILITY_MAX) if random.random() < 0.8 else 0.0
+        self.crash_probability = (
+            random.uniform(0.0, CRASH_PROBABILITY_MAX) if random.random() < 0.8 else 0.0
+        )
         self.heal_at = self.clock.now + random.uniform(20.0, SAFETY_S_MAX)
         self.disk = SimDisk()
-        self.extra = Random(f"{seed} expired")  # drawn apart: what was added later changes no schedule of a seed
+        self.extra = Random(
+            f"{seed} expired"
+        )  # drawn apart: what was added later changes no schedule of a seed
         self.refuses_expired = self.extra.random() < REFUSES_EXPIRED_SHARE
         settings = ReceiverSettings(
-            queue_quota_bytes=1, unknown_queue="retry", expired="refuse" if self.refuses_expired else "keep"
+            queue_quota_bytes=1,
+            unknown_queue="retry",
+            expired="refuse" if self.refuses_expired else "keep",
         )
         self.queue_manager = queue_manager_class(
             self.clock, self.disk, random, self._post_receipt, queues=QUEUES, settings=settings
@@ -124,10 +142,23 @@ class Simulation:
         senders: list[SenderModel] = []
         for number in range(random.randint(1, 4)):
             kind = random.choice((DatagramSender, StreamSender, StreamSender))
-            queue = "private$/orders" if kind is DatagramSender else random.choice(("private$/ledger", "invoices"))
+            queue = (
+                "private$/orders"
+                if kind is DatagramSender
+                else random.choice(("private$/ledger", "invoices"))
+            )
             name, guid = f"sender-{number}", f"5e4de400-0000-4000-8000-{number:012}"
-            senders.append(kind(name, guid, queue_url(queue), self.clock, random, self.oracle,
-                                partial(self._post_message, f"from {name}")))  # fmt: skip
+            senders.append(
+                kind(
+                    name,
+                    guid,
+                    queue_url(queue),
+                    self.clock,
+                    random,
+                    self.oracle,
+                    partial(self._post_message, f"from {name}"),
+                )
+            )
             senders[-1].decisions = self.decisions
             senders[-1].says_ttrq = self.extra.random() < 0.5
         return senders
@@ -147,7 +178,11 @@ class Simulation:
                 when -= when % 10.0
             clock.after(when, sender.submit, f"{sender.name}-{number}", time_to_reach_queue)
         if random.random() < 0.2:
-            clock.after(random.uniform(0.0, span), self._set_wall_clock, random.randint(-CLOCK_JUMP_US_MAX, CLOCK_JUMP_US_MAX))
+            clock.after(
+                random.uniform(0.0, span),
+                self._set_wall_clock,
+                random.randint(-CLOCK_JUMP_US_MAX, CLOCK_JUMP_US_MAX),
+            )
         if random.random() < 0.2:
             when = random.uniform(0.0, span)
             clock.after(when, self._fill_queues, 1)
@@ -171,7 +206,9 @@ class Simulation:
 
     def _post_message(self, link: str, message: Message, answered: Answer) -> None:
         if self.on_the_wire:
-            self.net.post(link, self.queue_manager.receive, encode(message, boundary=BOUNDARY), answered)
+            self.net.post(
+                link, self.queue_manager.receive, encode(message, boundary=BOUNDARY), answered
+            )
         else:
             self.net.post(link, self.queue_manager.receive, message, answered)
 
@@ -187,7 +224,11 @@ class Simulation:
         is_late = until is not None and until < arrival.at and self.refuses_expired
         slowest_clock = arrival.at - self.clock.utc_offset_us + self._lowest_offset_us
         is_late_for_certain = until is not None and is_late and until < slowest_clock
-        is_discarded = outcome.reason == "expired" if isinstance(outcome, Refused) else SimQueueManager.is_discarded(outcome)
+        is_discarded = (
+            outcome.reason == "expired"
+            if isinstance(outcome, Refused)
+            else SimQueueManager.is_discarded(outcome)
+        )
         if is_discarded and any(row.key == key for rows in self.disk.rows.values() for row in rows):
             self._wrong.append(f"{key} was discarded and has its row")
         elif is_discarded and not is_late:
@@ -213,7 +254,9 @@ class Simulation:
             problems += sender.faults_found
             self.queue_manager.marks.update(sender.marks)
         problems += self.decisions.verdict() + self._wrong
-        return Outcome(self.seed, self.oracle.verdict(), problems, self.steps, self.queue_manager.marks)
+        return Outcome(
+            self.seed, self.oracle.verdict(), problems, self.steps, self.queue_manager.marks
+        )
 
     def _run_with_faults(self) -> None:
         random, clock, probability = self.random, self.clock, self.crash_probability
@@ -236,12 +279,17 @@ class Simulation:
         self.net.faults = None
         clock = self.clock
         deadline = clock.now + LIVENESS_S_MAX
-        while not all(sender.idle for sender in self.senders) and clock.now <= deadline and self.steps < STEPS_MAX:
+        while (
+            not all(sender.idle for sender in self.senders)
+            and clock.now <= deadline
+            and self.steps < STEPS_MAX
+        ):
             if not clock.step():
                 break
             self.steps += 1
         stuck = [
-            f"{sender.name} still holds {len(sender.queue)} messages, awaits {len(sender.awaited_delivery_receipts)} receipts"
+            f"{sender.name} still holds {len(sender.queue)} messages, awaits "
+            f"{len(sender.awaited_delivery_receipts)} receipts"
             for sender in self.senders
             if not sender.idle
         ]
@@ -253,9 +301,13 @@ class Simulation:
 
 
 def run(
-    seed: int, queue_manager_class: type[SimQueueManager] | None = None, digest: bool = False, *,
-    sender_class: type[SimSender] | None = None, log: Callable[[str], None] | None = None,
-) -> Outcome:  # fmt: skip
+    seed: int,
+    queue_manager_class: type[SimQueueManager] | None = None,
+    digest: bool = False,
+    *,
+    sender_class: type[SimSender] | None = None,
+    log: Callable[[str], None] | None = None,
+) -> Outcome:
     """One seed: its life of a receiving queue manager, and its life of a sending one.
 
     A class that is given is put into its half, and the other half is left out. ``digest``: with the SHA-256 of the event log,
@@ -266,12 +318,21 @@ def run(
         log = lambda line: sha.update(line.encode())  # noqa: E731  # one word for it is enough
     outcomes = []
     if sender_class is None:
-        outcomes.append(Simulation(seed, queue_manager_class=queue_manager_class or SimQueueManager, log=log).run())
+        outcomes.append(
+            Simulation(
+                seed, queue_manager_class=queue_manager_class or SimQueueManager, log=log
+            ).run()
+        )
     if queue_manager_class is None:
         outcomes.append(_run_sending(seed, sender_class or SimSender, log))
     return Outcome(
         seed,
-        Verdict(*(_joined(getattr(outcome.verdict, word.name) for outcome in outcomes) for word in fields(Verdict))),
+        Verdict(
+            *(
+                _joined(getattr(outcome.verdict, word.name) for outcome in outcomes)
+                for word in fields(Verdict)
+            )
+        ),
         _joined(outcome.problems for outcome in outcomes),
         sum(outcome.steps for outcome in outcomes),
         sum((outcome.marks for outcome in outcomes), Counter()),
@@ -283,7 +344,9 @@ def _joined(lists: Iterable[list[str]]) -> list[str]:
     return [text for each in lists for text in each]
 
 
-def _run_sending(seed: int, sender_class: type[SimSender], log: Callable[[str], None] | None) -> Outcome:
+def _run_sending(
+    seed: int, sender_class: type[SimSender], log: Callable[[str], None] | None
+) -> Outcome:
     simulation = SendingSimulation(seed, sender_class=sender_class, log=log)
     problems = simulation.run()
     return Outcome(seed, simulation.oracle.verdict(), problems, simulation.steps, simulation.marks)
@@ -305,10 +368,14 @@ def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome
 
 def _chunks(first: int, count: int) -> list[range]:
     end = first + count
-    return [range(at, min(at + SEEDS_PER_REPORT, end)) for at in range(first, end, SEEDS_PER_REPORT)]
+    return [
+        range(at, min(at + SEEDS_PER_REPORT, end)) for at in range(first, end, SEEDS_PER_REPORT)
+    ]
 
 
-def _results(chunks: list[range], jobs: int) -> Iterable[tuple[int, Counter[str], int, list[Outcome]]]:
+def _results(
+    chunks: list[range], jobs: int
+) -> Iterable[tuple[int, Counter[str], int, list[Outcome]]]:
     if jobs == 1:
         yield from map(run_many, chunks)
         return
@@ -335,12 +402,21 @@ def simulate(first: int, count: int, jobs: int) -> int:
         marks.update(chunk_marks)
         rate = runs / (time.perf_counter() - begin)
         progress = f"{runs}/{count} seeds, {rate:.0f} schedules/s"
-        _say(f"\r{progress}" if sys.stdout.isatty() else progress, end="" if sys.stdout.isatty() else "\n")
+        _say(
+            f"\r{progress}" if sys.stdout.isatty() else progress,
+            end="" if sys.stdout.isatty() else "\n",
+        )
         if failed:
             _say(f"\n{failed[0]}")
-            _say(f"repeat it: python -m srmp_spark.testing.simulation --seed {failed[0].seed} --trace")
+            _say(
+                "repeat it: python -m srmp_spark.testing.simulation --seed "
+                f"{failed[0].seed} --trace"
+            )
             return 1
-    _say(f"\n0 violations in {runs} seeds ({steps} steps, {rate:.0f} schedules/s); what happened how often:")
+    _say(
+        f"\n0 violations in {runs} seeds ({steps} steps, {rate:.0f} schedules/s); what "
+        "happened how often:"
+    )
     for name, times in sorted(marks.items()):
         _say(f"  {name:42} {times}")
     return 0
@@ -348,11 +424,19 @@ def simulate(first: int, count: int, jobs: int) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m srmp_spark.testing.simulation", description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)")
-    parser.add_argument("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")
+    parser = argparse.ArgumentParser(
+        prog="python -m srmp_spark.testing.simulation", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
+    )
     parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
-    parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happens")
+    parser.add_argument(
+        "--trace", action="store_true", help="with --seed: print everything that happens"
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
     options = parser.parse_args(arguments)
     if options.seed is None:

@@ -87,10 +87,14 @@ class SinkModel:
                 conflicts.append((identity, row))
             else:
                 known += 1
-            twice = twice or (identity in mine and identity[0] == "position" and owner == row.content)
+            twice = twice or (
+                identity in mine and identity[0] == "position" and owner == row.content
+            )
             mine.add(identity)
         if batch.mode == FAIL and conflicts:
-            return Answer(error=" or ".join(sorted({f"{identity[0]}-conflict" for identity, _ in conflicts})))
+            return Answer(
+                error=" or ".join(sorted({f"{identity[0]}-conflict" for identity, _ in conflicts}))
+            )
         if batch.mode == FAIL and twice:
             return Answer(error="needs-key")
         self.owners = owners

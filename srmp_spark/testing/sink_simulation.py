@@ -49,17 +49,33 @@ SCHEDULES_OF_AN_OUTBOX = 100
 BATCHES_MAX = 2
 SOURCE_ROWS_MAX = 4
 FIELDS = {
-    "body": pa.binary(), "destination": pa.string(), "label": pa.string(), "key": pa.string(), "sequence": pa.int64(),
-    "queue_manager": pa.string(), "epoch": pa.string(), "queue": pa.string(), "place": pa.int64(),
-}  # fmt: skip
+    "body": pa.binary(),
+    "destination": pa.string(),
+    "label": pa.string(),
+    "key": pa.string(),
+    "sequence": pa.int64(),
+    "queue_manager": pa.string(),
+    "epoch": pa.string(),
+    "queue": pa.string(),
+    "place": pa.int64(),
+}
 LOADED_MAX = 10_000
 _OUTBOX = "srmp_spark.store.outbox."
 LARGE = {
-    "row_numbers.ROWS_AT_ONCE": 2, "sorted_runs.ROWS_AT_ONCE": 2, "sorted_runs.MERGE_BYTES": 40, "preparation.PART_ROWS_MAX": 2,
-    "writes.CHUNK_BYTES": 1, "stage_file.CHUNK_ROWS": 2, "identities.CHUNK_ROWS": 2, "identities.BLOCKS_AT_ONCE": 1,
-    "packing.GROUP_ROWS": 3, "ordering.BUCKET_BYTES": 150, "ordering.DEAL_BYTES": 1, "leftovers.GROUPS_AT_ONCE": 1,
+    "row_numbers.ROWS_AT_ONCE": 2,
+    "sorted_runs.ROWS_AT_ONCE": 2,
+    "sorted_runs.MERGE_BYTES": 40,
+    "preparation.PART_ROWS_MAX": 2,
+    "writes.CHUNK_BYTES": 1,
+    "stage_file.CHUNK_ROWS": 2,
+    "identities.CHUNK_ROWS": 2,
+    "identities.BLOCKS_AT_ONCE": 1,
+    "packing.GROUP_ROWS": 3,
+    "ordering.BUCKET_BYTES": 150,
+    "ordering.DEAL_BYTES": 1,
+    "leftovers.GROUPS_AT_ONCE": 1,
     "leftovers.CONTENTS_AT_ONCE": 1,
-}  # fmt: skip
+}
 """Limits with which a few rows are a batch of several shares, parts, files and transactions."""
 
 
@@ -76,11 +92,18 @@ class SinkOutbox:
         self._open()
 
     def _open(self) -> None:
-        self.outbox = Outbox.open(self._directory, queue_manager=GUID, epoch="e", at=NOW, lock_wait_s=0)
+        self.outbox = Outbox.open(
+            self._directory, queue_manager=GUID, epoch="e", at=NOW, lock_wait_s=0
+        )
         self.sender = Sender.load(
-            GUID, SenderSettings(), self.outbox.queue_rows(), self.outbox.proof(), finals=self.outbox.finals(),
-            last_stream_ordinal=self.outbox.last_stream_ordinal, serials_after=self.outbox.serials_after,
-        )  # fmt: skip
+            GUID,
+            SenderSettings(),
+            self.outbox.queue_rows(),
+            self.outbox.proof(),
+            finals=self.outbox.finals(),
+            last_stream_ordinal=self.outbox.last_stream_ordinal,
+            serials_after=self.outbox.serials_after,
+        )
 
     def restart(self) -> None:
         """Let the process be gone, with whatever it was doing, and start another one."""
@@ -99,18 +122,35 @@ class SinkOutbox:
         columns: dict[str, list[Any]] = {name: [] for name in FIELDS}
         for place, row in rows:
             here = None if row.sequence is None else "source"
-            values = (row.body, row.destination, row.label, row.key, row.sequence, here, here, here, place)
+            values = (
+                row.body,
+                row.destination,
+                row.label,
+                row.key,
+                row.sequence,
+                here,
+                here,
+                here,
+                place,
+            )
             for name, value in zip(FIELDS, values, strict=True):
                 columns[name].append(value)
         schema = pa.schema(list(FIELDS.items()), metadata={"srmp.order_by": json.dumps(["place"])})
         name = f"{secrets.token_hex(8)}.arrow"
-        with pa.OSFile(str(self.outbox.stages.folder / name), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        with (
+            pa.OSFile(str(self.outbox.stages.folder / name), "wb") as file,
+            pa.ipc.new_stream(file, schema) as writer,
+        ):
             writer.write_table(pa.table(columns, schema=schema))
-        return self.outbox.stages.add(batch.application, batch.batch, partition, secrets.token_hex(8), name, NOW).stage_id
+        return self.outbox.stages.add(
+            batch.application, batch.batch, partition, secrets.token_hex(8), name, NOW
+        ).stage_id
 
     def commit(self, batch: Batch, stages: Sequence[str], steps_max: int | None) -> Answer:
         """Commit; after ``steps_max`` steps the process is gone (:class:`Gone`)."""
-        prepared = self.outbox.prepare(batch.application, batch.batch, stages, NOW, on_conflict=batch.mode)
+        prepared = self.outbox.prepare(
+            batch.application, batch.batch, stages, NOW, on_conflict=batch.mode
+        )
         if isinstance(prepared, CommitResult):
             return Answer(*prepared)
         try:
@@ -127,17 +167,26 @@ class SinkOutbox:
         return self._write(prepared)
 
     def _write(self, prepared: Preparation) -> Answer:
-        enqueued = [self.sender.enqueue(*part.key, part.rows, NOW, receipts_url="http://h/q") for part in prepared.parts]
+        enqueued = [
+            self.sender.enqueue(*part.key, part.rows, NOW, receipts_url="http://h/q")
+            for part in prepared.parts
+        ]
         first, self._identifier = self._identifier, self._identifier + prepared.identifiers
         changes = self.sender.changes()
-        self.sender.committed(changes, self.outbox.write(changes, NOW, batches=[prepared.numbered(first, enqueued)]))
+        self.sender.committed(
+            changes, self.outbox.write(changes, NOW, batches=[prepared.numbered(first, enqueued)])
+        )
         assert prepared.result is not None, "all steps are done"
         return Answer(*prepared.result)
 
     def queued(self, destination: str) -> Counter[tuple[bytes, str]]:
         """Return body and label of each message that waits for a destination."""
-        found = self.outbox.load(Load(QueueKey(destination, "stream"), 0, 2**40, LOADED_MAX, 1 << 30, 1))
-        return Counter((stored.message.body, stored.message.action.partition(":")[2]) for stored in found)
+        found = self.outbox.load(
+            Load(QueueKey(destination, "stream"), 0, 2**40, LOADED_MAX, 1 << 30, 1)
+        )
+        return Counter(
+            (stored.message.body, stored.message.action.partition(":")[2]) for stored in found
+        )
 
     def letters(self, destinations: set[str]) -> Counter[tuple[str, bytes, str]]:
         """Return destination, body and label of each dead letter for some destinations."""
@@ -162,14 +211,20 @@ class Schedule:
         self.problems: list[str] = []
         self.marks: Counter[str] = Counter()
         self._name = f"{seed}"
-        self._destinations = [f"http://h/msmq/private$/{seed}-{n}" for n in range(self.random.choice((1, 1, 2)))]
+        self._destinations = [
+            f"http://h/msmq/private$/{seed}-{n}" for n in range(self.random.choice((1, 1, 2)))
+        ]
         count = self.random.choice((1, 2, 2, 2, 3))
         own = self.random.random() < 0.3
         self._sinks = [
-            (f"{seed}-{n}" if own else f"{seed}", self.random.choice(("position", "position", "key", "both", "neither")),
-             self.random.choice(MODES), self.random.choice(("same", "own")))
+            (
+                f"{seed}-{n}" if own else f"{seed}",
+                self.random.choice(("position", "position", "key", "both", "neither")),
+                self.random.choice(MODES),
+                self.random.choice(("same", "own")),
+            )
             for n in range(count)
-        ]  # fmt: skip
+        ]
 
     def run(self) -> None:
         """Run the whole schedule."""
@@ -180,7 +235,9 @@ class Schedule:
             sequence = random.choice((source[-1] + 1, source[-1], 4_095))
             runs = random.choice((1, 1, 1, 2))
             for attempt in range(runs):
-                version = attempt if random.random() < 0.2 else 0  # a clock in the body: other content when it is run again
+                version = (
+                    attempt if random.random() < 0.2 else 0
+                )  # a clock in the body: other content when it is run again
                 for n in range(len(self._sinks)):
                     if not self._sink(n, str(number), source, version):
                         break  # Spark runs the batch again, or the query ends
@@ -200,17 +257,23 @@ class Schedule:
                 row = row._replace(sequence=sequence)
             rows.append(row)
             if random.random() < 0.05:
-                rows.append(row if random.random() < 0.5 else row._replace(body=row.body + b"!"))  # a join, or explode
+                rows.append(
+                    row if random.random() < 0.5 else row._replace(body=row.body + b"!")
+                )  # a join, or explode
         return rows
 
     def _sink(self, sink: int, number: str, source: Sequence[int], version: int) -> bool:
         """Write the batch to one sink; return whether the sinks after it have their turn."""
         random = self.random
         application, _, mode, _ = self._sinks[sink]
-        batch = Batch(application, f"{self._name}:{number}", mode, self._rows(sink, source, version))
+        batch = Batch(
+            application, f"{self._name}:{number}", mode, self._rows(sink, source, version)
+        )
         while True:
             stages = self._stage(batch)
-            steps_max = random.randint(0, self._gone[1]) if random.random() < self._gone[0] else None
+            steps_max = (
+                random.randint(0, self._gone[1]) if random.random() < self._gone[0] else None
+            )
             try:
                 found = self.store.commit(batch, stages, steps_max)
             except Gone:
@@ -221,7 +284,11 @@ class Schedule:
             if not found.fits(wanted):
                 self.problems.append(f"{batch} is answered {found}, not {wanted}")
             self._count(batch, wanted)
-            if not found.error and random.random() < 0.1 and self.store.commit(batch, stages, None) != found:
+            if (
+                not found.error
+                and random.random() < 0.1
+                and self.store.commit(batch, stages, None) != found
+            ):
                 self.problems.append(f"{batch} is answered otherwise when its answer was lost")
             if not found.error and random.random() < 0.1:
                 continue  # the answer was lost, and the driver with it: the batch is staged anew
@@ -260,7 +327,10 @@ class Schedule:
 
     def _differ(self, what: str, found: Counter[Any], wanted: Counter[Any]) -> None:
         if found != wanted:
-            self.problems.append(f"{what}: lost {dict(wanted - found)}, sent though they should not be {dict(found - wanted)}")
+            self.problems.append(
+                f"{what}: lost {dict(wanted - found)}, sent though they should not be "
+                f"{dict(found - wanted)}"
+            )
 
 
 class Simulation:
@@ -277,12 +347,21 @@ class Simulation:
 
     def __enter__(self) -> Simulation:
         memory = Path("/dev/shm")  # noqa: S108  # a disk that syncs at once, where there is one
-        self._folder = Path(tempfile.mkdtemp(prefix="srmp-sink-", dir=memory if os.access(memory, os.W_OK) else None))
+        self._folder = Path(
+            tempfile.mkdtemp(
+                prefix="srmp-sink-", dir=memory if os.access(memory, os.W_OK) else None
+            )
+        )
         for each in self._patches:
             each.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for each in self._patches:
             each.stop()
         if self._store is not None:
@@ -305,7 +384,9 @@ class Simulation:
 
 def main(argv: Sequence[str] | None = None, say: Callable[[str], object] = print) -> int:
     """Run seeds and tell what is wrong; exit code 1 if something is."""
-    parser = argparse.ArgumentParser(description="simulated sinks on a real outbox", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description="simulated sinks on a real outbox", allow_abbrev=False
+    )
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--large", action="store_true")

@@ -15,7 +15,13 @@ def xml_string(text: str) -> str | None:
     match = _STRING.fullmatch(text)
     if match is None:
         return None
-    value = (match[1] or "").replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&apos;", "'")
+    value = (
+        (match[1] or "")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", '"')
+        .replace("&apos;", "'")
+    )
     value = re.sub(r"&#(x?)([0-9a-fA-F]{1,6});", _character, value)
     return value.replace("&amp;", "&")
 

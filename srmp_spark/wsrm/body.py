@@ -36,7 +36,10 @@ class _Judge:
         if self._elements > BODY_ELEMENTS_MAX:
             raise _BodyError(f"more than {BODY_ELEMENTS_MAX} elements")
         if self._depth == 1 and name.rpartition("}")[2] == "Envelope":
-            raise _BodyError("a whole SOAP envelope: give what stands between <Body> and </Body>, the envelope is made here")
+            raise _BodyError(
+                "a whole SOAP envelope: give what stands between <Body> and </Body>, the "
+                "envelope is made here"
+            )
 
     def end(self, _: str) -> None:
         self._depth -= 1
@@ -60,7 +63,9 @@ def check_body(body: bytes) -> None:
     parser.CharacterDataHandler = judge.text
     parser.ProcessingInstructionHandler = judge.instruction
     if body.lstrip(_SPACE)[:5] in (b"<?xml", b"\xef\xbb\xbf<?"):
-        raise ConfigurationError("it begins with an XML declaration, which cannot stand in a Body: leave it out")
+        raise ConfigurationError(
+            "it begins with an XML declaration, which cannot stand in a Body: leave it out"
+        )
     try:
         parser.Parse(b"<b>", False)
         parser.Parse(body, False)

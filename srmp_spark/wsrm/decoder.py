@@ -34,14 +34,24 @@ from srmp_spark.wsrm.namespaces import (
     qualified,
     split,
 )
-from srmp_spark.wsrm.rm_reader import read_ack_requested, read_acknowledgement, read_content, read_endpoint, read_sequence
+from srmp_spark.wsrm.rm_reader import (
+    read_ack_requested,
+    read_acknowledgement,
+    read_content,
+    read_endpoint,
+    read_sequence,
+)
 from srmp_spark.wsrm.xml_tree import Element, Tree, parse_tree
 
 _WANTED = frozenset((*RM_OF, MAKE_CONNECTION, *(version.value for version in SoapVersion)))
-_FOR_US = frozenset((
-    "", "http://schemas.xmlsoap.org/soap/actor/next", "http://www.w3.org/2003/05/soap-envelope/role/next",
-    "http://www.w3.org/2003/05/soap-envelope/role/ultimateReceiver",
-))  # fmt: skip
+_FOR_US = frozenset(
+    (
+        "",
+        "http://schemas.xmlsoap.org/soap/actor/next",
+        "http://www.w3.org/2003/05/soap-envelope/role/next",
+        "http://www.w3.org/2003/05/soap-envelope/role/ultimateReceiver",
+    )
+)
 _ADDRESSING = frozenset(("Action", "To", "MessageID", "RelatesTo", "ReplyTo", "FaultTo", "From"))
 _RELIABLE = frozenset(("Sequence", "AckRequested", "SequenceAcknowledgement", "SequenceFault"))
 _MAKE_CONNECTION = frozenset(("MessagePending", "UsesMakeConnection"))
@@ -56,14 +66,20 @@ def decode(envelope: bytes, size: int = 0) -> SoapMessage:
     tree = parse_tree(envelope, _WANTED)
     blocks = [block for block in tree.headers if _is_for_us(block, tree.soap)]
     addressing = _addressing_of(blocks)
-    message_id = next((b.text for b in blocks if b.tag == qualified(addressing.value, "MessageID")), "")
+    message_id = next(
+        (b.text for b in blocks if b.tag == qualified(addressing.value, "MessageID")), ""
+    )
     try:
         return _Reading(tree, blocks, addressing).message(max(size, len(envelope)))
     except SoapFaultError:
         raise
     except RemoteProtocolError as error:
         raise SoapFaultError(
-            str(error), section=error.section, soap=tree.soap, addressing=addressing, message_id=message_id
+            str(error),
+            section=error.section,
+            soap=tree.soap,
+            addressing=addressing,
+            message_id=message_id,
         ) from None
 
 
@@ -76,8 +92,14 @@ def _is_for_us(block: Element, soap: SoapVersion) -> bool:
 def _addressing_of(blocks: list[Element]) -> AddressingVersion:
     found = {namespace for block in blocks if (namespace := split(block.tag)[0]) in ADDRESSING_OF}
     if len(found) != 1:
-        problem = "mixes two versions of WS-Addressing" if found else "has no headers of WS-Addressing (2004/08 or 2005/08)"
-        raise RemoteProtocolError(f"the message {problem}", section="WS-Addressing 1.0 SOAP binding 3")
+        problem = (
+            "mixes two versions of WS-Addressing"
+            if found
+            else "has no headers of WS-Addressing (2004/08 or 2005/08)"
+        )
+        raise RemoteProtocolError(
+            f"the message {problem}", section="WS-Addressing 1.0 SOAP binding 3"
+        )
     return ADDRESSING_OF[found.pop()]
 
 
@@ -104,18 +126,34 @@ class _Reading:
         tree = self._tree
         content = self._content(tree.protocol)
         if self._rm is RmVersion.V1_1 and self._addressing is AddressingVersion.V2004_08:
-            raise RemoteProtocolError("WS-ReliableMessaging 1.1 goes with WS-Addressing 2005/08", section="WS-RM 1.1 3")
+            raise RemoteProtocolError(
+                "WS-ReliableMessaging 1.1 goes with WS-Addressing 2005/08", section="WS-RM 1.1 3"
+            )
         if "Action" not in self._texts:
-            raise RemoteProtocolError("wsa:Action is missing", section="WS-Addressing 1.0 SOAP binding 3")
+            raise RemoteProtocolError(
+                "wsa:Action is missing", section="WS-Addressing 1.0 SOAP binding 3"
+            )
         texts, endpoints = self._texts, self._endpoints
         return SoapMessage(
-            soap=tree.soap, addressing=self._addressing, rm=self._rm, action=texts["Action"], to=texts.get("To", ""),
-            message_id=texts.get("MessageID", ""), relates_to=texts.get("RelatesTo", ""), reply_to=endpoints.get("ReplyTo"),
-            fault_to=endpoints.get("FaultTo"), from_=endpoints.get("From"), sequence=self._sequence,
-            ack_requested=tuple(self._ack_requested), acknowledgements=tuple(self._acknowledgements),
-            refused=tuple(self._refused), message_pending=self._pending, content=content,
-            body=tree.body if content is None or isinstance(content, Fault) else b"", size=size,
-        )  # fmt: skip
+            soap=tree.soap,
+            addressing=self._addressing,
+            rm=self._rm,
+            action=texts["Action"],
+            to=texts.get("To", ""),
+            message_id=texts.get("MessageID", ""),
+            relates_to=texts.get("RelatesTo", ""),
+            reply_to=endpoints.get("ReplyTo"),
+            fault_to=endpoints.get("FaultTo"),
+            from_=endpoints.get("From"),
+            sequence=self._sequence,
+            ack_requested=tuple(self._ack_requested),
+            acknowledgements=tuple(self._acknowledgements),
+            refused=tuple(self._refused),
+            message_pending=self._pending,
+            content=content,
+            body=tree.body if content is None or isinstance(content, Fault) else b"",
+            size=size,
+        )
 
     # --- header blocks ----------------------------------------------------------------------------------------------------
 
@@ -128,15 +166,21 @@ class _Reading:
             self._reliable(name, block)
         elif namespace == MAKE_CONNECTION and name in _MAKE_CONNECTION:
             if name == "MessagePending":
-                self._pending = values.flag(block.attributes.get("pending", "true"), "pending", "WS-MakeConnection 3.3")
+                self._pending = values.flag(
+                    block.attributes.get("pending", "true"), "pending", "WS-MakeConnection 3.3"
+                )
         else:
             text = block.attributes.get(qualified(self._tree.soap.value, "mustUnderstand"), "0")
             if values.flag(text, "mustUnderstand", "SOAP 1.2 part 1 section 5.2.3"):
                 what = f"a header that must be understood is not: {block.tag!a:.120}"
                 raise SoapFaultError(
-                    what, section="SOAP 1.2 part 1 section 5.2.3", soap=self._tree.soap, addressing=self._addressing,
-                    blame=Blame.MUST_UNDERSTAND, message_id=self._texts.get("MessageID", ""),
-                )  # fmt: skip
+                    what,
+                    section="SOAP 1.2 part 1 section 5.2.3",
+                    soap=self._tree.soap,
+                    addressing=self._addressing,
+                    blame=Blame.MUST_UNDERSTAND,
+                    message_id=self._texts.get("MessageID", ""),
+                )
 
     def _address(self, name: str, block: Element) -> None:
         section = "WS-Addressing 1.0 SOAP binding 3"
@@ -151,7 +195,9 @@ class _Reading:
 
     def _of_version(self, rm: RmVersion) -> None:
         if self._rm not in (None, rm):
-            raise RemoteProtocolError("the message mixes two versions of WS-ReliableMessaging", section="WS-RM 1.1 3")
+            raise RemoteProtocolError(
+                "the message mixes two versions of WS-ReliableMessaging", section="WS-RM 1.1 3"
+            )
         self._rm = rm
 
     def _reliable(self, name: str, block: Element) -> None:
@@ -171,7 +217,9 @@ class _Reading:
             self._sequence_fault = read_sequence_fault(block)
         count = max(len(self._ack_requested), len(self._acknowledgements) + len(self._refused))
         if count > ACKNOWLEDGEMENTS_MAX:
-            raise LimitExceededError("ACKNOWLEDGEMENTS_MAX", ACKNOWLEDGEMENTS_MAX, count, section=section)
+            raise LimitExceededError(
+                "ACKNOWLEDGEMENTS_MAX", ACKNOWLEDGEMENTS_MAX, count, section=section
+            )
 
     # --- the Body ---------------------------------------------------------------------------------------------------------
 

@@ -66,9 +66,12 @@ class Destination:
     sequence_class: type[InboundSequence] = InboundSequence
 
     def __init__(
-        self, address: str, new_identifier: Callable[[], str], settings: DestinationSettings | None = None,
+        self,
+        address: str,
+        new_identifier: Callable[[], str],
+        settings: DestinationSettings | None = None,
         held: Held | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.settings = settings or DestinationSettings()
         self._held = held or Held()
         self._new_identifier = new_identifier
@@ -91,9 +94,14 @@ class Destination:
         self._answers = Answers(address, self._sequences, self.flow)
 
     def restore(
-        self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int, owner: str = "",
+        self,
+        rows: Iterable[SequenceRow],
+        proof: Committed,
+        now: float,
+        utc: int,
+        owner: str = "",
         client: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """What the store has; ``utc`` in microseconds. Each has all of its inactivity timeout: we were silent."""
         for row in rows:
             sequence = self._add(row, proof, now, owner, client)
@@ -119,8 +127,14 @@ class Destination:
     # --- what arrives -----------------------------------------------------------------------------------------------------
 
     def receive(
-        self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "", client: str | None = None,
-    ) -> Received:  # fmt: skip
+        self,
+        message: SoapMessage,
+        payload: object,
+        now: float,
+        utc: int,
+        owner: str = "",
+        client: str | None = None,
+    ) -> Received:
         """Decide about ``message``; ``payload`` comes out again with its :class:`Delivery`. ``utc`` in microseconds.
 
         ``owner`` is the client that sends: clients share the table of sequences by it. ``client`` is its authenticated
@@ -137,14 +151,22 @@ class Destination:
             return self._numbered(message, payload, now, utc)
         if message.ack_requested:
             return self._asked(message, now, utc)
-        if message.acknowledgements or message.refused or content is not None or self._is_ours(message):
+        if (
+            message.acknowledgements
+            or message.refused
+            or content is not None
+            or self._is_ours(message)
+        ):
             # An acknowledgement for a sequence that we never offered, a fault, CXF's LastMessage without a Sequence: no answer.
             return self._result(Kind.NOTHING, message, None)
         return self._fault(message, _not_reliable(message))
 
     @staticmethod
     def _is_ours(message: SoapMessage) -> bool:
-        return any(message.action.startswith(f"{rm.value}/") for rm in RmVersion) or message.action == message.addressing.fault
+        return (
+            any(message.action.startswith(f"{rm.value}/") for rm in RmVersion)
+            or message.action == message.addressing.fault
+        )
 
     def _numbered(self, message: SoapMessage, payload: object, now: float, utc: int) -> Received:
         header = message.sequence
@@ -156,15 +178,25 @@ class Destination:
         event = InboundEvent.KNOWN_MESSAGE if is_copy else InboundEvent.NEW_MESSAGE
         reaction = self._happened(sequence, event, now, utc)
         if reaction in _FAULTS or sequence is None:
-            return self._fault(message, self._fault_for(reaction, message, header.identifier), sequence)
+            return self._fault(
+                message, self._fault_for(reaction, message, header.identifier), sequence
+            )
         deliveries: tuple[Delivery, ...] = ()
         if reaction is Reaction.TAKE:
             exceeds = sequence.last_number is not None and header.number > sequence.last_number
             if exceeds or (header.is_last and header.number < sequence.highest):
-                fault = fault_of(FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED, RmVersion.V1_0, header.identifier)
+                fault = fault_of(
+                    FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED, RmVersion.V1_0, header.identifier
+                )
                 return self._fault(message, fault, sequence)
-            deliveries = self._taken(sequence, Delivery(header.identifier, header.number, message, payload), header.is_last)
-        return self._result(Kind.ACKNOWLEDGE, message, sequence, deliveries)._replace(is_copy=is_copy)
+            deliveries = self._taken(
+                sequence,
+                Delivery(header.identifier, header.number, message, payload),
+                header.is_last,
+            )
+        return self._result(Kind.ACKNOWLEDGE, message, sequence, deliveries)._replace(
+            is_copy=is_copy
+        )
 
     def not_now(self, message: SoapMessage, now: float, utc: int) -> Received:
         """A new message that the queue does not take at present: its source keeps it, and hears what is stored."""
@@ -174,10 +206,14 @@ class Destination:
             return self._fault(message, wrong)
         reaction = self._happened(sequence, InboundEvent.ACK_REQUESTED, now, utc)
         if reaction in _FAULTS:
-            return self._fault(message, self._fault_for(reaction, message, message.sequence.identifier), sequence)
+            return self._fault(
+                message, self._fault_for(reaction, message, message.sequence.identifier), sequence
+            )
         return self._result(Kind.ACKNOWLEDGE, message, sequence)
 
-    def _taken(self, sequence: InboundSequence, delivery: Delivery, is_last: bool) -> tuple[Delivery, ...]:
+    def _taken(
+        self, sequence: InboundSequence, delivery: Delivery, is_last: bool
+    ) -> tuple[Delivery, ...]:
         if delivery.number == sequence.accepted + 1:
             before = sequence.held_bytes
             ready = sequence.take(delivery)
@@ -202,7 +238,10 @@ class Destination:
 
     def _may_hold(self, sequence: InboundSequence, size: int) -> bool:
         settings = self.settings
-        if len(sequence.held) >= settings.held_max or sequence.held_bytes + size > settings.held_bytes_max:
+        if (
+            len(sequence.held) >= settings.held_max
+            or sequence.held_bytes + size > settings.held_bytes_max
+        ):
             return False
         return self._held.bytes + size <= settings.held_total_max
 
@@ -211,14 +250,21 @@ class Destination:
         sequence = None
         for asked in message.ack_requested:
             sequence = self._sequences.get(asked.identifier)
-            if sequence is not None and (wrong := self._other_version(sequence, message)) is not None:
+            if (
+                sequence is not None
+                and (wrong := self._other_version(sequence, message)) is not None
+            ):
                 return self._fault(message, wrong)
             reaction = self._happened(sequence, InboundEvent.ACK_REQUESTED, now, utc)
             if reaction in _FAULTS:
-                return self._fault(message, self._fault_for(reaction, message, asked.identifier), sequence)
+                return self._fault(
+                    message, self._fault_for(reaction, message, asked.identifier), sequence
+                )
         return self._result(Kind.ACKNOWLEDGE, message, sequence)
 
-    def _ends(self, message: SoapMessage, content: CloseSequence | TerminateSequence, now: float, utc: int) -> Received:
+    def _ends(
+        self, message: SoapMessage, content: CloseSequence | TerminateSequence, now: float, utc: int
+    ) -> Received:
         sequence = self._sequences.get(content.identifier)
         closes = isinstance(content, CloseSequence)
         event = InboundEvent.CLOSE_SEQUENCE if closes else InboundEvent.TERMINATE_SEQUENCE
@@ -226,16 +272,28 @@ class Destination:
             return self._fault(message, wrong)
         reaction = self._happened(sequence, event, now, utc)
         if reaction in _FAULTS or sequence is None:
-            return self._fault(message, self._fault_for(reaction, message, content.identifier), sequence)
+            return self._fault(
+                message, self._fault_for(reaction, message, content.identifier), sequence
+            )
         if content.last_number is not None and sequence.last_number is None:
             sequence.last_number = content.last_number
             self._dirty[sequence.identifier] = None
         return self._result(Kind.CLOSED if closes else Kind.TERMINATED, message, sequence)
 
     def _create(
-        self, message: SoapMessage, content: CreateSequence, now: float, utc: int, owner: str, client: str | None
+        self,
+        message: SoapMessage,
+        content: CreateSequence,
+        now: float,
+        utc: int,
+        owner: str,
+        client: str | None,
     ) -> Received:
-        known = self._sequences.get(self._created.get(message.message_id, "")) if message.message_id else None
+        known = (
+            self._sequences.get(self._created.get(message.message_id, ""))
+            if message.message_id
+            else None
+        )
         if known is not None and _is_same(known, message, content):
             # Whatever became of it: a copy that comes late makes no second one.
             if known.state is not InboundState.TERMINATED:
@@ -243,20 +301,43 @@ class Destination:
             return self._result(Kind.CREATED, message, known)
         rm = version_of(message)
         if content.acks_to.address == message.addressing.none:
-            reason = "AcksTo is the address to which nothing is sent; name an address, or the anonymous one."
-            return self._fault(message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason))
+            reason = (
+                "AcksTo is the address to which nothing is sent; name an address, or "
+                "the anonymous one."
+            )
+            return self._fault(
+                message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason)
+            )
         if not is_storable(content.acks_to, message.addressing):
-            reason = "The reference parameters of AcksTo cannot be written again as they are; leave them out, or simplify them."
-            return self._fault(message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason))
+            reason = (
+                "The reference parameters of AcksTo cannot be written again as they "
+                "are; leave them out, or simplify them."
+            )
+            return self._fault(
+                message, fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason)
+            )
         if (most := self._no_room_for(owner, now)) is not None:
-            reason = f"There are {most} sequences in use; terminate some, or try again in ten minutes."
-            fault = fault_of(FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason, blame=Blame.RECEIVER)
+            reason = (
+                f"There are {most} sequences in use; terminate some, or try again in ten minutes."
+            )
+            fault = fault_of(
+                FaultCode.CREATE_SEQUENCE_REFUSED, rm, reason=reason, blame=Blame.RECEIVER
+            )
             return self._fault(message, fault)
         expires_at = utc + content.expires * 1_000 if content.expires else None
         row = SequenceRow(
-            self._new_identifier(), message.message_id, message.soap, message.addressing, rm, content.acks_to,
-            InboundState.OPEN, 0, None, expires_at, return_sequence.taken(content),
-        )  # fmt: skip
+            self._new_identifier(),
+            message.message_id,
+            message.soap,
+            message.addressing,
+            rm,
+            content.acks_to,
+            InboundState.OPEN,
+            0,
+            None,
+            expires_at,
+            return_sequence.taken(content),
+        )
         sequence = self._add(row, None, now, owner, client)
         self._dirty[row.identifier] = None
         self._live(sequence, now, utc)
@@ -292,7 +373,11 @@ class Destination:
         for row in before:
             sequence = self._sequences.get(row.identifier)
             if sequence is not None:
-                sequence.state, sequence.accepted, sequence.last_number = row.state, row.accepted, row.last_number
+                sequence.state, sequence.accepted, sequence.last_number = (
+                    row.state,
+                    row.accepted,
+                    row.last_number,
+                )
                 sequence.is_on_hold = True
                 self._drop_held(sequence)
         for identifier in [each for each in self._sequences if each not in known]:
@@ -303,12 +388,20 @@ class Destination:
 
     def unknown(self, message: SoapMessage, identifier: str) -> Received:
         """To somebody whose sequence it is not: what it would hear of one that does not exist."""
-        return self._fault(message, fault_of(FaultCode.UNKNOWN_SEQUENCE, version_of(message), identifier))
+        return self._fault(
+            message, fault_of(FaultCode.UNKNOWN_SEQUENCE, version_of(message), identifier)
+        )
 
-    def _connection(self, message: SoapMessage, content: MakeConnection, now: float, client: str | None) -> Received:
+    def _connection(
+        self, message: SoapMessage, content: MakeConnection, now: float, client: str | None
+    ) -> Received:
         """WS-MakeConnection: what waits for an address that can only be asked from."""
         if content.address is None:
-            code = FaultCode.MISSING_SELECTION if content.identifier is None else FaultCode.UNSUPPORTED_SELECTION
+            code = (
+                FaultCode.MISSING_SELECTION
+                if content.identifier is None
+                else FaultCode.UNSUPPORTED_SELECTION
+            )
             return self._fault(message, fault_of(code, RmVersion.V1_1))
         if not content.address.startswith(MAKE_CONNECTION_ANONYMOUS):
             return self._fault(message, fault_of(FaultCode.UNSUPPORTED_SELECTION, RmVersion.V1_1))
@@ -322,11 +415,17 @@ class Destination:
         """One version of everything for a sequence (WCF's R2102): what we answer must be one that the peer reads."""
         if (message.rm, message.addressing) == (sequence.rm, sequence.addressing):
             return None
-        return Fault(Blame.SENDER, "", "The sequence was created in another version of WS-ReliableMessaging or WS-Addressing.")
+        return Fault(
+            Blame.SENDER,
+            "",
+            "The sequence was created in another version of WS-ReliableMessaging or WS-Addressing.",
+        )
 
     # --- states -----------------------------------------------------------------------------------------------------------
 
-    def _happened(self, sequence: InboundSequence | None, event: InboundEvent, now: float, utc: int) -> Reaction:
+    def _happened(
+        self, sequence: InboundSequence | None, event: InboundEvent, now: float, utc: int
+    ) -> Reaction:
         if sequence is None:
             return TRANSITIONS[InboundState.UNKNOWN, event].reaction
         step = TRANSITIONS[sequence.state, event]
@@ -359,27 +458,47 @@ class Destination:
         if sequence.polled is None or sequence.state is InboundState.TERMINATED:
             return now
         until = sequence.polled.asked_at + self.settings.inactivity_timeout
-        return until if sequence.expires_at is None else min(until, now + (sequence.expires_at - utc) / 1e6)
+        return (
+            until
+            if sequence.expires_at is None
+            else min(until, now + (sequence.expires_at - utc) / 1e6)
+        )
 
     def _fault_for(self, reaction: Reaction, message: SoapMessage, identifier: str) -> Fault:
         rm, code = version_of(message), _FAULTS[reaction]
-        if not code.is_of(rm):  # 1.0 knows no closed sequence; one that an earlier release closed takes nothing any more
+        if not code.is_of(
+            rm
+        ):  # 1.0 knows no closed sequence; one that an earlier release closed takes nothing any more
             code = FaultCode.SEQUENCE_TERMINATED
         return fault_of(code, rm, identifier)
 
     # --- results ----------------------------------------------------------------------------------------------------------
 
     def _result(
-        self, kind: Kind, message: SoapMessage, sequence: InboundSequence | None, deliveries: tuple[Delivery, ...] = (),
+        self,
+        kind: Kind,
+        message: SoapMessage,
+        sequence: InboundSequence | None,
+        deliveries: tuple[Delivery, ...] = (),
         fault: Fault | None = None,
-    ) -> Received:  # fmt: skip
+    ) -> Received:
         if sequence is None:
             return Received(deliveries, kind, message, "", 0, fault, 0)
         if sequence.identifier in self._dirty:
             sequence.generation = self._generation + 1
-        return Received(deliveries, kind, message, sequence.identifier, sequence.accepted, fault, sequence.generation)
+        return Received(
+            deliveries,
+            kind,
+            message,
+            sequence.identifier,
+            sequence.accepted,
+            fault,
+            sequence.generation,
+        )
 
-    def _fault(self, message: SoapMessage, fault: Fault, sequence: InboundSequence | None = None) -> Received:
+    def _fault(
+        self, message: SoapMessage, fault: Fault, sequence: InboundSequence | None = None
+    ) -> Received:
         return self._result(Kind.FAULT, message, sequence, (), fault)
 
     @property
@@ -400,7 +519,9 @@ class Destination:
         self._dirty.clear()
         return Changes(rows, removed, self._generation)
 
-    def committed(self, received: Sequence[Received], proof: Committed, now: float) -> list[list[Output]]:
+    def committed(
+        self, received: Sequence[Received], proof: Committed, now: float
+    ) -> list[list[Output]]:
         """The answers, one list for each message. Raises :class:`LocalProtocolError` for what is no proof of them."""
         if type(proof) is not Committed or proof.position < self._position:
             raise LocalProtocolError(f"{proof!r} proves no commit after {self._position}")
@@ -425,16 +546,25 @@ class Destination:
         header = received.request.sequence
         is_taken = header is not None and header.number <= sequence.stored
         is_open = sequence.state is InboundState.OPEN
-        return is_taken and is_open and sequence.is_request_reply and not self.flow.get_buffer_remaining()
+        return (
+            is_taken
+            and is_open
+            and sequence.is_request_reply
+            and not self.flow.get_buffer_remaining()
+        )
 
     def answer(self, received: Received, now: float) -> list[Output]:
         """To a message that is stored; :class:`Later` has given it back."""
         sequence = self._sequences.get(received.identifier)
         if received.kind is Kind.ACKNOWLEDGE and sequence is not None and not sequence.is_anonymous:
-            if not received.request.ack_requested and not self._answers.ends_return_sequence(received.request, sequence):
+            if not received.request.ack_requested and not self._answers.ends_return_sequence(
+                received.request, sequence
+            ):
                 if sequence.state is not InboundState.TERMINATED and not sequence.is_due:
                     sequence.is_due = True
-                    self._owed.set(sequence.identifier, now + self.settings.acknowledgement_interval)
+                    self._owed.set(
+                        sequence.identifier, now + self.settings.acknowledgement_interval
+                    )
                 return [Respond(None)]
             self._owed.set(sequence.identifier, None)
         return self._answers.to(received, sequence)
@@ -449,7 +579,11 @@ class Destination:
         if value:
             for identifier in self._answers.take_told_0():
                 sequence = self._sequences.get(identifier)
-                if sequence is not None and sequence.told == 0 and sequence.state is InboundState.OPEN:
+                if (
+                    sequence is not None
+                    and sequence.told == 0
+                    and sequence.state is InboundState.OPEN
+                ):
                     if not sequence.is_anonymous:
                         self._owed.set(sequence.identifier, None)
                         outputs.append(self._answers.unsolicited(sequence))
@@ -498,7 +632,11 @@ class Destination:
         that another client began and left.
         """
         mine = [each for each in self._sequences.values() if owner is None or each.owner == owner]
-        over = (each for each in mine if each.state is InboundState.TERMINATED and each.identifier not in self._dirty)
+        over = (
+            each
+            for each in mine
+            if each.state is InboundState.TERMINATED and each.identifier not in self._dirty
+        )
         found = next(over, None)
         if found is None:
             spared = now - self.settings.unused_spared
@@ -524,7 +662,10 @@ class Destination:
 
     def next_timer(self) -> float | None:
         """When :meth:`poll` has something to do."""
-        return min((when for when in (self._owed.next(), self._lives.next()) if when is not None), default=None)
+        return min(
+            (when for when in (self._owed.next(), self._lives.next()) if when is not None),
+            default=None,
+        )
 
     def __repr__(self) -> str:
         return f"<Destination {len(self._sequences)} sequences {self.flow!r}>"
@@ -532,15 +673,27 @@ class Destination:
 
 def _is_same(known: InboundSequence, message: SoapMessage, content: CreateSequence) -> bool:
     """Two clients that use one MessageID would share one sequence, and each lose what the other has numbered alike."""
-    same = (known.soap, known.addressing, known.rm) == (message.soap, message.addressing, message.rm)
-    return same and known.acks_to.address == content.acks_to.address and known.returns == return_sequence.taken(content)
+    same = (known.soap, known.addressing, known.rm) == (
+        message.soap,
+        message.addressing,
+        message.rm,
+    )
+    return (
+        same
+        and known.acks_to.address == content.acks_to.address
+        and known.returns == return_sequence.taken(content)
+    )
 
 
 def _not_reliable(message: SoapMessage) -> Fault:
     """WSRMRequired; 1.0, with which alone WS-Addressing 2004/08 goes, has no name for it."""
     if version_of(message) is RmVersion.V1_1:
         return fault_of(FaultCode.WSRM_REQUIRED, RmVersion.V1_1)
-    return Fault(Blame.SENDER, "", "This endpoint takes messages of WS-ReliableMessaging; switch reliable sessions on.")
+    return Fault(
+        Blame.SENDER,
+        "",
+        "This endpoint takes messages of WS-ReliableMessaging; switch reliable sessions on.",
+    )
 
 
 def is_last_message(message: SoapMessage) -> bool:

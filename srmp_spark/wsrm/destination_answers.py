@@ -34,7 +34,9 @@ def is_address(endpoint: EndpointReference | None, addressing: AddressingVersion
     return not endpoint.address.startswith(MAKE_CONNECTION_ANONYMOUS)
 
 
-def fault_endpoint(request: SoapMessage, sequence: InboundSequence | None) -> EndpointReference | None:
+def fault_endpoint(
+    request: SoapMessage, sequence: InboundSequence | None
+) -> EndpointReference | None:
     """Where a fault about ``request`` goes; ``None``: back on the HTTP answer."""
     acks_to = None if sequence is None else sequence.acks_to
     for endpoint in (request.fault_to, request.reply_to, acks_to):
@@ -53,7 +55,9 @@ def version_of(message: SoapMessage) -> RmVersion:
 class Answers:
     """Writes them for one destination."""
 
-    def __init__(self, address: str, sequences: Mapping[str, InboundSequence], flow: FlowControlObject) -> None:
+    def __init__(
+        self, address: str, sequences: Mapping[str, InboundSequence], flow: FlowControlObject
+    ) -> None:
         self._address = address
         self._sequences = sequences
         self._flow = flow
@@ -79,22 +83,35 @@ class Answers:
         if sequence is None or kind is Kind.NOTHING:
             return [Respond(None)]
         if kind is Kind.CREATED:
-            expires = None if sequence.expires_at is None else getattr(request.content, "expires", None)
-            behavior = IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP if sequence.rm is RmVersion.V1_1 else None
+            expires = (
+                None if sequence.expires_at is None else getattr(request.content, "expires", None)
+            )
+            behavior = (
+                IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP
+                if sequence.rm is RmVersion.V1_1
+                else None
+            )
             accept = EndpointReference(self._here(request)) if sequence.returns else None
             created = CreateSequenceResponse(sequence.identifier, expires, behavior, accept)
             return self._response(request, sequence, "CreateSequenceResponse", created)
         if kind is Kind.CLOSED:
             closed = CloseSequenceResponse(sequence.identifier)
-            outputs = self._response(request, sequence, "CloseSequenceResponse", closed, self._acknowledgement(sequence))
+            outputs = self._response(
+                request, sequence, "CloseSequenceResponse", closed, self._acknowledgement(sequence)
+            )
             if sequence.returns and not sequence.is_anonymous:
-                outputs.append(Send(sequence.acks_to, return_sequence.close(sequence, self._here(request))))
+                outputs.append(
+                    Send(sequence.acks_to, return_sequence.close(sequence, self._here(request)))
+                )
             return outputs
         if kind is Kind.TERMINATED:
             return self._terminated(request, sequence)
         if kind is Kind.CONNECTION:
             message = self._message(
-                sequence, "SequenceAcknowledgement", sequence.acks_to, acks=(self._acknowledgement(sequence),)
+                sequence,
+                "SequenceAcknowledgement",
+                sequence.acks_to,
+                acks=(self._acknowledgement(sequence),),
             )
             # The acknowledgement is no longer owed; whatever else is owed at the address the same question would bring.
             pending = sequence.polled is not None and bool(sequence.polled.owed)
@@ -126,41 +143,58 @@ class Answers:
         header = request.sequence
         if sequence.is_request_reply and header is not None and sequence.stored < header.number:
             return [Respond(None)]
-        identifiers = dict.fromkeys((sequence.identifier, *(each.identifier for each in request.ack_requested)))
+        identifiers = dict.fromkeys(
+            (sequence.identifier, *(each.identifier for each in request.ack_requested))
+        )
         found = [self._sequences[each] for each in identifiers if each in self._sequences]
-        same = [each for each in found if each.acks_to == sequence.acks_to and each.rm is sequence.rm]
+        same = [
+            each for each in found if each.acks_to == sequence.acks_to and each.rm is sequence.rm
+        ]
         acks = tuple(self._acknowledgement(each) for each in same)
         # One that goes to an address is no reply. CXF's client drops it if it says that it is one, as soon as the one-way
         # message that it names is out of its hands, and sends that again for ever.
         relates_to = request.message_id if sequence.is_anonymous else ""
-        message = self._message(sequence, "SequenceAcknowledgement", sequence.acks_to, relates_to, acks=acks)
+        message = self._message(
+            sequence, "SequenceAcknowledgement", sequence.acks_to, relates_to, acks=acks
+        )
         if sequence.is_anonymous:
             return [Respond(message)]
         outputs: list[Output] = [Respond(None), Send(sequence.acks_to, message)]
         if self.ends_return_sequence(request, sequence):
-            outputs.append(Send(sequence.acks_to, return_sequence.last_message(sequence, self._here(request))))
+            outputs.append(
+                Send(sequence.acks_to, return_sequence.last_message(sequence, self._here(request)))
+            )
         return outputs
 
     def unsolicited(self, sequence: InboundSequence) -> Send:
         """An acknowledgement that nobody asked for, to the address of the source."""
         acks = (self._acknowledgement(sequence),)
-        return Send(sequence.acks_to, self._message(sequence, "SequenceAcknowledgement", sequence.acks_to, acks=acks))
+        return Send(
+            sequence.acks_to,
+            self._message(sequence, "SequenceAcknowledgement", sequence.acks_to, acks=acks),
+        )
 
     def _acknowledgement(self, sequence: InboundSequence) -> SequenceAcknowledgement:
         """[MS-WSRVCRM] 3.1.7.1: each one triggers GET_BUFFER_REMAINING."""
         remaining = sequence.room_of(self._flow.get_buffer_remaining())
         if not remaining:
             self._told_0[sequence.identifier] = None
-        return sequence.acknowledgement(max(remaining, 1) if sequence.is_request_reply else remaining)
+        return sequence.acknowledgement(
+            max(remaining, 1) if sequence.is_request_reply else remaining
+        )
 
     def _here(self, request: SoapMessage) -> str:
         """What the client calls us, letter for letter (WCF's R1108 and R1112)."""
         return request.to or self._address
 
     def _response(
-        self, request: SoapMessage, sequence: InboundSequence, name: str, content: Content,
+        self,
+        request: SoapMessage,
+        sequence: InboundSequence,
+        name: str,
+        content: Content,
         *acks: SequenceAcknowledgement,
-    ) -> list[Output]:  # fmt: skip
+    ) -> list[Output]:
         reply_to = request.reply_to
         message = self._message(sequence, name, reply_to, request.message_id, content, acks)
         if reply_to is not None and is_address(reply_to, request.addressing):
@@ -172,24 +206,43 @@ class Answers:
         assert fault is not None, "a fault was decided"
         endpoint = fault_endpoint(request, sequence)
         rm = version_of(request)
-        is_closed = sequence is not None and fault.subcode == f"{{{RmVersion.V1_1.value}}}SequenceClosed"
+        is_closed = (
+            sequence is not None and fault.subcode == f"{{{RmVersion.V1_1.value}}}SequenceClosed"
+        )
         message = SoapMessage(
-            soap=request.soap, addressing=request.addressing, rm=rm, to="" if endpoint is None else endpoint.address,
-            action=rm.action("fault") if fault.subcode else request.addressing.fault, relates_to=request.message_id,
-            acknowledgements=(self._acknowledgement(sequence),) if is_closed and sequence is not None else (), content=fault,
+            soap=request.soap,
+            addressing=request.addressing,
+            rm=rm,
+            to="" if endpoint is None else endpoint.address,
+            action=rm.action("fault") if fault.subcode else request.addressing.fault,
+            relates_to=request.message_id,
+            acknowledgements=(self._acknowledgement(sequence),)
+            if is_closed and sequence is not None
+            else (),
+            content=fault,
             parameters=() if endpoint is None else endpoint.reference_parameters,
-        )  # fmt: skip
+        )
         return [Respond(message)] if endpoint is None else [Respond(None), Send(endpoint, message)]
 
     def _message(
-        self, sequence: InboundSequence, name: str, endpoint: EndpointReference | None, relates_to: str = "",
-        content: Content | None = None, acks: tuple[SequenceAcknowledgement, ...] = (),
-    ) -> SoapMessage:  # fmt: skip
+        self,
+        sequence: InboundSequence,
+        name: str,
+        endpoint: EndpointReference | None,
+        relates_to: str = "",
+        content: Content | None = None,
+        acks: tuple[SequenceAcknowledgement, ...] = (),
+    ) -> SoapMessage:
         addressing = sequence.addressing
         there = is_address(endpoint, addressing)
         return SoapMessage(
-            soap=sequence.soap, addressing=addressing, rm=sequence.rm, action=sequence.rm.action(name), relates_to=relates_to,
+            soap=sequence.soap,
+            addressing=addressing,
+            rm=sequence.rm,
+            action=sequence.rm.action(name),
+            relates_to=relates_to,
             to=endpoint.address if there and endpoint is not None else addressing.anonymous,
-            acknowledgements=acks, content=content,
+            acknowledgements=acks,
+            content=content,
             parameters=endpoint.reference_parameters if there and endpoint is not None else (),
-        )  # fmt: skip
+        )

@@ -58,7 +58,9 @@ class Durable:
 
     def __init__(self, number: int, proof: Committed) -> None:
         if type(proof) is not Committed:
-            raise LocalProtocolError(f"an acknowledgement needs the store's proof of a commit, got {proof!r}")
+            raise LocalProtocolError(
+                f"an acknowledgement needs the store's proof of a commit, got {proof!r}"
+            )
         self.number = number
 
     def __repr__(self) -> str:

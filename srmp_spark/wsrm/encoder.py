@@ -25,7 +25,14 @@ from srmp_spark.wsrm.elements import (
     TerminateSequence,
 )
 from srmp_spark.wsrm.limits import BUFFER_REMAINING_MAX, NUMBER_MAX, RANGES_MAX
-from srmp_spark.wsrm.namespaces import FLOW_CONTROL, MAKE_CONNECTION, AddressingVersion, RmVersion, SoapVersion, split
+from srmp_spark.wsrm.namespaces import (
+    FLOW_CONTROL,
+    MAKE_CONNECTION,
+    AddressingVersion,
+    RmVersion,
+    SoapVersion,
+    split,
+)
 from srmp_spark.wsrm.values import format_duration
 from srmp_spark.wsrm.xml_tree import escaped
 from srmp_spark.wsrm.xml_writer import write_element, write_parameter
@@ -37,14 +44,17 @@ def encode(message: SoapMessage) -> bytes:
     """The bytes of ``message``. Raises :class:`LocalProtocolError` for what no version can say."""
     rm = message.rm
     if rm is None and (message.sequence or message.ack_requested or message.acknowledgements):
-        raise LocalProtocolError("a message with headers of WS-ReliableMessaging has a version of it")
+        raise LocalProtocolError(
+            "a message with headers of WS-ReliableMessaging has a version of it"
+        )
     if rm is RmVersion.V1_1 and message.addressing is AddressingVersion.V2004_08:
         raise LocalProtocolError("WS-ReliableMessaging 1.1 goes with WS-Addressing 2005/08")
     reliable = f' xmlns:r="{rm.value}"' if rm is not None else ""
     headers = "".join((*_reliable(message), *_addressing(message)))
     body = message.body if message.content is None else _content(message.content, message).encode()
     head = (
-        f'<s:Envelope xmlns:s="{message.soap.value}"{reliable} xmlns:a="{message.addressing.value}">'
+        f'<s:Envelope xmlns:s="{message.soap.value}"{reliable} '
+        f'xmlns:a="{message.addressing.value}">'
         f"<s:Header>{headers}</s:Header><s:Body>"
     )
     return head.encode() + body + b"</s:Body></s:Envelope>"
@@ -67,7 +77,10 @@ def _reliable(message: SoapMessage) -> list[str]:
     parts = []
     if rm is not None:
         parts += [acknowledgement(each, rm) for each in message.acknowledgements]
-        parts += [f"<r:AckRequested>{_identifier(each.identifier)}</r:AckRequested>" for each in message.ack_requested]
+        parts += [
+            f"<r:AckRequested>{_identifier(each.identifier)}</r:AckRequested>"
+            for each in message.ack_requested
+        ]
         if message.sequence is not None:
             parts.append(_sequence(message.sequence, rm))
     content = message.content
@@ -79,8 +92,14 @@ def _reliable(message: SoapMessage) -> list[str]:
     ):
         name = split(content.subcode)[1]
         if name != "CreateSequenceRefused":
-            detail = f"<r:Detail>{_fault_detail(content, rm)}</r:Detail>" if rm is RmVersion.V1_1 and content.identifier else ""
-            parts.append(f"<r:SequenceFault><r:FaultCode>r:{name}</r:FaultCode>{detail}</r:SequenceFault>")
+            detail = (
+                f"<r:Detail>{_fault_detail(content, rm)}</r:Detail>"
+                if rm is RmVersion.V1_1 and content.identifier
+                else ""
+            )
+            parts.append(
+                f"<r:SequenceFault><r:FaultCode>r:{name}</r:FaultCode>{detail}</r:SequenceFault>"
+            )
     if message.message_pending is not None:
         pending = "true" if message.message_pending else "false"
         parts.append(f'<mc:MessagePending xmlns:mc="{MAKE_CONNECTION}" pending="{pending}"/>')
@@ -110,15 +129,23 @@ def acknowledgement(ack: SequenceAcknowledgement, rm: RmVersion) -> str:
         or not (ack.buffer_remaining == ABSENT or 0 <= ack.buffer_remaining <= BUFFER_REMAINING_MAX)
     ):
         raise LocalProtocolError(f"no acknowledgement can say {ack}")
-    parts = [f'<r:AcknowledgementRange Lower="{lower}" Upper="{upper}"/>' for lower, upper in ack.ranges]
+    parts = [
+        f'<r:AcknowledgementRange Lower="{lower}" Upper="{upper}"/>' for lower, upper in ack.ranges
+    ]
     parts += [f"<r:Nack>{number}</r:Nack>" for number in ack.nacks]
     if not parts:
         parts.append("<r:None/>" if is_new else '<r:AcknowledgementRange Lower="0" Upper="0"/>')
     if ack.is_final:
         parts.append("<r:Final/>")
     if ack.buffer_remaining != ABSENT:
-        parts.append(f'<netrm:BufferRemaining xmlns:netrm="{FLOW_CONTROL}">{ack.buffer_remaining}</netrm:BufferRemaining>')
-    return f"<r:SequenceAcknowledgement>{_identifier(ack.identifier)}{''.join(parts)}</r:SequenceAcknowledgement>"
+        parts.append(
+            f'<netrm:BufferRemaining xmlns:netrm="{FLOW_CONTROL}">{ack.buffer_remaining}</'
+            "netrm:BufferRemaining>"
+        )
+    return (
+        f"<r:SequenceAcknowledgement>{_identifier(ack.identifier)}{''.join(parts)}</r:S"
+        "equenceAcknowledgement>"
+    )
 
 
 def _identifier(identifier: str) -> str:
@@ -132,7 +159,11 @@ def _addressing(message: SoapMessage) -> list[str]:
         parts.append(f"<a:MessageID>{escaped(message.message_id)}</a:MessageID>")
     if message.relates_to:
         parts.append(f"<a:RelatesTo>{escaped(message.relates_to)}</a:RelatesTo>")
-    for name, endpoint in (("From", message.from_), ("ReplyTo", message.reply_to), ("FaultTo", message.fault_to)):
+    for name, endpoint in (
+        ("From", message.from_),
+        ("ReplyTo", message.reply_to),
+        ("FaultTo", message.fault_to),
+    ):
         if endpoint is not None:
             parts.append(f"<a:{name}>{_endpoint(endpoint)}</a:{name}>")
     if message.to:
@@ -152,9 +183,17 @@ def _endpoint(endpoint: EndpointReference) -> str:
 
 def _content(content: Content, message: SoapMessage) -> str:
     if isinstance(content, Fault):
-        return _fault_1_1(content, message.rm) if message.soap is SoapVersion.V1_1 else _fault_1_2(content, message.rm)
+        return (
+            _fault_1_1(content, message.rm)
+            if message.soap is SoapVersion.V1_1
+            else _fault_1_2(content, message.rm)
+        )
     if isinstance(content, MakeConnection):
-        address = "" if content.address is None else f"<mc:Address>{escaped(content.address)}</mc:Address>"
+        address = (
+            ""
+            if content.address is None
+            else f"<mc:Address>{escaped(content.address)}</mc:Address>"
+        )
         return f'<mc:MakeConnection xmlns:mc="{MAKE_CONNECTION}">{address}</mc:MakeConnection>'
     rm = message.rm
     if rm is None:
@@ -166,7 +205,11 @@ def _content(content: Content, message: SoapMessage) -> str:
             f"{_expires(content.expires)}{offer}</r:CreateSequence>"
         )
     if isinstance(content, CreateSequenceResponse):
-        accept = "" if content.accept is None else f"<r:Accept><r:AcksTo>{_endpoint(content.accept)}</r:AcksTo></r:Accept>"
+        accept = (
+            ""
+            if content.accept is None
+            else f"<r:Accept><r:AcksTo>{_endpoint(content.accept)}</r:AcksTo></r:Accept>"
+        )
         return (
             f"<r:CreateSequenceResponse>{_identifier(content.identifier)}{_expires(content.expires)}"
             f"{_behavior(content.behavior, rm)}{accept}</r:CreateSequenceResponse>"
@@ -197,9 +240,12 @@ def _behavior(behavior: IncompleteSequenceBehavior | None, rm: RmVersion) -> str
 def _offer(offer: Offer, rm: RmVersion) -> str:
     if (offer.endpoint is None) is not (rm is RmVersion.V1_0):
         raise LocalProtocolError("an Offer names its Endpoint in 1.1, and in 1.1 alone")
-    endpoint = "" if offer.endpoint is None else f"<r:Endpoint>{_endpoint(offer.endpoint)}</r:Endpoint>"
+    endpoint = (
+        "" if offer.endpoint is None else f"<r:Endpoint>{_endpoint(offer.endpoint)}</r:Endpoint>"
+    )
     return (
-        f"<r:Offer>{_identifier(offer.identifier)}{endpoint}{_expires(offer.expires)}{_behavior(offer.behavior, rm)}</r:Offer>"
+        f"<r:Offer>{_identifier(offer.identifier)}{endpoint}{_expires(offer.expires)}"
+        f"{_behavior(offer.behavior, rm)}</r:Offer>"
     )
 
 
@@ -210,13 +256,21 @@ def _fault_detail(fault: Fault, rm: RmVersion | None) -> str:
     """What the fault is about."""
     if rm is None or not fault.identifier:
         return ""
-    highest = "" if fault.max_number is None else f"<r:MaxMessageNumber>{fault.max_number}</r:MaxMessageNumber>"
+    highest = (
+        ""
+        if fault.max_number is None
+        else f"<r:MaxMessageNumber>{fault.max_number}</r:MaxMessageNumber>"
+    )
     return f"{_identifier(fault.identifier)}{highest}"
 
 
 def _fault_1_2(fault: Fault, rm: RmVersion | None) -> str:
     namespace, name = split(fault.subcode)
-    value = f'<s:Value xmlns:f="{escaped(namespace)}">f:{name}</s:Value>' if namespace else f"<s:Value>{name}</s:Value>"
+    value = (
+        f'<s:Value xmlns:f="{escaped(namespace)}">f:{name}</s:Value>'
+        if namespace
+        else f"<s:Value>{name}</s:Value>"
+    )
     subcode = f"<s:Subcode>{value}</s:Subcode>" if name else ""
     blame = Blame.RECEIVER if fault.blame is Blame.OTHER else fault.blame
     detail = _fault_detail(fault, rm)

@@ -14,7 +14,11 @@ def text_of(endpoint: EndpointReference, addressing: AddressingVersion) -> str:
     if not endpoint.reference_parameters:
         return endpoint.address
     carrier = SoapMessage(
-        soap=SoapVersion.V1_2, addressing=addressing, rm=RmVersion.V1_0, action="urn:endpoint", content=CreateSequence(endpoint)
+        soap=SoapVersion.V1_2,
+        addressing=addressing,
+        rm=RmVersion.V1_0,
+        action="urn:endpoint",
+        content=CreateSequence(endpoint),
     )
     return encode(carrier).decode()
 

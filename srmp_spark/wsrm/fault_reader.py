@@ -11,8 +11,14 @@ from srmp_spark.wsrm.limits import IDENTIFIER_MAX
 from srmp_spark.wsrm.namespaces import RM_OF, SoapVersion, qualified, split
 from srmp_spark.wsrm.xml_tree import XML_SPACE, Element
 
-_BLAME = {"Sender": Blame.SENDER, "Client": Blame.SENDER, "Receiver": Blame.RECEIVER, "Server": Blame.RECEIVER,
-          "MustUnderstand": Blame.MUST_UNDERSTAND, "VersionMismatch": Blame.VERSION_MISMATCH}  # fmt: skip
+_BLAME = {
+    "Sender": Blame.SENDER,
+    "Client": Blame.SENDER,
+    "Receiver": Blame.RECEIVER,
+    "Server": Blame.RECEIVER,
+    "MustUnderstand": Blame.MUST_UNDERSTAND,
+    "VersionMismatch": Blame.VERSION_MISMATCH,
+}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 """Those that are said again; whoever names a fault in other letters has named none of ours."""
 SECTION = "WS-ReliableMessaging 4"
@@ -24,7 +30,9 @@ def read_sequence_fault(element: Element) -> Fault:
     code = _child(element, qualified(namespace, "FaultCode"))
     if code is None:
         raise RemoteProtocolError("<FaultCode> is missing in <SequenceFault>", section=SECTION)
-    return Fault(Blame.OTHER, _qname(code), identifier=_identifier(element), max_number=_max_number(element))
+    return Fault(
+        Blame.OTHER, _qname(code), identifier=_identifier(element), max_number=_max_number(element)
+    )
 
 
 def read_fault(element: Element, soap: SoapVersion, header: Fault | None) -> Fault:
@@ -49,7 +57,11 @@ def read_fault(element: Element, soap: SoapVersion, header: Fault | None) -> Fau
     if header is not None:
         subcode, identifier = header.subcode, header.identifier or identifier
         max_number = max_number if header.max_number is None else header.max_number
-    text = "" if reason is None else "".join(c if c.isprintable() else " " for c in reason.text)[:IDENTIFIER_MAX]
+    text = (
+        ""
+        if reason is None
+        else "".join(c if c.isprintable() else " " for c in reason.text)[:IDENTIFIER_MAX]
+    )
     return Fault(blame, subcode, text, identifier, max_number)
 
 

@@ -6,7 +6,14 @@ from enum import Enum
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.wsrm.elements import Blame, Fault
-from srmp_spark.wsrm.namespaces import FLOW_CONTROL, MAKE_CONNECTION, AddressingVersion, RmVersion, SoapVersion, qualified
+from srmp_spark.wsrm.namespaces import (
+    FLOW_CONTROL,
+    MAKE_CONNECTION,
+    AddressingVersion,
+    RmVersion,
+    SoapVersion,
+    qualified,
+)
 
 
 class FaultCode(Enum):
@@ -20,33 +27,52 @@ class FaultCode(Enum):
     UNKNOWN_SEQUENCE = (
         "UnknownSequence",
         Blame.SENDER,
-        "The value of wsrm:Identifier is not a known Sequence identifier. Is it over, or another server's? Begin a new one.",
+        (
+            "The value of wsrm:Identifier is not a known Sequence identifier. Is it over, or "
+            "another server's? Begin a new one."
+        ),
     )
     INVALID_ACKNOWLEDGEMENT = (
-        "InvalidAcknowledgement", Blame.SENDER,
+        "InvalidAcknowledgement",
+        Blame.SENDER,
         "The SequenceAcknowledgement violates the cumulative Acknowledgement invariant.",
-    )  # fmt: skip
+    )
     MESSAGE_NUMBER_ROLLOVER = (
         "MessageNumberRollover",
         Blame.SENDER,
         "The maximum value for wsrm:MessageNumber has been exceeded.",
     )
     LAST_MESSAGE_NUMBER_EXCEEDED = (
-        "LastMessageNumberExceeded", Blame.SENDER,
-        "The value for wsrm:MessageNumber exceeds the value of the MessageNumber accompanying a LastMessage element.",
-    )  # fmt: skip
+        "LastMessageNumberExceeded",
+        Blame.SENDER,
+        (
+            "The value for wsrm:MessageNumber exceeds the value of the MessageNumber "
+            "accompanying a LastMessage element."
+        ),
+    )
     CREATE_SEQUENCE_REFUSED = (
         "CreateSequenceRefused",
         Blame.SENDER,
         "The Create Sequence request has been refused by the RM Destination.",
     )
-    SEQUENCE_CLOSED = ("SequenceClosed", Blame.SENDER, "The Sequence is closed and cannot accept new messages.")
+    SEQUENCE_CLOSED = (
+        "SequenceClosed",
+        Blame.SENDER,
+        "The Sequence is closed and cannot accept new messages.",
+    )
     WSRM_REQUIRED = (
         "WSRMRequired",
         Blame.SENDER,
-        "The RM Destination requires the use of WSRM. Switch the client's reliable session on (WCF: reliableSession enabled).",
+        (
+            "The RM Destination requires the use of WSRM. Switch the client's reliable "
+            "session on (WCF: reliableSession enabled)."
+        ),
     )
-    MISSING_SELECTION = ("MissingSelection", Blame.SENDER, "The MakeConnection element did not contain any selection criteria.")
+    MISSING_SELECTION = (
+        "MissingSelection",
+        Blame.SENDER,
+        "The MakeConnection element did not contain any selection criteria.",
+    )
     UNSUPPORTED_SELECTION = (
         "UnsupportedSelection",
         Blame.RECEIVER,
@@ -67,11 +93,20 @@ class FaultCode(Enum):
     def subcode(self, rm: RmVersion) -> str:
         """In Clark's notation. Raises :class:`LocalProtocolError` for a fault that the version does not have."""
         if not self.is_of(rm):
-            raise LocalProtocolError(f"WS-ReliableMessaging {rm.name} has no fault {self.subcode_name}")
-        return qualified(MAKE_CONNECTION if self in _OF_MAKE_CONNECTION else rm.value, self.subcode_name)
+            raise LocalProtocolError(
+                f"WS-ReliableMessaging {rm.name} has no fault {self.subcode_name}"
+            )
+        return qualified(
+            MAKE_CONNECTION if self in _OF_MAKE_CONNECTION else rm.value, self.subcode_name
+        )
 
 
-_NEW = (FaultCode.SEQUENCE_CLOSED, FaultCode.WSRM_REQUIRED, FaultCode.MISSING_SELECTION, FaultCode.UNSUPPORTED_SELECTION)
+_NEW = (
+    FaultCode.SEQUENCE_CLOSED,
+    FaultCode.WSRM_REQUIRED,
+    FaultCode.MISSING_SELECTION,
+    FaultCode.UNSUPPORTED_SELECTION,
+)
 _OF_MAKE_CONNECTION = (FaultCode.MISSING_SELECTION, FaultCode.UNSUPPORTED_SELECTION)
 CONNECTION_LIMIT_REACHED = qualified(FLOW_CONTROL, "ConnectionLimitReached")
 """What WCF nests in CreateSequenceRefused when it has too many sessions."""
@@ -87,7 +122,9 @@ def fault_of(
     max_number: int | None = None,
 ) -> Fault:
     """The fault ``code`` of this version about sequence ``identifier``; ``reason`` says more than the specification does."""
-    return Fault(blame or code.value[1], code.subcode(rm), reason or code.value[2], identifier, max_number)
+    return Fault(
+        blame or code.value[1], code.subcode(rm), reason or code.value[2], identifier, max_number
+    )
 
 
 def code_of(fault: Fault) -> FaultCode | None:
@@ -103,9 +140,16 @@ class SoapFaultError(RemoteProtocolError):
     """A message that is refused, and enough of it is known to answer with a fault."""
 
     def __init__(
-        self, message: str, *, section: str, soap: SoapVersion, addressing: AddressingVersion, blame: Blame = Blame.SENDER,
-        subcode: str = "", message_id: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        message: str,
+        *,
+        section: str,
+        soap: SoapVersion,
+        addressing: AddressingVersion,
+        blame: Blame = Blame.SENDER,
+        subcode: str = "",
+        message_id: str = "",
+    ) -> None:
         super().__init__(message, section=section)
         self.soap = soap
         self.addressing = addressing

@@ -46,7 +46,9 @@ def _received(remaining: int, _maximum: int) -> int:
 
 
 _S, _E = FlowControlState, FlowControlEvent
-TRANSITIONS: Mapping[tuple[FlowControlState, FlowControlEvent], tuple[FlowControlState, Callable[[int, int], int]]] = {
+TRANSITIONS: Mapping[
+    tuple[FlowControlState, FlowControlEvent], tuple[FlowControlState, Callable[[int, int], int]]
+] = {
     (_S.FLOW_CONTROL_STATE, _E.GET_BUFFER_REMAINING): (_S.FLOW_CONTROL_STATE, _unchanged),
     (_S.FLOW_CONTROL_STATE, _E.MESSAGE_PROCESSED): (_S.FLOW_CONTROL_STATE, _processed),
     (_S.FLOW_CONTROL_STATE, _E.MESSAGE_RECEIVED): (_S.FLOW_CONTROL_STATE, _received),
@@ -62,7 +64,9 @@ class FlowControlObject:
 
     def __init__(self, initial: int = BUFFER_INITIAL, maximum: int = BUFFER_LIMIT) -> None:
         if not 0 <= initial <= maximum <= BUFFER_REMAINING_MAX:
-            raise LocalProtocolError(f"Buffer Remaining lies between 0 and {maximum}, got {initial}")
+            raise LocalProtocolError(
+                f"Buffer Remaining lies between 0 and {maximum}, got {initial}"
+            )
         self.maximum = maximum
         self.state = FlowControlState.FLOW_CONTROL_STATE
         self._remaining = initial
@@ -83,7 +87,9 @@ class FlowControlObject:
     def set_buffer_remaining(self, new: int) -> None:
         """3.1.7.4. Raises :class:`LocalProtocolError` for a value that the maximum does not allow."""
         if not 0 <= new <= self.maximum:
-            raise LocalProtocolError(f"Buffer Remaining lies between 0 and {self.maximum}, got {new}")
+            raise LocalProtocolError(
+                f"Buffer Remaining lies between 0 and {self.maximum}, got {new}"
+            )
         self.state, _ = TRANSITIONS[self.state, FlowControlEvent.SET_BUFFER_REMAINING]
         self._remaining = new
 

@@ -26,10 +26,29 @@ class InboundSequence:
     """Messages are accepted in their order, each once; one that comes too early is held in memory and not acknowledged."""
 
     __slots__ = (
-        "accepted", "acks_to", "addressing", "begun_at", "client", "create_id", "durable", "expires_at",
-        "generation", "held", "held_bytes", "identifier", "is_due", "is_on_hold",
-        "last_number", "owner", "polled", "returns", "rm", "soap", "state", "told",
-    )  # fmt: skip
+        "accepted",
+        "acks_to",
+        "addressing",
+        "begun_at",
+        "client",
+        "create_id",
+        "durable",
+        "expires_at",
+        "generation",
+        "held",
+        "held_bytes",
+        "identifier",
+        "is_due",
+        "is_on_hold",
+        "last_number",
+        "owner",
+        "polled",
+        "returns",
+        "rm",
+        "soap",
+        "state",
+        "told",
+    )
 
     def __init__(self, row: SequenceRow, proof: Committed | None) -> None:
         """``proof``: the row comes from the store. Without it, nothing has been accepted yet."""
@@ -151,12 +170,24 @@ class InboundSequence:
     def row(self) -> SequenceRow:
         """For the store."""
         return SequenceRow(
-            self.identifier, self.create_id, self.soap, self.addressing, self.rm, self.acks_to, self.state, self.accepted,
-            self.last_number, self.expires_at, self.returns,
-        )  # fmt: skip
+            self.identifier,
+            self.create_id,
+            self.soap,
+            self.addressing,
+            self.rm,
+            self.acks_to,
+            self.state,
+            self.accepted,
+            self.last_number,
+            self.expires_at,
+            self.returns,
+        )
 
     def __repr__(self) -> str:
-        return f"<InboundSequence {self.identifier} {self.state.name} accepted={self.accepted} held={len(self.held)}>"
+        return (
+            f"<InboundSequence {self.identifier} {self.state.name} "
+            f"accepted={self.accepted} held={len(self.held)}>"
+        )
 
 
 def size_of(message: SoapMessage) -> int:

@@ -76,6 +76,10 @@ TRANSITIONS: Mapping[tuple[InboundState, InboundEvent], Step] = {
     (_S.TERMINATED, _E.CLOSE_SEQUENCE): Step(_S.TERMINATED, _R.SEQUENCE_TERMINATED),
     (_S.TERMINATED, _E.TERMINATE_SEQUENCE): Step(_S.TERMINATED, _R.ANSWER),
     (_S.TERMINATED, _E.TIME_IS_OVER): Step(_S.UNKNOWN, _R.NOTHING),
-    **{(_S.UNKNOWN, event): Step(_S.UNKNOWN, _R.UNKNOWN_SEQUENCE) for event in _E if event is not _E.TIME_IS_OVER},
+    **{
+        (_S.UNKNOWN, event): Step(_S.UNKNOWN, _R.UNKNOWN_SEQUENCE)
+        for event in _E
+        if event is not _E.TIME_IS_OVER
+    },
 }
 """An absent pair is our own bug: what is not known has no time that could be over."""

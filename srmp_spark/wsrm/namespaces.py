@@ -33,7 +33,11 @@ class AddressingVersion(Enum):
     @property
     def anonymous(self) -> str:
         """The address that means: on the way back of this very exchange."""
-        return f"{self.value}/role/anonymous" if self is AddressingVersion.V2004_08 else f"{self.value}/anonymous"
+        return (
+            f"{self.value}/role/anonymous"
+            if self is AddressingVersion.V2004_08
+            else f"{self.value}/anonymous"
+        )
 
     @property
     def none(self) -> str:

@@ -27,7 +27,9 @@ class Polling:
         """The last value that was heard."""
 
     @classmethod
-    def restored(cls, buffer_remaining: int, now: float, interval: float = POLL_INTERVAL) -> Polling:
+    def restored(
+        cls, buffer_remaining: int, now: float, interval: float = POLL_INTERVAL
+    ) -> Polling:
         """After a restart. Whoever was polling asks at once: what was said meanwhile went unheard."""
         polling = cls(interval)
         polling.seq_ack_received(buffer_remaining, now)

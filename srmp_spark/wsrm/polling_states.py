@@ -65,7 +65,11 @@ TRANSITIONS: Mapping[tuple[PollingState, PollingEvent], Step] = {
     (_S.POLLING, _E.SEQ_ACK_RECEIVED_SILENT): Step(_S.POLLING, _T.LEFT),
     (_S.POLLING, _E.POLLING_TIMER_EXPIRED): Step(_S.POLLING, _T.RESTARTED),
     (_S.POLLING, _E.SEQ_TERMINATED): Step(_S.TERMINATED, _T.STOPPED),
-    **{(_S.TERMINATED, event): Step(_S.TERMINATED, _T.LEFT) for event in _E if event is not _E.POLLING_TIMER_EXPIRED},
+    **{
+        (_S.TERMINATED, event): Step(_S.TERMINATED, _T.LEFT)
+        for event in _E
+        if event is not _E.POLLING_TIMER_EXPIRED
+    },
 }
 """An absent pair cannot happen: the timer runs in POLLING alone."""
 
@@ -74,4 +78,8 @@ def event_of(buffer_remaining: int) -> PollingEvent:
     """SEQ_ACK_RECEIVED with this argument."""
     if buffer_remaining == ABSENT:
         return PollingEvent.SEQ_ACK_RECEIVED_SILENT
-    return PollingEvent.SEQ_ACK_RECEIVED_ROOM if buffer_remaining > 0 else PollingEvent.SEQ_ACK_RECEIVED_FULL
+    return (
+        PollingEvent.SEQ_ACK_RECEIVED_ROOM
+        if buffer_remaining > 0
+        else PollingEvent.SEQ_ACK_RECEIVED_FULL
+    )

@@ -45,14 +45,18 @@ from srmp_spark.wsrm.namespaces import RmVersion
 def taken(content: CreateSequence) -> str:
     """The identifier that is offered, if the Offer is taken: its messages go where the acknowledgements go (WCF's R1102)."""
     offer = content.offer
-    if offer is None or (offer.endpoint is not None and offer.endpoint.address != content.acks_to.address):
+    if offer is None or (
+        offer.endpoint is not None and offer.endpoint.address != content.acks_to.address
+    ):
         return ""
     return offer.identifier
 
 
 def last_message(sequence: InboundSequence, here: str) -> SoapMessage:
     """1.0, to a client with an address: the only message there ever is."""
-    return _message(sequence, here, "LastMessage", None, header=Sequence(sequence.returns, 1, is_last=True))
+    return _message(
+        sequence, here, "LastMessage", None, header=Sequence(sequence.returns, 1, is_last=True)
+    )
 
 
 def close(sequence: InboundSequence, here: str) -> SoapMessage:
@@ -60,23 +64,38 @@ def close(sequence: InboundSequence, here: str) -> SoapMessage:
     return _message(sequence, here, "CloseSequence", CloseSequence(sequence.returns))
 
 
-def terminate(sequence: InboundSequence, here: str, ack: SequenceAcknowledgement, relates_to: str = "") -> SoapMessage:
+def terminate(
+    sequence: InboundSequence, here: str, ack: SequenceAcknowledgement, relates_to: str = ""
+) -> SoapMessage:
     """Both versions."""
-    return _message(sequence, here, "TerminateSequence", TerminateSequence(sequence.returns), ack, relates_to)
+    return _message(
+        sequence, here, "TerminateSequence", TerminateSequence(sequence.returns), ack, relates_to
+    )
 
 
 def _message(
-    sequence: InboundSequence, here: str, name: str, content: Content | None, ack: SequenceAcknowledgement | None = None,
-    relates_to: str = "", header: Sequence | None = None,
-) -> SoapMessage:  # fmt: skip
+    sequence: InboundSequence,
+    here: str,
+    name: str,
+    content: Content | None,
+    ack: SequenceAcknowledgement | None = None,
+    relates_to: str = "",
+    header: Sequence | None = None,
+) -> SoapMessage:
     """``here``: what the client calls us; what it answers must go where its own messages go (WCF's R1113)."""
     acks_to, addressing = sequence.acks_to, sequence.addressing
     is_request = content is not None and sequence.rm is RmVersion.V1_1  # its client answers it
     return SoapMessage(
-        soap=sequence.soap, addressing=addressing, rm=sequence.rm, action=sequence.rm.action(name),
+        soap=sequence.soap,
+        addressing=addressing,
+        rm=sequence.rm,
+        action=sequence.rm.action(name),
         message_id=f"{sequence.returns}#{name}" if is_request else "",
-        reply_to=EndpointReference(here) if is_request else None, relates_to=relates_to,
-        to=addressing.anonymous if sequence.is_anonymous else acks_to.address, sequence=header,
-        acknowledgements=() if ack is None else (ack,), content=content,
+        reply_to=EndpointReference(here) if is_request else None,
+        relates_to=relates_to,
+        to=addressing.anonymous if sequence.is_anonymous else acks_to.address,
+        sequence=header,
+        acknowledgements=() if ack is None else (ack,),
+        content=content,
         parameters=() if sequence.is_anonymous else acks_to.reference_parameters,
-    )  # fmt: skip
+    )

@@ -31,7 +31,15 @@ from srmp_spark.wsrm.elements import (
     TerminateSequenceResponse,
 )
 from srmp_spark.wsrm.limits import NUMBER_MAX, RANGES_MAX, REFERENCE_PARAMETERS_MAX
-from srmp_spark.wsrm.namespaces import FLOW_CONTROL, MAKE_CONNECTION, RM_OF, AddressingVersion, RmVersion, qualified, split
+from srmp_spark.wsrm.namespaces import (
+    FLOW_CONTROL,
+    MAKE_CONNECTION,
+    RM_OF,
+    AddressingVersion,
+    RmVersion,
+    qualified,
+    split,
+)
 from srmp_spark.wsrm.xml_tree import Element
 from srmp_spark.wsrm.xml_writer import write_element
 
@@ -57,7 +65,9 @@ class Children:
         """The next one, which must be ``name``."""
         found = self.take(name)
         if found is None:
-            raise RemoteProtocolError(f"<{name}> is missing in <{self.parent}>, or not in its place", section=SECTION)
+            raise RemoteProtocolError(
+                f"<{name}> is missing in <{self.parent}>, or not in its place", section=SECTION
+            )
         return found
 
     def identifier(self) -> str:
@@ -76,20 +86,28 @@ class Children:
 
     def behavior(self) -> IncompleteSequenceBehavior | None:
         """The next one, if it is IncompleteSequenceBehavior; 1.1 alone has it."""
-        found = self.take("IncompleteSequenceBehavior") if self.namespace == RmVersion.V1_1.value else None
+        found = (
+            self.take("IncompleteSequenceBehavior")
+            if self.namespace == RmVersion.V1_1.value
+            else None
+        )
         if found is None:
             return None
         try:
             return IncompleteSequenceBehavior(found.text)
         except ValueError:
-            raise RemoteProtocolError("IncompleteSequenceBehavior is none of the three", section="WS-RM 1.1 3.4") from None
+            raise RemoteProtocolError(
+                "IncompleteSequenceBehavior is none of the three", section="WS-RM 1.1 3.4"
+            ) from None
 
     def extensions(self) -> list[Element]:
         """The rest: extensions, and nothing of the protocol among them."""
         for element in self._left:
             if split(element.tag)[0] == self.namespace:
                 name = ascii(split(element.tag)[1])[1:-1][:60]
-                raise RemoteProtocolError(f"<{name}> has no place there in <{self.parent}>", section=SECTION)
+                raise RemoteProtocolError(
+                    f"<{name}> has no place there in <{self.parent}>", section=SECTION
+                )
         return self._left[::-1]
 
 
@@ -103,7 +121,9 @@ def read_sequence(element: Element) -> Sequence:
     number = children.number("MessageNumber")
     if number is None:
         raise RemoteProtocolError("<MessageNumber> is missing in <Sequence>", section=SECTION)
-    is_last = children.namespace == RmVersion.V1_0.value and children.take("LastMessage") is not None
+    is_last = (
+        children.namespace == RmVersion.V1_0.value and children.take("LastMessage") is not None
+    )
     children.extensions()
     return Sequence(identifier, number, is_last)
 
@@ -132,16 +152,24 @@ def read_acknowledgement(element: Element) -> SequenceAcknowledgement:
     while not (ranges or is_none or is_final) and (nack := children.number("Nack")) is not None:
         nacks.append(nack)
     if max(len(ranges), len(nacks)) > RANGES_MAX:
-        raise LimitExceededError("RANGES_MAX", RANGES_MAX, max(len(ranges), len(nacks)), section=SECTION)
+        raise LimitExceededError(
+            "RANGES_MAX", RANGES_MAX, max(len(ranges), len(nacks)), section=SECTION
+        )
     if not (ranges or nacks or is_none):
-        raise RemoteProtocolError("an acknowledgement holds ranges, None, or Nacks", section=SECTION)
+        raise RemoteProtocolError(
+            "an acknowledgement holds ranges, None, or Nacks", section=SECTION
+        )
     buffers = [each for each in children.extensions() if each.tag == BUFFER_REMAINING]
     if len(buffers) > 1:
-        raise RemoteProtocolError("BufferRemaining stands there twice", section="[MS-WSRVCRM] 2.2.3")
+        raise RemoteProtocolError(
+            "BufferRemaining stands there twice", section="[MS-WSRVCRM] 2.2.3"
+        )
     remaining = ABSENT
     if buffers:
         if list(buffers[0]):
-            raise RemoteProtocolError("BufferRemaining holds a number and no elements", section="[MS-WSRVCRM] 2.2.3")
+            raise RemoteProtocolError(
+                "BufferRemaining holds a number and no elements", section="[MS-WSRVCRM] 2.2.3"
+            )
         remaining = values.buffer_remaining(buffers[0].text)
     return SequenceAcknowledgement(identifier, merged(ranges), tuple(nacks), is_final, remaining)
 
@@ -152,11 +180,15 @@ def _range(element: Element) -> Range:
     for name in ("Lower", "Upper"):
         text = element.attributes.get(name)
         if text is None:
-            raise RemoteProtocolError(f"{name} is missing in <AcknowledgementRange>", section=SECTION)
+            raise RemoteProtocolError(
+                f"{name} is missing in <AcknowledgementRange>", section=SECTION
+            )
         bounds.append(values.number(text, name, SECTION, maximum=NUMBER_MAX))
     lower, upper = bounds
     if lower > upper or (lower == 0) != (upper == 0):
-        raise RemoteProtocolError(f"no range of message numbers: {lower} to {upper}", section=SECTION)
+        raise RemoteProtocolError(
+            f"no range of message numbers: {lower} to {upper}", section=SECTION
+        )
     return lower, upper
 
 
@@ -193,10 +225,17 @@ def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointRe
     if not address:
         raise RemoteProtocolError("an endpoint without an Address", section="WS-Addressing 2")
     size = 0
-    for each in parameters:  # one after the other: a thousand of them must not be written to find that they are too many
+    for each in (
+        parameters
+    ):  # one after the other: a thousand of them must not be written to find that they are too many
         size += len(write_element(each))
         if size > REFERENCE_PARAMETERS_MAX:
-            raise LimitExceededError("REFERENCE_PARAMETERS_MAX", REFERENCE_PARAMETERS_MAX, size, section="WS-Addressing 2")
+            raise LimitExceededError(
+                "REFERENCE_PARAMETERS_MAX",
+                REFERENCE_PARAMETERS_MAX,
+                size,
+                section="WS-Addressing 2",
+            )
     return EndpointReference(address, tuple(parameters))
 
 
@@ -215,14 +254,24 @@ def read_content(element: Element, addressing: AddressingVersion) -> Content:
         acks_to = read_endpoint(children.need("AcksTo"), addressing)
         expires = children.expires()
         offer = children.take("Offer")
-        content = CreateSequence(acks_to, expires, None if offer is None else _offer(offer, addressing))
+        content = CreateSequence(
+            acks_to, expires, None if offer is None else _offer(offer, addressing)
+        )
     elif name == "CreateSequenceResponse":
-        identifier, expires, behavior = children.identifier(), children.expires(), children.behavior()
+        identifier, expires, behavior = (
+            children.identifier(),
+            children.expires(),
+            children.behavior(),
+        )
         accept = children.take("Accept")
-        taken = None if accept is None else read_endpoint(Children(accept).need("AcksTo"), addressing)
+        taken = (
+            None if accept is None else read_endpoint(Children(accept).need("AcksTo"), addressing)
+        )
         content = CreateSequenceResponse(identifier, expires, behavior, taken)
     elif name == "TerminateSequence":
-        content = TerminateSequence(children.identifier(), children.number("LastMsgNumber") if is_new else None)
+        content = TerminateSequence(
+            children.identifier(), children.number("LastMsgNumber") if is_new else None
+        )
     elif name == "CloseSequence" and is_new:
         content = CloseSequence(children.identifier(), children.number("LastMsgNumber"))
     elif name == "CloseSequenceResponse" and is_new:
@@ -230,7 +279,9 @@ def read_content(element: Element, addressing: AddressingVersion) -> Content:
     elif name == "TerminateSequenceResponse" and is_new:
         content = TerminateSequenceResponse(children.identifier())
     else:
-        raise RemoteProtocolError(f"no such element in {namespace}: <{ascii(name)[1:-1][:60]}>", section=SECTION)
+        raise RemoteProtocolError(
+            f"no such element in {namespace}: <{ascii(name)[1:-1][:60]}>", section=SECTION
+        )
     children.extensions()
     return content
 
@@ -252,8 +303,14 @@ def _make_connection(element: Element) -> MakeConnection:
         namespace, name = split(child.tag)
         if namespace == MAKE_CONNECTION and name == "Address" and address is None:
             address = values.uri(child.text, "Address", "WS-MakeConnection 3.1")
-        elif name == "Identifier" and identifier is None and (namespace == MAKE_CONNECTION or namespace in RM_OF):
+        elif (
+            name == "Identifier"
+            and identifier is None
+            and (namespace == MAKE_CONNECTION or namespace in RM_OF)
+        ):
             identifier = values.uri(child.text, "Identifier", "WS-MakeConnection 3.1")
     if split(element.tag)[1] != "MakeConnection":
-        raise RemoteProtocolError("no such element in WS-MakeConnection", section="WS-MakeConnection 3.1")
+        raise RemoteProtocolError(
+            "no such element in WS-MakeConnection", section="WS-MakeConnection 3.1"
+        )
     return MakeConnection(address, identifier)

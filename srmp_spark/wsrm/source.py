@@ -52,7 +52,14 @@ from srmp_spark.wsrm.source_effects import (
     Suspicious,
     Transmit,
 )
-from srmp_spark.wsrm.source_states import EXISTS, OVER, SENDS_MESSAGES, SourceEvent, SourceState, moved
+from srmp_spark.wsrm.source_states import (
+    EXISTS,
+    OVER,
+    SENDS_MESSAGES,
+    SourceEvent,
+    SourceState,
+    moved,
+)
 
 
 class SourceRow(NamedTuple):
@@ -106,7 +113,9 @@ class Source:
         source._is_ending = row.is_ending
         for first, last in row.in_flight:
             source._unsure.update(range(first, last + 1))
-        source.polling = cls.polling_class.restored(row.buffer_remaining, now, settings.poll_interval)
+        source.polling = cls.polling_class.restored(
+            row.buffer_remaining, now, settings.poll_interval
+        )
         source._arm_unsure(now)
         if row.state in OVER:
             source.polling.seq_terminated(now)
@@ -117,9 +126,16 @@ class Source:
     def row(self) -> SourceRow:
         """For the store."""
         return SourceRow(
-            self.create_id, self.identifier, self.state, self.assigned, self.sent, tuple(self.in_flight),
-            self.polling.buffer_remaining, self.last_number, self._is_ending,
-        )  # fmt: skip
+            self.create_id,
+            self.identifier,
+            self.state,
+            self.assigned,
+            self.sent,
+            tuple(self.in_flight),
+            self.polling.buffer_remaining,
+            self.last_number,
+            self._is_ending,
+        )
 
     # --- what the application does ----------------------------------------------------------------------------------------
 
@@ -140,20 +156,29 @@ class Source:
 
     # --- what leaves ------------------------------------------------------------------------------------------------------
 
-    def poll(self, now: float, has: Callable[[int], bool] = lambda number: True, *, new_max: int = WINDOW_MAX) -> list[Output]:
+    def poll(
+        self,
+        now: float,
+        has: Callable[[int], bool] = lambda number: True,
+        *,
+        new_max: int = WINDOW_MAX,
+    ) -> list[Output]:
         """Everything that is to be sent by now. ``has``: whether the message of a number is at hand. One that is not does not
         go, nor what is new behind it; when it is there, :meth:`resend`. ``new_max``: of those that go for the first time; who
         sends one after the other asks for one, as its answer says whether there is room for the next."""
         outputs: list[Output] = []
         if self._control_at is not None and now >= self._control_at:
             outputs.append(Control(self._control()))
-            self._control_at = None if self.state in OVER else now + self._pause(self._control_tries)
+            self._control_at = (
+                None if self.state in OVER else now + self._pause(self._control_tries)
+            )
             self._control_tries += 1
         if self.state in SENDS_MESSAGES:
             outputs += [
                 self._transmit(number, now, is_again=True)
                 for number in sorted(self._resends.due(now))
-                if has(number) and (number not in self._unsure or self._allows_unsure() or number == self._lowest)
+                if has(number)
+                and (number not in self._unsure or self._allows_unsure() or number == self._lowest)
             ]
             new_max = min(new_max, self.assigned - self.sent)
             while new_max > 0 and self._may_send() and has(self.sent + 1):
@@ -162,7 +187,13 @@ class Source:
                 self.in_flight.append(self.sent, self.sent)
                 outputs.append(self._transmit(self.sent, now, is_again=False))
         if self.state in EXISTS and self.polling.polling_timer_expired(now):
-            outputs.append(Control(self._message(ack_requested=(AckRequested(self.identifier),), action="AckRequested")))
+            outputs.append(
+                Control(
+                    self._message(
+                        ack_requested=(AckRequested(self.identifier),), action="AckRequested"
+                    )
+                )
+            )
         return outputs
 
     def left(self, number: int, now: float) -> None:
@@ -219,7 +250,11 @@ class Source:
         return self.polling.allows(len(self.in_flight) - len(self._unsure))
 
     def _may_send(self) -> bool:
-        return not self._unsure and len(self.in_flight) < self.settings.window and self.polling.allows(len(self.in_flight))
+        return (
+            not self._unsure
+            and len(self.in_flight) < self.settings.window
+            and self.polling.allows(len(self.in_flight))
+        )
 
     def _transmit(self, number: int, now: float, *, is_again: bool) -> Transmit:
         self._unsure.discard(number)
@@ -229,24 +264,36 @@ class Source:
         return Transmit(number, wanted, number == self.last_number, is_again)
 
     def _pause(self, tries: int) -> float:
-        return float(min(self.settings.resend_first * 2 ** min(tries, 16), self.settings.resend_last))
+        return float(
+            min(self.settings.resend_first * 2 ** min(tries, 16), self.settings.resend_last)
+        )
 
     def next_timer(self) -> float | None:
         """When :meth:`poll` has something to do, if nothing else happens."""
-        times = [self._control_at, self._resends.next() if self.state in SENDS_MESSAGES else None, self.polling.timer_at]
+        times = [
+            self._control_at,
+            self._resends.next() if self.state in SENDS_MESSAGES else None,
+            self.polling.timer_at,
+        ]
         return min((when for when in times if when is not None), default=None)
 
     # --- messages ---------------------------------------------------------------------------------------------------------
 
-    def envelope(self, transmit: Transmit, action: str, body: bytes, message_id: str) -> SoapMessage:
+    def envelope(
+        self, transmit: Transmit, action: str, body: bytes, message_id: str
+    ) -> SoapMessage:
         """The message to send. Same number, same ``message_id`` and same bytes, each time."""
         if transmit.is_last:
             action, body = self.settings.rm.action("LastMessage"), b""
         asked = (AckRequested(self.identifier),) if transmit.ack_requested else ()
         return self._message(
-            action, message_id=message_id, sequence=Sequence(self.identifier, transmit.number, transmit.is_last),
-            ack_requested=asked, body=body, is_ours=False,
-        )  # fmt: skip
+            action,
+            message_id=message_id,
+            sequence=Sequence(self.identifier, transmit.number, transmit.is_last),
+            ack_requested=asked,
+            body=body,
+            is_ours=False,
+        )
 
     def _control(self) -> SoapMessage:
         settings, last = self.settings, self.sent or None
@@ -254,8 +301,14 @@ class Source:
         if self.state is SourceState.CREATING:
             here = settings.acks_to or EndpointReference(settings.addressing.anonymous)
             content = CreateSequence(here)
-            return self._message("CreateSequence", message_id=self.create_id, reply_to=here, content=content)
-        here = EndpointReference(settings.addressing.anonymous) if settings.acks_to is None else settings.acks_to
+            return self._message(
+                "CreateSequence", message_id=self.create_id, reply_to=here, content=content
+            )
+        here = (
+            EndpointReference(settings.addressing.anonymous)
+            if settings.acks_to is None
+            else settings.acks_to
+        )
         if self.state is SourceState.CLOSING:
             content, name = CloseSequence(self.identifier, last), "CloseSequence"
         else:
@@ -269,15 +322,31 @@ class Source:
         return self._message(name, message_id=message_id, reply_to=here, content=content)
 
     def _message(
-        self, action: str, *, message_id: str = "", reply_to: EndpointReference | None = None, sequence: Sequence | None = None,
-        ack_requested: tuple[AckRequested, ...] = (), content: Content | None = None, body: bytes = b"", is_ours: bool = True,
-    ) -> SoapMessage:  # fmt: skip
+        self,
+        action: str,
+        *,
+        message_id: str = "",
+        reply_to: EndpointReference | None = None,
+        sequence: Sequence | None = None,
+        ack_requested: tuple[AckRequested, ...] = (),
+        content: Content | None = None,
+        body: bytes = b"",
+        is_ours: bool = True,
+    ) -> SoapMessage:
         settings = self.settings
         return SoapMessage(
-            soap=settings.soap, addressing=settings.addressing, rm=settings.rm, to=settings.to,
-            action=settings.rm.action(action) if is_ours else action, message_id=message_id, reply_to=reply_to,
-            sequence=sequence, ack_requested=ack_requested, content=content, body=body,
-        )  # fmt: skip
+            soap=settings.soap,
+            addressing=settings.addressing,
+            rm=settings.rm,
+            to=settings.to,
+            action=settings.rm.action(action) if is_ours else action,
+            message_id=message_id,
+            reply_to=reply_to,
+            sequence=sequence,
+            ack_requested=ack_requested,
+            content=content,
+            body=body,
+        )
 
     # --- what arrives -----------------------------------------------------------------------------------------------------
 
@@ -298,29 +367,50 @@ class Source:
                     events += self._end(now)
         elif isinstance(content, CloseSequenceResponse) and content.identifier == self.identifier:
             self._move(SourceEvent.CLOSED, now if self.state is SourceState.CLOSING else None)
-        elif isinstance(content, TerminateSequenceResponse) and content.identifier == self.identifier:
+        elif (
+            isinstance(content, TerminateSequenceResponse) and content.identifier == self.identifier
+        ):
             if self.state is SourceState.TERMINATING:
                 events += self._over(SourceEvent.TERMINATED, None, now)
-        elif isinstance(content, Fault) and self.state not in OVER and self._is_about_us(content, message.relates_to):
+        elif (
+            isinstance(content, Fault)
+            and self.state not in OVER
+            and self._is_about_us(content, message.relates_to)
+        ):
             events += self._over(SourceEvent.FAULT, content, now)
         return events
 
     def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
         if self.state is SourceState.CREATING:
             return relates_to == self.create_id
-        if not fault.identifier and self.settings.acks_to is None:  # an answer; 1.0 in SOAP 1.1 need not name it
+        if (
+            not fault.identifier and self.settings.acks_to is None
+        ):  # an answer; 1.0 in SOAP 1.1 need not name it
             return code_of(fault) is not None
         return bool(fault.subcode) and fault.identifier == self.identifier
 
     def _acknowledged(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
-        if max((upper for _, upper in ack.ranges), default=0) > self.sent or max(ack.nacks, default=0) > self.sent:
-            return [Suspicious(f"InvalidAcknowledgement: {self.sent} messages were sent, it names a higher number")]
+        if (
+            max((upper for _, upper in ack.ranges), default=0) > self.sent
+            or max(ack.nacks, default=0) > self.sent
+        ):
+            return [
+                Suspicious(
+                    f"InvalidAcknowledgement: {self.sent} messages were sent, it names a "
+                    "higher number"
+                )
+            ]
         if ack.nacks:
             return self._nacked(ack, now)
         new = [run for first, last in ack.ranges for run in self.in_flight.inside(first, last)]
         if self._takes_back(ack.ranges):
             if new:
-                return [Suspicious("InvalidAcknowledgement: it takes back what was acknowledged and acknowledges others")]
+                return [
+                    Suspicious(
+                        "InvalidAcknowledgement: it takes back what was acknowledged and "
+                        "acknowledges others"
+                    )
+                ]
             return []  # an older one
         for first, last in new:
             self.in_flight.remove(first, last)
@@ -343,7 +433,8 @@ class Source:
     def _takes_back(self, ranges: tuple[Range, ...]) -> bool:
         """Does it miss a number that an earlier one held?"""
         return any(
-            sum(last - first + 1 for first, last in self.in_flight.inside(*gap)) != gap[1] - gap[0] + 1
+            sum(last - first + 1 for first, last in self.in_flight.inside(*gap))
+            != gap[1] - gap[0] + 1
             for gap in gaps(1, self.sent, ranges)
         )
 
@@ -403,6 +494,7 @@ class Source:
 
     def __repr__(self) -> str:
         return (
-            f"<Source {self.identifier or self.create_id} {self.state.name} sent={self.sent}/{self.assigned} "
+            f"<Source {self.identifier or self.create_id} {self.state.name} "
+            f"sent={self.sent}/{self.assigned} "
             f"in_flight={len(self.in_flight)} {self.polling!r}>"
         )

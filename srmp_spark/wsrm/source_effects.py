@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from srmp_spark.wsrm.elements import EndpointReference, Fault, Range, SoapMessage
-from srmp_spark.wsrm.limits import POLL_INTERVAL, RESEND_FIRST, RESEND_LAST, WINDOW_DEFAULT, WINDOW_MAX
+from srmp_spark.wsrm.limits import (
+    POLL_INTERVAL,
+    RESEND_FIRST,
+    RESEND_LAST,
+    WINDOW_DEFAULT,
+    WINDOW_MAX,
+)
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 
@@ -28,7 +34,9 @@ class SourceSettings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.window <= WINDOW_MAX:
-            raise ValueError(f"the window of a sequence is 1 to {WINDOW_MAX} messages, got {self.window}")
+            raise ValueError(
+                f"the window of a sequence is 1 to {WINDOW_MAX} messages, got {self.window}"
+            )
 
 
 class Transmit(NamedTuple):

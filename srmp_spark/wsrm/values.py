@@ -17,14 +17,18 @@ _MILLISECONDS = (365 * 86_400_000, 30 * 86_400_000, 86_400_000, 3_600_000, 60_00
 """Of a year, a month (xs:duration leaves their length open), a day, an hour, a minute, a second."""
 
 
-def number(text: str, name: str, section: str, *, minimum: int = 0, maximum: int = NUMBER_MAX) -> int:
+def number(
+    text: str, name: str, section: str, *, minimum: int = 0, maximum: int = NUMBER_MAX
+) -> int:
     """An unsigned number of at most ``maximum``; leading zeros and a plus sign are in the lexical space of the type."""
     text = text.strip(XML_SPACE)
     if not _NUMBER.fullmatch(text):
         raise RemoteProtocolError(f"{name} is not a number: {text[:40]!a}", section=section)
     value = int(text)
     if not minimum <= value <= maximum:
-        raise RemoteProtocolError(f"{name} lies between {minimum} and {maximum}, got {value}", section=section)
+        raise RemoteProtocolError(
+            f"{name} lies between {minimum} and {maximum}, got {value}", section=section
+        )
     return value
 
 
@@ -50,7 +54,9 @@ def duration(text: str, section: str) -> int:
     match = _DURATION.fullmatch(text.strip(XML_SPACE))
     if match is None:
         raise RemoteProtocolError(f"not a duration: {text[:40]!a}", section=section)
-    whole = sum(int(part or 0) * each for part, each in zip(match.groups()[:6], _MILLISECONDS, strict=True))
+    whole = sum(
+        int(part or 0) * each for part, each in zip(match.groups()[:6], _MILLISECONDS, strict=True)
+    )
     fraction = match[7] or ""
     milliseconds = int(fraction.ljust(3, "0")[:3]) if fraction else 0
     if fraction and not whole + milliseconds and int(fraction):

@@ -45,7 +45,11 @@ class Versions(NamedTuple):
     def dump(self) -> str:
         """As the outbox keeps it: ``1.1,1.2,2005/08``."""
         return ",".join(
-            (_name(RM_VERSIONS, self.rm), _name(SOAP_VERSIONS, self.soap), _name(ADDRESSING_VERSIONS, self.addressing))
+            (
+                _name(RM_VERSIONS, self.rm),
+                _name(SOAP_VERSIONS, self.soap),
+                _name(ADDRESSING_VERSIONS, self.addressing),
+            )
         )
 
 

@@ -114,7 +114,9 @@ def parse_tree(envelope: bytes, wanted: Container[str]) -> Tree:
     Raises :class:`RemoteProtocolError` when it is not well-formed, forbidden by SOAP, or passes a limit.
     """
     if len(envelope) > ENVELOPE_MAX:
-        raise LimitExceededError("ENVELOPE_MAX", ENVELOPE_MAX, len(envelope), status_hint=413, section=SECTION)
+        raise LimitExceededError(
+            "ENVELOPE_MAX", ENVELOPE_MAX, len(envelope), status_hint=413, section=SECTION
+        )
     return _Reader(envelope, wanted).read()
 
 
@@ -149,15 +151,21 @@ class _Reader:
         self._protocol: Element | None = None
 
     def read(self) -> Tree:
-        if b"\0" in self._envelope:  # expat knows UTF-16 by its first bytes, whatever it is told, and all places would be wrong
-            raise RemoteProtocolError("the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION)
+        if (
+            b"\0" in self._envelope
+        ):  # expat knows UTF-16 by its first bytes, whatever it is told, and all places would be wrong
+            raise RemoteProtocolError(
+                "the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION
+            )
         try:
             self._envelope.decode()
             self._parser.Parse(self._envelope, True)
         except expat.ExpatError as error:
             raise RemoteProtocolError(f"not well-formed XML: {error}", section=SECTION) from None
         except (ValueError, LookupError):
-            raise RemoteProtocolError("the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION) from None
+            raise RemoteProtocolError(
+                "the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION
+            ) from None
         if self._soap is None or not self._seen_body:
             raise RemoteProtocolError("a SOAP Envelope holds a Body", section=SECTION)
         return Tree(self._soap, tuple(self._headers), self._body(), self._protocol)
@@ -166,7 +174,10 @@ class _Reader:
 
     def _declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
         if version != "1.0" or (encoding is not None and encoding.lower() != "utf-8"):
-            raise RemoteProtocolError("the message is XML 1.0 in UTF-8; set the client's encoding to UTF-8", section=SECTION)
+            raise RemoteProtocolError(
+                "the message is XML 1.0 in UTF-8; set the client's encoding to UTF-8",
+                section=SECTION,
+            )
 
     def _doctype(self, *_: object) -> None:
         raise RemoteProtocolError("a SOAP message holds no document type", section=SECTION)
@@ -178,9 +189,13 @@ class _Reader:
 
     def _namespace(self, prefix: str | None, uri: str | None) -> None:
         if len(self._declared) >= ATTRIBUTES_MAX:
-            raise LimitExceededError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(self._declared) + 1, section=SECTION)
+            raise LimitExceededError(
+                "ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(self._declared) + 1, section=SECTION
+            )
         if len(uri or "") > IDENTIFIER_MAX:  # expat copies it for each element that is in it
-            raise LimitExceededError("IDENTIFIER_MAX", IDENTIFIER_MAX, len(uri or ""), section=SECTION)
+            raise LimitExceededError(
+                "IDENTIFIER_MAX", IDENTIFIER_MAX, len(uri or ""), section=SECTION
+            )
         self._declared[prefix or ""] = uri or ""
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
@@ -188,7 +203,9 @@ class _Reader:
         if self._depth > DEPTH_MAX:
             raise LimitExceededError("DEPTH_MAX", DEPTH_MAX, self._depth, section=SECTION)
         if len(attributes) > ATTRIBUTES_MAX:
-            raise LimitExceededError("ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes), section=SECTION)
+            raise LimitExceededError(
+                "ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(attributes), section=SECTION
+            )
         declared = self._declared
         if declared:
             self._declared = {}
@@ -212,10 +229,16 @@ class _Reader:
         if self._depth == 1:
             self._soap = SOAP_OF.get(namespace)
             if self._soap is None or name != "Envelope":
-                raise RemoteProtocolError("the message is no SOAP 1.1 or 1.2 Envelope", section=SECTION)
+                raise RemoteProtocolError(
+                    "the message is no SOAP 1.1 or 1.2 Envelope", section=SECTION
+                )
             return
         assert self._soap is not None, "the Envelope came first"
-        if tag == qualified(self._soap.value, "Header") and not self._seen_header and not self._seen_body:
+        if (
+            tag == qualified(self._soap.value, "Header")
+            and not self._seen_header
+            and not self._seen_body
+        ):
             self._seen_header = self._in_header = True
         elif tag == qualified(self._soap.value, "Body") and not self._seen_body:
             self._check_header()
@@ -227,7 +250,9 @@ class _Reader:
             self._body_scope = self._scopes[-1]
             self._elements = 0
         else:
-            raise RemoteProtocolError("an Envelope holds one Header and, after it, one Body", section=SECTION)
+            raise RemoteProtocolError(
+                "an Envelope holds one Header and, after it, one Body", section=SECTION
+            )
 
     def _check_header(self) -> None:
         at = self._parser.CurrentByteIndex
@@ -277,18 +302,30 @@ class _Reader:
         body = self._envelope[self._body_start : self._body_end]
         scope = self._body_scope.all()
         used = _prefixes_used(body, scope)
-        outer = {prefix: uri for prefix, uri in sorted(scope.items()) if (prefix in used if prefix else uri)}
+        outer = {
+            prefix: uri
+            for prefix, uri in sorted(scope.items())
+            if (prefix in used if prefix else uri)
+        }
         if not outer:
             return body
-        added = sum(len(declaration(prefix, uri).encode()) for prefix, uri in outer.items()) * len(self._children)
+        added = sum(len(declaration(prefix, uri).encode()) for prefix, uri in outer.items()) * len(
+            self._children
+        )
         if added > DECLARATIONS_ADDED_MAX:  # each child gets a copy of all of them
-            raise LimitExceededError("DECLARATIONS_ADDED_MAX", DECLARATIONS_ADDED_MAX, added, section=SECTION)
+            raise LimitExceededError(
+                "DECLARATIONS_ADDED_MAX", DECLARATIONS_ADDED_MAX, added, section=SECTION
+            )
         parts, at = [], self._body_start
         for start, declared in self._children:
             name = _TAG_NAME.match(self._envelope, start)
             assert name is not None, "expat has read this tag"
             parts.append(self._envelope[at : name.end()])
-            parts += [declaration(prefix, uri).encode() for prefix, uri in outer.items() if prefix not in declared]
+            parts += [
+                declaration(prefix, uri).encode()
+                for prefix, uri in outer.items()
+                if prefix not in declared
+            ]
             at = name.end()
         return b"".join((*parts, self._envelope[at : self._body_end]))
 
@@ -313,5 +350,7 @@ def declaration(prefix: str, uri: str) -> str:
 
 def escaped(text: str) -> str:
     """Text for an element or an attribute in double quotes."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    text = (
+        text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    )
     return text.replace("\r", "&#13;").replace("\n", "&#10;").replace("\t", "&#9;")

@@ -30,16 +30,29 @@ def write_parameter(element: Element, addressing: AddressingVersion) -> str:
     while prefix in scope:
         prefix += "_"
     mark = f'{declaration(prefix, addressing.value)} {prefix}:IsReferenceParameter="true"'
-    unmarked = {key: value for key, value in element.attributes.items() if key != f"{{{addressing.value}}}IsReferenceParameter"}
+    unmarked = {
+        key: value
+        for key, value in element.attributes.items()
+        if key != f"{{{addressing.value}}}IsReferenceParameter"
+    }
     return _write(Element(element.tag, unmarked, element.content, element.scope), EMPTY_SCOPE, mark)
 
 
 def _write(element: Element, outer: Scope, more: str) -> str:
     scope = element.scope
-    declared = _in_use(element) if outer is EMPTY_SCOPE else {} if scope is outer else scope.declared
+    declared = (
+        _in_use(element) if outer is EMPTY_SCOPE else {} if scope is outer else scope.declared
+    )
     name = _name(element.tag, scope, is_attribute=False)
-    head = [f"<{name}", *(declaration(prefix, uri) for prefix, uri in sorted(declared.items())), more]
-    head += [f' {_name(key, scope, is_attribute=True)}="{escaped(value)}"' for key, value in element.attributes.items()]
+    head = [
+        f"<{name}",
+        *(declaration(prefix, uri) for prefix, uri in sorted(declared.items())),
+        more,
+    ]
+    head += [
+        f' {_name(key, scope, is_attribute=True)}="{escaped(value)}"'
+        for key, value in element.attributes.items()
+    ]
     inside = "".join(
         part.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("\r", "&#13;")
         if isinstance(part, str)
@@ -63,7 +76,10 @@ def _prefixes(element: Element) -> Iterator[str]:
         prefix, colon, _ = _name(tag, element.scope, is_attribute=is_attribute).partition(":")
         if colon:
             yield prefix
-    for text in (*element.attributes.values(), *(part for part in element.content if isinstance(part, str))):
+    for text in (
+        *element.attributes.values(),
+        *(part for part in element.content if isinstance(part, str)),
+    ):
         yield from _PREFIX.findall(text)
     for child in element:
         yield from _prefixes(child)
@@ -81,4 +97,6 @@ def _name(tag: str, scope: Scope, *, is_attribute: bool) -> str:
             return f"{prefix}:{local}" if prefix else local
     if not namespace and not scope.find(""):
         return local
-    raise LocalProtocolError(f"no prefix means {namespace or 'no namespace'} where <{local}> stands")
+    raise LocalProtocolError(
+        f"no prefix means {namespace or 'no namespace'} where <{local}> stands"
+    )

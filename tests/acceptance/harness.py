@@ -19,14 +19,30 @@ PEEK_MAX = 1_000_000
 
 def command(*arguments: str, api: str) -> list[dict[str, Any]]:
     """Run ``srmp-spark …`` and return its JSON lines; a failing command fails the test with its stderr."""
-    done = subprocess.run([*COMMAND, *arguments, "--api", api], capture_output=True, text=True, timeout=COMMAND_TIMEOUT)
+    done = subprocess.run(
+        [*COMMAND, *arguments, "--api", api],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT,
+    )
     assert done.returncode == 0, f"{arguments}: exit {done.returncode}\n{done.stderr}"
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def peek(queue: str, *, api: str, after: int = 0, body: str = "base64") -> list[dict[str, Any]]:
     """The rows of a queue."""
-    return command("peek", "--queue", queue, "--after", str(after), "--max", str(PEEK_MAX), "--body", body, api=api)
+    return command(
+        "peek",
+        "--queue",
+        queue,
+        "--after",
+        str(after),
+        "--max",
+        str(PEEK_MAX),
+        "--body",
+        body,
+        api=api,
+    )
 
 
 def landed(rows: list[dict[str, Any]]) -> list[Landed]:

@@ -50,14 +50,19 @@ def _case(name: str, raw: bytes, *allowed: int, must_close: bool = False) -> Cas
     return Case(name, raw, frozenset(allowed), must_close)
 
 
-def _head(p: Post, *, line: str | None = None, drop: str = "", add: str = "", length: str | None = None) -> bytes:
+def _head(
+    p: Post, *, line: str | None = None, drop: str = "", add: str = "", length: str | None = None
+) -> bytes:
     """The head of a good request with one thing changed."""
     lines = p.raw[: -len(p.content) - 4].decode("latin-1").split("\r\n")
     lines = [each for each in lines if not drop or not each.lower().startswith(drop.lower() + ":")]
     if line is not None:
         lines[0] = line
     if length is not None:
-        lines = [f"Content-Length: {length}" if each.startswith("Content-Length:") else each for each in lines]
+        lines = [
+            f"Content-Length: {length}" if each.startswith("Content-Length:") else each
+            for each in lines
+        ]
     if add:
         lines.append(add)
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
@@ -82,29 +87,134 @@ def framing_cases() -> list[Case]:
 
     return [
         _case("Content-Length and Transfer-Encoding", both + chunked + other, *no, must_close=True),
-        _case("two different Content-Lengths", _head(p, add="Content-Length: 5") + p.content + other, *no, must_close=True),
-        _case("a list of Content-Lengths", _head(p, length=f"{len(p.content)}, 5") + p.content + other, *no, must_close=True),
-        _case("Content-Length +N", _head(p, length=f"+{len(p.content)}") + p.content + other, *no, must_close=True),
+        _case(
+            "two different Content-Lengths",
+            _head(p, add="Content-Length: 5") + p.content + other,
+            *no,
+            must_close=True,
+        ),
+        _case(
+            "a list of Content-Lengths",
+            _head(p, length=f"{len(p.content)}, 5") + p.content + other,
+            *no,
+            must_close=True,
+        ),
+        _case(
+            "Content-Length +N",
+            _head(p, length=f"+{len(p.content)}") + p.content + other,
+            *no,
+            must_close=True,
+        ),
         _case("Content-Length -1", _head(p, length="-1") + p.content + other, *no, must_close=True),
-        _case("Content-Length in hex", _head(p, length=hex(len(p.content))) + p.content + other, *no, must_close=True),
-        _case("Content-Length of 30 digits", _head(p, length="9" * 30) + p.content, 400, 413, CLOSE, must_close=True),
-        _case("empty Content-Length", _head(p, length="") + p.content + other, 400, 411, CLOSE, must_close=True),
-        _case("space before the colon", _head(p, length="0").replace(b"Length:", b"Length :") + other, *no, must_close=True),
-        _case("obs-fold in another field", _head(p, add="X-A: 1\r\n 2") + p.content + other, *no, must_close=True),
-        _case("obs-fold of Content-Length", _head(p, length="\r\n 5") + p.content + other, *no, must_close=True),
-        _case("bare LF", _head(p).replace(b"\r\n", b"\n") + p.content + other, *no, must_close=True),
-        _case("one bare LF", _head(p).replace(b"\r\nHost", b"\nHost") + p.content + other, *no, must_close=True),
-        _case("one bare CR", _head(p).replace(b"\r\nHost", b"\rHost") + p.content + other, *no, must_close=True),
-        _case("Transfer-Encoding: xchunked", encoding(b"xchunked") + other, 400, 501, CLOSE, must_close=True),
-        _case("chunked, then identity", encoding(b"chunked, identity"), 400, 501, CLOSE, must_close=True),
+        _case(
+            "Content-Length in hex",
+            _head(p, length=hex(len(p.content))) + p.content + other,
+            *no,
+            must_close=True,
+        ),
+        _case(
+            "Content-Length of 30 digits",
+            _head(p, length="9" * 30) + p.content,
+            400,
+            413,
+            CLOSE,
+            must_close=True,
+        ),
+        _case(
+            "empty Content-Length",
+            _head(p, length="") + p.content + other,
+            400,
+            411,
+            CLOSE,
+            must_close=True,
+        ),
+        _case(
+            "space before the colon",
+            _head(p, length="0").replace(b"Length:", b"Length :") + other,
+            *no,
+            must_close=True,
+        ),
+        _case(
+            "obs-fold in another field",
+            _head(p, add="X-A: 1\r\n 2") + p.content + other,
+            *no,
+            must_close=True,
+        ),
+        _case(
+            "obs-fold of Content-Length",
+            _head(p, length="\r\n 5") + p.content + other,
+            *no,
+            must_close=True,
+        ),
+        _case(
+            "bare LF", _head(p).replace(b"\r\n", b"\n") + p.content + other, *no, must_close=True
+        ),
+        _case(
+            "one bare LF",
+            _head(p).replace(b"\r\nHost", b"\nHost") + p.content + other,
+            *no,
+            must_close=True,
+        ),
+        _case(
+            "one bare CR",
+            _head(p).replace(b"\r\nHost", b"\rHost") + p.content + other,
+            *no,
+            must_close=True,
+        ),
+        _case(
+            "Transfer-Encoding: xchunked",
+            encoding(b"xchunked") + other,
+            400,
+            501,
+            CLOSE,
+            must_close=True,
+        ),
+        _case(
+            "chunked, then identity",
+            encoding(b"chunked, identity"),
+            400,
+            501,
+            CLOSE,
+            must_close=True,
+        ),
         _case("chunked twice", encoding(b"chunked, chunked"), 400, 501, CLOSE, must_close=True),
-        _case("gzip, then chunked", encoding(b"gzip, chunked"), 400, 415, 501, CLOSE, must_close=True),
+        _case(
+            "gzip, then chunked", encoding(b"gzip, chunked"), 400, 415, 501, CLOSE, must_close=True
+        ),
         _case("chunk size 0x5", te + b"0x5\r\nabcde\r\n0\r\n\r\n" + other, *no, must_close=True),
         _case("chunk size -1", te + b"-1\r\nabcde\r\n0\r\n\r\n" + other, *no, must_close=True),
-        _case("chunk size of 20 digits", te + b"F" * 20 + b"\r\nabcde", 400, 413, CLOSE, must_close=True),
-        _case("chunk longer than its size", te + b"2\r\nabcde\r\n0\r\n\r\n" + other, *no, must_close=True),
-        _case("endless chunk extension", te + b"5;" + b"a" * 100_000, 400, 413, 431, CLOSE, must_close=True),
-        _case("endless trailers", te + b"0\r\n" + b"A: b\r\n" * 50_000, 400, 413, 431, CLOSE, must_close=True),
+        _case(
+            "chunk size of 20 digits",
+            te + b"F" * 20 + b"\r\nabcde",
+            400,
+            413,
+            CLOSE,
+            must_close=True,
+        ),
+        _case(
+            "chunk longer than its size",
+            te + b"2\r\nabcde\r\n0\r\n\r\n" + other,
+            *no,
+            must_close=True,
+        ),
+        _case(
+            "endless chunk extension",
+            te + b"5;" + b"a" * 100_000,
+            400,
+            413,
+            431,
+            CLOSE,
+            must_close=True,
+        ),
+        _case(
+            "endless trailers",
+            te + b"0\r\n" + b"A: b\r\n" * 50_000,
+            400,
+            413,
+            431,
+            CLOSE,
+            must_close=True,
+        ),
         _case("two Hosts", _head(p, add="Host: other") + p.content, *no),
         _case("no Host", _head(p, drop="Host") + p.content, *no),
         _case("NUL in a field", _head(p, add="X-A: a\0b") + p.content, *no, must_close=True),
@@ -125,17 +235,47 @@ def head_cases() -> list[Case]:
         _case("the preface of HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, 405, 505, CLOSE),
         _case("no version", f"POST {t}\r\n\r\n".encode(), 400),
         _case("no version and no more", b"GET /\r\n", 400),
-        _case("TLS on the plain port", bytes.fromhex("1603010200010001fc0303") + bytes(500), 400, CLOSE),
+        _case(
+            "TLS on the plain port",
+            bytes.fromhex("1603010200010001fc0303") + bytes(500),
+            400,
+            CLOSE,
+        ),
         _case("no Content-Length", _head(p, drop="Content-Length"), 411),
         _case("5 MB announced", _head(p, length="5242880") + b"x" * 1000, 413),
-        _case("a target of 100 KB", _head(p, line=f"POST {t}{'a' * 100_000} HTTP/1.1") + p.content, 414),
+        _case(
+            "a target of 100 KB",
+            _head(p, line=f"POST {t}{'a' * 100_000} HTTP/1.1") + p.content,
+            414,
+        ),
         _case("a head of 200 KB", _head(p, add="X-A: " + "a" * 200_000) + p.content, 431, CLOSE),
-        _case("2,000 fields", _head(p, add="\r\n".join(f"X-{n}: 1" for n in range(2000))) + p.content, 431, CLOSE),
-        _case("JSON", _head(p, drop="Content-Type", add="Content-Type: application/json") + p.content, 415),
+        _case(
+            "2,000 fields",
+            _head(p, add="\r\n".join(f"X-{n}: 1" for n in range(2000))) + p.content,
+            431,
+            CLOSE,
+        ),
+        _case(
+            "JSON",
+            _head(p, drop="Content-Type", add="Content-Type: application/json") + p.content,
+            415,
+        ),
         _case("no Content-Type", _head(p, drop="Content-Type") + p.content, 400, 415),
-        _case("Expect: the impossible", _head(p, add="Expect: the-impossible") + p.content, 400, 417, CLOSE),
+        _case(
+            "Expect: the impossible",
+            _head(p, add="Expect: the-impossible") + p.content,
+            400,
+            417,
+            CLOSE,
+        ),
         *(
-            _case(f"target {target}", _head(p, line=f"POST {target} HTTP/1.1") + p.content, 400, 404, CLOSE)
+            _case(
+                f"target {target}",
+                _head(p, line=f"POST {target} HTTP/1.1") + p.content,
+                400,
+                404,
+                CLOSE,
+            )
             for target in (
                 "/msmq/../private$/hostile",
                 "/msmq/%2e%2e/private$/hostile",
@@ -158,8 +298,14 @@ def _soap(change: Callable[[str], str | bytes]) -> bytes:
     changed = change(envelope(m))
     xml = changed if isinstance(changed, bytes) else changed.encode("utf-8")
     boundary = b"--b"
-    parts = b"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n%s" % (len(xml), xml)
-    body = b"\r\nContent-Type: application/octet-stream\r\nContent-Length: 1\r\nContent-Id: body@x\r\n\r\nx"
+    parts = b"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n%s" % (
+        len(xml),
+        xml,
+    )
+    body = (
+        b"\r\nContent-Type: application/octet-stream\r\nContent-Length: "
+        b"1\r\nContent-Id: body@x\r\n\r\nx"
+    )
     content = boundary + parts + boundary + body + boundary + b"--\r\n"
     return _request(m, 'multipart/related; boundary="b"; type=text/xml', content)
 
@@ -195,7 +341,8 @@ def envelope_cases() -> list[Case]:
     foreign = "<to>http://queues.example.com/msmq/private$/hostile</to>"
     unknown = "<to>http://127.0.0.1/msmq/private$/nobody</to>"
     stream = (
-        '</properties><services se:mustUnderstand="1"><durable/></services><Stream se:mustUnderstand="1">'
+        '</properties><services se:mustUnderstand="1"><durable/></services><Stream '
+        'se:mustUnderstand="1">'
         f"<streamId>uid:{SOURCE}\\1</streamId><current>%s</current><start><sendReceiptsTo>http://127.0.0.1:9/r</sendReceiptsTo></start></Stream>"
     )
     wrongs: list[tuple[str, Callable[[str], str | bytes]]] = [
@@ -234,7 +381,9 @@ def envelope_cases() -> list[Case]:
         ("a regular message for a transactional queue", _swap("private$/hostile</to>", "private$/hostile_tx</to>")),
         ("100,000 names", _swap("<TTrq>", "<DestinationMqf>" + "http://a/b\n" * 5_000 + "</DestinationMqf><TTrq>")),
     ]  # fmt: skip
-    return [_case(name, _soap(change), 400) for name, change in wrongs] + [_case("a body above 4 MiB", _huge(), 413)]
+    return [_case(name, _soap(change), 400) for name, change in wrongs] + [
+        _case("a body above 4 MiB", _huge(), 413)
+    ]
 
 
 def _huge() -> bytes:
@@ -261,7 +410,11 @@ def mime_cases() -> list[Case]:
         return content[:start] + part * 10_000 + content[content.rindex(b"--MSMQ") :]
 
     def length(value: bytes) -> bytes:
-        return _mime(lambda content: content.replace(b"Content-Length: 7\r\n", b"Content-Length: " + value + b"\r\n"))
+        return _mime(
+            lambda content: content.replace(
+                b"Content-Length: 7\r\n", b"Content-Length: " + value + b"\r\n"
+            )
+        )
 
     def boundary(value: str) -> bytes:
         return _mime(lambda content: content, f"multipart/related;{value} type=text/xml")
@@ -278,7 +431,12 @@ def mime_cases() -> list[Case]:
         _case("an empty boundary", boundary(' boundary="";'), 400, 415),
         _case("no boundary", boundary(""), 400, 415),
         _case("a boundary of 71 characters", boundary(f' boundary="{"b" * 71}";'), 400, 415),
-        _case("content after the last delimiter", _mime(lambda c: c + b"GET / HTTP/1.1\r\n\r\n"), 400, 200),
+        _case(
+            "content after the last delimiter",
+            _mime(lambda c: c + b"GET / HTTP/1.1\r\n\r\n"),
+            400,
+            200,
+        ),
         _case("an empty content", _mime(lambda _: b""), 400),
     ]
 
@@ -286,15 +444,31 @@ def mime_cases() -> list[Case]:
 def accepted_cases() -> list[Case]:
     """Strange, but right: these are messages, and they must be rows."""
     return [
-        _case("a body that holds the delimiter", post(good(body=b"\r\n--MSMQ - SOAP boundary, 1--\r\n" * 3)).raw, 200),
+        _case(
+            "a body that holds the delimiter",
+            post(good(body=b"\r\n--MSMQ - SOAP boundary, 1--\r\n" * 3)).raw,
+            200,
+        ),
         _case("an empty body", post(good(body=b"")).raw, 200),
         _case("a signature by nobody", _signed(str), 200),
-        _case("a signature with another digest", _signed(lambda text: text.replace("<DigestValue>", "<DigestValue>AAAA")), 200),
+        _case(
+            "a signature with another digest",
+            _signed(lambda text: text.replace("<DigestValue>", "<DigestValue>AAAA")),
+            200,
+        ),
         _case("expired long ago", post(good(expires_at=1_000_000_000)).raw, 200),
         _case("an unknown class", post(good(message_class=0x7777)).raw, 200),
         _case("a huge body type", post(good(body_type=4_294_967_295)).raw, 200),
-        _case("receipts to the metadata service", post(good(delivery_receipt_to="http://169.254.169.254/latest")).raw, 200),
-        _case("receipts with user info", post(good(delivery_receipt_to="http://127.0.0.1:9@example.com/q")).raw, 200),
+        _case(
+            "receipts to the metadata service",
+            post(good(delivery_receipt_to="http://169.254.169.254/latest")).raw,
+            200,
+        ),
+        _case(
+            "receipts with user info",
+            post(good(delivery_receipt_to="http://127.0.0.1:9@example.com/q")).raw,
+            200,
+        ),
         _case("a label with markup", post(good(label="<script>&amp;")).raw, 200),
         _case("a body of 4 MiB", post(good(body=b"x" * 4_194_304)).raw, 200),
     ]
@@ -317,8 +491,14 @@ def signature_cases() -> list[Case]:
         ("a reference to nothing", _swap("cid:body@", "cid:other@")),
         ("a body that is not covered", _swap("cid:body@", "cid:extension@")),
         ("no signature value", _swap("SignatureValue", "Value")),
-        ("a signature value of 60 KB", _swap("<SignatureValue>", "<SignatureValue>" + "A" * 60_000)),
-        ("a signature value of 1 MB", _swap("<SignatureValue>", "<SignatureValue>" + "A" * 1_000_000)),
+        (
+            "a signature value of 60 KB",
+            _swap("<SignatureValue>", "<SignatureValue>" + "A" * 60_000),
+        ),
+        (
+            "a signature value of 1 MB",
+            _swap("<SignatureValue>", "<SignatureValue>" + "A" * 1_000_000),
+        ),
         ("digests of another kind", _swap("#sha1", "#sha512")),
     ]
     return [_case(name, _signed(change), 400) for name, change in wrongs]
@@ -326,4 +506,11 @@ def signature_cases() -> list[Case]:
 
 def all_cases() -> list[Case]:
     """Every case, in the order of the layers they attack."""
-    return [*framing_cases(), *head_cases(), *mime_cases(), *envelope_cases(), *signature_cases(), *accepted_cases()]
+    return [
+        *framing_cases(),
+        *head_cases(),
+        *mime_cases(),
+        *envelope_cases(),
+        *signature_cases(),
+        *accepted_cases(),
+    ]

@@ -106,7 +106,10 @@ async def storm(
         work = asyncio.gather(
             killer(random.Random(SEED), season),
             *(sender.run(orders(sender.manager, season), rate=RATE) for sender in messages),
-            *(application(sender, random.Random(f"{SEED}/{n}"), season) for n, sender in enumerate(streams)),
+            *(
+                application(sender, random.Random(f"{SEED}/{n}"), season)
+                for n, sender in enumerate(streams)
+            ),
             *(sender.run() for sender in streams),
         )
         results = await asyncio.wait_for(work, seconds + max(patience, DRAIN_TIMEOUT))

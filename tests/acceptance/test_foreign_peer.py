@@ -14,7 +14,14 @@ from harness import landed, peek
 
 from srmp_spark.testing.foreign.http import ReceiptsServer, Wire
 from srmp_spark.testing.foreign.ledger import Ledger
-from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, ForeignStream, http_post, post, seconds_of
+from srmp_spark.testing.foreign.messages import (
+    Dialect,
+    ForeignMessage,
+    ForeignStream,
+    http_post,
+    post,
+    seconds_of,
+)
 from srmp_spark.testing.foreign.senders import ForeignQueueManager
 from srmp_spark.testing.foreign.stream_sender import StreamSender
 from srmp_spark.testing.foreign.verdict import judge
@@ -33,7 +40,9 @@ def queue_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQ
     directory = tmp_path_factory.mktemp("foreign")
     queues = ["private$/orders", "private$/payments:transactional", "public", "private$/Größe %&"]
     allowed = ["http://127.0.0.1:*"]
-    with RunningQueueManager(directory, queues=queues, allow_url=allowed, retransmission_timeout=1) as running:
+    with RunningQueueManager(
+        directory, queues=queues, allow_url=allowed, retransmission_timeout=1
+    ) as running:
         yield running
 
 
@@ -72,7 +81,9 @@ def base64_of(data: bytes) -> str:
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_every_property_of_a_durable_message_reaches_its_column(dialect: Dialect, queue_manager: RunningQueueManager) -> None:
+def test_every_property_of_a_durable_message_reaches_its_column(
+    dialect: Dialect, queue_manager: RunningQueueManager
+) -> None:
     to = url(queue_manager, "private$/Orders")
     message = ForeignMessage(
         to=to,
@@ -109,7 +120,9 @@ def test_every_property_of_a_durable_message_reaches_its_column(dialect: Dialect
     assert send(queue_manager, message, dialect) == 200
     row = last_row(queue_manager, "private$/orders")
     assert before - 1 <= moment(row.pop("arrived_at")) <= time.time() + 1
-    assert [moment(row.pop(name)) - SENT for name in ("sent_at", "expires_at", "time_to_reach_queue")] == [0, 86_400, 345_600]
+    assert [
+        moment(row.pop(name)) - SENT for name in ("sent_at", "expires_at", "time_to_reach_queue")
+    ] == [0, 86_400, 345_600]
     assert row.pop("peer").startswith("127.0.0.1:")
     assert row.pop("sequence") >= 1
     assert row.pop("soap_action") in ('"MSMQMessage"', "MSMQMessage")
@@ -169,7 +182,9 @@ def test_every_property_of_a_durable_message_reaches_its_column(dialect: Dialect
     }
 
 
-def test_the_smallest_message_of_the_document_has_no_identity_and_defaults(queue_manager: RunningQueueManager) -> None:
+def test_the_smallest_message_of_the_document_has_no_identity_and_defaults(
+    queue_manager: RunningQueueManager,
+) -> None:
     """Example 4.1: no ``<Msmq>``; its ``<id>`` is ignored (2.2.4.3), and so every copy is a row."""
     message = ForeignMessage(
         to=url(queue_manager, "public"), lineage=QM, uniquifier=7, label="mqsender label", sent_at=SENT,
@@ -185,7 +200,12 @@ def test_the_smallest_message_of_the_document_has_no_identity_and_defaults(queue
         "00000000-0000-0000-0000-000000000000",
         1,
     )
-    assert (row["class"], row["delivery"], row["label"], row["body_type"]) == (0, "express", "mqsender label", 0)
+    assert (row["class"], row["delivery"], row["label"], row["body_type"]) == (
+        0,
+        "express",
+        "mqsender label",
+        0,
+    )
     assert base64.b64decode(row["body"]) == b"First Message"
 
 
@@ -202,16 +222,30 @@ def test_stream_messages_carry_their_position(queue_manager: RunningQueueManager
         )  # fmt: skip
         assert send(queue_manager, message, Dialect.TEXT) == 200
     rows = peek("private$/payments", api=queue_manager.api)[-3:]
-    assert [(row["stream_sequence"], row["stream_previous"]) for row in rows] == [(1, 0), (2, 1), (5, 2)]
+    assert [(row["stream_sequence"], row["stream_previous"]) for row in rows] == [
+        (1, 0),
+        (2, 1),
+        (5, 2),
+    ]
     assert {row["stream_id"] for row in rows} == {f"uid:{QM}\\{ordinal}"}
     assert {(row["delivery"], row["priority"]) for row in rows} == {("transactional", 0)}
     assert [row["first_in_transaction"] for row in rows] == [True, False, True]
     assert {row["last_in_transaction"] for row in rows} == {True}
 
 
-def test_queue_names_with_any_printable_character_in_any_case(queue_manager: RunningQueueManager) -> None:
-    for number, name in enumerate(("PRIVATE$/Gr%C3%B6%C3%9Fe%20%25&", "private$\\gr%c3%b6%c3%9fe%20%25%26")):
-        message = ForeignMessage(to=url(queue_manager, name), lineage=QM, uniquifier=3001 + number, sent_at=SENT, body=b"x")
+def test_queue_names_with_any_printable_character_in_any_case(
+    queue_manager: RunningQueueManager,
+) -> None:
+    for number, name in enumerate(
+        ("PRIVATE$/Gr%C3%B6%C3%9Fe%20%25&", "private$\\gr%c3%b6%c3%9fe%20%25%26")
+    ):
+        message = ForeignMessage(
+            to=url(queue_manager, name),
+            lineage=QM,
+            uniquifier=3001 + number,
+            sent_at=SENT,
+            body=b"x",
+        )
         assert send(queue_manager, message, Dialect.EXAMPLES) == 200, name
         row = last_row(queue_manager, "private$/größe %&")
         assert (row["queue"], row["uniquifier"]) == ("private$/größe %&", 3001 + number)
@@ -224,7 +258,8 @@ def test_receipts_that_arrive_are_rows(queue_manager: RunningQueueManager) -> No
         '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/"><se:Header>'
         '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:</action>'
         f"<to>{url(queue_manager, 'private$/orders')}</to><rev><via>http://machine2/msmq/private$/simpleq</via></rev>"
-        '<id>uuid:34826@ac678228-2dd6-418b-b31f-0539ffeea853</id></path><properties se:mustUnderstand="1">'
+        "<id>uuid:34826@ac678228-2dd6-418b-b31f-0539ffeea853</id></path><properties "
+        'se:mustUnderstand="1">'
         "<expiresAt>20380119T031407</expiresAt><sentAt>20070719T032451</sentAt></properties><deliveryReceipt>"
         "<receivedAt>20070719T032454</receivedAt><id>uuid:1@00000000-0000-0000-0000-000000000000</id></deliveryReceipt>"
         '<Msmq xmlns="msmq.namespace.xml"><Class>2</Class><Priority>3</Priority>'
@@ -232,7 +267,12 @@ def test_receipts_that_arrive_are_rows(queue_manager: RunningQueueManager) -> No
         "<HashAlgorithm>0</HashAlgorithm><SourceQmGuid>ac678228-2dd6-418b-b31f-0539ffeea853</SourceQmGuid>"
         "<TTrq>20070723T032451</TTrq></Msmq></se:Header><se:Body></se:Body></se:Envelope>"
     ).encode()
-    assert send_raw(queue_manager, http_post("/msmq/private$/orders", "machine1", "text/xml", envelope).raw) == 200
+    assert (
+        send_raw(
+            queue_manager, http_post("/msmq/private$/orders", "machine1", "text/xml", envelope).raw
+        )
+        == 200
+    )
     row = last_row(queue_manager, "private$/orders")
     assert (row["class"], row["receipt_kind"]) == (2, "delivery")
     assert row["receipt_for"] == "{00000000-0000-0000-0000-000000000000}\\1"
@@ -267,11 +307,18 @@ def test_stream_receipts_come_half_a_second_after_the_last_message_and_ten_secon
                 await asyncio.sleep(0.3)
             sender.close()
             await asyncio.wait_for(running, 15)
-            return sender, ledger, [receipt.target for receipt in receipts.receipts] + receipts.faults
+            return (
+                sender,
+                ledger,
+                [receipt.target for receipt in receipts.receipts] + receipts.faults,
+            )
 
     sender, ledger, targets = asyncio.run(run())
     assert ledger.violations == []
-    assert set(targets) <= {"/msmq/private$/order_queue$?SenderStream=XRntV", "/msmq/private$/order_queue$?senderstream=xrntv"}
+    assert set(targets) <= {
+        "/msmq/private$/order_queue$?SenderStream=XRntV",
+        "/msmq/private$/order_queue$?senderstream=xrntv",
+    }
     new = [receipt for receipt in sender.seen if receipt.oldest_acknowledged_at is not None]
     assert len(new) >= 5, "one for each burst, and at least two for twelve seconds of trickle"
     for receipt in new:
@@ -279,8 +326,19 @@ def test_stream_receipts_come_half_a_second_after_the_last_message_and_ten_secon
         assert RECEIPT_EARLIEST <= since_oldest <= RECEIPT_LATEST
         if since_oldest < 9.9:  # by the ten-second rule it may follow its last message at once
             assert receipt.at - receipt.last_sent_at >= RECEIPT_EARLIEST
-    assert max(receipt.at - receipt.oldest_acknowledged_at for receipt in new) >= 9.5, "the trickle held the receipt back"
-    verdict = judge(ledger, landed([row for row in peek("private$/payments", api=queue_manager.api) if row["lineage"] != QM]))
+    assert max(receipt.at - receipt.oldest_acknowledged_at for receipt in new) >= 9.5, (
+        "the trickle held the receipt back"
+    )
+    verdict = judge(
+        ledger,
+        landed(
+            [
+                row
+                for row in peek("private$/payments", api=queue_manager.api)
+                if row["lineage"] != QM
+            ]
+        ),
+    )
     assert verdict.ok, verdict.complaint()
     assert verdict.acknowledged == verdict.landed == 46
 
@@ -290,7 +348,10 @@ def test_a_lost_or_refused_stream_receipt_is_sent_again(queue_manager: RunningQu
         ledger = Ledger()
         async with ReceiptsServer(refuse_next=1, drop_next=1) as receipts:
             manager = ForeignQueueManager(
-                endpoint=lambda: queue_manager.endpoint, ledger=ledger, receipts_url=receipts.url(), resend_table=(2.0,)
+                endpoint=lambda: queue_manager.endpoint,
+                ledger=ledger,
+                receipts_url=receipts.url(),
+                resend_table=(2.0,),
             )
             receipts.on_receipt = manager.on_receipt
             sender = StreamSender(manager, "private$/payments")

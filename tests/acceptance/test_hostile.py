@@ -77,7 +77,9 @@ def first_answer(endpoint: tuple[str, int], raw: bytes) -> tuple[int, bytes, boo
 
 
 @pytest.mark.parametrize("case", hostile.all_cases(), ids=str)
-def test_hostile_bytes_get_an_allowed_answer(case: hostile.Case, queue_manager: RunningQueueManager) -> None:
+def test_hostile_bytes_get_an_allowed_answer(
+    case: hostile.Case, queue_manager: RunningQueueManager
+) -> None:
     status, received, closed = first_answer(queue_manager.endpoint, case.raw)
     if status == 200:
         answered_200(case.raw)
@@ -85,21 +87,29 @@ def test_hostile_bytes_get_an_allowed_answer(case: hostile.Case, queue_manager: 
     assert b"Traceback" not in received
     if case.must_close:
         assert closed, "the connection lives on: what follows could be smuggled"
-        assert received.count(b"HTTP/1.1 ") <= 1, "the bytes behind the refused request were taken for a request"
+        assert received.count(b"HTTP/1.1 ") <= 1, (
+            "the bytes behind the refused request were taken for a request"
+        )
 
 
-def test_two_good_requests_in_one_segment_are_both_answered_in_order(queue_manager: RunningQueueManager) -> None:
+def test_two_good_requests_in_one_segment_are_both_answered_in_order(
+    queue_manager: RunningQueueManager,
+) -> None:
     requests = [post(hostile.good(body=b"pipelined %d" % number)).raw for number in (1, 2)]
     status, received, _ = first_answer(queue_manager.endpoint, b"".join(requests))
     assert status == 200
     for raw in requests:
         answered_200(raw)
     assert received.count(b"HTTP/1.1 200 ") == 2
-    bodies = [base64.b64decode(row["body"]) for row in peek("private$/hostile", api=queue_manager.api)]
+    bodies = [
+        base64.b64decode(row["body"]) for row in peek("private$/hostile", api=queue_manager.api)
+    ]
     assert bodies.index(b"pipelined 1") < bodies.index(b"pipelined 2")
 
 
-def test_a_request_that_asks_100_continue_is_told_to_go_on(queue_manager: RunningQueueManager) -> None:
+def test_a_request_that_asks_100_continue_is_told_to_go_on(
+    queue_manager: RunningQueueManager,
+) -> None:
     message = post(hostile.good(body=b"continued"))
     head = message.raw[: -len(message.content) - 2] + b"Expect: 100-continue\r\n\r\n"
     with socket.create_connection(queue_manager.endpoint, timeout=ANSWER_TIMEOUT) as connection:
@@ -120,7 +130,9 @@ def test_a_request_that_is_cut_off_queues_nothing(queue_manager: RunningQueueMan
     assert answer == b"" or answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 "))
 
 
-def test_500_idle_and_20_slow_connections_do_not_disturb_a_healthy_sender(queue_manager: RunningQueueManager) -> None:
+def test_500_idle_and_20_slow_connections_do_not_disturb_a_healthy_sender(
+    queue_manager: RunningQueueManager,
+) -> None:
     ledger = Ledger()
     latencies: list[float] = []
 
@@ -129,10 +141,14 @@ def test_500_idle_and_20_slow_connections_do_not_disturb_a_healthy_sender(queue_
         try:
             for number in range(IDLE_CONNECTIONS):
                 _, writer = await asyncio.open_connection(*queue_manager.endpoint)
-                writer.write(b"POST /msmq/private$/hostile HTTP/1.1\r\nHost: x\r\n" if number % 2 else b"")
+                writer.write(
+                    b"POST /msmq/private$/hostile HTTP/1.1\r\nHost: x\r\n" if number % 2 else b""
+                )
                 writers.append(writer)
             slow = asyncio.create_task(dribble(queue_manager.endpoint, writers))
-            manager = ForeignQueueManager(endpoint=lambda: queue_manager.endpoint, ledger=ledger, reply_timeout=5.0)
+            manager = ForeignQueueManager(
+                endpoint=lambda: queue_manager.endpoint, ledger=ledger, reply_timeout=5.0
+            )
             sender = MessageSender(manager, "private$/healthy")
             wire = Wire(lambda: queue_manager.endpoint, reply_timeout=5.0)
             for number in range(200):
@@ -165,10 +181,14 @@ async def dribble(endpoint: tuple[str, int], writers: list[asyncio.StreamWriter]
         await asyncio.sleep(0.05)
 
 
-def test_last_exactly_what_was_answered_200_is_a_row_and_no_traceback_was_logged(queue_manager: RunningQueueManager) -> None:
+def test_last_exactly_what_was_answered_200_is_a_row_and_no_traceback_was_logged(
+    queue_manager: RunningQueueManager,
+) -> None:
     """Runs last in this file: the sum over everything above."""
     assert asyncio.run(still_answers(queue_manager.endpoint)) == 200
-    rows = peek("private$/hostile", api=queue_manager.api) + peek("private$/hostile_tx", api=queue_manager.api)
+    rows = peek("private$/hostile", api=queue_manager.api) + peek(
+        "private$/hostile_tx", api=queue_manager.api
+    )
     assert sorted(row["uniquifier"] for row in rows) == sorted(ACCEPTED)
     assert {row["lineage"] for row in rows} == {hostile.SOURCE}
     log = stderr_of(Path(queue_manager.log))

@@ -38,15 +38,24 @@ class Snapshots:
         self.changed: list[str] = []
 
     def take(self, queue: str) -> None:
-        for row in peek(queue, api=self.queue_manager.api, after=max(0, self.last[queue] - 50), body="none"):
-            place, message = (row["epoch"], queue, row["sequence"]), (row["lineage"], row["uniquifier"])
+        for row in peek(
+            queue, api=self.queue_manager.api, after=max(0, self.last[queue] - 50), body="none"
+        ):
+            place, message = (
+                (row["epoch"], queue, row["sequence"]),
+                (row["lineage"], row["uniquifier"]),
+            )
             if self.seen.setdefault(place, message) != message:
                 self.changed.append(f"{place}: {self.seen[place]} became {message}")
             self.last[queue] = max(self.last[queue], row["sequence"])
 
 
 async def killer(
-    queue_manager: RunningQueueManager, ledger: Ledger, snapshots: Snapshots, dice: random.Random, season: Season
+    queue_manager: RunningQueueManager,
+    ledger: Ledger,
+    snapshots: Snapshots,
+    dice: random.Random,
+    season: Season,
 ) -> int:
     """Kill and restart until it is time; returns how often."""
     kills = 0
@@ -69,10 +78,14 @@ async def killer(
 
 @pytest.mark.parametrize("seconds", SECONDS)
 @pytest.mark.timeout(LONGEST + DRAIN_TIMEOUT + 60)
-def test_everything_acknowledged_landed_exactly_once_and_in_order_through_kill_9(tmp_path: Path, seconds: float) -> None:
+def test_everything_acknowledged_landed_exactly_once_and_in_order_through_kill_9(
+    tmp_path: Path, seconds: float
+) -> None:
     print(f"SRMP_SPARK_KILL_SEED={SEED}")
     ledger = Ledger(path=tmp_path / "ledger.jsonl")
-    with RunningQueueManager(tmp_path / "data", queues=TO_MAKE, allow_url=["http://127.0.0.1:*"]) as queue_manager:
+    with RunningQueueManager(
+        tmp_path / "data", queues=TO_MAKE, allow_url=["http://127.0.0.1:*"]
+    ) as queue_manager:
         snapshots = Snapshots(queue_manager)
 
         async def kill(dice: random.Random, season: Season) -> int:
@@ -85,7 +98,10 @@ def test_everything_acknowledged_landed_exactly_once_and_in_order_through_kill_9
         log = stderr_of(Path(queue_manager.log))
     ledger.close()
     verdict = judge(ledger, rows)
-    print(f"{kills} kills, {ledger.sent} sent, {len(rows)} landed, {ledger.stream_receipts} stream receipts")
+    print(
+        f"{kills} kills, {ledger.sent} sent, {len(rows)} landed, {ledger.stream_receipts} "
+        "stream receipts"
+    )
     print(dict(ledger.faults))
     assert verdict.ok, f"seed {SEED}\n{verdict.complaint()}"
     assert snapshots.changed == [], "a sequence was used twice"
@@ -93,7 +109,9 @@ def test_everything_acknowledged_landed_exactly_once_and_in_order_through_kill_9
     assert ledger.count("receipted_at", "stream") == sum(1 for _ in ledger.of_kind("stream"))
     for queue in QUEUES:
         sequences = sorted(row.sequence for row in rows if row.queue == queue)
-        assert sequences == list(range(1, len(sequences) + 1)), f"{queue}: sequences count from 1 without holes"
+        assert sequences == list(range(1, len(sequences) + 1)), (
+            f"{queue}: sequences count from 1 without holes"
+        )
     assert len({row.epoch for row in rows}) == 1, "a restart from its own directory is no new epoch"
     assert kills >= KILLS_MIN
     assert max(sender.streams_started for sender in streams) > 1

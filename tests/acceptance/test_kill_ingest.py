@@ -23,7 +23,8 @@ from srmp_spark.testing.service import RunningQueueManager
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(
-        "SRMP_SPARK_KILL_SECONDS" not in os.environ, reason="minutes of JVMs: make kill-ingest; in CI, make demo"
+        "SRMP_SPARK_KILL_SECONDS" not in os.environ,
+        reason="minutes of JVMs: make kill-ingest; in CI, make demo",
     ),
 ]
 SECONDS = float(os.environ.get("SRMP_SPARK_KILL_SECONDS", "60"))
@@ -59,7 +60,9 @@ async def kill_queries(query: Query, dice: random.Random, until: float) -> int:
         query.start()
 
 
-async def kill_queue_manager(running: RunningQueueManager, dice: random.Random, until: float) -> int:
+async def kill_queue_manager(
+    running: RunningQueueManager, dice: random.Random, until: float
+) -> int:
     """Kill and restart it until it is time."""
     kills = 0
     while time.monotonic() < until:
@@ -80,15 +83,21 @@ def landing(query: Query, acknowledged: int) -> None:
 
 
 @pytest.mark.timeout(SECONDS + DRAIN_TIMEOUT + BATCH_TIMEOUT + LANDING_TIMEOUT + 60)
-def test_everything_acknowledged_is_in_the_table_exactly_once_and_in_order_through_kill_9(tmp_path: Path) -> None:
+def test_everything_acknowledged_is_in_the_table_exactly_once_and_in_order_through_kill_9(
+    tmp_path: Path,
+) -> None:
     print(f"SRMP_SPARK_KILL_SEED={SEED}")
     ledger = Ledger(path=tmp_path / "ledger.jsonl")
-    with RunningQueueManager(tmp_path / "data", queues=TO_MAKE, allow_url=["http://127.0.0.1:*"]) as running:
+    with RunningQueueManager(
+        tmp_path / "data", queues=TO_MAKE, allow_url=["http://127.0.0.1:*"]
+    ) as running:
         query = Query(JOB, tmp_path, running.api, "private$/*")
 
         async def kill(dice: random.Random, season: Season) -> tuple[int, int]:
             other, until = random.Random(f"{SEED}/query"), season.until
-            return await asyncio.gather(kill_queue_manager(running, dice, until), kill_queries(query, other, until))
+            return await asyncio.gather(
+                kill_queue_manager(running, dice, until), kill_queries(query, other, until)
+            )
 
         try:
             kills, _ = asyncio.run(storm(running, ledger, SECONDS, kill, patience=BATCH_TIMEOUT))
@@ -98,7 +107,9 @@ def test_everything_acknowledged_is_in_the_table_exactly_once_and_in_order_throu
         rows = query.rows()
     ledger.close()
     verdict = judge(ledger, rows)
-    print(f"{kills[0]} kills of the queue manager, {kills[1]} of the query, {query.batches()} batches")
+    print(
+        f"{kills[0]} kills of the queue manager, {kills[1]} of the query, {query.batches()} batches"
+    )
     print(f"{ledger.sent} sent, {len(rows)} landed; {dict(ledger.faults)}")
     assert verdict.ok, f"seed {SEED}\n{verdict.complaint()}"
     assert verdict.acknowledged == verdict.sent == verdict.landed

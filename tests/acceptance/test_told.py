@@ -139,7 +139,9 @@ def test_each_message_is_told_of_once_and_as_it_was_decided_through_kill_9(tmp_p
             for number in range(ROUNDS):
                 receipts.lose_next = dice.choice((0, 3))
                 plan = random.Random(f"{SEED}/{number}")
-                await asyncio.gather(killer(running), asyncio.to_thread(work, sender, application, plan))
+                await asyncio.gather(
+                    killer(running), asyncio.to_thread(work, sender, application, plan)
+                )
             receipts.lose_next = 0
             for queue, sent in sender.sent.items():
                 if len(sent) > len(application.decided[queue]):
@@ -155,7 +157,9 @@ def test_each_message_is_told_of_once_and_as_it_was_decided_through_kill_9(tmp_p
             while set(told(receipts.receipts)) != set(expected) and time.monotonic() < end:
                 await asyncio.sleep(0.1)
             found = told(receipts.receipts)
-            assert set(found) == set(expected), "told of all that was asked for, and of nothing else"
+            assert set(found) == set(expected), (
+                "told of all that was asked for, and of nothing else"
+            )
             for what, said in found.items():
                 assert len(said) == 1, f"{what}: one receipt under one identifier, got {said}"
                 assert next(iter(said))[:2] == expected[what], f"{what}: {said}"
@@ -163,7 +167,9 @@ def test_each_message_is_told_of_once_and_as_it_was_decided_through_kill_9(tmp_p
             numbers = [own for said in found.values() for _, _, own in said]
             assert len(set(numbers)) == len(numbers), "no identifier was given out twice"
 
-    with RunningQueueManager(tmp_path / "data", queues=queues, allow_url=["http://127.0.0.1:*"], **QUICK) as running:
+    with RunningQueueManager(
+        tmp_path / "data", queues=queues, allow_url=["http://127.0.0.1:*"], **QUICK
+    ) as running:
         asyncio.run(main(running))
         assert "Traceback" not in running.stderr()
 
@@ -173,15 +179,22 @@ def test_receive_reject_tells_the_sender(tmp_path: Path) -> None:
         async with ReceiptsServer() as receipts:
             sender = Sender(running, receipts)
             await asyncio.to_thread(sender.send, ORDERS)
-            (row,) = await asyncio.to_thread(command, "receive", "--queue", ORDERS, "--reject", api=running.api)
+            (row,) = await asyncio.to_thread(
+                command, "receive", "--queue", ORDERS, "--reject", api=running.api
+            )
             assert row["uniquifier"] == 1
             end = time.monotonic() + 20
             while not told(receipts.receipts) and time.monotonic() < end:
                 await asyncio.sleep(0.05)
             ((kind, said),) = told(receipts.receipts).items()
-            assert (kind, [each[:2] for each in said]) == (("commitment", 1), [("negative", 0xC004)])
+            assert (kind, [each[:2] for each in said]) == (
+                ("commitment", 1),
+                [("negative", 0xC004)],
+            )
 
-    with RunningQueueManager(tmp_path / "data", queues=[ORDERS], allow_url=["http://127.0.0.1:*"], **QUICK) as running:
+    with RunningQueueManager(
+        tmp_path / "data", queues=[ORDERS], allow_url=["http://127.0.0.1:*"], **QUICK
+    ) as running:
         asyncio.run(main(running))
         states = requests.get(f"{running.api}/v1/queues/private%24%2Forders", timeout=30).json()
         assert states["waiting"] == 0

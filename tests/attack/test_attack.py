@@ -42,7 +42,9 @@ def test_a_walk_survives_its_file(port: str, tmp_path: Path) -> None:
     walks = [Walk(port, str(seed), tuple(WALKERS[port].plan(Random(seed)))) for seed in range(5)]
     path = save(tmp_path, Finding("late", "x"), walks)
     assert [walk.as_json() for walk in load(path)] == [walk.as_json() for walk in walks]
-    assert [[step.kind for step in walk.steps] for walk in load(path)] == [[step.kind for step in walk.steps] for walk in walks]
+    assert [[step.kind for step in walk.steps] for walk in load(path)] == [
+        [step.kind for step in walk.steps] for walk in walks
+    ]
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -9,7 +9,10 @@ import pytest
 from srmp_spark.testing.attack.__main__ import main
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "No such file"), ("{}", "no finding is in it"), ("x", "no finding is")])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "No such file"), ("{}", "no finding is in it"), ("x", "no finding is")],
+)
 def test_a_replay_of_no_finding_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, said: str
 ) -> None:

@@ -51,7 +51,9 @@ def test_order_is_judged_where_it_is_promised_and_a_followed_redirect_is_found()
     plain = [SimpleNamespace(body=b"2"), SimpleNamespace(body=b"1")]
     destinations.good = cast("Any", SimpleNamespace(queues={PLAIN: plain}, violations=[]))
     assert destinations.problem() is None
-    destinations.good = cast("Any", SimpleNamespace(queues={PLAIN: plain, "private$/astray": plain}, violations=[]))
+    destinations.good = cast(
+        "Any", SimpleNamespace(queues={PLAIN: plain, "private$/astray": plain}, violations=[])
+    )
     found = destinations.problem()
     assert found is not None
     assert found.kind == "astray"
@@ -155,7 +157,9 @@ def test_a_connection_is_closed_whatever_it_said_before(how: str) -> None:
 
 
 @pytest.mark.parametrize(("coreless", "is_over"), [(0.0, True), (0.5, False), (30.0, False)])
-def test_time_without_a_core_is_no_patience(monkeypatch: pytest.MonkeyPatch, coreless: float, is_over: bool) -> None:
+def test_time_without_a_core_is_no_patience(
+    monkeypatch: pytest.MonkeyPatch, coreless: float, is_over: bool
+) -> None:
     waits = iter([{1: 5.0}, {1: 5.0 + coreless, 2: 100.0}])
     monkeypatch.setattr(machine, "waits_of", lambda _: next(waits))
     clock = iter([0.0, 10.2, 10.2])

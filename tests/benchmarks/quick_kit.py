@@ -26,7 +26,11 @@ class QuickRun:
 
     def without(self, peer: str) -> list[str]:
         """The figures that name ``peer`` as missing."""
-        return [name for name, figure in self.figures.items() if f"{peer} is left out" in figure.get("note", "")]
+        return [
+            name
+            for name, figure in self.figures.items()
+            if f"{peer} is left out" in figure.get("note", "")
+        ]
 
 
 def quick_run(names: Iterable[str], folder: Path, **environment: str) -> QuickRun:
@@ -35,7 +39,9 @@ def quick_run(names: Iterable[str], folder: Path, **environment: str) -> QuickRu
     for name in names:
         command += ["--only", name]
     variables = {**os.environ, "SRMP_PEERS_CACHE": str(folder), **environment}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=SECONDS_MAX, env=variables)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, timeout=SECONDS_MAX, env=variables
+    )
     lines = done.stdout.splitlines()
     assert lines, done.stderr[-3000:]
     return QuickRun(done.returncode, json.loads(lines[-1]), done.stderr)

@@ -34,6 +34,8 @@ def test_many_queues_and_streams_at_rest_cost_nothing_and_are_all_published(tmp_
         path = f"{server.api}/v1/queues/{queue_name(7).replace('/', '%2F')}/messages"
         assert requests.post(path, json={"label": "one more"}, timeout=30).status_code == 200
         wait_until_published(server)
-    assert DeltaTable(str(tmp_path / "state" / "inbox")).count() == rows + 1, "what came among many was seen"
+    assert DeltaTable(str(tmp_path / "state" / "inbox")).count() == rows + 1, (
+        "what came among many was seen"
+    )
     again = DeltaTable(str(tmp_path / "state" / "incoming_streams"))
     assert again.version() == streams.version(), "what did not change was not written"

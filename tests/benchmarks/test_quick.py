@@ -34,7 +34,9 @@ def test_no_benchmark_failed(run: QuickRun) -> None:
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_a_peer_that_is_left_out_is_named_by_each_figure_that_lacks_it(run: QuickRun, peer: str) -> None:
+def test_a_peer_that_is_left_out_is_named_by_each_figure_that_lacks_it(
+    run: QuickRun, peer: str
+) -> None:
     assert set(run.without(peer)) == PEERS[peer]
     others = {"ingest_cpu", "ack_p50_1"}  # their reference is ours
     assert [name for name in PEERS[peer] - others if run.figures[name]["ratio"] is not None] == []

@@ -34,6 +34,8 @@ def test_no_benchmark_failed_and_nothing_was_lost(run: QuickRun) -> None:
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_a_peer_that_is_left_out_is_named_by_each_figure_that_lacks_it(run: QuickRun, peer: str) -> None:
+def test_a_peer_that_is_left_out_is_named_by_each_figure_that_lacks_it(
+    run: QuickRun, peer: str
+) -> None:
     assert set(run.without(peer)) == PEERS[peer]
     assert [name for name in PEERS[peer] if run.figures[name]["ratio"] is not None] == []

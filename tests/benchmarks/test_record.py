@@ -15,11 +15,27 @@ from benchmarks.registry import ALL
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY_FIGURE = [figure for benchmark in ALL.values() for figure in benchmark.figures]
-RUN = Run(commit="0123abcd", began="2026-11-26 15:00", rounds=5, cores=2, python="3.11.2", load="0.1 to 2.5")
-LATER = Run(commit="89abcdef+", began="2026-11-27 09:30", rounds=3, cores=2, python="3.11.2", load="0.2 to 1")
+RUN = Run(
+    commit="0123abcd",
+    began="2026-11-26 15:00",
+    rounds=5,
+    cores=2,
+    python="3.11.2",
+    load="0.1 to 2.5",
+)
+LATER = Run(
+    commit="89abcdef+",
+    began="2026-11-27 09:30",
+    rounds=3,
+    cores=2,
+    python="3.11.2",
+    load="0.2 to 1",
+)
 
 
-def figure(name: str = "send_eoio", value: float | None = 8123.4, reference: float | None = 15000.0) -> Figure:
+def figure(
+    name: str = "send_eoio", value: float | None = 8123.4, reference: float | None = 15000.0
+) -> Figure:
     ratio = None if reference is None or value is None else value / reference
     return Figure(name=name, value=value, unit="messages/s", reference=reference, reference_name="a loop", ratio=ratio,
                   target="ratio >= 0.5", ok=None if ratio is None else ratio >= 0.5)  # fmt: skip
@@ -42,7 +58,10 @@ def test_a_figure_names_its_commit_its_day_and_its_machine() -> None:
     record.put([figure()], RUN)
     record.put([figure("ack_p50_1")], LATER)
     table = record.table()
-    assert "| `send_eoio` | 8,123 messages/s | a loop 15,000 messages/s | 0.5416 | ratio >= 0.5 | met | 1 |" in table
+    assert (
+        "| `send_eoio` | 8,123 messages/s | a loop 15,000 messages/s | 0.5416 | ratio >= "
+        "0.5 | met | 1 |" in table
+    )
     assert re.search(r"`ack_p50_1` .* 2 \|", table)
     assert "1. 0123abcd, 2026-11-26, medians of 5, 2 cores, load 0.1 to 2.5, Python 3.11.2" in table
     assert "2. 89abcdef+, 2026-11-27, medians of 3" in table
@@ -71,7 +90,9 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert page.read_text() == f"before\n{record.section()}\nafter\n"
 
 
-def test_the_commit_is_marked_when_files_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_is_marked_when_files_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def git(*words: str) -> str:
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path), *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

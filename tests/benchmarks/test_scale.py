@@ -28,13 +28,19 @@ def serving(folder: Path) -> Iterator[tuple[QueueManager, Memory]]:
     """Its memory is watched from before it has loaded anything."""
     with ExitStack() as stack:
         watched: list[Memory] = []
-        server = QueueManager(folder, core=None, started=lambda group: watched.append(stack.enter_context(Memory(group))))
+        server = QueueManager(
+            folder,
+            core=None,
+            started=lambda group: watched.append(stack.enter_context(Memory(group))),
+        )
         stack.callback(server.close)
         yield server, watched[0]
 
 
 def sent(server: QueueManager, folder: Path, shape: Shape, first: int, count: int) -> Ledger:
-    with senders(server.url, folder / "ledger", lineages=shape.lineages, first=first, count=count, core=None) as fleet:
+    with senders(
+        server.url, folder / "ledger", lineages=shape.lineages, first=first, count=count, core=None
+    ) as fleet:
         return fleet.finish()
 
 
@@ -53,16 +59,23 @@ def test_a_full_history_and_a_backlog_lose_and_double_nothing(tmp_path: Path) ->
         ledger = sent(server, tmp_path, shape, NEW, MESSAGES)
         assert sorted(ledger.numbers) == list(range(NEW, NEW + MESSAGES))
         assert memory.peak_mb <= MEMORY_MB_MAX
-    with serving(tmp_path) as (server, memory):  # what it wrote beside 40,000 other runs is what it reads
+    with serving(tmp_path) as (
+        server,
+        memory,
+    ):  # what it wrote beside 40,000 other runs is what it reads
         sent(server, tmp_path, shape, NEW, MESSAGES)
         sent(server, tmp_path, shape, FIRST_NUMBER, 2)
         found = numbers(server)
         assert found[:WAITING] == list(range(FIRST_WAITING + 1, FIRST_WAITING + WAITING + 1))
-        assert sorted(found[WAITING:]) == sorted(ledger.numbers), "every repeat is known, and every row is there once"
+        assert sorted(found[WAITING:]) == sorted(ledger.numbers), (
+            "every repeat is known, and every row is there once"
+        )
         assert memory.peak_mb <= MEMORY_MB_MAX
         maps = [(folder / "maps").read_text() for folder in members(server.process.pid)]
         assert sum("libarrow" in each for each in maps) >= 1
-        assert not any("/pandas/" in each for each in maps), "30 MB that no process of the queue manager needs"
+        assert not any("/pandas/" in each for each in maps), (
+            "30 MB that no process of the queue manager needs"
+        )
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -74,4 +87,6 @@ def test_a_shape_is_as_many_identifiers_and_runs_as_it_says(name: str) -> None:
     assert len({run.lineage for run in runs}) == shape.lineages
     assert sorted(runs) == runs
     for before, after in pairwise(runs):
-        assert before.lineage < after.lineage or before.last + 1 < after.first, "runs that touch would be one"
+        assert before.lineage < after.lineage or before.last + 1 < after.first, (
+            "runs that touch would be one"
+        )

@@ -22,7 +22,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
         yield queue_manager
 
 
-def status(running: RunningQueueManager, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[dict[str, Any], str]:
+def status(
+    running: RunningQueueManager, capsys: pytest.CaptureFixture[str], *flags: str
+) -> tuple[dict[str, Any], str]:
     assert cli.run(["status", "--api", running.api, *flags]) == 0
     out, err = capsys.readouterr()
     (line,) = out.splitlines()
@@ -33,7 +35,9 @@ def names(answer: dict[str, Any]) -> list[str]:
     return [each["name"] for each in answer["queues"]]
 
 
-def test_few_queues_are_all_shown_as_ever(running: RunningQueueManager, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_queues_are_all_shown_as_ever(
+    running: RunningQueueManager, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer, said = status(running, capsys)
     assert (names(answer), said) == (NAMES, "")
     assert set(answer) == set(QueueManagerClient(running.api).status())
@@ -41,7 +45,9 @@ def test_few_queues_are_all_shown_as_ever(running: RunningQueueManager, capsys: 
 
 
 def test_of_many_queues_the_summary_is_shown_and_how_to_see_one(
-    running: RunningQueueManager, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    running: RunningQueueManager,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(queues, "MANY", 2)
     answer, said = status(running, capsys)
@@ -58,14 +64,20 @@ def test_of_many_queues_the_summary_is_shown_and_how_to_see_one(
     assert ["queues", "count", "3"] in [line.split() for line in out.splitlines()]
 
 
-def test_the_summary_can_be_asked_for(running: RunningQueueManager, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_can_be_asked_for(
+    running: RunningQueueManager, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer, said = status(running, capsys, "--summary")
     assert (answer["totals"]["queues"]["count"], said) == (3, "")
 
 
 def test_a_queue_manager_of_before_the_summary_is_shown_whole(
-    running: RunningQueueManager, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    running: RunningQueueManager,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(QueueManagerClient, "status_summary", QueueManagerClient.status)  # it knows no query
+    monkeypatch.setattr(
+        QueueManagerClient, "status_summary", QueueManagerClient.status
+    )  # it knows no query
     answer, said = status(running, capsys)
     assert (names(answer), said) == (NAMES, "")

@@ -63,11 +63,22 @@ def scripted() -> Iterator[type]:
 
 
 def error(code: str) -> bytes:
-    return json.dumps({"error": {"code": code, "message": "no.", "hint": "Do that.", "section": "2.2"}}).encode()
+    return json.dumps(
+        {"error": {"code": code, "message": "no.", "hint": "Do that.", "section": "2.2"}}
+    ).encode()
 
 
 @pytest.mark.parametrize(
-    "url", ["", "127.0.0.1:1", "ftp://a:1", "http://a:1/v1", "http://a:1?x", "http://me:secret@a:1", "http://a:0"]
+    "url",
+    [
+        "",
+        "127.0.0.1:1",
+        "ftp://a:1",
+        "http://a:1/v1",
+        "http://a:1?x",
+        "http://me:secret@a:1",
+        "http://a:0",
+    ],
 )
 def test_what_is_no_url_of_an_api(url: str) -> None:
     with pytest.raises(ConfigurationError):
@@ -84,7 +95,10 @@ def test_nobody_there_is_said_after_the_time_for_it() -> None:
 
 @pytest.mark.parametrize(("retry_seconds", "lines"), [(0.5, 1), (0.15, 0)])
 def test_who_waits_long_says_so_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, retry_seconds: float, lines: int
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    retry_seconds: float,
+    lines: int,
 ) -> None:
     """Spark waits for half a minute: a wrong port must not look like a hang. A command says its one line soon enough."""
     monkeypatch.setattr("srmp_spark.client.api.WAITING_TOLD_SECONDS", 0.1)
@@ -108,7 +122,11 @@ def test_503_is_tried_again_and_a_refusal_is_not(scripted: type) -> None:
     server = scripted((503, error("busy")), (503, b""), (409, error("past-the-end")))
     with pytest.raises(ApiError) as refusal:
         QueueManagerClient(server.url).status()
-    assert (refusal.value.status, refusal.value.code, refusal.value.section) == (409, "past-the-end", "2.2")
+    assert (refusal.value.status, refusal.value.code, refusal.value.section) == (
+        409,
+        "past-the-end",
+        "2.2",
+    )
     assert "no; Do that [past-the-end]" in str(refusal.value)
     assert len(server.paths) == 3
 
@@ -141,7 +159,9 @@ def test_redirects_are_not_followed(scripted: type) -> None:
     assert server.paths == ["/v1/status"]
 
 
-def test_the_token_goes_to_the_queue_manager_and_nowhere_else(scripted: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_goes_to_the_queue_manager_and_nowhere_else(
+    scripted: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = scripted((200, b"{}"))
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     client = QueueManagerClient(server.url, token="secret")

@@ -41,7 +41,11 @@ def client(qm: OutboxServer, token: str | None = None) -> OutboxClient:
 
 def stage(qm: OutboxServer, *bodies: bytes, token: str | None = None) -> str:
     content = pieces(*bodies)
-    return client(qm, token).stage("an app/100%", "a batch", partition=0, attempt=7, content=lambda: iter(content)).stage
+    return (
+        client(qm, token)
+        .stage("an app/100%", "a batch", partition=0, attempt=7, content=lambda: iter(content))
+        .stage
+    )
 
 
 def test_stage_commit_and_commit_again(qm: OutboxServer) -> None:
@@ -56,7 +60,9 @@ def test_a_stage_that_breaks_off_is_sent_from_its_first_byte(qm: OutboxServer) -
     qm.lose_replies = ["stage"]
     stage(qm, b"a", b"b")
     assert [status for _, _, status in qm.named("stage")] == [0, 0, 0, 200]
-    assert [[row["body"] for row in each.rows] for each in qm.model.stages.values()] == [[b"a", b"b"]]
+    assert [[row["body"] for row in each.rows] for each in qm.model.stages.values()] == [
+        [b"a", b"b"]
+    ]
 
 
 def test_a_sender_that_is_down_is_waited_for_and_not_for_ever(qm: OutboxServer) -> None:

@@ -22,7 +22,12 @@ def name(text: str) -> x509.Name:
 
 
 def certificate(
-    subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey, *, is_ca: bool
+    subject: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: str,
+    signer: ec.EllipticCurvePrivateKey,
+    *,
+    is_ca: bool,
 ) -> bytes:
     now = datetime.now(timezone.utc)
     usage = x509.KeyUsage(
@@ -40,7 +45,9 @@ def certificate(
         .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
     )
     if not is_ca:
         own = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
@@ -54,11 +61,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
     keys = {each: ec.generate_private_key(ec.SECP256R1()) for each in ("ca", "api", "other")}
     (folder / "ca.pem").write_bytes(certificate("ca", keys["ca"], "ca", keys["ca"], is_ca=True))
-    (folder / "other.pem").write_bytes(certificate("other", keys["other"], "other", keys["other"], is_ca=True))
+    (folder / "other.pem").write_bytes(
+        certificate("other", keys["other"], "other", keys["other"], is_ca=True)
+    )
     (folder / "api.pem").write_bytes(certificate("api", keys["api"], "ca", keys["ca"], is_ca=False))
     (folder / "api.key").touch(0o600)
     (folder / "api.key").write_bytes(
-        keys["api"].private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        keys["api"].private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
     )
     return folder
 
@@ -66,7 +79,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def api(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     data = tmp_path_factory.mktemp("qm") / "data"
-    with RunningQueueManager(data, api_cert=files / "api.pem", api_key=files / "api.key") as running:
+    with RunningQueueManager(
+        data, api_cert=files / "api.pem", api_key=files / "api.key"
+    ) as running:
         assert running.api.startswith("https://127.0.0.1:")
         yield running.api
 
@@ -101,12 +116,15 @@ def test_any_other_certificate_is_refused_and_the_variables_are_named(
     if ca is not None:
         monkeypatch.setenv("SSL_CERT_FILE", str(files / ca))
     with pytest.raises(
-        ApiUnreachableError, match=r"certificate verify failed.*; a private CA is named by REQUESTS_CA_BUNDLE or"
+        ApiUnreachableError,
+        match=r"certificate verify failed.*; a private CA is named by REQUESTS_CA_BUNDLE or",
     ):
         QueueManagerClient(api, retry_seconds=0).status()
 
 
 def test_a_variable_that_names_nothing_is_said(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent.pem")
-    with pytest.raises(ConfigurationError, match=r"SSL_CERT_FILE: there is no file or folder '/nonexistent.pem'"):
+    with pytest.raises(
+        ConfigurationError, match=r"SSL_CERT_FILE: there is no file or folder '/nonexistent.pem'"
+    ):
         QueueManagerClient(api).status()

@@ -19,7 +19,9 @@ GUID = "32221eda-9376-46df-b6ed-783091123831"
 BOUNDARY = b"MSMQ - SOAP boundary, 292"
 CONTENT_TYPE = b'multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml'
 
-WITH_ENVELOPE = sorted(path.name for path in DATA.iterdir() if b"</se:Envelope>" in path.read_bytes())
+WITH_ENVELOPE = sorted(
+    path.name for path in DATA.iterdir() if b"</se:Envelope>" in path.read_bytes()
+)
 """Every sample with an envelope in it."""
 
 
@@ -46,7 +48,9 @@ def envelope_of(name: str) -> bytes:
 
 def declared_lengths(name: str) -> list[int]:
     """The Content-Lengths as printed: of the POST, of the envelope, of the body."""
-    return [int(number) for number in re.findall(rb"Content-Length: (\d+)", (DATA / name).read_bytes())]
+    return [
+        int(number) for number in re.findall(rb"Content-Length: (\d+)", (DATA / name).read_bytes())
+    ]
 
 
 def with_true_lengths(name: str) -> Post:
@@ -58,33 +62,43 @@ def with_true_lengths(name: str) -> Post:
     pieces = post.content.split(b"--" + boundary[1])
     for number in (1, 2):
         head, blank, data = pieces[number].partition(b"\r\n\r\n")
-        pieces[number] = re.sub(rb"Content-Length: \d+", b"Content-Length: %d" % len(data), head) + blank + data
+        pieces[number] = (
+            re.sub(rb"Content-Length: \d+", b"Content-Length: %d" % len(data), head) + blank + data
+        )
     return Post(post.head, (b"--" + boundary[1]).join(pieces))
 
 
-def multipart(envelope: bytes, body: bytes | None = b"First Message", extension: bytes | None = None) -> bytes:
+def multipart(
+    envelope: bytes, body: bytes | None = b"First Message", extension: bytes | None = None
+) -> bytes:
     """The content that Windows would send."""
     content = (
-        b"--%b\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n" % (BOUNDARY, len(envelope)) + envelope
+        b"--%b\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n"
+        % (BOUNDARY, len(envelope))
+        + envelope
     )
     for name, attachment in ((b"body", body), (b"extension", extension)):
         if attachment is not None:
             content += (
-                b"--%b\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\nContent-Id: %b@%b\r\n\r\n%b"
+                b"--%b\r\nContent-Type: application/octet-stream\r\nContent-Length: "
+                b"%d\r\nContent-Id: %b@%b\r\n\r\n%b"
                 % (BOUNDARY, len(attachment), name, GUID.encode(), attachment)
             )
     return content + b"--%b--\r\n" % BOUNDARY
 
 
 PATH = (
-    '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:mqsender label</action>'
+    '<path xmlns="http://schemas.xmlsoap.org/rp/" '
+    'se:mustUnderstand="1"><action>MSMQ:mqsender label</action>'
     f"<to>http://machine2/msmq/private$/simpleq</to><id>uuid:4494@{GUID}</id></path>"
 )
 PROPERTIES = (
-    '<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20070608T023719</sentAt></properties>'
+    '<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sen'
+    "tAt>20070608T023719</sentAt></properties>"
 )
 STREAM = (
-    '<Stream se:mustUnderstand="1"><streamId>uid:2744e4e1-2b48-43e8-b441-42745f280d53\\4839986701558349830</streamId>'
+    '<Stream se:mustUnderstand="1"><streamId>uid:2744e4e1-2b48-43e8-b441-42745f280d53\\483'
+    "9986701558349830</streamId>"
     "<current>2</current><previous>1</previous></Stream>"
 )
 MSMQ = (
@@ -113,7 +127,9 @@ def envelope(
 GOOD = envelope()
 
 
-def refused(content: bytes, content_type: bytes = CONTENT_TYPE, status: int = 400) -> RemoteProtocolError:
+def refused(
+    content: bytes, content_type: bytes = CONTENT_TYPE, status: int = 400
+) -> RemoteProtocolError:
     started = time.thread_time()
     with pytest.raises(RemoteProtocolError) as caught:
         decode(content_type, content)

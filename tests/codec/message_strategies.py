@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 from srmp_spark.message import Message, Receipt, StreamId, StreamPosition
 from srmp_spark.srmp.values import SECOND, parse_date
 
-quick = settings(max_examples=60, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink))
+quick = settings(
+    max_examples=60,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+)
 """Without Hypothesis' explanation of a failure, which traces every line and takes minutes."""
 
 XML_CHARACTERS = st.characters(
@@ -17,19 +21,23 @@ XML_CHARACTERS = st.characters(
     exclude_characters=[chr(n) for n in range(32) if n not in (9, 10, 13)] + ["\ufffe", "\uffff"],
 )
 labels = st.one_of(
-    st.just(""), st.text(XML_CHARACTERS, max_size=30).map(lambda text: f"MSMQ:{text}"), st.text(XML_CHARACTERS, max_size=30)
+    st.just(""),
+    st.text(XML_CHARACTERS, max_size=30).map(lambda text: f"MSMQ:{text}"),
+    st.text(XML_CHARACTERS, max_size=30),
 )
 guids = st.uuids().map(str)
 numbers = st.one_of(st.integers(0, 5), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
 positions = st.one_of(st.integers(1, 5), st.integers(1, 2**32 - 1))
-dates = st.integers(parse_date("00010101T000000") // SECOND, parse_date("99991231T235959") // SECOND).map(
-    lambda second: second * SECOND
-)
+dates = st.integers(
+    parse_date("00010101T000000") // SECOND, parse_date("99991231T235959") // SECOND
+).map(lambda second: second * SECOND)
 urls = st.builds(
     "{}://{}/msmq/private$/{}".format,
     st.sampled_from(["http", "https", "HTTP"]),
     st.sampled_from(["machine2", "10.0.0.1:8080", "größe.example", "[::1]"]),
-    st.text(XML_CHARACTERS, min_size=1, max_size=12).map(lambda name: name.strip() or "q").map(lambda name: f"a{name}b"),
+    st.text(XML_CHARACTERS, min_size=1, max_size=12)
+    .map(lambda name: name.strip() or "q")
+    .map(lambda name: f"a{name}b"),
 )
 names = (
     st.text(XML_CHARACTERS, min_size=1, max_size=12)
@@ -58,7 +66,9 @@ def receipts(draw):
         None if is_plain else draw(guids),
         None if is_plain else draw(numbers),
         None if is_plain else draw(dates),
-        draw(st.sampled_from(["positive", "negative"])) if kind in ("commitment", "final_stream") else None,
+        draw(st.sampled_from(["positive", "negative"]))
+        if kind in ("commitment", "final_stream")
+        else None,
         draw(stream_ids) if in_stream else None,
         draw(st.integers(0, 2**32 - 1)) if in_stream else None,
     )

@@ -30,7 +30,10 @@ def read(apdu: bytes) -> Message:
 def test_the_example_of_4_5_is_read() -> None:
     apdu = example()
     message = read(apdu)
-    assert (message.destination, message.action) == ("MSMQ:MULTICAST=234.1.1.1:8001", "MSMQ:mqsender label")
+    assert (message.destination, message.action) == (
+        "MSMQ:MULTICAST=234.1.1.1:8001",
+        "MSMQ:mqsender label",
+    )
     assert message.body.decode("utf-16-le") == "ardenwhite"
 
 
@@ -50,8 +53,14 @@ def content() -> bytes:
 @pytest.mark.parametrize(
     "head",
     [
-        b"POST /elsewhere HTTP/1.1\r\nContent-Type: image/png\r\nContent-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"POST 234.1.1.1:8001 HTTP/1.1\r\nVia: 1.1 srmp-x\r\nAuthorization: Bearer x\r\nSrmp-Probe: 1\r\n\r\n",
+        (
+            b"POST /elsewhere HTTP/1.1\r\nContent-Type: image/png\r\nContent-Length: "
+            b"7\r\nTransfer-Encoding: chunked\r\n\r\n"
+        ),
+        (
+            b"POST 234.1.1.1:8001 HTTP/1.1\r\nVia: 1.1 srmp-x\r\nAuthorization: Bearer "
+            b"x\r\nSrmp-Probe: 1\r\n\r\n"
+        ),
         b"\x00\xff nothing that anybody could read\r\n\r\n",
         b"",
     ],
@@ -76,7 +85,16 @@ def test_what_is_no_message_is_the_senders_fault(apdu: bytes) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["234.1.1.1", "234.1.1.1:", "234.1.1.1:0", "234.1.1.1:65536", "10.0.0.1:1", "[ff02::1]:1", "x:1", "234.1.1.1:8001:1"],
+    [
+        "234.1.1.1",
+        "234.1.1.1:",
+        "234.1.1.1:0",
+        "234.1.1.1:65536",
+        "10.0.0.1:1",
+        "[ff02::1]:1",
+        "x:1",
+        "234.1.1.1:8001:1",
+    ],
 )
 def test_what_is_no_multicast_address_says_what_one_looks_like(text: str) -> None:
     with pytest.raises(ValueError, match=r"write one like 234\.1\.1\.1:8001"):

@@ -59,10 +59,20 @@ def test_20_an_address_that_is_none(to):
 
 
 @pytest.mark.parametrize(
-    "to", ["http://foreign/msmq/private$/x", "gopher://x/", "PRIVATE=1", "http://user@host/msmq/x", "x" * 5_000]
+    "to",
+    [
+        "http://foreign/msmq/private$/x",
+        "gopher://x/",
+        "PRIVATE=1",
+        "http://user@host/msmq/x",
+        "x" * 5_000,
+    ],
 )
 def test_21_whose_address_it_is_is_not_the_codecs_question(to):
-    assert accepted(GOOD.replace(b"http://machine2/msmq/private$/simpleq", to.encode())).destination == to
+    assert (
+        accepted(GOOD.replace(b"http://machine2/msmq/private$/simpleq", to.encode())).destination
+        == to
+    )
 
 
 def test_24_a_receipt_that_asks_for_a_receipt_is_read_as_both():
@@ -100,12 +110,17 @@ def test_25_a_position_that_is_none(current):
     refused_envelope(envelope(between=STREAM.replace("<current>2<", f"<current>{current}<")))
     if current != "0":
         refused_envelope(envelope(between=STREAM.replace("<previous>1<", f"<previous>{current}<")))
-        receipt = f"<streamReceipt><streamId>uid:{GUID}\\1</streamId><lastOrdinal>{current}</lastOrdinal></streamReceipt>"
+        receipt = (
+            f"<streamReceipt><streamId>uid:{GUID}\\1</streamId><lastOrdinal>"
+            f"{current}</lastOrdinal></streamReceipt>"
+        )
         refused_envelope(envelope(between=receipt))
 
 
 def test_25_the_highest_position():
-    stream = accepted(envelope(between=STREAM.replace("<current>2<", "<current>4294967295<"))).stream
+    stream = accepted(
+        envelope(between=STREAM.replace("<current>2<", "<current>4294967295<"))
+    ).stream
     assert stream is not None
     assert stream.current == 4_294_967_295
 
@@ -154,9 +169,15 @@ def test_29_a_date_that_no_calendar_has(date):
 
 
 def test_29_odd_dates_are_data():
-    assert accepted(GOOD.replace(b"20070608T023719", b"99991231T235959")).sent_at == parse_date("99991231T235959")
-    assert accepted(GOOD.replace(b"20070608T023719", b"20080229T000000")).sent_at == parse_date("20080229T000000")
-    assert accepted(GOOD.replace(b"20070612T023719", b"19700101T000000")).time_to_reach_queue == 0, "before sentAt, long past"
+    assert accepted(GOOD.replace(b"20070608T023719", b"99991231T235959")).sent_at == parse_date(
+        "99991231T235959"
+    )
+    assert accepted(GOOD.replace(b"20070608T023719", b"20080229T000000")).sent_at == parse_date(
+        "20080229T000000"
+    )
+    assert (
+        accepted(GOOD.replace(b"20070612T023719", b"19700101T000000")).time_to_reach_queue == 0
+    ), "before sentAt, long past"
     assert accepted(GOOD).expires_at == NEVER_AT == 2_147_483_647_000_000
 
 
@@ -183,8 +204,13 @@ def test_31_a_priority_that_is_none(priority):
 
 
 def test_31_unknown_classes_and_types_are_numbers():
-    assert accepted(GOOD.replace(b"<Class>0<", b"<Class>4294967295<")).message_class == 4_294_967_295
-    assert accepted(GOOD.replace(b"<BodyType>8<", b"<BodyType>18446744073709551615<")).body_type == 2**64 - 1
+    assert (
+        accepted(GOOD.replace(b"<Class>0<", b"<Class>4294967295<")).message_class == 4_294_967_295
+    )
+    assert (
+        accepted(GOOD.replace(b"<BodyType>8<", b"<BodyType>18446744073709551615<")).body_type
+        == 2**64 - 1
+    )
     refused_envelope(GOOD.replace(b"<Class>0<", b"<Class>4294967296<"))
     refused_envelope(GOOD.replace(b"<BodyType>8<", b"<BodyType>18446744073709551616<"))
 
@@ -203,5 +229,11 @@ def test_32_too_many_names(element):
 
 def test_32_names_of_other_schemes_are_text():
     names = "http://m/msmq/q\r\n DIRECT=OS:m\\private$\\q\tfile:///etc/passwd"
-    message = accepted(envelope(msmq=MSMQ.replace("<TTrq>", f"<DestinationMqf>\n{names}\n</DestinationMqf><TTrq>")))
-    assert message.destination_list == ("http://m/msmq/q", "DIRECT=OS:m\\private$\\q", "file:///etc/passwd")
+    message = accepted(
+        envelope(msmq=MSMQ.replace("<TTrq>", f"<DestinationMqf>\n{names}\n</DestinationMqf><TTrq>"))
+    )
+    assert message.destination_list == (
+        "http://m/msmq/q",
+        "DIRECT=OS:m\\private$\\q",
+        "file:///etc/passwd",
+    )

@@ -21,16 +21,27 @@ from srmp_spark.srmp.http_head import check_target, content_type_of, soap_action
 from srmp_spark.srmp.limits import BODY_MAX, ENVELOPE_MAX
 
 SECONDS_MAX = 0.05
-SAMPLES = [with_true_lengths(path.name) for path in sorted(DATA.glob("*.txt")) if b"</se:Envelope>" in path.read_bytes()]
+SAMPLES = [
+    with_true_lengths(path.name)
+    for path in sorted(DATA.glob("*.txt"))
+    if b"</se:Envelope>" in path.read_bytes()
+]
 SAMPLES += [
     Post(b"POST / HTTP/1.1\r\nContent-Type: " + CONTENT_TYPE + b"\r\n\r\n", content)
-    for content in (multipart(envelope()), multipart(envelope(), b"body", b"extension"), multipart(envelope(), None))
+    for content in (
+        multipart(envelope()),
+        multipart(envelope(), b"body", b"extension"),
+        multipart(envelope(), None),
+    )
 ]
 
 
 def survives(content_type: bytes, content: bytes) -> bool:
     refusal = None
-    for attempt in (1, 2):  # once more if it was slow: a garbage collection of the whole test run may fall into the first
+    for attempt in (
+        1,
+        2,
+    ):  # once more if it was slow: a garbage collection of the whole test run may fall into the first
         started = time.thread_time()
         try:
             message, parts = decode_parts(content_type, content)
@@ -60,7 +71,9 @@ def test_mutated_samples(seed):
     for _ in range(2_500):
         post = rng.choice(SAMPLES)
         content_type = mutated(post.content_type, rng) if rng.random() < 0.2 else post.content_type
-        alive += survives(content_type, mutated(post.content, rng) if rng.random() < 0.9 else post.content)
+        alive += survives(
+            content_type, mutated(post.content, rng) if rng.random() < 0.9 else post.content
+        )
     assert alive > 200
 
 
@@ -81,7 +94,9 @@ def test_what_survives_can_be_written_or_is_refused_by_name():
         again = decode(content_type, content)
         expected = message._replace(durable=message.durable or message.stream is not None)
         if message.has_msmq:
-            expected = expected._replace(correlation=message.correlation or bytes(20), hash_algorithm=again.hash_algorithm)
+            expected = expected._replace(
+                correlation=message.correlation or bytes(20), hash_algorithm=again.hash_algorithm
+            )
         assert again == expected
         written += 1
     assert written > 200
@@ -145,14 +160,18 @@ def test_what_makes_expressions_slow(name):
         survives(b"text/xml", xml[:8_000])
 
 
-@pytest.mark.parametrize("piece", [b" ", b"\t", b"\r\n ", b";", b'"', b'\\"', b"a=", b";a=b", b"/", b"=", b"-", b"\\"])
+@pytest.mark.parametrize(
+    "piece", [b" ", b"\t", b"\r\n ", b";", b'"', b'\\"', b"a=", b";a=b", b"/", b"=", b"-", b"\\"]
+)
 def test_what_makes_heads_slow(piece):
     many = piece * 4_000
     survives(b"multipart/related" + many[:1_000], b"")
     survives(b"multipart/related;" + many[:900] + b'; boundary="x"', b"--x--")
     survives(many, b"")
     for field in (b"Content-Type:", b"Content-Length:", b"Content-Id:", b"X:", b""):
-        survives(b'multipart/related; boundary="x"', b"--x\r\n" + field + many[:4_000] + b"\r\n\r\n")
+        survives(
+            b'multipart/related; boundary="x"', b"--x\r\n" + field + many[:4_000] + b"\r\n\r\n"
+        )
     survives(b'multipart/related; boundary="x"', b"--x" + many)
     survives(b'multipart/related; boundary="x"', b"--x--" + many)
     for target in (b"/msmq/" + many[:2_000], many[:2_000], b"http://" + many[:2_000]):

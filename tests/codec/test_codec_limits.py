@@ -13,7 +13,9 @@ from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.http_head import check_target, content_type_of
 
 
-def exceeded(name: str, content: bytes, content_type: bytes = CONTENT_TYPE, status: int = 400) -> None:
+def exceeded(
+    name: str, content: bytes, content_type: bytes = CONTENT_TYPE, status: int = 400
+) -> None:
     with pytest.raises(LimitExceededError) as caught:
         decode(content_type, content)
     assert caught.value.name == name
@@ -36,7 +38,10 @@ def test_envelope():
 
 
 def test_body_is_the_only_413():
-    assert len(decode(CONTENT_TYPE, multipart(envelope(), bytes(limits.BODY_MAX))).body) == limits.BODY_MAX
+    assert (
+        len(decode(CONTENT_TYPE, multipart(envelope(), bytes(limits.BODY_MAX))).body)
+        == limits.BODY_MAX
+    )
     exceeded("BODY_MAX", multipart(envelope(), bytes(limits.BODY_MAX + 1)), status=413)
     exceeded("BODY_MAX", multipart(envelope(), bytes(limits.BODY_MAX), b"x"), status=413)
     exceeded("BODY_MAX", multipart(envelope(), None, bytes(limits.BODY_MAX + 1)), status=413)
@@ -49,7 +54,10 @@ def test_the_largest_message_fits_the_content():
 
 
 def test_parts():
-    exceeded("PARTS_MAX", multipart(envelope(), b"a", b"b").replace(b"--%b--" % BOUNDARY, b"--%b\r\n" % BOUNDARY))
+    exceeded(
+        "PARTS_MAX",
+        multipart(envelope(), b"a", b"b").replace(b"--%b--" % BOUNDARY, b"--%b\r\n" % BOUNDARY),
+    )
 
 
 def test_head_of_a_part():
@@ -65,7 +73,11 @@ def test_head_of_a_part():
 
 
 def test_content_type():
-    exceeded("CONTENT_TYPE_MAX", multipart(envelope()), CONTENT_TYPE + b"; x=" + b"x" * limits.CONTENT_TYPE_MAX)
+    exceeded(
+        "CONTENT_TYPE_MAX",
+        multipart(envelope()),
+        CONTENT_TYPE + b"; x=" + b"x" * limits.CONTENT_TYPE_MAX,
+    )
     assert decode(CONTENT_TYPE + b"; x=" + b"x" * 900, multipart(envelope()))
 
 
@@ -82,7 +94,11 @@ def test_depth(place):
     outer = 2  # Envelope and Header, or Envelope and Body
     for levels, fits in ((limits.DEPTH_MAX - outer, True), (limits.DEPTH_MAX - outer + 1, False)):
         nested = "<a>" * levels + "</a>" * levels
-        xml = envelope(after=nested) if place == "after" else envelope(body=f"<se:Body>{nested}</se:Body>")
+        xml = (
+            envelope(after=nested)
+            if place == "after"
+            else envelope(body=f"<se:Body>{nested}</se:Body>")
+        )
         if fits:
             assert decode(b"text/xml", xml)
         else:
@@ -94,8 +110,12 @@ def test_depth_of_flags_and_unknown_children():
     for xml in (
         envelope().replace(b"<App>", f"<Journal>{nested}</Journal><App>".encode()),
         envelope().replace(b"<App>", f"{nested}<App>".encode()),
-        envelope(after=f'<Signature xmlns="http://www.w3.org/2000/02/xmldsig#">{nested}</Signature>'),
-        envelope().replace(b"</se:Envelope>", f'<x xmlns="urn:x">{nested}</x></se:Envelope>'.encode()),
+        envelope(
+            after=f'<Signature xmlns="http://www.w3.org/2000/02/xmldsig#">{nested}</Signature>'
+        ),
+        envelope().replace(
+            b"</se:Envelope>", f'<x xmlns="urn:x">{nested}</x></se:Envelope>'.encode()
+        ),
     ):
         exceeded("DEPTH_MAX", xml, b"text/xml")
 
@@ -111,7 +131,11 @@ def test_attributes():
         return "".join(f" a{number}=''" for number in range(count))
 
     assert decode(b"text/xml", envelope(after=f"<a{attributes(limits.ATTRIBUTES_MAX)}/>"))
-    exceeded("ATTRIBUTES_MAX", envelope(after=f"<a{attributes(limits.ATTRIBUTES_MAX + 1)}/>"), b"text/xml")
+    exceeded(
+        "ATTRIBUTES_MAX",
+        envelope(after=f"<a{attributes(limits.ATTRIBUTES_MAX + 1)}/>"),
+        b"text/xml",
+    )
     assert decode(b"text/xml", envelope(after=f"<a a='{'x' * limits.ATTRIBUTE_LENGTH_MAX}'/>"))
     for quote in "'\"":
         long = f"<a a = {quote}{'x' * (limits.ATTRIBUTE_LENGTH_MAX + 1)}{quote}/>"
@@ -120,7 +144,10 @@ def test_attributes():
 
 def test_what_only_looks_like_a_limit_passed():
     """The cheap counts are over bytes; texts full of the same bytes are no elements and no attributes."""
-    assert decode(b"text/xml", envelope().replace(b"mqsender label", b"a=b" * 1_000)).label == "a=b" * 1_000
+    assert (
+        decode(b"text/xml", envelope().replace(b"mqsender label", b"a=b" * 1_000)).label
+        == "a=b" * 1_000
+    )
     assert decode(b"text/xml", envelope().replace(b"mqsender label", b"='" + b"x" * 2_000))
     assert decode(b"text/xml", envelope(after="<!--" + "<a>" * 2_500 + "-->"))
 
@@ -138,7 +165,9 @@ def test_content_type_is_measured_after_unfolding():
     shown = content_type_of(b"POST / HTTP/1.1\r\nContent-Type: " + beginning + b"\r\n\r\n")
     room = limits.CONTENT_TYPE_MAX - len(shown)
     for letters in (room, room + 1):
-        field = content_type_of(b"POST / HTTP/1.1\r\nContent-Type: " + beginning + b"y" * letters + b"\r\n\r\n")
+        field = content_type_of(
+            b"POST / HTTP/1.1\r\nContent-Type: " + beginning + b"y" * letters + b"\r\n\r\n"
+        )
         if letters == room:
             assert decode(field, envelope())
         else:
@@ -157,6 +186,8 @@ def test_names_of_strangers_are_forgotten():
     tracemalloc.start()
     try:
         strangers(1_000)
-        assert tracemalloc.get_traced_memory()[0] < 3_000_000, "only the learned layouts may stay, each below 8 KB"
+        assert tracemalloc.get_traced_memory()[0] < 3_000_000, (
+            "only the learned layouts may stay, each below 8 KB"
+        )
     finally:
         tracemalloc.stop()

@@ -173,7 +173,10 @@ def test_a_layout_learned_from_one_message_reads_another(first, second):
 def test_mutations(seed):
     rng = random.Random(seed)
     layouts = LearnedLayouts(read_fields)
-    corpus = [envelope_of(name) for name in WITH_ENVELOPE] + [envelope(), envelope(body="<se:Body>text</se:Body>")]
+    corpus = [envelope_of(name) for name in WITH_ENVELOPE] + [
+        envelope(),
+        envelope(body="<se:Body>text</se:Body>"),
+    ]
     taken = [0, 0]
     for number in range(4_000):
         xml = rng.choice(corpus)
@@ -211,7 +214,12 @@ def test_layouts_are_learned_once_and_bounded():
 
     layouts = LearnedLayouts(counting)
     for number in range(50):
-        assert message_of(layouts.read(envelope().decode().replace("4494", str(number))), b"", None).uniquifier == number
+        assert (
+            message_of(
+                layouts.read(envelope().decode().replace("4494", str(number))), b"", None
+            ).uniquifier
+            == number
+        )
     assert (calls, len(layouts)) == (2, 1), "one to read it, one to learn it"
     for number in range(LEARNED_LAYOUTS_MAX + 10):
         layouts.read(envelope(after=f"<x{number}/>").decode())

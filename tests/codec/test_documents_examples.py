@@ -63,7 +63,9 @@ def test_4_3_a_request_for_both_receipts():
     assert message.commitment_receipt_to == "http://machine1/MSMQ/private$/deliverydone"
     assert message.commitment_positive
     assert message.commitment_negative
-    assert message.uniquifier == 1, "the <id> of 4.3 ends in 8, but without <Msmq> it MUST be ignored (2.2.4.3)"
+    assert message.uniquifier == 1, (
+        "the <id> of 4.3 ends in 8, but without <Msmq> it MUST be ignored (2.2.4.3)"
+    )
     assert message.body == b"Both delivery and commitment receipt requests"
 
 
@@ -71,24 +73,34 @@ def test_4_3_the_delivery_receipt():
     message = decode_sample("mqsrm_4.3_delivery_receipt_flat.txt")
     assert message.message_class == 2
     assert message.receipt == Receipt("delivery", NULL_GUID, 1, parse_date("20070719T032454"))
-    assert message.correlation == bytes(16) + (1).to_bytes(4, "little"), "the identifier of what it answers: number 1"
+    assert message.correlation == bytes(16) + (1).to_bytes(4, "little"), (
+        "the identifier of what it answers: number 1"
+    )
     assert message.response_queue == "http://machine2/msmq/private$/simpleq"
 
 
 def test_4_3_the_commitment_receipt():
     message = decode_sample("mqsrm_4.3_commitment_receipt_flat.txt")
     assert message.message_class == 0x4000
-    assert message.receipt == Receipt("commitment", NULL_GUID, 1, parse_date("20070719T032721"), "positive")
+    assert message.receipt == Receipt(
+        "commitment", NULL_GUID, 1, parse_date("20070719T032721"), "positive"
+    )
 
 
-@pytest.mark.parametrize(("number", "body"), [(1, b"First Message"), (2, b"Message 0"), (3, b"Last Message")])
+@pytest.mark.parametrize(
+    ("number", "body"), [(1, b"First Message"), (2, b"Message 0"), (3, b"Last Message")]
+)
 def test_4_4_the_stream(number, body):
     message = decode_sample(f"mqsrm_4.4_stream_{number}_as_printed.txt")
-    receipts_to = "http://machine1/MSMQ/private$/receipts?SenderStream=XRntV" if number == 1 else None
+    receipts_to = (
+        "http://machine1/MSMQ/private$/receipts?SenderStream=XRntV" if number == 1 else None
+    )
     assert message.stream == StreamPosition(STREAM, number, number - 1, number == 1, receipts_to)
     assert message.delivery == "transactional"
     assert message.body == body
-    assert message.lineage == message.source_qm != message.stream.id.guid, "three machines in one stream, as printed"
+    assert message.lineage == message.source_qm != message.stream.id.guid, (
+        "three machines in one stream, as printed"
+    )
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -109,7 +121,9 @@ def test_4_5_a_multicast_message():
 
 def test_4_5_is_written_byte_for_byte_with_its_head():
     post = sample("mqsrm_4.5_pgm_bytes_reconstructed.bin")
-    content_type, content = encode(decode(post.content_type, post.content), boundary="MSMQ - SOAP boundary, 292")
+    content_type, content = encode(
+        decode(post.content_type, post.content), boundary="MSMQ - SOAP boundary, 292"
+    )
     assert content == post.content
     assert len(content) == 1067
     assert http_head("234.1.1.1:8001", "234.1.1.1:8001", content_type, len(content)) == post.head
@@ -123,7 +137,10 @@ def test_4_2_is_written_byte_for_byte():
 @pytest.mark.parametrize("name", RECEIPTS)
 def test_receipts_are_written_byte_for_byte_without_multipart(name):
     post = sample(name)
-    assert encode(decode(post.content_type, post.content), boundary="unused") == (b"text/xml", post.content)
+    assert encode(decode(post.content_type, post.content), boundary="unused") == (
+        b"text/xml",
+        post.content,
+    )
 
 
 def test_the_folded_content_type_as_the_document_prints_it():
@@ -139,6 +156,10 @@ def test_the_hand_written_message_of_a_scanner():
     post = with_true_lengths("metasploit_queuejumper_compound_message.txt")
     message = decode(post.content_type, post.content)
     assert message.label == "poc"
-    assert message.body == b"Message\r\n", "the corrected length takes the CRLF before the delimiter for body"
-    shorter = post.content.replace(b"Content-Length: 9\r\nContent-Id", b"Content-Length: 7\r\nContent-Id")
+    assert message.body == b"Message\r\n", (
+        "the corrected length takes the CRLF before the delimiter for body"
+    )
+    shorter = post.content.replace(
+        b"Content-Length: 9\r\nContent-Id", b"Content-Length: 7\r\nContent-Id"
+    )
     assert decode(post.content_type, shorter).body == b"Message"

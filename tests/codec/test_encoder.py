@@ -60,10 +60,13 @@ def test_the_order_of_windows():
     names = re.findall(r"<([A-Za-z:]+)", envelope)
     assert " ".join(names) == (
         "se:Envelope se:Header path action to rev via id properties expiresAt sentAt "
-        "services durable deliveryReceiptRequest sendTo commitmentReceiptRequest sendTo positiveOnly negativeOnly "
+        "services durable deliveryReceiptRequest sendTo commitmentReceiptRequest sendTo "
+        "positiveOnly negativeOnly "
         "Stream streamId current start sendReceiptsTo "
-        "Msmq Class Priority Journal DeadLetter Correlation Trace ConnectorType App BodyType HashAlgorithm "
-        "Eod First Last ConnectorId Provider Type Name SourceQmGuid DestinationMqf AdminMqf ResponseMqf TTrq se:Body"
+        "Msmq Class Priority Journal DeadLetter Correlation Trace ConnectorType App "
+        "BodyType HashAlgorithm "
+        "Eod First Last ConnectorId Provider Type Name SourceQmGuid DestinationMqf "
+        "AdminMqf ResponseMqf TTrq se:Body"
     )
     assert "<Journal/><DeadLetter/>" in envelope
     assert "<DestinationMqf>a b </DestinationMqf>" in envelope
@@ -72,10 +75,16 @@ def test_the_order_of_windows():
     assert "<previous>" not in envelope, "absent before 1 (3.1.7.2.4)"
 
 
-@pytest.mark.parametrize(("current", "previous", "written"), [(1, 0, None), (2, 1, 1), (5, 0, 0), (5, 3, 3), (1, 7, 7)])
+@pytest.mark.parametrize(
+    ("current", "previous", "written"), [(1, 0, None), (2, 1, 1), (5, 0, 0), (5, 3, 3), (1, 7, 7)]
+)
 def test_previous_is_left_out_only_where_absent_means_it(current, previous, written):
-    envelope = encode_envelope(PLAIN._replace(stream=StreamPosition(StreamId(GUID, 9), current, previous))).decode()
-    assert re.findall("<previous>(.*)</previous>", envelope) == ([] if written is None else [str(written)])
+    envelope = encode_envelope(
+        PLAIN._replace(stream=StreamPosition(StreamId(GUID, 9), current, previous))
+    ).decode()
+    assert re.findall("<previous>(.*)</previous>", envelope) == (
+        [] if written is None else [str(written)]
+    )
 
 
 def test_what_windows_always_writes():
@@ -84,22 +93,31 @@ def test_what_windows_always_writes():
     assert f"<TTrq>{NEVER}</TTrq>" in envelope
     assert "<Correlation>AAAAAAAAAAAAAAAAAAAAAAAAAAA=</Correlation><App>0</App>" in envelope
     assert "<HashAlgorithm>32772</HashAlgorithm>" in envelope
-    receipt = PLAIN._replace(message_class=255, receipt=Receipt("stream", stream_id=StreamId(GUID, 9), last_ordinal=1))
+    receipt = PLAIN._replace(
+        message_class=255, receipt=Receipt("stream", stream_id=StreamId(GUID, 9), last_ordinal=1)
+    )
     assert "<HashAlgorithm>0</HashAlgorithm>" in encode_envelope(receipt).decode()
 
 
 def test_a_direct_format_name_becomes_the_bare_url():
-    assert f"<to>{URL}</to>".encode() in encode_envelope(PLAIN._replace(destination=f"DIRECT={URL}"))
+    assert f"<to>{URL}</to>".encode() in encode_envelope(
+        PLAIN._replace(destination=f"DIRECT={URL}")
+    )
 
 
 def test_fractions_of_a_second_are_cut_off():
     at = parse_date("20261122T010203")
-    assert b"<sentAt>20261122T010203</sentAt>" in encode_envelope(PLAIN._replace(sent_at=at + 999_999))
+    assert b"<sentAt>20261122T010203</sentAt>" in encode_envelope(
+        PLAIN._replace(sent_at=at + 999_999)
+    )
 
 
 def test_multipart_only_with_something_to_carry():
     assert encode(PLAIN, boundary="b")[0] == b"text/xml"
-    assert encode(PLAIN._replace(body=b"x"), boundary="b")[0] == b'multipart/related; boundary="b"; type=text/xml'
+    assert (
+        encode(PLAIN._replace(body=b"x"), boundary="b")[0]
+        == b'multipart/related; boundary="b"; type=text/xml'
+    )
     content = encode(PLAIN._replace(extension=b""), boundary="b")[1]
     assert content.count(b"--b") == 3
     assert f"Content-Id: extension@{GUID}".encode() in content
@@ -167,7 +185,8 @@ def test_a_boundary_that_is_none(boundary):
 
 
 @pytest.mark.parametrize(
-    ("target", "host"), [("/a\r\nX: y", "h"), ("/a b", "h"), ("/ü", "h"), ("", "h"), ("/a", "h\n"), ("/a", "")]
+    ("target", "host"),
+    [("/a\r\nX: y", "h"), ("/a b", "h"), ("/ü", "h"), ("", "h"), ("/a", "h\n"), ("/a", "")],
 )
 def test_nothing_gets_into_the_head_that_is_no_target_or_host(target, host):
     with pytest.raises(LocalProtocolError):

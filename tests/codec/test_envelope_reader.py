@@ -45,7 +45,11 @@ def test_msmq_needs(element):
 
 @pytest.mark.parametrize("element", ["Correlation", "App", "HashAlgorithm"])
 def test_msmq_may_lack(element):
-    field = {"Correlation": "correlation", "App": "app_specific", "HashAlgorithm": "hash_algorithm"}[element]
+    field = {
+        "Correlation": "correlation",
+        "App": "app_specific",
+        "HashAlgorithm": "hash_algorithm",
+    }[element]
     xml = re.sub(f"<{element}>.*?</{element}>", "", GOOD.decode(), count=1)
     assert getattr(read(xml), field) == (0 if element == "App" else None)
 
@@ -96,7 +100,9 @@ def test_an_id_that_is_none(identifier):
 def test_guids_are_lower_case_and_numbers_canonical():
     message = read(GOOD, f"<SourceQmGuid>{GUID}", f"<SourceQmGuid> {GUID.upper()}\n")
     assert message.lineage == message.source_qm == GUID
-    assert read(GOOD, "<App>0", "<App> 0042 ").app_specific == 42, "xs:unsignedLong has leading zeros and white space"
+    assert read(GOOD, "<App>0", "<App> 0042 ").app_specific == 42, (
+        "xs:unsignedLong has leading zeros and white space"
+    )
 
 
 def test_labels_keep_every_blank():
@@ -107,11 +113,17 @@ def test_labels_keep_every_blank():
 
 
 def test_texts_are_texts_however_they_are_written():
-    for text in ("a&lt;b&#38;c", "a<![CDATA[<b&c]]>", "a&lt;b<!-- no -->&amp;c", "&#x61;&lt;b&amp;c"):
+    for text in (
+        "a&lt;b&#38;c",
+        "a<![CDATA[<b&c]]>",
+        "a&lt;b<!-- no -->&amp;c",
+        "&#x61;&lt;b&amp;c",
+    ):
         assert read(GOOD, "mqsender label", text).label == "a<b&c"
     assert read(GOOD, "mqsender label", "a\r\nb&#13;c").label == "a\nb\rc"
     assert (
-        read(GOOD, "http://machine2/", "http://machine2<!-- @evil -->/").destination == "http://machine2/msmq/private$/simpleq"
+        read(GOOD, "http://machine2/", "http://machine2<!-- @evil -->/").destination
+        == "http://machine2/msmq/private$/simpleq"
     )
 
 
@@ -119,9 +131,9 @@ def test_direct_in_front_of_an_address_is_taken_off():
     """3.1.5.1.1: the receiver puts it there, the sender does not send it."""
     assert read(GOOD, "<to>", "<to>DIRECT=").destination == "http://machine2/msmq/private$/simpleq"
     assert read(GOOD, "<to>", "<to> direct=").destination == "http://machine2/msmq/private$/simpleq"
-    assert read(GOOD, "<to>http://machine2/msmq/private$/simpleq", "<to>\r\n  HTTPS://M/msmq/my queue \r\n").destination == (
-        "HTTPS://M/msmq/my queue"
-    )
+    assert read(
+        GOOD, "<to>http://machine2/msmq/private$/simpleq", "<to>\r\n  HTTPS://M/msmq/my queue \r\n"
+    ).destination == ("HTTPS://M/msmq/my queue")
 
 
 @pytest.mark.parametrize(
@@ -144,13 +156,18 @@ def test_via(via, expected):
 def test_rev_needs_exactly_one_via_and_may_stand_anywhere():
     refused(GOOD, "<id>", "<rev/><id>")
     refused(GOOD, "<id>", "<rev><via/><via/></rev><id>")
-    assert read(GOOD, "</path>", "<rev><via>http://m/msmq/q</via></rev></path>").response_queue == "http://m/msmq/q"
+    assert (
+        read(GOOD, "</path>", "<rev><via>http://m/msmq/q</via></rev></path>").response_queue
+        == "http://m/msmq/q"
+    )
 
 
 def test_what_is_ignored():
     """2.2.4.5, 2.2.5.1.3 and whatever else SRMP does not know."""
     extended = envelope(
-        path=PATH.replace("</path>", "<fwd/><from>x</from><relatesTo/><fault><code>1</code></fault></path>"),
+        path=PATH.replace(
+            "</path>", "<fwd/><from>x</from><relatesTo/><fault><code>1</code></fault></path>"
+        ),
         properties=PROPERTIES.replace("</properties>", "<inReplyTo>x</inReplyTo></properties>"),
         between='<services se:mustUnderstand="1"><new/></services>',
         msmq=MSMQ.replace("<App>", "<New>1</New><App>"),
@@ -170,10 +187,19 @@ def test_a_soap_body_is_shown_and_not_refused():
         'text &amp; <m:Order xmlns:m="urn:m">\r\n<m:Id> 3 </m:Id></m:Order> <!-- c --><b>></b>',
         "<![CDATA[x]]>",
     ):
-        assert read(GOOD, "<se:Body></se:Body>", f"<se:Body a='>'>{body}</se:Body>").soap_body == body.replace("\r\n", "\n")
-    prefixed = '<?xml version="1.0"?>\n' + GOOD.decode().replace("se:", "S:").replace("xmlns:se", "xmlns:S")
+        assert read(
+            GOOD, "<se:Body></se:Body>", f"<se:Body a='>'>{body}</se:Body>"
+        ).soap_body == body.replace("\r\n", "\n")
+    prefixed = '<?xml version="1.0"?>\n' + GOOD.decode().replace("se:", "S:").replace(
+        "xmlns:se", "xmlns:S"
+    )
     assert read(prefixed.replace("<S:Body></S:Body>", "<S:Body >ü</S:Body\n>")).soap_body == "ü"
-    assert read("\ufeff" + GOOD.decode().replace("<se:Body></se:Body>", "<se:Body>x</se:Body>")).soap_body == "x"
+    assert (
+        read(
+            "\ufeff" + GOOD.decode().replace("<se:Body></se:Body>", "<se:Body>x</se:Body>")
+        ).soap_body
+        == "x"
+    )
     for empty in ("<se:Body/>", "<se:Body> \r\n</se:Body>", "<se:Body><!-- --></se:Body>"):
         assert read(GOOD, "<se:Body></se:Body>", empty).soap_body in (None, "<!-- -->")
 
@@ -190,26 +216,42 @@ def test_services():
     assert message.durable
     assert message.delivery == "recoverable"
     assert message.delivery_receipt_to == "http://a/msmq/r"
-    assert message.commitment_receipt_to == "file:///etc/passwd", "kept as text; the allow-list decides whether it is called"
+    assert message.commitment_receipt_to == "file:///etc/passwd", (
+        "kept as text; the allow-list decides whether it is called"
+    )
     assert (message.commitment_positive, message.commitment_negative) == (True, False)
 
 
 @pytest.mark.parametrize("request_", ["deliveryReceiptRequest", "commitmentReceiptRequest"])
-@pytest.mark.parametrize("content", ["", "<sendTo/>", "<sendTo> </sendTo>", "<sendTo>a</sendTo><sendTo>b</sendTo>"])
+@pytest.mark.parametrize(
+    "content", ["", "<sendTo/>", "<sendTo> </sendTo>", "<sendTo>a</sendTo><sendTo>b</sendTo>"]
+)
 def test_a_request_needs_an_address(request_, content):
-    refused(envelope(between=f'<services se:mustUnderstand="1"><{request_}>{content}</{request_}></services>'))
+    refused(
+        envelope(
+            between=f'<services se:mustUnderstand="1"><{request_}>{content}</{request_}></services>'
+        )
+    )
 
 
 @pytest.mark.parametrize("name", ["stream", "Stream"])
 def test_both_spellings_of_stream(name):
     """The text has <stream>, all examples <Stream>."""
-    stream = read(envelope(between=STREAM.replace("Stream ", f"{name} ").replace("/Stream", f"/{name}"))).stream
-    assert stream == StreamPosition(StreamId("2744e4e1-2b48-43e8-b441-42745f280d53", 4839986701558349830), 2, 1)
+    stream = read(
+        envelope(between=STREAM.replace("Stream ", f"{name} ").replace("/Stream", f"/{name}"))
+    ).stream
+    assert stream == StreamPosition(
+        StreamId("2744e4e1-2b48-43e8-b441-42745f280d53", 4839986701558349830), 2, 1
+    )
 
 
 def test_an_absent_previous_is_one_less():
     """3.1.1.2 as printed, "<previous> - 1", says nothing."""
-    stream = read(envelope(between=STREAM.replace("<previous>1</previous>", "").replace("<current>2", "<current>7"))).stream
+    stream = read(
+        envelope(
+            between=STREAM.replace("<previous>1</previous>", "").replace("<current>2", "<current>7")
+        )
+    ).stream
     assert stream is not None
     assert stream.previous == 6
 
@@ -240,12 +282,19 @@ def test_start_needs_an_address(start):
         ("http://m/msmq/q?SenderStream=x", "http://m/msmq/q?SenderStream=x"),
         ("\n\thttp://m/msmq/q \r\n", "http://m/msmq/q"),
         ("\r\n http://m/msmq/q<b>SenderStream=x</b>\r\n", "http://m/msmq/q?SenderStream=x"),
-        (' http://m/msmq/q<x:b xmlns:x="u"> SenderStream=x </x:b>', "http://m/msmq/q?SenderStream=x"),
+        (
+            ' http://m/msmq/q<x:b xmlns:x="u"> SenderStream=x </x:b>',
+            "http://m/msmq/q?SenderStream=x",
+        ),
     ],
 )
 def test_send_receipts_to(content, url):
     stream = read(
-        envelope(between=STREAM.replace("</Stream>", f"<start><sendReceiptsTo>{content}</sendReceiptsTo></start></Stream>"))
+        envelope(
+            between=STREAM.replace(
+                "</Stream>", f"<start><sendReceiptsTo>{content}</sendReceiptsTo></start></Stream>"
+            )
+        )
     ).stream
     assert stream is not None
     assert stream.start
@@ -266,7 +315,11 @@ def test_send_receipts_to(content, url):
 )
 def test_only_the_documents_misprint_is_mended(content):
     refused(
-        envelope(between=STREAM.replace("</Stream>", f"<start><sendReceiptsTo>{content}</sendReceiptsTo></start></Stream>"))
+        envelope(
+            between=STREAM.replace(
+                "</Stream>", f"<start><sendReceiptsTo>{content}</sendReceiptsTo></start></Stream>"
+            )
+        )
     )
 
 
@@ -290,23 +343,36 @@ def test_only_the_documents_misprint_is_mended(content):
 def test_a_stream_id_that_is_none(stream_id):
     good = "uid:2744e4e1-2b48-43e8-b441-42745f280d53\\4839986701558349830"
     refused(envelope(between=STREAM), good, stream_id)
-    refused(envelope(between=f"<streamReceipt><streamId>{stream_id}</streamId><lastOrdinal>1</lastOrdinal></streamReceipt>"))
+    refused(
+        envelope(
+            between=f"<streamReceipt><streamId>{stream_id}</streamId><lastOrdinal>1</lastOrdinal></streamReceipt>"
+        )
+    )
 
 
-DELIVERY = f"<deliveryReceipt><receivedAt>20070719T032454</receivedAt><id>uuid:3@{GUID}</id></deliveryReceipt>"
+DELIVERY = (
+    f"<deliveryReceipt><receivedAt>20070719T032454</receivedAt><id>uuid:3@{GUID}</i"
+    "d></deliveryReceipt>"
+)
 COMMITMENT = (
     "<commitmentReceipt><decidedAt>20070719T032454</decidedAt><decision>negative</decision>"
     f"<id>uuid:3@{GUID}</id></commitmentReceipt>"
 )
-STREAM_RECEIPT = f"<streamReceipt><streamId>uid:{GUID}\\5</streamId><lastOrdinal>0</lastOrdinal></streamReceipt>"
+STREAM_RECEIPT = (
+    f"<streamReceipt><streamId>uid:{GUID}\\5</streamId><lastOrdinal>0</lastOrdinal></streamReceipt>"
+)
 
 
 def test_kinds_of_receipts():
     at = parse_date("20070719T032454")
     stream_id = StreamId(GUID, 5)
     assert read(envelope(between=DELIVERY)).receipt == Receipt("delivery", GUID, 3, at)
-    assert read(envelope(between=COMMITMENT)).receipt == Receipt("commitment", GUID, 3, at, "negative")
-    assert read(envelope(between=STREAM_RECEIPT)).receipt == Receipt("stream", stream_id=stream_id, last_ordinal=0)
+    assert read(envelope(between=COMMITMENT)).receipt == Receipt(
+        "commitment", GUID, 3, at, "negative"
+    )
+    assert read(envelope(between=STREAM_RECEIPT)).receipt == Receipt(
+        "stream", stream_id=stream_id, last_ordinal=0
+    )
     final = Receipt("final_stream", GUID, 3, at, "negative", stream_id, 0)
     assert read(envelope(between=STREAM_RECEIPT + COMMITMENT)).receipt == final
     assert read(envelope(between=COMMITMENT + STREAM_RECEIPT)).receipt == final
@@ -324,12 +390,18 @@ def _section(xml: bytes) -> str:
 def test_receipts_need_all_they_have(receipt):
     for element in re.findall(r"<(\w+)>[^<]+<", receipt):
         refused(envelope(between=re.sub(f"<{element}>.*?</{element}>", "", receipt)))
-        refused(envelope(between=re.sub(f"<{element}>.*?</{element}>", f"<{element}>x</{element}>", receipt)))
+        refused(
+            envelope(
+                between=re.sub(f"<{element}>.*?</{element}>", f"<{element}>x</{element}>", receipt)
+            )
+        )
 
 
 def test_flags_by_presence():
     everything = (
-        MSMQ.replace("<Correlation>", "<Journal ></Journal><Deadletter>no</Deadletter><Correlation>")
+        MSMQ.replace(
+            "<Correlation>", "<Journal ></Journal><Deadletter>no</Deadletter><Correlation>"
+        )
         .replace("<App>", "<Trace><!-- --></Trace><App>")
         .replace("<SourceQm", "<Eod><Last/><First></First></Eod><SourceQm")
     )
@@ -346,14 +418,21 @@ def test_the_rest_of_msmq():
     rest = MSMQ.replace(
         "<App>",
         f"<ConnectorType>{GUID.upper()}</ConnectorType><Provider><Name>P</Name><Type>12</Type></Provider><Eod><ConnectorId>{GUID}</ConnectorId></Eod>"
-        "<DestinationMqf>a b</DestinationMqf><AdminMqf> </AdminMqf><ResponseMqf>\n c\n</ResponseMqf><App>",
+        "<DestinationMqf>a b</DestinationMqf><AdminMqf> </AdminMqf><ResponseMqf>\n "
+        "c\n</ResponseMqf><App>",
     )
     message = read(envelope(msmq=rest))
     assert (message.connector_type, message.connector_qm) == (GUID, GUID)
     assert (message.provider_type, message.provider_name) == (12, "P")
-    assert (message.destination_list, message.admin_list, message.response_list) == (("a", "b"), (), ("c",))
+    assert (message.destination_list, message.admin_list, message.response_list) == (
+        ("a", "b"),
+        (),
+        ("c",),
+    )
     half = read(envelope(msmq=MSMQ.replace("<App>", "<Provider><Name>P</Name></Provider><App>")))
-    assert (half.provider_type, half.provider_name) == (None, "P"), "3.1.7.2.4 leaves out a type of 0"
+    assert (half.provider_type, half.provider_name) == (None, "P"), (
+        "3.1.7.2.4 leaves out a type of 0"
+    )
     for element in ("ConnectorType", "SourceQmGuid"):
         refused(envelope(msmq=MSMQ.replace("<App>", f"<{element}>x</{element}><App>")))
 
@@ -374,5 +453,7 @@ def test_prefixes_are_the_senders_affair():
 def test_a_signature_is_noticed():
     signature = '<Signature xmlns="http://www.w3.org/2000/02/xmldsig#"><SignedInfo/></Signature>'
     assert read(envelope(after=signature)).signature == "unverified"
-    assert read(envelope(after=signature.replace("2000/02", "2000/09"))).signature == "none", "WS-Security's, not SRMP's"
+    assert read(envelope(after=signature.replace("2000/02", "2000/09"))).signature == "none", (
+        "WS-Security's, not SRMP's"
+    )
     refused(envelope(after=signature + signature))

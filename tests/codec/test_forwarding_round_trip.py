@@ -9,7 +9,14 @@ from message_strategies import messages, quick
 from srmp_spark.message import Message
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.encoder import CALG_SHA1, encode_envelope
-from srmp_spark.srmp.forwarding import FORWARDED_ENVELOPE_MAX, NUMBER_MAX, REACH_MAX, forwarded, restored, unforwardable
+from srmp_spark.srmp.forwarding import (
+    FORWARDED_ENVELOPE_MAX,
+    NUMBER_MAX,
+    REACH_MAX,
+    forwarded,
+    restored,
+    unforwardable,
+)
 
 TO = "http://a.example/msmq/private$/orders"
 SENDER = "2744e4e1-2b48-43e8-b441-42745f280d53"
@@ -34,12 +41,22 @@ def test_what_is_forwarded_is_read_again_as_it_came(message: Message) -> None:
         correlation=message.correlation or bytes(20), source_qm=message.lineage,
         hash_algorithm=CALG_SHA1 if message.hash_algorithm is None else message.hash_algorithm,
     )  # fmt: skip
-    assert found._replace(correlation=found.correlation or bytes(20), source_qm=found.source_qm or found.lineage) == expected
+    assert (
+        found._replace(
+            correlation=found.correlation or bytes(20), source_qm=found.source_qm or found.lineage
+        )
+        == expected
+    )
 
 
 def accepted(action: bytes, **fields: object) -> Message:
     """Decoded, with what ``action`` stands for in its envelope."""
-    values: dict[str, object] = {"lineage": SENDER, "uniquifier": 5, "has_msmq": True, "source_qm": SENDER} | fields
+    values: dict[str, object] = {
+        "lineage": SENDER,
+        "uniquifier": 5,
+        "has_msmq": True,
+        "source_qm": SENDER,
+    } | fields
     envelope = encode_envelope(Message(TO, "MSMQ:HERE", **values))  # type: ignore[arg-type]  # fields of a message
     return decode(b"text/xml", envelope.replace(b"MSMQ:HERE", action))
 

@@ -36,7 +36,10 @@ def test_which_queue(target, queue):
 
 def test_the_documents_heads():
     head = sample("mqsrm_4.1_simple_as_printed.txt").head
-    assert content_type_of(head) == b'multipart/related; boundary="MSMQ - SOAP boundary, 53287"; type=text/xml'
+    assert (
+        content_type_of(head)
+        == b'multipart/related; boundary="MSMQ - SOAP boundary, 53287"; type=text/xml'
+    )
     assert soap_action_of(head) == "MSMQMessage"
     assert content_type_of(sample("mqsrm_4.3_delivery_receipt_flat.txt").head) == b"text/xml"
 
@@ -45,7 +48,10 @@ def test_the_documents_heads():
     ("head", "content_type"),
     [
         (b"POST / HTTP/1.1\r\ncontent-type:text/xml \t\r\n\r\n", b"text/xml"),
-        (b"POST / HTTP/1.1\r\nCONTENT-TYPE: a/b;\r\n\tc=d\r\n e=f\r\nX: y\r\n\r\n", b"a/b; c=d e=f"),
+        (
+            b"POST / HTTP/1.1\r\nCONTENT-TYPE: a/b;\r\n\tc=d\r\n e=f\r\nX: y\r\n\r\n",
+            b"a/b; c=d e=f",
+        ),
         (b'POST / HTTP/1.1\r\nContent-Type: a/b; c="d\r\n  e"\r\n\r\n', b'a/b; c="d e"'),
         (b"POST / HTTP/1.1\r\nContent-Type:\r\n a/b\r\n\r\n", b"a/b"),
         (b"POST / HTTP/1.1\r\nX-Content-Type: a/b\r\n\r\n", b""),

@@ -29,16 +29,23 @@ CHAPTER_4 = [
 def glue(boundary: str, envelope: int, body: int, before_delimiter: str, at_end: str) -> int:
     """How long the content is when the parts are put together so."""
     return len(
-        f"--{boundary}\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: {envelope}\r\n\r\n{'e' * envelope}"
-        f"{before_delimiter}--{boundary}\r\nContent-Type: application/octet-stream\r\nContent-Length: {body}\r\n"
-        f"Content-Id: body@00000000-0000-0000-0000-000000000000\r\n\r\n{'b' * body}{before_delimiter}--{boundary}--{at_end}"
+        f"--{boundary}\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: "
+        f"{envelope}\r\n\r\n{'e' * envelope}"
+        f"{before_delimiter}--{boundary}\r\nContent-Type: "
+        f"application/octet-stream\r\nContent-Length: {body}\r\n"
+        f"Content-Id: body@00000000-0000-0000-0000-000000000000\r\n\r\n{'b' * body}"
+        f"{before_delimiter}--{boundary}--{at_end}"
     )
 
 
 @pytest.mark.parametrize(("section", "total", "envelope", "body", "boundary"), CHAPTER_4)
-def test_no_crlf_before_a_delimiter_and_one_after_the_last(section, total, envelope, body, boundary):
+def test_no_crlf_before_a_delimiter_and_one_after_the_last(
+    section, total, envelope, body, boundary
+):
     assert glue(boundary, envelope, body, "", "\r\n") == total
-    assert glue(boundary, envelope, body, "\r\n", "\r\n") == total + 4, "RFC 2046's layout fits none of the examples"
+    assert glue(boundary, envelope, body, "\r\n", "\r\n") == total + 4, (
+        "RFC 2046's layout fits none of the examples"
+    )
     assert glue(boundary, envelope, body, "", "") == total - 2
 
 
@@ -80,5 +87,7 @@ def test_the_pgm_example_is_exact_in_both_lengths():
 def test_a_reader_after_rfc_2046_finds_one_part():
     """Why mime.py is not Python's ``email``."""
     post = sample("mqsrm_4.5_pgm_bytes_reconstructed.bin")
-    message = email.message_from_bytes(b"Content-Type: " + post.content_type + b"\r\n\r\n" + post.content)
+    message = email.message_from_bytes(
+        b"Content-Type: " + post.content_type + b"\r\n\r\n" + post.content
+    )
     assert len(message.get_payload()) == 1

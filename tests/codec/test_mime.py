@@ -17,14 +17,23 @@ def texts(content_type: bytes, content: bytes) -> tuple[bytes | None, ...]:
 
 
 def test_envelope_body_extension():
-    assert texts(CONTENT_TYPE, multipart(XML, b"body", b"extension")) == (XML, b"body", b"extension")
+    assert texts(CONTENT_TYPE, multipart(XML, b"body", b"extension")) == (
+        XML,
+        b"body",
+        b"extension",
+    )
     assert texts(CONTENT_TYPE, multipart(XML, None, b"extension")) == (XML, None, b"extension")
     assert texts(CONTENT_TYPE, multipart(XML, None)) == (XML, None, None)
     assert texts(CONTENT_TYPE, multipart(XML, b"")) == (XML, b"", None)
 
 
 def test_the_extension_may_come_first():
-    content = multipart(XML, b"1", b"2").replace(b"body@", b"x@").replace(b"extension@", b"body@").replace(b"x@", b"extension@")
+    content = (
+        multipart(XML, b"1", b"2")
+        .replace(b"body@", b"x@")
+        .replace(b"extension@", b"body@")
+        .replace(b"x@", b"extension@")
+    )
     assert texts(CONTENT_TYPE, content) == (XML, b"2", b"1")
 
 
@@ -34,7 +43,10 @@ def test_content_ids_are_handed_on_in_lower_case():
     assert parts.extension_id == b"extension@" + GUID.encode()
 
 
-@pytest.mark.parametrize("content_type", [b"text/xml", b"text/xml; charset=UTF-8", b'TEXT/XML;charset="utf-8"', b" text/xml "])
+@pytest.mark.parametrize(
+    "content_type",
+    [b"text/xml", b"text/xml; charset=UTF-8", b'TEXT/XML;charset="utf-8"', b" text/xml "],
+)
 def test_plain_xml_is_all_envelope(content_type):
     assert split(content_type, XML) == ((0, len(XML)), None, None, b"", b"")
 
@@ -59,7 +71,10 @@ def test_an_unquoted_boundary():
     with pytest.raises(RemoteProtocolError):
         split(b"multipart/related; boundary=----=_Part_1.2", content)  # "=" is no token character
     assert texts(b'multipart/related; boundary="----=_Part_1.2"', content)[1] == b"First Message"
-    assert texts(b"multipart/related; boundary=abc", multipart(XML).replace(BOUNDARY, b"abc"))[1] == b"First Message"
+    assert (
+        texts(b"multipart/related; boundary=abc", multipart(XML).replace(BOUNDARY, b"abc"))[1]
+        == b"First Message"
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +98,9 @@ def test_another_media_type_is_415(content_type):
     assert caught.value.status_hint == 415
 
 
-@pytest.mark.parametrize("field", [b'multipart/related; a="', b"multipart/related; =b", b"text/xml; a=\r\nb"])
+@pytest.mark.parametrize(
+    "field", [b'multipart/related; a="', b"multipart/related; =b", b"text/xml; a=\r\nb"]
+)
 def test_a_malformed_parameter(field):
     with pytest.raises(RemoteProtocolError) as caught:
         split(field, XML)
@@ -106,7 +123,10 @@ def test_line_ends_after_the_last_delimiter(end):
     assert texts(CONTENT_TYPE, multipart(XML).removesuffix(b"\r\n") + end)[1] == b"First Message"
 
 
-@pytest.mark.parametrize("end", [b"x", b"\r\nPOST / HTTP/1.1\r\n\r\n", b"\r\n--MSMQ - SOAP boundary, 292--\r\n", b" " * 100])
+@pytest.mark.parametrize(
+    "end",
+    [b"x", b"\r\nPOST / HTTP/1.1\r\n\r\n", b"\r\n--MSMQ - SOAP boundary, 292--\r\n", b" " * 100],
+)
 def test_anything_else_after_it_is_refused(end):
     with pytest.raises(RemoteProtocolError):
         split(CONTENT_TYPE, multipart(XML).removesuffix(b"\r\n") + end)
@@ -117,7 +137,10 @@ def test_anything_else_after_it_is_refused(end):
     [
         (b"Content-Type: application/octet-stream\r\n", b""),
         (b"Content-Type: application/octet-stream", b"content-TYPE:text/plain;charset=utf-16 "),
-        (b"Content-Type: application/octet-stream", b"Content-Type: application/octet-stream;\r\n name=a"),
+        (
+            b"Content-Type: application/octet-stream",
+            b"Content-Type: application/octet-stream;\r\n name=a",
+        ),
         (b"Content-Length: 13", b"CONTENT-LENGTH:\t0013 "),
         (b"Content-Id: body@" + GUID.encode(), b"Content-ID: <BODY@x>"),
         (b"Content-Length: 13", b"X-Other: a:b\r\nContent-Length: 13"),
@@ -147,7 +170,10 @@ def test_heads_that_are_not_windows(old, new):
         (b"Content-Id: body@", b"Content-Id: body"),
         (b"Content-Type: text/xml; charset=UTF-8", b"Content-Type: application/xml"),
         (b"Content-Type: text/xml; charset=UTF-8\r\n", b""),
-        (b"--MSMQ - SOAP boundary, 292\r\nContent-Type: text", b"preamble--MSMQ - SOAP boundary, 292\r\nContent-Type: text"),
+        (
+            b"--MSMQ - SOAP boundary, 292\r\nContent-Type: text",
+            b"preamble--MSMQ - SOAP boundary, 292\r\nContent-Type: text",
+        ),
         (b"292--\r\n", b"292\r\n"),
         (b"292--\r\n", b""),
         (b"\r\n\r\nFirst", b"\r\nFirst"),

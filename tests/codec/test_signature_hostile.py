@@ -50,7 +50,11 @@ def mutants(content: bytes, count: int) -> list[bytes]:
     for _ in range(count):
         changed = bytearray(content)
         for _ in range(chance.choice((1, 1, 1, 2, 4))):
-            at = chance.randrange(low, high) if chance.random() < 0.5 else chance.randrange(len(changed) - 1)
+            at = (
+                chance.randrange(low, high)
+                if chance.random() < 0.5
+                else chance.randrange(len(changed) - 1)
+            )
             length = chance.choice((1, 2, 8, 40))
             kind = chance.randrange(5)
             if kind == 0:
@@ -77,7 +81,10 @@ def test_no_mutant_with_another_attachment_or_signed_info_is_valid() -> None:
         verdict = checked(post.content_type, mutant)
         seen[verdict.status if verdict else "refused"] += 1
         if verdict is not None and verdict.status == "valid":
-            assert attachments(Post("", post.content_type, mutant, b"")) == (SENT.body, SENT.extension), mutant
+            assert attachments(Post("", post.content_type, mutant, b"")) == (
+                SENT.body,
+                SENT.extension,
+            ), mutant
             assert signed_info.findall(mutant) == original, mutant
     assert min(seen[status] for status in ("valid", "invalid", "refused")) > 100, seen
 
@@ -126,11 +133,17 @@ BLOWN_UP = {
 
 @pytest.mark.parametrize("inside", BLOWN_UP.values(), ids=BLOWN_UP)
 def test_what_is_blown_up_costs_no_time(inside: str) -> None:
-    post = signed_post(SENT, SIGNER.sign, before=lambda info: info.replace("</SignedInfo>", inside + "</SignedInfo>"))
+    post = signed_post(
+        SENT,
+        SIGNER.sign,
+        before=lambda info: info.replace("</SignedInfo>", inside + "</SignedInfo>"),
+    )
     assert timed(post.content_type, post.content) in (None, ("valid", "literal/rsa-sha1"))
 
 
-@pytest.mark.parametrize("signer", [rsa_signer(4096), dsa_signer(2048)], ids=["rsa 4096", "dsa 2048"])
+@pytest.mark.parametrize(
+    "signer", [rsa_signer(4096), dsa_signer(2048)], ids=["rsa 4096", "dsa 2048"]
+)
 def test_a_sender_with_many_large_keys_costs_no_time(signer: Any) -> None:
     keys = load_keys(signer.public_pem) * SIGNER_KEYS_MAX
     post = signed_post(SENT, lambda _: bytes([1]) * len(signer.sign(b"")))

@@ -48,7 +48,14 @@ def test_each_kind_of_signature_is_known(reading: str, signer: Signer) -> None:
 def test_each_size_of_key_is_known(signer: Signer) -> None:
     value = signer.sign(INFO[0][1])
     assert verify(signer, value) is not None
-    for other in (value[:-1], value + b"\x00", b"\x00" + value, bytes(len(value)), b"\xff" * len(value), value[1:] + value[:1]):
+    for other in (
+        value[:-1],
+        value + b"\x00",
+        b"\x00" + value,
+        bytes(len(value)),
+        b"\xff" * len(value),
+        value[1:] + value[:1],
+    ):
         assert verify(signer, other) is None
 
 
@@ -63,10 +70,18 @@ def test_no_bit_of_a_signature_may_be_another(reading: str, signer: Signer) -> N
 
 def test_it_agrees_with_the_library_about_pkcs_1() -> None:
     key = rsa.generate_private_key(65537, 2048)
-    pem = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.PKCS1)
+    pem = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.PKCS1
+    )
     (ours,) = load_keys(pem)
-    assert ours.verify(INFO, key.sign(INFO[0][1], padding.PKCS1v15(), hashes.SHA1())) == "literal/rsa-sha1"
-    assert ours.verify(INFO, key.sign(INFO[1][1], padding.PKCS1v15(), hashes.MD5())) == "canonical/rsa-md5"
+    assert (
+        ours.verify(INFO, key.sign(INFO[0][1], padding.PKCS1v15(), hashes.SHA1()))
+        == "literal/rsa-sha1"
+    )
+    assert (
+        ours.verify(INFO, key.sign(INFO[1][1], padding.PKCS1v15(), hashes.MD5()))
+        == "canonical/rsa-md5"
+    )
     assert ours.verify(INFO, key.sign(INFO[0][1], padding.PKCS1v15(), hashes.SHA256())) is None
     assert ours.bits == 2048
     assert repr(ours) == "<RsaKey 2048 bits>"
@@ -76,19 +91,31 @@ def certificate(days: int) -> bytes:
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "orders")])
     begin = datetime.datetime(2001, 1, 1, tzinfo=datetime.timezone.utc)
-    built = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+    )
     built = built.not_valid_before(begin).not_valid_after(begin + datetime.timedelta(days))
     return built.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def test_certificates_and_keys_may_stand_in_one_file() -> None:
-    keys = load_keys(b"Bag Attributes\r\n" + certificate(1) + b"\nsubject=orders\n" + dsa_signer().public_pem)
-    assert list(map(repr, keys)) == ["<RsaKey 2048 bits>", "<DsaKey 1024 bits>"], "that the certificate expired is no matter"
+    keys = load_keys(
+        b"Bag Attributes\r\n" + certificate(1) + b"\nsubject=orders\n" + dsa_signer().public_pem
+    )
+    assert list(map(repr, keys)) == ["<RsaKey 2048 bits>", "<DsaKey 1024 bits>"], (
+        "that the certificate expired is no matter"
+    )
 
 
 def elliptic() -> bytes:
     key = ed25519.Ed25519PrivateKey.generate().public_key()
-    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
 
 
 def private() -> bytes:
@@ -100,14 +127,18 @@ def private() -> bytes:
 def public_rsa(bits: int) -> bytes:
     """A modulus that is no product of primes: nothing can be signed with it, but it can be loaded."""
     key = rsa.RSAPublicNumbers(65537, (1 << bits) - 1).public_key()
-    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
 
 
 def public_dsa(bits: int) -> bytes:
     """As above."""
     parameters = dsa.DSAParameterNumbers((1 << bits) - 1, (1 << 256) - 1, 2)
     key = dsa.DSAPublicNumbers(4, parameters).public_key()
-    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +148,10 @@ def public_dsa(bits: int) -> bytes:
         (b"\x30\x82", "openssl x509 -inform der"),
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "cannot be read"),
         (b"-----BEGIN PUBLIC KEY-----\n?\n-----END PUBLIC KEY-----", "cannot be read"),
-        (b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----", "holds a CERTIFICATE REQUEST"),
+        (
+            b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----",
+            "holds a CERTIFICATE REQUEST",
+        ),
         (private(), "holds a private key"),
         (elliptic(), "neither RSA nor DSA"),
         (public_rsa(limits.SIGNER_RSA_BITS_MAX + 8), "expected 512 to 8192"),

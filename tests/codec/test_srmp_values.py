@@ -40,7 +40,9 @@ def test_dates_are_those_of_the_calendar(moment):
 @given(st.from_regex(r"[0-9]{8}T[0-9]{6}", fullmatch=True))
 def test_what_the_calendar_has_not_is_refused(text):
     try:
-        datetime.strptime(text.encode("ascii").decode(), "%Y%m%dT%H%M%S").replace(tzinfo=timezone.utc)
+        datetime.strptime(text.encode("ascii").decode(), "%Y%m%dT%H%M%S").replace(
+            tzinfo=timezone.utc
+        )
         is_date = text[13:] not in ("60", "61")
     except (ValueError, UnicodeEncodeError):
         is_date = False
@@ -64,19 +66,36 @@ def test_never():
     assert format_date(NEVER_AT) == NEVER
 
 
-@pytest.mark.parametrize("at", [parse_date("00010101T000000") - 1, parse_date("99991231T235959") + 1_000_000, -(2**62), 2**62])
+@pytest.mark.parametrize(
+    "at",
+    [parse_date("00010101T000000") - 1, parse_date("99991231T235959") + 1_000_000, -(2**62), 2**62],
+)
 def test_a_moment_that_the_form_cannot_carry(at):
     with pytest.raises(LocalProtocolError):
         format_date(at)
 
 
-@pytest.mark.parametrize(("text", "number"), [("0", 0), ("007", 7), ("18446744073709551615", 2**64 - 1)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("0", 0), ("007", 7), ("18446744073709551615", 2**64 - 1)]
+)
 def test_unsigned_long(text, number):
     assert unsigned_long(text, "App") == number
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-1", "+1", " 1", "1.0", "1e3", "0x1", "١", "18446744073709551616", "000000000000000000001"]
+    "text",
+    [
+        "",
+        "-1",
+        "+1",
+        " 1",
+        "1.0",
+        "1e3",
+        "0x1",
+        "١",
+        "18446744073709551616",
+        "000000000000000000001",
+    ],
 )
 def test_no_unsigned_long(text):
     with pytest.raises(RemoteProtocolError, match="<App>"):
@@ -96,6 +115,8 @@ def test_correlations_come_back(correlation):
     assert parse_correlation(format_correlation(correlation)) == correlation
 
 
-@pytest.mark.parametrize("name", ["http://m/msmq/q", "HTTPS://m/msmq/q", "DIRECT=OS:m\\q", "PUBLIC=x", "MSMQ:x"])
+@pytest.mark.parametrize(
+    "name", ["http://m/msmq/q", "HTTPS://m/msmq/q", "DIRECT=OS:m\\q", "PUBLIC=x", "MSMQ:x"]
+)
 def test_response_queues_come_back(name):
     assert parse_response_queue(format_response_queue(name)) == name

@@ -47,7 +47,11 @@ def make(archive: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         with RunningQueueManager(
-            directory / "data", queues=QUEUES, state=directory / "state", state_interval=1, listen="127.0.0.1:0"
+            directory / "data",
+            queues=QUEUES,
+            state=directory / "state",
+            state_interval=1,
+            listen="127.0.0.1:0",
         ) as running:
             client = QueueManagerClient(running.api)
             for first in range(0, SEALED, 700):

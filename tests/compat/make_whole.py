@@ -136,14 +136,17 @@ def main() -> None:
     parser.add_argument("archive", type=Path)
     parser.add_argument("--keep", type=Path, help="also leave the folder here")
     given = parser.parse_args()
-    assert Path(srmp_spark.__file__).is_relative_to(CHECKOUT), f"{srmp_spark.__file__} is not of {CHECKOUT}"
+    assert Path(srmp_spark.__file__).is_relative_to(CHECKOUT), (
+        f"{srmp_spark.__file__} is not of {CHECKOUT}"
+    )
     with tempfile.TemporaryDirectory() as name, world.addresses():
         folder = Path(name)
         Maker(folder).make()
         provenance = {
             "commit": _git("rev-parse", "HEAD"), "is_clean": not _git("status", "--porcelain"),
             "version": srmp_spark.__version__, "python": sys.version.split()[0],
-            "command": f"python tests/compat/{Path(__file__).name} tests/compat/VERSION/{given.archive.name}",
+            "command": f"python tests/compat/{Path(__file__).name} "
+f"tests/compat/VERSION/{given.archive.name}",
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         }  # fmt: skip
         (folder / "provenance.json").write_text(world.as_json(provenance))
@@ -156,7 +159,9 @@ def main() -> None:
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=CHECKOUT).stdout.strip()
+    return subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, check=True, cwd=CHECKOUT
+    ).stdout.strip()
 
 
 class Maker:
@@ -179,8 +184,13 @@ class Maker:
             "remote", listen=world.REMOTE_LISTEN, api_listen=world.REMOTE_API, prefix=at, rpc=world.REMOTE_RPC,
             rpc_accounts="remote.accounts", queues=["private$/stock", "private$/tasks"],
         )  # fmt: skip
-        self.main = RunningQueueManager("data", listen=world.LISTEN, api_listen=world.API, prefix=at, config="serve.toml")
-        for each in (remote, self.main):  # its log stands beside it, not beside the working directory of this script
+        self.main = RunningQueueManager(
+            "data", listen=world.LISTEN, api_listen=world.API, prefix=at, config="serve.toml"
+        )
+        for each in (
+            remote,
+            self.main,
+        ):  # its log stands beside it, not beside the working directory of this script
             each.log = self.folder / f"{each.data_dir}.log"
         with remote, self.main:
             self._orders()
@@ -221,24 +231,37 @@ class Maker:
         there = world.client()
         for first in range(0, SEALED, 700):
             there.send(world.ORDERS, [{"label": f"order {n}"} for n in range(first, first + 700)])
-        world.until(lambda: list((self.folder / "data" / "segments").rglob("*.columns.arrow")), "a segment")
+        world.until(
+            lambda: list((self.folder / "data" / "segments").rglob("*.columns.arrow")), "a segment"
+        )
         there.send(world.ORDERS, [{"label": f"late {n}", "priority": n % 8} for n in range(20)])
-        for number in range(1, 6):  # by HTTP, of a sender without a stream; the first one comes again
+        for number in range(
+            1, 6
+        ):  # by HTTP, of a sender without a stream; the first one comes again
             assert world.send(self._rich(number)).status == 200
         assert world.send(self._rich(1)).status == 200
-        late = world.message(world.ORDERS, 20, 9, expires_at=1_000_000_000, time_to_reach_queue=1_000_000_000)
+        late = world.message(
+            world.ORDERS, 20, 9, expires_at=1_000_000_000, time_to_reach_queue=1_000_000_000
+        )
         assert world.send(late).status == 400
         epoch = there.register(world.ORDERS, "default", holder="a receiver", first=1).epoch
         there.received(world.ORDERS, "default", epoch=epoch, to=SEALED - 5, holder="a receiver")
         for first, last in ((SEALED + 1, SEALED + 3), (SEALED + 8, SEALED + 8)):
             there.received(
-                world.ORDERS, "default", epoch=epoch, to=last, holder="a receiver", sequences=list(range(first, last + 1))
+                world.ORDERS,
+                "default",
+                epoch=epoch,
+                to=last,
+                holder="a receiver",
+                sequences=list(range(first, last + 1)),
             )
         there.release(world.ORDERS, "default", holder="a receiver")
         there.register(world.ORDERS, "from-latest", holder="somebody", first=SEALED + 1)
         there.release(world.ORDERS, "from-latest", holder="somebody")
         there.register(world.ORDERS, "audit", holder="an auditor", first=1)
-        there.received(world.ORDERS, "audit", epoch=epoch, to=40, holder="an auditor")  # who has its lease to the end
+        there.received(
+            world.ORDERS, "audit", epoch=epoch, to=40, holder="an auditor"
+        )  # who has its lease to the end
         there.register(f"{world.ORDERS};journal", "default", holder="a reader", first=1)
         there.received(f"{world.ORDERS};journal", "default", epoch=epoch, to=10, holder="a reader")
         there.release(f"{world.ORDERS};journal", "default", holder="a reader")
@@ -247,7 +270,9 @@ class Maker:
         assert world.send(world.message(world.WRITERS, 21, 1)).status == 403
         token = {"Authorization": f"Bearer {world.READER}"}
         assert world.send(world.message(world.WRITERS, 21, 1), token).status == 200
-        assert world.send(world.message("private$/old-orders", 22, 1)).status == 200  # a redirection leads it elsewhere
+        assert (
+            world.send(world.message("private$/old-orders", 22, 1)).status == 200
+        )  # a redirection leads it elsewhere
 
     def _rich(self, number: int) -> Any:
         return world.message(
@@ -276,12 +301,15 @@ class Maker:
             sent(5, 1)
             sent(5, 4, previous=1)
             sent(6, 1)
-            expired = world.in_stream(6, 2, expires_at=1_000_000_000, time_to_reach_queue=1_000_000_000)
+            expired = world.in_stream(
+                6, 2, expires_at=1_000_000_000, time_to_reach_queue=1_000_000_000
+            )
             assert world.send(expired).status == 200
             sent(6, 3)
             for source, last in ((1, 5), (3, 3), (5, 4), (6, 3)):
                 world.until(
-                    lambda source=source, last=last: receipts.last_ordinal(source) == last, f"a receipt of stream {source}"
+                    lambda source=source, last=last: receipts.last_ordinal(source) == last,
+                    f"a receipt of stream {source}",
                 )
             world.until(lambda: receipts.last_ordinal(2, 2) == 2, "a receipt of the second stream")
         there = world.client()
@@ -298,7 +326,15 @@ class Maker:
             assert world.send(asked).status == 200
         epoch = there.register(world.ASKS, "default", holder="a receiver", first=1).epoch
         there.received(world.ASKS, "default", epoch=epoch, to=2, holder="a receiver")
-        there.received(world.ASKS, "default", epoch=epoch, to=3, holder="a receiver", rejected=True, sequences=[3])
+        there.received(
+            world.ASKS,
+            "default",
+            epoch=epoch,
+            to=3,
+            holder="a receiver",
+            rejected=True,
+            sequences=[3],
+        )
         there.release(world.ASKS, "default", holder="a receiver")
         there.put_queue("private$/gone")
         assert world.send(world.message("private$/gone", 23, 1, **world.ASKED)).status == 200
@@ -343,7 +379,9 @@ class Maker:
         gap = begin("gap", 4)
         for number in (1, 3):
             gap.say(gap.number(number))
-        parameters = (Element("{urn:shop}Customer", content=("4711",), scope=Scope({"s": "urn:shop"})),)
+        parameters = (
+            Element("{urn:shop}Customer", content=("4711",), scope=Scope({"s": "urn:shop"})),
+        )
         address = EndpointReference(f"http://{world.HERE}:{world.CALLBACKS_PORT}/acks", parameters)
         with_address = begin("address", 0, acks_to=address)
         for number in (1, 2):
@@ -352,7 +390,9 @@ class Maker:
         created = offers.create(message_id="urn:uuid:create-offer")
         anonymous = EndpointReference(VERSIONS[5][1].anonymous)
         offer = Offer("urn:uuid:offered-by-us", endpoint=anonymous)
-        answer = offers.answer(dataclasses.replace(created, content=CreateSequence(anonymous, offer=offer)))
+        answer = offers.answer(
+            dataclasses.replace(created, content=CreateSequence(anonymous, offer=offer))
+        )
         offers.identifier = answer.content.identifier
         offers.say(offers.number(1))
         found["offer"] = {"identifier": offers.identifier, "version": 5}
@@ -384,7 +424,9 @@ class Maker:
                     if number != 3:
                         outlet.multicast([each.packet])
                 time.sleep(0.01)
-        world.until(lambda: self._last(world.PRICES) >= 3, "the loss was given up, and what follows came")
+        world.until(
+            lambda: self._last(world.PRICES) >= 3, "the loss was given up, and what follows came"
+        )
         outlet.close()
 
     def _subscriptions(self) -> None:
@@ -400,12 +442,15 @@ class Maker:
         world.until(lambda: self._last(world.STOCK) == 4, "the copy")
         world.until(lambda: self._last(world.TASKS) == 3, "the move")
         world.until(
-            lambda: all(each["pending"] == 0 for each in here.status()["subscriptions"]), "nothing of a subscription is pending"
+            lambda: all(each["pending"] == 0 for each in here.status()["subscriptions"]),
+            "nothing of a subscription is pending",
         )
         world.until(lambda: there.queue("private$/tasks")["waiting"] == 0, "they are removed there")
 
     def _last(self, queue: str) -> int:
-        return next((int(each["last"]) for each in world.client().queues() if each["name"] == queue), 0)
+        return next(
+            (int(each["last"]) for each in world.client().queues() if each["name"] == queue), 0
+        )
 
     def _a_subscription_in_doubt(self) -> None:
         """Let the other machine remove a message and go away before it says so."""
@@ -413,7 +458,12 @@ class Maker:
         for _ in range(2):
             self.foreign.look(lambda queue: queue.put())
         subscriptions.subscribe(
-            {"host": f"{world.HERE}:{world.FOREIGN_PORT}", "queue": "private$\\missing", "mode": "move", "to": world.MISSING}
+            {
+                "host": f"{world.HERE}:{world.FOREIGN_PORT}",
+                "queue": "private$\\missing",
+                "mode": "move",
+                "to": world.MISSING,
+            }
         )
         world.until(lambda: self._last(world.MISSING) == 2, "the first two")
         self.foreign.faults, self.foreign.away_after_end = RemoteFaults(end_lost=1.0), True
@@ -440,10 +490,22 @@ class Maker:
     def _spark(self) -> None:
         """Leave checkpoints of every kind of query (``spark_queries.py``) and a table of the ingest job; send more rows."""
         here = world.client()
-        for queue, count in ((world.SPARK_A, 12), (world.SPARK_B, 5), (world.LATEST, 6), (world.UNPLANNED, 4)):
+        for queue, count in (
+            (world.SPARK_A, 12),
+            (world.SPARK_B, 5),
+            (world.LATEST, 6),
+            (world.UNPLANNED, 4),
+        ):
             here.send(queue, [{"label": f"{queue} {n}"} for n in range(count)])
-        program = [sys.executable, str(Path(__file__).with_name("spark_queries.py")), str(self.folder / "spark"), "made"]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=400, check=False, cwd=self.folder)
+        program = [
+            sys.executable,
+            str(Path(__file__).with_name("spark_queries.py")),
+            str(self.folder / "spark"),
+            "made",
+        ]
+        done = subprocess.run(
+            program, capture_output=True, text=True, timeout=400, check=False, cwd=self.folder
+        )
         assert done.returncode == 0, done.stderr[-4000:]
         self.expected["spark"] = json.loads(done.stdout.splitlines()[-1])
         for queue in (world.SPARK_A, world.SPARK_B, world.LATEST, world.UNPLANNED):
@@ -459,7 +521,12 @@ class Maker:
             assert world.commit("app", "1", world.first_batch()) == (9, 0)
             assert world.commit("positions", "1", world.placed()) == (3, 0)
             finals = world.rows_to("finals", ["final 0", "final 1", "final 2"])
-            assert world.commit("finals", "1", finals, dead_letter="true", dead_letter_queue=world.DEAD)[0] == 3
+            assert (
+                world.commit(
+                    "finals", "1", finals, dead_letter="true", dead_letter_queue=world.DEAD
+                )[0]
+                == 3
+            )
             for batch, queue in (("1", world.DEAD), ("2", world.DEAD_LATER)):
                 refused = world.rows_to(f"refused-{batch}", ["refuse 1", "refuse 2"])
                 assert world.commit("refused", batch, refused, dead_letter_queue=queue)[0] == 2
@@ -467,14 +534,21 @@ class Maker:
             here.send_away([{"destination": f"MULTICAST={world.GROUP}", "body_base64": "cHJpY2U="}])
             self._to_service(1, 5)
             for queue in ("stream-a", "stream-p"):
-                world.until(lambda queue=queue: self._is_done(queue), f"all of {queue} is acknowledged")
+                world.until(
+                    lambda queue=queue: self._is_done(queue), f"all of {queue} is acknowledged"
+                )
             world.until(
-                lambda: world.outgoing(world.PEER + "finals").get("awaiting_final_stream_receipt") == 3,
+                lambda: (
+                    world.outgoing(world.PEER + "finals").get("awaiting_final_stream_receipt") == 3
+                ),
                 "three wait for a final",
             )
             world.until(lambda: self._last(world.DEAD) == 2, "rows of the queue of dead letters")
             world.until(lambda: len(self.service.delivered) == 3, "the service has no more room")
-            world.until(lambda: world.outgoing(world.SERVICE, "plain").get("queued") == 2, "two wait for room")
+            world.until(
+                lambda: world.outgoing(world.SERVICE, "plain").get("queued") == 2,
+                "two wait for room",
+            )
             # From now on nothing is receipted, and the answers of what arrives are lost.
             self.peer.withhold_receipts(3600)
             before = len(self.peer.queues["private$/stream-a"])
@@ -492,7 +566,11 @@ class Maker:
     def _to_service(self, first: int, last: int) -> None:
         world.client().send_away(
             [
-                {"destination": world.SERVICE, "soap_action": "urn:shop/order", "body_base64": _base64(f"<n>{n}</n>")}
+                {
+                    "destination": world.SERVICE,
+                    "soap_action": "urn:shop/order",
+                    "body_base64": _base64(f"<n>{n}</n>"),
+                }
                 for n in range(first, last + 1)
             ]
         )
@@ -504,7 +582,9 @@ class Maker:
     def _waiting(self) -> None:
         """Send to peers that are away: what waits for streams in the middle, new ones, on hold, forwarded, staged."""
         here = world.client()
-        rows = world.rows_to("stream-a", ["a 7", "a 8"]) + world.rows_to("stream-b", [f"b {n}" for n in range(4)])
+        rows = world.rows_to("stream-a", ["a 7", "a 8"]) + world.rows_to(
+            "stream-b", [f"b {n}" for n in range(4)]
+        )
         rows += world.rows_to("plain", ["plain 3", "plain 4"], delivery="recoverable")
         rows += world.rows_to("stream-b", ["b key"], key="b 1", label="größer")
         rows += world.rows_to(f"{world.PEER}many-1,{world.PEER}many-2", ["many"])
@@ -514,7 +594,10 @@ class Maker:
         expired = world.rows_to("late", ["too late"], time_to_reach_queue=late)
         assert world.commit("late", "1", expired, dead_letter_queue=world.DEAD)[0] == 1
         # Its row of the queue of dead letters is still owed: the ones of the paused queue stand before it.
-        world.until(lambda: world.outgoing(world.PEER + "late").get("state") == "Disconnected", "it is a dead letter")
+        world.until(
+            lambda: world.outgoing(world.PEER + "late").get("state") == "Disconnected",
+            "it is a dead letter",
+        )
         assert world.commit("held", "1", world.rows_to("held", ["held 0", "held 1"]))[0] == 2
         here.decide("pause", world.PEER + "held")
         self._to_service(6, 7)
@@ -523,9 +606,17 @@ class Maker:
             assert world.send(place).status == 200
         for number in (201, 202):
             assert world.send(world.message("", 40, number, to=f"{world.PEER}far")).status == 200
-        world.until(lambda: world.outgoing(world.PEER + "far-stream").get("queued") == 3, "the forwarded stream is outgoing")
-        world.until(lambda: world.outgoing(world.PEER + "far", "plain").get("queued") == 2, "the forwarded messages are")
-        self.expected["staged"] = world.stage_rows("staged", "1", world.rows_to("stream-s", ["s 0", "s 1"]))
+        world.until(
+            lambda: world.outgoing(world.PEER + "far-stream").get("queued") == 3,
+            "the forwarded stream is outgoing",
+        )
+        world.until(
+            lambda: world.outgoing(world.PEER + "far", "plain").get("queued") == 2,
+            "the forwarded messages are",
+        )
+        self.expected["staged"] = world.stage_rows(
+            "staged", "1", world.rows_to("stream-s", ["s 0", "s 1"])
+        )
 
     def _locked(self) -> None:
         """Let a remote reader lock a row and never say what became of it."""
@@ -546,12 +637,17 @@ class Maker:
         self.expected["epoch"], self.expected["queue_manager"] = self.main.epoch, self.main.guid
         self.expected["status"] = status
         self.expected["made_at"] = time.time()
-        queues = [each["name"] for each in here.queues()] + ["private$/order_queue$", "private$/forward$"]
+        queues = [each["name"] for each in here.queues()] + [
+            "private$/order_queue$",
+            "private$/forward$",
+        ]
         (self.folder / "rows").mkdir()
         for number, queue in enumerate(sorted(set(queues))):
             rows = world.rows_of(queue, self.main.epoch)
             if rows is not None:
-                with pa.ipc.new_file(self.folder / "rows" / f"{number}.arrow", rows.schema) as writer:
+                with pa.ipc.new_file(
+                    self.folder / "rows" / f"{number}.arrow", rows.schema
+                ) as writer:
                     writer.write_table(rows)
         self.expected["journal"] = here.queue(f"{world.ORDERS};journal")
         self.expected["delta"] = {
@@ -563,9 +659,14 @@ class Maker:
             ("journal_queue", ["destination", "body"]),
             ("outgoing_queue", ["destination", "state", "body", "serial", "message_id"]),
         ):
-            found = deltalake.DeltaTable(self.folder / "state" / table).to_pyarrow_table(columns=columns)
+            found = deltalake.DeltaTable(self.folder / "state" / table).to_pyarrow_table(
+                columns=columns
+            )
             self.expected[table] = [
-                {name: value.decode("latin-1") if isinstance(value, bytes) else value for name, value in row.items()}
+                {
+                    name: value.decode("latin-1") if isinstance(value, bytes) else value
+                    for name, value in row.items()
+                }
                 for row in found.to_pylist()
             ]
 

@@ -62,7 +62,9 @@ def run(spark: SparkSession, folder: Path, name: str, *, is_made: bool) -> list[
     batches = Batches(1 if is_made and name == "failed" else None)
     options = {"queueManager": f"http://{world.API}", "token": world.TOKEN, **QUERIES[name]}
     frame = spark.readStream.format("srmp").options(**options).load()
-    writer = frame.writeStream.foreachBatch(batches).option("checkpointLocation", str(folder / name))
+    writer = frame.writeStream.foreachBatch(batches).option(
+        "checkpointLocation", str(folder / name)
+    )
     begins_at_the_end = is_made and name in ("latest", "unplanned")
     query = (writer if begins_at_the_end else writer.trigger(availableNow=True)).start()
     try:
@@ -116,7 +118,9 @@ def main() -> None:
     register(spark)
     for setting, value in SMALL.items():
         spark.conf.set(setting, value)
-    found: dict[str, Any] = {name: run(spark, folder, name, is_made=how == "made") for name in QUERIES}
+    found: dict[str, Any] = {
+        name: run(spark, folder, name, is_made=how == "made") for name in QUERIES
+    }
     found["ingested"] = run_ingest(folder)
     print(json.dumps(found), flush=True)
 

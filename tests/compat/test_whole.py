@@ -30,10 +30,35 @@ from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.testing.foreign.receiving import final_receipt
 from srmp_spark.testing.service import RunningQueueManager
 
-TOLD = ("name", "transactional", "multicast", "first", "last", "received", "waiting", "paused", "epochs", "damaged")
+TOLD = (
+    "name",
+    "transactional",
+    "multicast",
+    "first",
+    "last",
+    "received",
+    "waiting",
+    "paused",
+    "epochs",
+    "damaged",
+)
 """What of a queue's entry stays as it was while nobody comes and goes."""
-IN_STREAM = ("queue", "stream_id", "source_qm", "sequence_number", "last_acknowledged", "sender_identifier")
-OF_OUTGOING = ("destination", "kind", "stream_id", "awaiting_final_stream_receipt", "last_acknowledged", "damaged")
+IN_STREAM = (
+    "queue",
+    "stream_id",
+    "source_qm",
+    "sequence_number",
+    "last_acknowledged",
+    "sender_identifier",
+)
+OF_OUTGOING = (
+    "destination",
+    "kind",
+    "stream_id",
+    "awaiting_final_stream_receipt",
+    "last_acknowledged",
+    "damaged",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,7 +77,10 @@ def running(left: Left) -> Iterator[RunningQueueManager]:
     """It goes on in its place; ``first_status`` of :class:`Left` is what it said before any peer was there."""
     with left.serve() as queue_manager:
         left.first_status = world.client().status()
-        with left.foreign(), left.serve_remote():  # soon: who is away is asked again after longer and longer pauses
+        with (
+            left.foreign(),
+            left.serve_remote(),
+        ):  # soon: who is away is asked again after longer and longer pauses
             yield queue_manager
 
 
@@ -77,13 +105,16 @@ def grows(queue: str, count: int) -> None:
     world.until(lambda: last(queue) >= count, f"{queue} has {count}, not {last(queue)}")
 
 
-def test_queues_marks_streams_and_what_waits_are_as_they_were(left: Left, running: RunningQueueManager) -> None:
+def test_queues_marks_streams_and_what_waits_are_as_they_were(
+    left: Left, running: RunningQueueManager
+) -> None:
     assert (running.guid, running.epoch) == (left.expected["queue_manager"], left.expected["epoch"])
     was, is_now = left.expected["status"], left.first_status
 
     def queues(status: dict[str, Any]) -> dict[str, Any]:
         return {
-            each["name"]: {name: each[name] for name in TOLD} | {c["name"]: c["received"] for c in each["consumers"]}
+            each["name"]: {name: each[name] for name in TOLD}
+            | {c["name"]: c["received"] for c in each["consumers"]}
             for each in status["queues"]
         }
 
@@ -93,16 +124,37 @@ def test_queues_marks_streams_and_what_waits_are_as_they_were(left: Left, runnin
     assert queues(is_now) == queues(was)
     assert some(is_now, "incoming_streams", IN_STREAM) == some(was, "incoming_streams", IN_STREAM)
     assert some(is_now, "outgoing", OF_OUTGOING) == some(was, "outgoing", OF_OUTGOING)
-    assert {each["destination"]: each["queued"] + each["awaiting_stream_receipt"] for each in is_now["outgoing"]} == {
-        each["destination"]: each["queued"] + each["awaiting_stream_receipt"] for each in was["outgoing"]
+    assert {
+        each["destination"]: each["queued"] + each["awaiting_stream_receipt"]
+        for each in is_now["outgoing"]
+    } == {
+        each["destination"]: each["queued"] + each["awaiting_stream_receipt"]
+        for each in was["outgoing"]
     }
     session = ("sequence", "queue", "state", "acknowledged", "last_number", "peer", "created_at")
     assert some(is_now, "incoming_sequences", session) == some(was, "incoming_sequences", session)
-    subscription = ("host", "queue", "mode", "to", "pending", "doubtful", "taken_in_doubt", "configured", "removing")
+    subscription = (
+        "host",
+        "queue",
+        "mode",
+        "to",
+        "pending",
+        "doubtful",
+        "taken_in_doubt",
+        "configured",
+        "removing",
+    )
     assert some(is_now, "subscriptions", subscription) == some(was, "subscriptions", subscription)
     journal = world.client().queue(f"{world.ORDERS};journal")
-    assert {name: journal[name] for name in TOLD} == {name: left.expected["journal"][name] for name in TOLD}
-    consumers = {c["name"]: c for each in is_now["queues"] if each["name"] == world.ORDERS for c in each["consumers"]}
+    assert {name: journal[name] for name in TOLD} == {
+        name: left.expected["journal"][name] for name in TOLD
+    }
+    consumers = {
+        c["name"]: c
+        for each in is_now["queues"]
+        if each["name"] == world.ORDERS
+        for c in each["consumers"]
+    }
     assert consumers["audit"]["holder"] == "an auditor", "who has some time to renew its lease"
     held = {each["destination"] for each in is_now["outgoing"] if each["state"] == "OnHold"}
     assert held == {world.PEER + "held"}, "what was paused, and nothing else"
@@ -112,14 +164,19 @@ def test_every_row_has_the_same_bytes(left: Left, running: RunningQueueManager) 
     for queue, was in left.rows().items():
         found = world.rows_of(queue, running.epoch)
         assert found is not None, queue
-        assert found.slice(0, was.num_rows).select(was.column_names).cast(was.schema).equals(was), queue
+        assert found.slice(0, was.num_rows).select(was.column_names).cast(was.schema).equals(was), (
+            queue
+        )
 
 
 def test_marks_are_sets_as_they_were(left: Left) -> None:
     here = world.client()
     taken = here.register(world.ORDERS, "default", holder="the test")
     assert (taken.received, taken.ahead) == (2095, world.AHEAD)
-    assert here.received(world.ORDERS, "default", epoch=taken.epoch, to=2100, holder="the test") == 2103
+    assert (
+        here.received(world.ORDERS, "default", epoch=taken.epoch, to=2100, holder="the test")
+        == 2103
+    )
     here.release(world.ORDERS, "default", holder="the test")
     late = here.register(world.ORDERS, "from-latest", holder="the test")
     assert (late.received, late.ahead) == (0, ())
@@ -136,13 +193,18 @@ def test_receipts_that_were_owed_are_sent_and_streams_go_on(left: Left) -> None:
 
     with world.Receipts() as receipts:
         for source, ordinal in ((7, 3), (8, 2), (9, 6), (40, 3)):
-            world.until(lambda s=source, o=ordinal: receipts.last_ordinal(s) == o, f"the receipt of stream {source}")
+            world.until(
+                lambda s=source, o=ordinal: receipts.last_ordinal(s) == o,
+                f"the receipt of stream {source}",
+            )
         asks = {
             f"uuid:{100 + number}@{world.sender(9)}": kind
             for number, kind in ((1, "positive"), (2, "positive"), (3, "negative"))
         }
         ends = asks | {f"uuid:1@{world.sender(23)}": "negative"}
-        world.until(lambda: len(receipts.decided()) >= len(ends), f"decisions: {receipts.decided()}")
+        world.until(
+            lambda: len(receipts.decided()) >= len(ends), f"decisions: {receipts.decided()}"
+        )
         assert receipts.decided() == ends
         sent(1, 5, 0)
         sent(1, 6, 1)
@@ -158,8 +220,14 @@ def test_receipts_that_were_owed_are_sent_and_streams_go_on(left: Left) -> None:
         sent(6, 4, 1)
         sent(7, 4, 1)
         for source, ordinal in ((1, 6), (3, 5), (4, 3), (5, 5), (6, 4), (7, 4)):
-            world.until(lambda s=source, o=ordinal: receipts.last_ordinal(s) == o, f"the receipt of stream {source}")
-        world.until(lambda: receipts.last_ordinal(2, 2) == 3, "the receipt of the stream that was begun anew")
+            world.until(
+                lambda s=source, o=ordinal: receipts.last_ordinal(s) == o,
+                f"the receipt of stream {source}",
+            )
+        world.until(
+            lambda: receipts.last_ordinal(2, 2) == 3,
+            "the receipt of the stream that was begun anew",
+        )
         new = rows(world.PAYMENTS, left, queue_was)
         assert Counter(each["label"] for each in new) == Counter(
             ["1/106", "2/203", "3/104", "3/105", "4/103", "5/105", "6/104", "7/104"]
@@ -175,7 +243,9 @@ def test_receipts_that_were_owed_are_sent_and_streams_go_on(left: Left) -> None:
             for number, kind in ((4, "positive"), (5, "positive"), (6, "negative"))
         }
         ends |= {f"uuid:1@{world.sender(24)}": "negative"}
-        world.until(lambda: len(receipts.decided()) >= len(ends), "decisions of now about messages of then")
+        world.until(
+            lambda: len(receipts.decided()) >= len(ends), "decisions of now about messages of then"
+        )
         assert receipts.decided() == ends
 
 
@@ -210,7 +280,9 @@ def test_identifiers_writers_and_redirections_are_known(left: Left) -> None:
 
 def test_reliable_sessions_go_on(left: Left) -> None:
     before = last(world.SESSIONS)
-    open_, gap, address, offer, over = (left.session(name) for name in ("open", "gap", "address", "offer", "over"))
+    open_, gap, address, offer, over = (
+        left.session(name) for name in ("open", "gap", "address", "offer", "over")
+    )
     assert open_.told(open_.number(3))[0] == 3
     assert open_.told(open_.number(4))[0] == 4
     gap.say(gap.number(2))
@@ -227,7 +299,13 @@ def test_reliable_sessions_go_on(left: Left) -> None:
     new = rows(world.SESSIONS, left, before)
     numbers = Counter((each["wsrm_sequence"], each["wsrm_number"]) for each in new)
     assert numbers == Counter(
-        [(open_.identifier, 4), (gap.identifier, 2), (gap.identifier, 3), (address.identifier, 3), (offer.identifier, 2)]
+        [
+            (open_.identifier, 4),
+            (gap.identifier, 2),
+            (gap.identifier, 3),
+            (address.identifier, 3),
+            (offer.identifier, 2),
+        ]
     )
     for each in (open_, gap, address, offer, over):
         each.close()
@@ -245,19 +323,34 @@ def test_what_waited_leaves_once_and_in_order(left: Left) -> None:
         "far": [f"body {n} of 40" for n in (201, 202)],
     }  # fmt: skip
     with left.peer() as peer, left.service() as service:
-        world.until(lambda: sum(map(len, peer.queues.values())) >= sum(map(len, waits.values())), "all have come")
+        world.until(
+            lambda: sum(map(len, peer.queues.values())) >= sum(map(len, waits.values())),
+            "all have come",
+        )
         world.until(lambda: len(service.delivered) == 7, "the service has all")
         assert service.delivered == [b"<n>%d</n>" % n for n in range(1, 8)]
         assert service.wrong == []
         assert "private$/held" not in peer.queues
         here.decide("resume", world.PEER + "held")
-        assert OutboxClient(f"http://{world.API}", world.TOKEN).commit("staged", "1", [left.expected["staged"]])[:2] == (2, 0)
+        assert OutboxClient(f"http://{world.API}", world.TOKEN).commit(
+            "staged", "1", [left.expected["staged"]]
+        )[:2] == (2, 0)
         waits |= {"held": ["held 0", "held 1"], "stream-s": ["s 0", "s 1"]}
-        world.until(lambda: sum(map(len, peer.queues.values())) >= sum(map(len, waits.values())), "these two as well")
-        for message, decision in zip(peer.queues["private$/finals"], ("positive", "positive", "negative"), strict=True):
+        world.until(
+            lambda: sum(map(len, peer.queues.values())) >= sum(map(len, waits.values())),
+            "these two as well",
+        )
+        for message, decision in zip(
+            peer.queues["private$/finals"], ("positive", "positive", "negative"), strict=True
+        ):
             peer.receipts.add(final_receipt(message, decision))
         world.until(_nothing_waits, "all is acknowledged")
-        verdict = peer.verdict({f"private$/{name}": [each.encode() for each in bodies] for name, bodies in waits.items()})
+        verdict = peer.verdict(
+            {
+                f"private$/{name}": [each.encode() for each in bodies]
+                for name, bodies in waits.items()
+            }
+        )
         assert verdict.ok, verdict.complaint()
 
 
@@ -270,7 +363,9 @@ def test_batches_keys_and_positions_are_known(left: Left) -> None:
     """The batch of then that runs again, a key in another batch, a position in another one."""
     assert world.commit("app", "1", world.first_batch()) == (0, 9)
     assert world.commit("app", "9", world.rows_to("stream-a", ["keyed"], key="order 1")) == (0, 1)
-    assert world.commit("app", "9", world.rows_to("stream-b", ["b key"], key="b 1", label="größer")) == (0, 1)
+    assert world.commit(
+        "app", "9", world.rows_to("stream-b", ["b key"], key="b 1", label="größer")
+    ) == (0, 1)
     assert world.commit("positions", "9", world.placed()) == (0, 3)
     with pytest.raises(ApiError) as caught:
         world.commit("app", "10", world.rows_to("stream-a", ["another content"], key="order 1"))
@@ -293,13 +388,21 @@ def test_subscriptions_go_on(left: Left) -> None:
     """A copy copies what is new, a move takes what is new, and what was in doubt is a row once."""
     for queue in (world.STOCK, world.TASKS, world.MISSING):
         grows(queue, 5)
-    world.until(lambda: not any(each["pending"] for each in world.client().status()["subscriptions"]), "nothing is pending")
+    world.until(
+        lambda: not any(each["pending"] for each in world.client().status()["subscriptions"]),
+        "nothing is pending",
+    )
     remote = world.remote_client()
     world.until(lambda: remote.queue("private$/tasks")["waiting"] == 0, "they are removed there")
     assert remote.queue("private$/stock")["waiting"] == 5
     assert [each["label"] for each in rows(world.STOCK, left, 4)] == ["stock after"]
-    assert [each["label"] for each in rows(world.TASKS, left, 3)] == ["task after 0", "task after 1"]
-    assert sorted(each["body"] for each in rows(world.MISSING, left)) == [b"body %d" % n for n in range(1, 6)]
+    assert [each["label"] for each in rows(world.TASKS, left, 3)] == [
+        "task after 0",
+        "task after 1",
+    ]
+    assert sorted(each["body"] for each in rows(world.MISSING, left)) == [
+        b"body %d" % n for n in range(1, 6)
+    ]
 
 
 def test_remote_readers_find_what_was_locked_and_what_was_moved(left: Left) -> None:
@@ -316,13 +419,23 @@ def test_an_account_of_then_signs_in() -> None:
     """A password of the accounts file, at the level that encrypts; a wrong one is refused."""
     host = parse_remote_host("test", world.RPC)
     for password, is_right in ((world.PASSWORD, True), ("another one", False)):
-        found = credentials("test", host, level="privacy", protocol=None, user="clerk", password=password, domain=None)
+        found = credentials(
+            "test",
+            host,
+            level="privacy",
+            protocol=None,
+            user="clerk",
+            password=password,
+            domain=None,
+        )
         with contextlib.ExitStack() as stack:
             if not is_right:
                 stack.enter_context(pytest.raises((RemoteReadError, RemoteLostError)))
             machine = stack.enter_context(RemoteMachine.connect(*_rpc(), found.settings(host)))
             queue = machine.open(queue_format_for(world.HERE, world.LEDGER))
-            assert [each.packet.properties.label for each in itertools.islice(queue.walk(), 1)] == ["entry 0"]
+            assert [each.packet.properties.label for each in itertools.islice(queue.walk(), 1)] == [
+                "entry 0"
+            ]
 
 
 def _rpc() -> tuple[str, int]:
@@ -344,7 +457,10 @@ def test_checkpoints_go_on(left: Left, running: RunningQueueManager, jvm: dict[s
     each row once into its table.
     """
     in_table = (world.SPARK_A, world.LEDGER)
-    new_a, new_b = [[world.SPARK_A, n] for n in (13, 14, 15)], [[world.SPARK_B, n] for n in (6, 7, 8)]
+    new_a, new_b = (
+        [[world.SPARK_A, n] for n in (13, 14, 15)],
+        [[world.SPARK_B, n] for n in (6, 7, 8)],
+    )
     assert left.run_spark(jvm, "spark_queries.py", str(left.folder / "spark"), "again") == {
         "ingested": sum(map(last, in_table)) - left.expected["spark"]["ingested"],
         "earliest": new_a + new_b, "unreceived": new_b, "failed": [[world.SPARK_A, n] for n in range(6, 16)],
@@ -359,9 +475,13 @@ def test_checkpoints_go_on(left: Left, running: RunningQueueManager, jvm: dict[s
     assert marks(world.SPARK_A, "q-earliest") == marks(world.SPARK_A, "q-failed") == (15, ())
     assert marks(world.SPARK_B, "q-earliest") == marks(world.SPARK_B, "default") == (8, ())
     assert marks(world.SPARK_A, "default") == (0, ()), "a query that peeks marks nothing"
-    assert marks(world.LATEST, "q-latest") == (0, ((7, 11),)), "what came before it began was read by nobody"
+    assert marks(world.LATEST, "q-latest") == (0, ((7, 11),)), (
+        "what came before it began was read by nobody"
+    )
     assert marks(world.UNPLANNED, "q-unplanned") == (0, ())
-    table = deltalake.DeltaTable(left.folder / "spark" / "table").to_pyarrow_table(columns=["epoch", "queue", "sequence"])
+    table = deltalake.DeltaTable(left.folder / "spark" / "table").to_pyarrow_table(
+        columns=["epoch", "queue", "sequence"]
+    )
     assert Counter(tuple(row.values()) for row in table.to_pylist()) == Counter(
         (running.epoch, queue, n) for queue in in_table for n in range(1, last(queue) + 1)
     )
@@ -370,23 +490,35 @@ def test_checkpoints_go_on(left: Left, running: RunningQueueManager, jvm: dict[s
 def test_the_delta_state_goes_on(left: Left, running: RunningQueueManager) -> None:
     """Each row once, those of then too; dead letters, journal and what waits are those of then and what became of it."""
     here = world.client()
-    world.until(lambda: here.status()["state"]["lag_seconds"] == 0, "the Delta state has everything")
+    world.until(
+        lambda: here.status()["state"]["lag_seconds"] == 0, "the Delta state has everything"
+    )
 
     def table(name: str, *columns: str) -> list[dict[str, Any]]:
-        found = deltalake.DeltaTable(left.folder / "state" / name).to_pyarrow_table(columns=list(columns) or None)
+        found = deltalake.DeltaTable(left.folder / "state" / name).to_pyarrow_table(
+            columns=list(columns) or None
+        )
         return found.to_pylist()  # type: ignore[no-any-return]
 
     def published() -> Counter[tuple[str, int]]:
-        return Counter((each["queue"], each["sequence"]) for each in table("inbox", "queue", "sequence"))
+        return Counter(
+            (each["queue"], each["sequence"]) for each in table("inbox", "queue", "sequence")
+        )
 
     last_ones = {(each["name"], each["last"]) for each in here.queues() if each["last"]}
     world.until(lambda: last_ones <= set(published()), "the last row of each queue")
     assert set(published().values()) == {1}
     for queue, was in left.rows().items():
-        assert {(queue, sequence) for sequence in was["sequence"].to_pylist()} <= set(published()), queue
+        assert {(queue, sequence) for sequence in was["sequence"].to_pylist()} <= set(
+            published()
+        ), queue
     world.until(lambda: not table("outgoing_queue"), "nothing waits any more")
-    letters = Counter((each["body"], each["target"]) for each in table("dead_letter_queue", "body", "target"))
-    before = Counter((each["body"].encode(), each["target"]) for each in left.expected["dead_letter_queue"])
+    letters = Counter(
+        (each["body"], each["target"]) for each in table("dead_letter_queue", "body", "target")
+    )
+    before = Counter(
+        (each["body"].encode(), each["target"]) for each in left.expected["dead_letter_queue"]
+    )
     assert letters == before + Counter([(b"final 2", world.DEAD)])
     journal = Counter(each["body"] for each in table("journal_queue", "body"))
     assert journal == Counter(each["body"].encode() for each in left.expected["journal_queue"])
@@ -399,8 +531,12 @@ def test_a_second_start_finds_the_same(left: Left, running: RunningQueueManager)
     def told() -> dict[str, Any]:
         status = world.client().status()
         queues = {each["name"]: {name: each[name] for name in TOLD} for each in status["queues"]}
-        streams = sorted(([each[name] for name in IN_STREAM] for each in status["incoming_streams"]), key=str)
-        outgoing = sorted(([each[name] for name in OF_OUTGOING] for each in status["outgoing"]), key=str)
+        streams = sorted(
+            ([each[name] for name in IN_STREAM] for each in status["incoming_streams"]), key=str
+        )
+        outgoing = sorted(
+            ([each[name] for name in OF_OUTGOING] for each in status["outgoing"]), key=str
+        )
         return {"queues": queues, "streams": streams, "outgoing": outgoing}
 
     was = told()

@@ -56,24 +56,39 @@ def a_stream_goes_on() -> None:
 def what_waits_is_held(left: Left) -> None:
     """Check that nothing leaves by itself, and that what an operator resumes leaves once and in order."""
     found = world.client().status()["outgoing"]
-    waiting = {each["destination"]: each["state"] for each in found if each["queued"] or each["in_doubt"]}
+    waiting = {
+        each["destination"]: each["state"] for each in found if each["queued"] or each["in_doubt"]
+    }
     assert set(waiting.values()) == {"OnHold"}
-    assert {each["destination"] for each in left.expected["outgoing_queue"]} - set(waiting) <= {world.PEER + "finals"}
+    assert {each["destination"] for each in left.expected["outgoing_queue"]} - set(waiting) <= {
+        world.PEER + "finals"
+    }
     with left.peer() as peer:
         world.client().decide("resume", world.PEER + "stream-b")
         world.until(lambda: len(peer.queues.get("private$/stream-b", ())) == 5, "what was resumed")
-        assert [each.body for each in peer.queues["private$/stream-b"]] == [b"b 0", b"b 1", b"b 2", b"b 3", b"b key"]
+        assert [each.body for each in peer.queues["private$/stream-b"]] == [
+            b"b 0",
+            b"b 1",
+            b"b 2",
+            b"b 3",
+            b"b key",
+        ]
         assert "private$/held" not in peer.queues
 
 
 @pytest.mark.parametrize("version", ARCHIVES)
-def test_a_copy_is_a_new_epoch_in_which_nothing_leaves_or_is_taken(version: str, tmp_path: Path) -> None:
+def test_a_copy_is_a_new_epoch_in_which_nothing_leaves_or_is_taken(
+    version: str, tmp_path: Path
+) -> None:
     left = Left(version, tmp_path, in_place=False)
     with left.serve() as running:
         assert running.guid == left.expected["queue_manager"]
         assert running.epoch != left.expected["epoch"]
         rows_are_readable(left)
-        held = {each["to"]: each["held"] for each in SubscriptionsClient(running.api, world.TOKEN).subscriptions()}
+        held = {
+            each["to"]: each["held"]
+            for each in SubscriptionsClient(running.api, world.TOKEN).subscriptions()
+        }
         assert held == {world.STOCK: False, world.TASKS: True, world.MISSING: True}
         assert "subscribe resume" in running.stderr()
         a_stream_goes_on()
@@ -87,7 +102,10 @@ def report_is_whole(lines: list[dict[str, Any]], left: Left) -> None:
     for each in lines:
         if (each["finding"], each["what"]) == ("restored", "rows"):
             counts[each["name"]] += each["count"]
-    for queue, found in left.rows().items():  # the report also counts a row that was purged once Delta had it
+    for (
+        queue,
+        found,
+    ) in left.rows().items():  # the report also counts a row that was purged once Delta had it
         assert counts[queue] >= found.num_rows, queue
     sequences = {each["wsrm_sequence"] for each in lines if each["what"] == "wsrm_sequence"}
     assert sequences == {each["identifier"] for each in left.expected["sessions"].values()}
@@ -101,8 +119,19 @@ def report_is_whole(lines: list[dict[str, Any]], left: Left) -> None:
 def test_the_delta_state_of_then_is_restored(version: str, tmp_path: Path) -> None:
     left = Left(version, tmp_path, in_place=True)
     shutil.rmtree(tmp_path / "data")
-    command = [sys.executable, "-m", "srmp_spark.cli", "restore", "--state", "state", "--data-dir", "data"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SRMP_SPARK_")}
+    command = [
+        sys.executable,
+        "-m",
+        "srmp_spark.cli",
+        "restore",
+        "--state",
+        "state",
+        "--data-dir",
+        "data",
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("SRMP_SPARK_")
+    }
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=environment | left.clock
     )  # fmt: skip
@@ -122,7 +151,9 @@ def test_the_delta_state_of_then_is_restored(version: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("database", [INBOX, OUTBOX], ids=["store.db", "outbox.db"])
 @pytest.mark.parametrize("version", ARCHIVES)
-def test_a_newer_format_is_refused_with_exit_code_6(version: str, database: Database, tmp_path: Path) -> None:
+def test_a_newer_format_is_refused_with_exit_code_6(
+    version: str, database: Database, tmp_path: Path
+) -> None:
     left = Left(version, tmp_path, in_place=True)
     file = "outbox.db" if database is OUTBOX else "store.db"
     with sqlite3.connect(tmp_path / "data" / file) as connection:

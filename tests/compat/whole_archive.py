@@ -52,7 +52,9 @@ class Left:
         """``in_place``: it stands where the version had it, and is no copy; else it is one."""
         self.folder = folder
         with tarfile.open(ARCHIVES[version]) as tar:
-            tar.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(folder)
+            tar.extractall(folder, filter="data") if hasattr(
+                tarfile, "data_filter"
+            ) else tar.extractall(folder)
         for name in ("data", "remote"):  # tar keeps no mode of a folder
             (folder / name).chmod(0o700)
         self.first_status: dict[str, Any] = {}
@@ -67,13 +69,21 @@ class Left:
 
     def serve(self, **options: object) -> RunningQueueManager:
         """Return the queue manager, by the configuration file of then; reliable sessions have a port of their own since."""
-        given: dict[str, Any] = {"config": "serve.toml", "listen_wsrm": world.LISTEN_WSRM, **options}
+        given: dict[str, Any] = {
+            "config": "serve.toml",
+            "listen_wsrm": world.LISTEN_WSRM,
+            **options,
+        }
         return self._service("data", world.LISTEN, world.API, **given)
 
     def serve_remote(self) -> RunningQueueManager:
         """Return the queue manager that it reads from."""
         return self._service(
-            "remote", world.REMOTE_LISTEN, world.REMOTE_API, rpc=world.REMOTE_RPC, rpc_accounts="remote.accounts"
+            "remote",
+            world.REMOTE_LISTEN,
+            world.REMOTE_API,
+            rpc=world.REMOTE_RPC,
+            rpc_accounts="remote.accounts",
         )
 
     def _service(self, name: str, listen: str, api: str, **options: Any) -> RunningQueueManager:
@@ -95,7 +105,10 @@ class Left:
 
     def rows(self) -> dict[str, pa.Table]:
         """Return all rows by queue, as the readers of that version got them."""
-        tables = [pa.ipc.open_file(path).read_all() for path in sorted((self.folder / "rows").glob("*.arrow"))]
+        tables = [
+            pa.ipc.open_file(path).read_all()
+            for path in sorted((self.folder / "rows").glob("*.arrow"))
+        ]
         return {table["queue"][0].as_py(): table for table in tables}
 
     def peer(self) -> Destination:
@@ -113,7 +126,9 @@ class Left:
         service._port = world.SERVICE_PORT
         service.delivered = [each.encode() for each in self.expected["delivered"]]
         for each in self.expected["service"]:
-            taken = {int(number): (name, body.encode()) for number, (name, body) in each["taken"].items()}
+            taken = {
+                int(number): (name, body.encode()) for number, (name, body) in each["taken"].items()
+            }
             sequence = service.sequences[each["identifier"]] = Sequence(each["identifier"], taken)
             sequence._done = len(taken)  # type: ignore[attr-defined]
             service.created |= dict.fromkeys(each["created"], each["identifier"])
@@ -128,7 +143,9 @@ class Left:
         queue: ForeignQueue = server.queue
         found = self.expected["foreign"]
         queue.sequence, queue.taken_by_us = found["sequence"], list(found["taken"])
-        queue.messages = {lookup_id: (number, priority) for lookup_id, number, priority in found["messages"]}
+        queue.messages = {
+            lookup_id: (number, priority) for lookup_id, number, priority in found["messages"]
+        }
         queue.rng = random.Random(12)
         with server:
             yield server
@@ -158,7 +175,9 @@ class Left:
         """Return a client that goes on with its sequence."""
         found = self.expected["sessions"][name]
         host, _, port = world.LISTEN_WSRM.partition(":")
-        client = ReliableClient(SimpleNamespace(wsrm=(host, int(port))), world.SESSIONS, VERSIONS[found["version"]])  # type: ignore[arg-type]
+        client = ReliableClient(
+            SimpleNamespace(wsrm=(host, int(port))), world.SESSIONS, VERSIONS[found["version"]]
+        )  # type: ignore[arg-type]
         client.identifier = found["identifier"]
         return client
 
@@ -168,9 +187,14 @@ def _stand_in_place(data: Path) -> None:
     path = data / "identity"
     noted = json.loads(path.read_text())
     places = {"directory": data, "identity": path, "database": data / "store.db"}
-    noted |= {"inodes": {name: place.stat().st_ino for name, place in places.items()}, "born": birth_of(data / "store.db")}
+    noted |= {
+        "inodes": {name: place.stat().st_ino for name, place in places.items()},
+        "born": birth_of(data / "store.db"),
+    }
     path.write_text(json.dumps(noted))
     if (outbox := data / "outbox.identity").exists():
         noted = json.loads(outbox.read_text())
         place = data / "outbox.db"
-        outbox.write_text(json.dumps(noted | {"inode": place.stat().st_ino, "born": birth_of(place)}))
+        outbox.write_text(
+            json.dumps(noted | {"inode": place.stat().st_ino, "born": birth_of(place)})
+        )

@@ -22,7 +22,13 @@ import pyarrow as pa
 
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.client.outgoing_messages import OutgoingClient
-from srmp_spark.testing.foreign.messages import ForeignMessage, ForeignReceipt, ForeignStream, post, read_receipt
+from srmp_spark.testing.foreign.messages import (
+    ForeignMessage,
+    ForeignReceipt,
+    ForeignStream,
+    post,
+    read_receipt,
+)
 
 HERE, FAR = "127.0.0.1", "127.88.0.1"
 """Our host, and one that is none of ours."""
@@ -31,21 +37,49 @@ LISTEN_WSRM = f"{HERE}:28404"
 """Version 0.1 served reliable sessions at LISTEN; later ones have a port of their own."""
 REMOTE_LISTEN, REMOTE_API, REMOTE_RPC = f"{HERE}:28411", f"{HERE}:28412", f"{HERE}:28413"
 """Of the second queue manager, which the first one subscribes to."""
-FOREIGN_PORT, PEER_PORT, SERVICE_PORT, RECEIPTS_PORT, CALLBACKS_PORT = 28414, 28421, 28431, 28441, 28442
+FOREIGN_PORT, PEER_PORT, SERVICE_PORT, RECEIPTS_PORT, CALLBACKS_PORT = (
+    28414,
+    28421,
+    28431,
+    28441,
+    28442,
+)
 GROUP = "239.192.88.1:8001"
-TOKEN, READER = "a-token-of-version-0.1", "a-reader-of-version-0.1"  # of an archive, not of a machine
+TOKEN, READER = (
+    "a-token-of-version-0.1",
+    "a-reader-of-version-0.1",
+)  # of an archive, not of a machine
 PASSWORD = "a password of 0.1"
 
-ORDERS, PAYMENTS, ASKS, REPORTS = "private$/orders", "private$/payments", "private$/asks", "private$/reports"
-RETRY, DEAD, DEAD_LATER, PRICES = "private$/orders;retry", "private$/dead", "private$/dead-later", "private$/prices"
+ORDERS, PAYMENTS, ASKS, REPORTS = (
+    "private$/orders",
+    "private$/payments",
+    "private$/asks",
+    "private$/reports",
+)
+RETRY, DEAD, DEAD_LATER, PRICES = (
+    "private$/orders;retry",
+    "private$/dead",
+    "private$/dead-later",
+    "private$/prices",
+)
 SESSIONS, WRITERS, LEDGER = "private$/sessions", "private$/writers", "private$/ledger"
-SPARK_A, SPARK_B, LATEST, UNPLANNED = "private$/spark-a", "private$/spark-b", "private$/latest", "private$/unplanned"
+SPARK_A, SPARK_B, LATEST, UNPLANNED = (
+    "private$/spark-a",
+    "private$/spark-b",
+    "private$/latest",
+    "private$/unplanned",
+)
 STOCK, TASKS, MISSING = "private$/stock", "private$/tasks", "private$/missing"
 """Queues that subscriptions fill: a copy, a move, and a move from a machine that went away between removal and answer."""
 PEER = f"http://{FAR}:{PEER_PORT}/msmq/private$/"
 """Before a queue of the destination."""
 RECEIPTS = f"http://{HERE}:{RECEIPTS_PORT}/msmq/private$/order_queue$"
-ASKED: dict[str, Any] = {"commitment_receipt_to": RECEIPTS, "positive_only": True, "negative_only": True}
+ASKED: dict[str, Any] = {
+    "commitment_receipt_to": RECEIPTS,
+    "positive_only": True,
+    "negative_only": True,
+}
 """Of a message whose sender wants to be told of its end, whatever that is."""
 AHEAD = ((2_101, 2_103), (2_105, 2_105), (2_108, 2_108))
 """What ``default`` has received of ORDERS out of turn: marks, and a row that was moved to RETRY."""
@@ -56,7 +90,9 @@ WAIT_SECONDS = 60.0
 @contextlib.contextmanager
 def addresses() -> Iterator[None]:
     """Wait until no other run has the addresses, then have them."""
-    with socket.socket(socket.AF_UNIX) as guard:  # a name of the kernel's: gone with this process, however it ends
+    with socket.socket(
+        socket.AF_UNIX
+    ) as guard:  # a name of the kernel's: gone with this process, however it ends
 
         def has_them() -> bool:
             try:
@@ -88,7 +124,9 @@ def remote_client() -> OutgoingClient:
     return OutgoingClient(f"http://{REMOTE_API}", retry_seconds=WAIT_SECONDS)
 
 
-def commit(application: str, batch: str, rows: Sequence[Mapping[str, Any]], **metadata: str) -> tuple[int, int]:
+def commit(
+    application: str, batch: str, rows: Sequence[Mapping[str, Any]], **metadata: str
+) -> tuple[int, int]:
     """Stage and commit as a sink with one task does; return (new, known)."""
     outbox = OutboxClient(f"http://{API}", TOKEN)
     stage = stage_rows(application, batch, rows, **metadata)
@@ -96,16 +134,24 @@ def commit(application: str, batch: str, rows: Sequence[Mapping[str, Any]], **me
     return answer.new, answer.known
 
 
-def stage_rows(application: str, batch: str, rows: Sequence[Mapping[str, Any]], **metadata: str) -> str:
+def stage_rows(
+    application: str, batch: str, rows: Sequence[Mapping[str, Any]], **metadata: str
+) -> str:
     """Stage rows and commit nothing; return the name of the stage."""
     named = {f"srmp.{name}": value for name, value in metadata.items()}
-    columns = dict.fromkeys(name for row in rows for name in row)  # pyarrow looks at the first row alone
-    table = pa.Table.from_pylist([{name: row.get(name) for name in columns} for row in rows]).replace_schema_metadata(named)
+    columns = dict.fromkeys(
+        name for row in rows for name in row
+    )  # pyarrow looks at the first row alone
+    table = pa.Table.from_pylist(
+        [{name: row.get(name) for name in columns} for row in rows]
+    ).replace_schema_metadata(named)
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     outbox = OutboxClient(f"http://{API}", TOKEN)
-    return outbox.stage(application, batch, partition=0, attempt=0, content=lambda: iter([sink.getvalue()])).stage
+    return outbox.stage(
+        application, batch, partition=0, attempt=0, content=lambda: iter([sink.getvalue()])
+    ).stage
 
 
 def rows_to(queue: str, bodies: Sequence[str], **columns: Any) -> list[dict[str, Any]]:
@@ -129,7 +175,9 @@ def placed() -> list[dict[str, Any]]:
     ]
 
 
-def rows_of(queue: str, epoch: str, after: int | None = None, *, envelope: bool = True) -> pa.Table | None:
+def rows_of(
+    queue: str, epoch: str, after: int | None = None, *, envelope: bool = True
+) -> pa.Table | None:
     """Return everything that a reader gets of an epoch of a queue; ``None``: nothing."""
     there = client()
     after = there.range(queue, epoch=epoch).first - 1 if after is None else after
@@ -143,7 +191,9 @@ def rows_of(queue: str, epoch: str, after: int | None = None, *, envelope: bool 
 def outgoing(destination: str, kind: str = "stream") -> dict[str, Any]:
     """Return the entry of ``status.outgoing``; empty: none."""
     found = client().status()["outgoing"]
-    return next((each for each in found if each["destination"] == destination and each["kind"] == kind), {})
+    return next(
+        (each for each in found if each["destination"] == destination and each["kind"] == kind), {}
+    )
 
 
 class Answer(NamedTuple):
@@ -225,11 +275,18 @@ class Receipts:
     def last_ordinal(self, source: int, ordinal: int = 1) -> int:
         """Return what the stream receipts of a stream have acknowledged."""
         of = f"uid:{sender(source)}\\{ordinal}"
-        return max((each.last_ordinal or 0 for each in list(self.receipts) if each.stream_id == of), default=0)
+        return max(
+            (each.last_ordinal or 0 for each in list(self.receipts) if each.stream_id == of),
+            default=0,
+        )
 
     def decided(self) -> dict[str, str]:
         """Return the decisions that were told, by the identifier of the message."""
-        return {each.commitment_of: each.decision or "" for each in list(self.receipts) if each.commitment_of}
+        return {
+            each.commitment_of: each.decision or ""
+            for each in list(self.receipts)
+            if each.commitment_of
+        }
 
 
 def as_json(value: Any) -> str:  # JSON

@@ -39,8 +39,12 @@ TOKEN = "0123456789abcdef0123"
 @contextmanager
 def started(command: list[str], stop_within: float, **environment: str) -> Iterator[dict[str, Any]]:
     """Run it until its ready line; afterwards SIGTERM must end it with 0 in time."""
-    env = {key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")} | environment
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env)
+    env = {
+        key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")
+    } | environment
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env
+    )
     try:
         line = process.stdout.readline()
         assert line, process.stderr.read()
@@ -75,18 +79,25 @@ def example(directory: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def unit() -> configparser.ConfigParser:
-    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#", ";"))
+    parser = configparser.ConfigParser(
+        interpolation=None, delimiters=("=",), comment_prefixes=("#", ";")
+    )
     parser.optionxform = str
     parser.read(CONF / "srmp-spark.service")
     return parser
 
 
-def test_the_units_command_runs_without_privileges_and_ends_in_time(unit: configparser.ConfigParser, tmp_path: Path) -> None:
+def test_the_units_command_runs_without_privileges_and_ends_in_time(
+    unit: configparser.ConfigParser, tmp_path: Path
+) -> None:
     """With the unit's limit of files, and no capability but the one that it grants."""
     service = unit["Service"]
     program, *arguments = shlex.split(service["ExecStart"])
     assert Path(program).name == "srmp-spark"
-    arguments = [str(example(tmp_path)) if each == "/etc/srmp-spark/serve.toml" else each for each in arguments]
+    arguments = [
+        str(example(tmp_path)) if each == "/etc/srmp-spark/serve.toml" else each
+        for each in arguments
+    ]
     assert str(tmp_path / "serve.toml") in arguments
     granted = service["CapabilityBoundingSet"].removeprefix("CAP_").lower()
     hardened = [shutil.which("setpriv"), "--no-new-privs"]
@@ -94,7 +105,9 @@ def test_the_units_command_runs_without_privileges_and_ends_in_time(unit: config
         hardened += ["--inh-caps", "-all", "--bounding-set", f"-all,+{granted}"]
     limit = ["prlimit", f"--nofile={service['LimitNOFILE']}"]
     assert int(service["LimitNOFILE"]) <= resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with started([*limit, *hardened, *PROGRAM, *arguments], float(service["TimeoutStopSec"])) as ready:
+    with started(
+        [*limit, *hardened, *PROGRAM, *arguments], float(service["TimeoutStopSec"])
+    ) as ready:
         status = Path(f"/proc/{ready['pid']}/status").read_text()
         assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
         mask = int(re.search(r"^CapEff:\s+(\w+)$", status, re.MULTILINE)[1], 16)
@@ -102,16 +115,22 @@ def test_the_units_command_runs_without_privileges_and_ends_in_time(unit: config
         assert (tmp_path / "state").is_dir()
 
 
-def test_the_units_state_directory_is_the_examples_data_directory(unit: configparser.ConfigParser) -> None:
+def test_the_units_state_directory_is_the_examples_data_directory(
+    unit: configparser.ConfigParser,
+) -> None:
     service = unit["Service"]
     assert f'data_dir = "/var/lib/{service["StateDirectory"]}"' in (CONF / "serve.toml").read_text()
     assert service["ProtectSystem"] == "strict", "so nothing but the state directory can be written"
 
 
-def test_exit_codes_that_a_restart_cannot_cure_are_those_of_serve(unit: configparser.ConfigParser, tmp_path: Path) -> None:
+def test_exit_codes_that_a_restart_cannot_cure_are_those_of_serve(
+    unit: configparser.ConfigParser, tmp_path: Path
+) -> None:
     final = {int(code) for code in unit["Service"]["RestartPreventExitStatus"].split()}
     assert final == {2, 5, 6}
-    usage = subprocess.run([*PROGRAM, "serve", "--no-such-flag"], capture_output=True, cwd=ROOT, timeout=60)
+    usage = subprocess.run(
+        [*PROGRAM, "serve", "--no-such-flag"], capture_output=True, cwd=ROOT, timeout=60
+    )
     assert usage.returncode in final
     data = tmp_path / "data"
     with RunningQueueManager(data):
@@ -138,7 +157,9 @@ def test_systemd_itself_finds_nothing_wrong(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, Any]:
-    return {each["kind"]: each for each in yaml.safe_load_all((CONF / "kubernetes.yaml").read_text())}
+    return {
+        each["kind"]: each for each in yaml.safe_load_all((CONF / "kubernetes.yaml").read_text())
+    }
 
 
 @pytest.fixture(scope="module")
@@ -146,15 +167,27 @@ def pod(objects: dict[str, Any]) -> dict[str, Any]:
     return objects["StatefulSet"]["spec"]["template"]["spec"]
 
 
-def test_names_of_ports_and_volumes_fit_each_other(objects: dict[str, Any], pod: dict[str, Any]) -> None:
+def test_names_of_ports_and_volumes_fit_each_other(
+    objects: dict[str, Any], pod: dict[str, Any]
+) -> None:
     (container,) = pod["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     arguments = dict(each.removeprefix("--").split("=", 1) for each in container["args"][1:])
-    assert ports == {"srmp": int(arguments["listen"].rpartition(":")[2]), "api": int(arguments["api"].rpartition(":")[2])}
+    assert ports == {
+        "srmp": int(arguments["listen"].rpartition(":")[2]),
+        "api": int(arguments["api"].rpartition(":")[2]),
+    }
     assert {port["targetPort"] for port in objects["Service"]["spec"]["ports"]} == set(ports)
-    assert {container[probe]["httpGet"]["port"] for probe in ("readinessProbe", "livenessProbe")} == {"api"}
-    claims = {claim["metadata"]["name"] for claim in objects["StatefulSet"]["spec"]["volumeClaimTemplates"]}
-    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]} | claims
+    assert {
+        container[probe]["httpGet"]["port"] for probe in ("readinessProbe", "livenessProbe")
+    } == {"api"}
+    claims = {
+        claim["metadata"]["name"]
+        for claim in objects["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    }
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        volume["name"] for volume in pod["volumes"]
+    } | claims
     labels = objects["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
     assert objects["Service"]["spec"]["selector"] == labels
     assert objects["StatefulSet"]["spec"]["selector"]["matchLabels"] == labels
@@ -186,7 +219,9 @@ def in_the_pod(container: dict[str, Any], directory: Path) -> Callable[[str], st
     return moved
 
 
-def test_the_pods_command_runs_and_its_probes_are_answered(pod: dict[str, Any], tmp_path: Path) -> None:
+def test_the_pods_command_runs_and_its_probes_are_answered(
+    pod: dict[str, Any], tmp_path: Path
+) -> None:
     """The environment is that of a pod whose service is called srmp-spark, should somebody drop enableServiceLinks."""
     (container,) = pod["containers"]
     moved = in_the_pod(container, tmp_path)
@@ -212,6 +247,9 @@ def test_the_pods_command_runs_and_its_probes_are_answered(pod: dict[str, Any], 
         assert probe(port, "/v1/status") == 401, "only the probes are open"
         srmp = int(ready["listening"].rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", srmp), timeout=10) as sender:
-            sender.sendall(b"POST /msmq/private$/none HTTP/1.1\r\nHost: srmp-spark\r\nContent-Length: 0\r\n\r\n")
+            sender.sendall(
+                b"POST /msmq/private$/none HTTP/1.1\r\nHost: "
+                b"srmp-spark\r\nContent-Length: 0\r\n\r\n"
+            )
             assert sender.recv(100).startswith(b"HTTP/1.1 415 ")
     assert (tmp_path / "data" / "queue-manager").is_dir()

@@ -82,17 +82,35 @@ def test_every_key_has_a_comment() -> None:
 
 
 def test_the_constants_of_multicast_are_their_defaults() -> None:
-    defaults = {each.name: getattr(kind(), each.name) for kind in (SourceSettings, ReceiverSettings) for each in fields(kind)}
-    assert {**EXAMPLE["pgm_constants"], "nak_rb_ivl": tuple(EXAMPLE["pgm_constants"]["nak_rb_ivl"])} == defaults
+    defaults = {
+        each.name: getattr(kind(), each.name)
+        for kind in (SourceSettings, ReceiverSettings)
+        for each in fields(kind)
+    }
+    assert {
+        **EXAMPLE["pgm_constants"],
+        "nak_rb_ivl": tuple(EXAMPLE["pgm_constants"]["nak_rb_ivl"]),
+    } == defaults
 
 
 def test_other_defaults_that_an_example_repeats_are_right() -> None:
     config = load({"data_dir": "d"}, {})
     assert tuple(map(float, EXAMPLE["resend_table"])) == config.resend_table
-    scalars = ("retransmission_timeout", "wsrm_poll_interval", "state_interval", "retention_hours", "unknown_queue", "pgm_ttl")
+    scalars = (
+        "retransmission_timeout",
+        "wsrm_poll_interval",
+        "state_interval",
+        "retention_hours",
+        "unknown_queue",
+        "pgm_ttl",
+    )
     for key in scalars:
         assert EXAMPLE[key] == getattr(config, key), key
-    assert (str(config.listen.port), str(config.api.port), config.wsrm_buffer) == ("8080", "8081", 8)
+    assert (str(config.listen.port), str(config.api.port), config.wsrm_buffer) == (
+        "8080",
+        "8081",
+        8,
+    )
     for said in ("Default 127.0.0.1:8080.", "Default 127.0.0.1:8081.", "Default 8;"):
         assert said in TEXT
 
@@ -128,7 +146,9 @@ def everything(directory: Path) -> Path:
     text = text.replace('"/var/lib/srmp-spark"', f'"{directory / "data"}"')
     text = text.replace("s3://lake/srmp-state", f"{directory / 'state'}")
     text = re.sub(r'"(0\.0\.0\.0|127\.0\.0\.1):\d+"', lambda _: f'"127.0.0.1:{kept_port()}"', text)
-    text = text.replace('pgm = "raw"', f'pgm = "udp:{kept_port()}"')  # raw needs a right that a test may not have
+    text = text.replace(
+        'pgm = "raw"', f'pgm = "udp:{kept_port()}"'
+    )  # raw needs a right that a test may not have
     path = directory / "serve.toml"
     path.write_text(text)
     return path
@@ -136,16 +156,27 @@ def everything(directory: Path) -> Path:
 
 def test_every_example_is_valid(tmp_path: Path) -> None:
     config = load({"config": str(everything(tmp_path))}, {})
-    assert [signer.source_qm for signer in config.signer] == ["f6a3323c-7c7b-4a5f-b0ed-b3f63a200893"]
+    assert [signer.source_qm for signer in config.signer] == [
+        "f6a3323c-7c7b-4a5f-b0ed-b3f63a200893"
+    ]
     assert [token.name for token in config.tokens] == ["orders-ingest", "partner"]
     assert len(config.all_rpc_accounts().accounts) == 3
 
 
 def test_serve_starts_with_every_example(tmp_path: Path) -> None:
     """All ports, files and tables at once. SIGTERM ends it with 0."""
-    command = [sys.executable, "-m", "srmp_spark.cli", "serve", "--config", str(everything(tmp_path))]
+    command = [
+        sys.executable,
+        "-m",
+        "srmp_spark.cli",
+        "serve",
+        "--config",
+        str(everything(tmp_path)),
+    ]
     env = {key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env
+    )
     try:
         line = process.stdout.readline()
         assert line, process.stderr.read()

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "store"))  # store_kit: a data directory driven by hand
-sys.path.insert(0, str(Path(__file__).parents[1] / "outbox"))  # outbox_kit: an outbox and its engine
+sys.path.insert(
+    0, str(Path(__file__).parents[1] / "store")
+)  # store_kit: a data directory driven by hand
+sys.path.insert(
+    0, str(Path(__file__).parents[1] / "outbox")
+)  # outbox_kit: an outbox and its engine
 
 from delta_state_kit import MemoryLog, State  # found beside this file
 

@@ -32,7 +32,9 @@ class MemoryLog:
     def put(self, queue: str, count: int, epoch: str = EPOCH, size: int = 16) -> None:
         rows = self.rows.setdefault((epoch, queue), {})
         start = max(rows, default=0) + 1
-        rows.update({n: f"{queue} {n} ".encode().ljust(size, b".") for n in range(start, start + count)})
+        rows.update(
+            {n: f"{queue} {n} ".encode().ljust(size, b".") for n in range(start, start + count)}
+        )
         self.position += 1
 
     def trim(self, queue: str, first: int) -> None:
@@ -42,7 +44,10 @@ class MemoryLog:
         return object()  # tests change it without a commit: everything is compared each time
 
     def snapshot(self) -> Snapshot:
-        ranges = [LogRange(*key, min(rows), self.first.get(key, 1), max(rows)) for key, rows in sorted(self.rows.items())]
+        ranges = [
+            LogRange(*key, min(rows), self.first.get(key, 1), max(rows))
+            for key, rows in sorted(self.rows.items())
+        ]
         return Snapshot(self.position, ranges, tuple(self.streams))
 
     def identifiers(self) -> Iterator[list[HistoryRow]]:
@@ -51,7 +56,9 @@ class MemoryLog:
 
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
         rows = self.rows[epoch, queue]
-        numbers = [n for n in range(max(after + 1, self.first.get((epoch, queue), 1)), to + 1) if n in rows]
+        numbers = [
+            n for n in range(max(after + 1, self.first.get((epoch, queue), 1)), to + 1) if n in rows
+        ]
         for at in range(0, len(numbers), 1000):
             piece = numbers[at : at + 1000]
             known: dict[str, Any] = {
@@ -60,11 +67,15 @@ class MemoryLog:
                 "body": [rows[n] for n in piece], "label": ["a label"] * len(piece),
             }  # fmt: skip
             nothing = [None] * len(piece)
-            arrays = [pa.array(known.get(field.name, nothing), field.type) for field in arrow_schema()]
+            arrays = [
+                pa.array(known.get(field.name, nothing), field.type) for field in arrow_schema()
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema())
 
     def expected(self) -> Counter[tuple[str, str, int, bytes]]:
-        return Counter((*key, n, body) for key, rows in self.rows.items() for n, body in rows.items())
+        return Counter(
+            (*key, n, body) for key, rows in self.rows.items() for n, body in rows.items()
+        )
 
 
 class State:
@@ -95,4 +106,6 @@ class State:
         return sorted(self.log(name).glob("*.json"))
 
     def data_files(self, name: str = "inbox") -> list[Path]:
-        return sorted((self.folder / name).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+        return sorted(
+            (self.folder / name).rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns
+        )

@@ -36,7 +36,11 @@ class Sending:
     def put(self, count: int, destination: str = A, size: int = 0, **columns: Any) -> None:
         self.batch += 1
         rows = [
-            {"body": (b"%d.%d" % (self.batch, n)).ljust(size, b"."), "destination": destination, **columns}
+            {
+                "body": (b"%d.%d" % (self.batch, n)).ljust(size, b"."),
+                "destination": destination,
+                **columns,
+            }
             for n in range(count)
         ]
         self.desk.send(rows, batch=str(self.batch))
@@ -45,17 +49,36 @@ class Sending:
         """As if a stream receipt had come."""
         self._write(finished=[SerialRun(key, first, last)], acknowledged_to=last, key=key)
 
-    def bury(self, first: int, last: int, reason: DeadReason = "refused", key: QueueKey = STREAM, **more: Any) -> None:
-        letter = DeadLetter(SerialRun(key, first, last), reason, more.pop("status", 400), more.pop("in_doubt", False), **more)
+    def bury(
+        self,
+        first: int,
+        last: int,
+        reason: DeadReason = "refused",
+        key: QueueKey = STREAM,
+        **more: Any,
+    ) -> None:
+        letter = DeadLetter(
+            SerialRun(key, first, last),
+            reason,
+            more.pop("status", 400),
+            more.pop("in_doubt", False),
+            **more,
+        )
         self._write(dead_letters=[letter], key=key)
 
     def release(self, to: int, key: QueueKey = STREAM) -> None:
         self._write(released_to=to, key=key)
 
-    def _write(self, *, key: QueueKey, finished: Any = (), dead_letters: Any = (), **numbers: int) -> None:
-        row = next(row for row in self.desk.outbox.queue_rows() if (row.destination, row.kind) == key)
+    def _write(
+        self, *, key: QueueKey, finished: Any = (), dead_letters: Any = (), **numbers: int
+    ) -> None:
+        row = next(
+            row for row in self.desk.outbox.queue_rows() if (row.destination, row.kind) == key
+        )
         changes = self.desk.sender.changes()._replace(
-            queues=[row._replace(**numbers)], finished=list(finished), dead_letters=list(dead_letters)
+            queues=[row._replace(**numbers)],
+            finished=list(finished),
+            dead_letters=list(dead_letters),
         )
         self.desk.outbox.write(changes, NOW)
 

@@ -39,7 +39,9 @@ class RealLog:
         for _ in range(rows):
             self.store.sequence += 1
             done: list[object] = []
-            self.store.journal.submit((QUEUE, self.store.sequence, posted(self.store.sequence)), done.append)
+            self.store.journal.submit(
+                (QUEUE, self.store.sequence, posted(self.store.sequence)), done.append
+            )
             self.store.loop.until(lambda done=done: done)
         self.store.settle()
 
@@ -49,5 +51,7 @@ class RealLog:
     def landed(self, name: str = "inbox") -> list[dict[str, object]]:
         from deltalake import DeltaTable
 
-        rows: list[dict[str, object]] = DeltaTable(str(self.state / name)).to_pyarrow_table().to_pylist()
+        rows: list[dict[str, object]] = (
+            DeltaTable(str(self.state / name)).to_pyarrow_table().to_pylist()
+        )
         return sorted(rows, key=lambda row: row.get("sequence") or 0)  # type: ignore[arg-type, return-value]  # ints

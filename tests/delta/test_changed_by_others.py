@@ -42,7 +42,9 @@ def run_once(publisher: Any) -> list[dict[str, Any]]:
     return reports
 
 
-def test_rows_that_restore_took_out_are_published_again(state: State, log: MemoryLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_that_restore_took_out_are_published_again(
+    state: State, log: MemoryLog, caplog: pytest.LogCaptureFixture
+) -> None:
     publisher = published(state, log)
     state.table().restore(2)
     assert state.landed() != log.expected()
@@ -62,7 +64,9 @@ def test_they_are_found_at_a_start_too(state: State, log: MemoryLog) -> None:
     assert state.landed() == log.expected()
 
 
-def test_a_restore_beneath_a_commit_of_ours_is_found_by_the_next(state: State, log: MemoryLog) -> None:
+def test_a_restore_beneath_a_commit_of_ours_is_found_by_the_next(
+    state: State, log: MemoryLog
+) -> None:
     """The look at the table and the commit are two steps: a RESTORE between them goes below the new rows."""
     publisher = published(state, log)
     inbox = publisher._tables["inbox"]
@@ -95,10 +99,14 @@ def test_what_the_log_does_not_have_is_told_by_range_and_once(
     assert left == {1, *range(6, 11)}
     assert sum(1 for row in state.read() if row["queue"] == "audit") == 5
     for again in (publisher, state.publisher(log)):
-        assert not [each for each in run_once(again) if each["event"] == "rows_gone"], "it is told once"
+        assert not [each for each in run_once(again) if each["event"] == "rows_gone"], (
+            "it is told once"
+        )
 
 
-def test_a_kill_between_rows_that_come_back_loses_none(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_between_rows_that_come_back_loses_none(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publisher = published(state, log)
     state.table().restore(1)
     inbox, good, done = publisher._tables["inbox"], publisher._tables["inbox"].append_again, []
@@ -136,7 +144,9 @@ def test_a_table_that_is_deleted_while_we_run_is_made_anew(state: State, log: Me
     log.streams.append(STREAM)
     publisher.publish_once()
     shutil.rmtree(state.folder / "inbox")
-    with pytest.raises(TableGoneError, match="was deleted while the queue manager ran; it is made anew"):
+    with pytest.raises(
+        TableGoneError, match="was deleted while the queue manager ran; it is made anew"
+    ):
         publisher.publish_once()
     publisher._close()
     publisher.publish_once()
@@ -155,7 +165,12 @@ def test_run_opens_it_at_once(state: State, log: MemoryLog) -> None:
             stop.set()
 
     publisher.run(stop, notify)
-    assert [each["event"] for each in reports[:4]] == ["compared", "failed", "published", "recovered"]
+    assert [each["event"] for each in reports[:4]] == [
+        "compared",
+        "failed",
+        "published",
+        "recovered",
+    ]
     assert state.landed() == log.expected()
 
 
@@ -189,7 +204,9 @@ def sending(tmp_path: Path) -> Sending:
     return found
 
 
-def test_the_tables_of_sending_come_back_too(sending: Sending, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_tables_of_sending_come_back_too(
+    sending: Sending, caplog: pytest.LogCaptureFixture
+) -> None:
     """Although nothing was sent or ended meanwhile: the tables are looked at once a minute."""
     publisher = sending.publisher()
     publisher.publish_once()
@@ -206,8 +223,12 @@ def test_the_tables_of_sending_come_back_too(sending: Sending, caplog: pytest.Lo
     publisher.publish_once()
     assert sending.bodies("dead_letter_queue") == [b"1.0", b"1.1", b"1.2", b"1.3"]
     assert sending.bodies() == [b"1.4", b"1.5"]
-    assert [row["sequence_number"] for row in sending.read("outgoing_streams")] == [streams[0]["sequence_number"]]
-    assert "table=dead_letter_queue rows=2: others took them out; 2 are published again" in caplog.text
+    assert [row["sequence_number"] for row in sending.read("outgoing_streams")] == [
+        streams[0]["sequence_number"]
+    ]
+    assert (
+        "table=dead_letter_queue rows=2: others took them out; 2 are published again" in caplog.text
+    )
 
 
 @pytest.mark.parametrize("name", ["outgoing_queue", "dead_letter_queue"])
@@ -248,13 +269,17 @@ def test_a_table_of_current_state_that_was_changed_before_a_start_is_written_aga
     assert state.table("incoming_streams").version() == version, "once"
 
 
-def test_a_table_that_another_queue_manager_makes_anew_is_no_old_one(state: State, log: MemoryLog, tmp_path: Path) -> None:
+def test_a_table_that_another_queue_manager_makes_anew_is_no_old_one(
+    state: State, log: MemoryLog, tmp_path: Path
+) -> None:
     """Its log has the commit that ours had seen last, and more; what we had published is not there."""
     publisher = published(state, log)
     shutil.rmtree(state.folder / "inbox")
     other = MemoryLog(guid="caf195ea-615c-4264-ae08-11a4e60194c0")
     (tmp_path / "other").mkdir()
-    neighbour = publisher_module.Publisher(tmp_path / "other", str(state.folder), other.guid, 0.05, source=other)
+    neighbour = publisher_module.Publisher(
+        tmp_path / "other", str(state.folder), other.guid, 0.05, source=other
+    )
     for _ in range(8):
         other.put("theirs", 1)
         neighbour.publish_once()
@@ -295,7 +320,9 @@ def test_a_damaged_row_keeps_rows_out_for_as_long_as_it_is_damaged(
     publisher._again_at = 0.0  # the minute is over
     report = publisher.publish_once()
     assert (report["damaged"], report["position"]) == ({}, real.store.journal.position)
-    assert [row["sequence"] for row in real.landed()] == [n for n in range(1, 9) if n != 5 or end == "repaired"]
+    assert [row["sequence"] for row in real.landed()] == [
+        n for n in range(1, 9) if n != 5 or end == "repaired"
+    ]
     publisher.publish_once()
     assert len(looks) == 2, "the count is as it is expected"
     real.store.close()

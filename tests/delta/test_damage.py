@@ -26,7 +26,9 @@ DAMAGES = {
     "emptied": lambda data, _: b"",
     "zeroed": lambda data, _: bytes(len(data)),
     "cut": lambda data, random: data[: random.randrange(1, len(data))],
-    "cut at a line": lambda data, _: data[: data.find(b"\n") + 1] if b"\n" in data else data[: len(data) // 2],
+    "cut at a line": lambda data, _: (
+        data[: data.find(b"\n") + 1] if b"\n" in data else data[: len(data) // 2]
+    ),
     "removed": lambda data, _: None,
 }
 
@@ -47,15 +49,21 @@ def publish_some(state: State, log: MemoryLog, cycles: int = 5) -> None:
         publisher.publish_once()
 
 
-def test_the_reason_a_table_with_an_emptied_commit_opens_and_says_nothing(state: State, log: MemoryLog) -> None:
+def test_the_reason_a_table_with_an_emptied_commit_opens_and_says_nothing(
+    state: State, log: MemoryLog
+) -> None:
     publish_some(state, log)
     damage(state.commits()[-1], "emptied")
-    assert state.landed() != log.expected(), "deltalake notices by itself: the shadow is not needed any more"
+    assert state.landed() != log.expected(), (
+        "deltalake notices by itself: the shadow is not needed any more"
+    )
 
 
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("which", [-1, -2, -3])
-def test_a_damaged_commit_is_mended_at_the_next_start(state: State, log: MemoryLog, which: int, how: str) -> None:
+def test_a_damaged_commit_is_mended_at_the_next_start(
+    state: State, log: MemoryLog, which: int, how: str
+) -> None:
     publish_some(state, log)
     original = state.commits()[which].read_bytes()
     damaged = state.commits()[which]
@@ -68,7 +76,9 @@ def test_a_damaged_commit_is_mended_at_the_next_start(state: State, log: MemoryL
 
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("which", [-1, -2, -3])
-def test_a_damaged_data_file_is_published_again(state: State, log: MemoryLog, which: int, how: str) -> None:
+def test_a_damaged_data_file_is_published_again(
+    state: State, log: MemoryLog, which: int, how: str
+) -> None:
     publish_some(state, log)
     damage(state.data_files()[which], how)
     log.put("private$/orders", 2)
@@ -77,7 +87,9 @@ def test_a_damaged_data_file_is_published_again(state: State, log: MemoryLog, wh
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_commit_that_nobody_was_told_of_is_voided_and_published_again(state: State, log: MemoryLog, how: str) -> None:
+def test_a_damaged_commit_that_nobody_was_told_of_is_voided_and_published_again(
+    state: State, log: MemoryLog, how: str
+) -> None:
     """Killed between the commit and its copy, then power loss: the number stays taken, the rows come with the next."""
     publish_some(state, log)
     last = state.commits()[-1]
@@ -101,7 +113,9 @@ def test_many_damages_at_random(state: State, log: MemoryLog) -> None:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_table_of_current_state_is_written_again(state: State, log: MemoryLog, how: str) -> None:
+def test_a_damaged_table_of_current_state_is_written_again(
+    state: State, log: MemoryLog, how: str
+) -> None:
     log.history[:] = [HistoryRow(log.guid, 1, 5, 1)]
     state.publisher(log).publish_once()
     damage(state.data_files("message_id_history")[-1], how)
@@ -121,7 +135,9 @@ def test_rows_that_the_log_no_longer_has_are_told_as_lost_and_the_table_stays_re
 
 
 @pytest.mark.parametrize("how", ["emptied", "cut", "removed", "holed"])
-def test_a_damaged_checkpoint_is_dropped(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_a_damaged_checkpoint_is_dropped(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 3)
     publish_some(state, log, 8)
     newest = max(state.log().glob("*.checkpoint.parquet"))
@@ -219,7 +235,9 @@ def test_a_commit_cut_anywhere_is_not_whole(state: State, log: MemoryLog, cut: i
     assert not is_whole(data[: len(data) * cut // 60])
 
 
-def test_every_commit_is_synced_files_and_folders(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_commit_is_synced_files_and_folders(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each data file, each commit file and both folders, in each of five cycles, before the report."""
     synced: list[str] = []
     fsync = os.fsync
@@ -239,6 +257,13 @@ def test_every_commit_is_synced_files_and_folders(state: State, log: MemoryLog, 
         publisher.publish_once()
         new = [str(path) for path in state.data_files() if path not in known]
         assert len(new) == 1
-        wanted = [new[0], str(Path(new[0]).parent), f"{inbox}/_delta_log/{version:020d}.json", f"{inbox}/_delta_log"]
+        wanted = [
+            new[0],
+            str(Path(new[0]).parent),
+            f"{inbox}/_delta_log/{version:020d}.json",
+            f"{inbox}/_delta_log",
+        ]
         assert [path for path in wanted if path not in synced] == []
-        assert synced.index(new[0]) < synced.index(wanted[2]), "a commit must never be durable before the file that it names"
+        assert synced.index(new[0]) < synced.index(wanted[2]), (
+            "a commit must never be durable before the file that it names"
+        )

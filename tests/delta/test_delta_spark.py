@@ -15,7 +15,9 @@ from srmp_spark.store.delta.log_source import HistoryRow
 pytestmark = pytest.mark.spark
 
 
-def test_delta_spark_reads_every_row_and_type(spark: SparkSession, state: State, log: MemoryLog) -> None:
+def test_delta_spark_reads_every_row_and_type(
+    spark: SparkSession, state: State, log: MemoryLog
+) -> None:
     log.put("private$/orders", 50)
     log.history[:] = [HistoryRow(log.guid, 1, 50, 1_795_000_000_000_000)]
     state.publisher(log).publish_once()
@@ -46,12 +48,19 @@ def test_delta_spark_reads_the_tables_of_sending(spark: SparkSession, tmp_path: 
     types = dict(found["outgoing_queue"].dtypes)
     names = ("stream_sequence", "attempts", "body", "expires_at")
     assert [types[name] for name in names] == ["bigint", "int", "binary", "timestamp"]
-    bodies = {bytes(row["body"]) for row in found["outgoing_queue"].where("stream_sequence > 200").collect()}
+    bodies = {
+        bytes(row["body"])
+        for row in found["outgoing_queue"].where("stream_sequence > 200").collect()
+    }
     assert bodies == {b"1.%d" % n for n in range(200, 300)}
 
 
 def test_delta_spark_streams_the_inbox_once_through_compaction_and_checkpoints(
-    spark: SparkSession, state: State, log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    state: State,
+    log: MemoryLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(state_table, "COMPACT_FILES_MIN", 3)
     monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 4)
@@ -67,9 +76,11 @@ def test_delta_spark_streams_the_inbox_once_through_compaction_and_checkpoints(
             log.put("private$/orders", 5)
             publisher.publish_once()
         query.awaitTermination()
-    spark.readStream.format("delta").load(str(state.folder / "inbox")).writeStream.format("delta").option(
-        "checkpointLocation", str(tmp_path / "checkpoint")
-    ).trigger(availableNow=True).start(str(tmp_path / "copy")).awaitTermination()
+    spark.readStream.format("delta").load(str(state.folder / "inbox")).writeStream.format(
+        "delta"
+    ).option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start(
+        str(tmp_path / "copy")
+    ).awaitTermination()
     copy = spark.read.format("delta").load(str(tmp_path / "copy"))
     sequences = sorted(row["sequence"] for row in copy.select("sequence").collect())
     assert sequences == list(range(1, 66))

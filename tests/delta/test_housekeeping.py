@@ -14,7 +14,9 @@ from srmp_spark.store.delta import state_table, table_specs
 from srmp_spark.store.delta.log_source import HistoryRow
 
 
-def test_small_files_are_joined_and_no_row_changes(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_files_are_joined_and_no_row_changes(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state_table, "COMPACT_FILES_MIN", 5)
     publisher = state.publisher(log)
     for _ in range(12):
@@ -27,7 +29,9 @@ def test_small_files_are_joined_and_no_row_changes(state: State, log: MemoryLog,
     assert sorted(sequences) == list(range(1, 13))
 
 
-def test_a_compaction_is_no_change_for_streaming_readers(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_is_no_change_for_streaming_readers(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state_table, "COMPACT_FILES_MIN", 2)
     publisher = state.publisher(log)
     for _ in range(2):
@@ -38,7 +42,9 @@ def test_a_compaction_is_no_change_for_streaming_readers(state: State, log: Memo
     assert '"dataChange":true' not in text
 
 
-def test_only_one_queue_managers_files_are_joined(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_queue_managers_files_are_joined(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state_table, "COMPACT_FILES_MIN", 3)
     other = MemoryLog("aaaaaaaa-0000-4000-8000-000000000002")
     other.put("private$/orders", 2)
@@ -56,13 +62,18 @@ def test_only_one_queue_managers_files_are_joined(state: State, monkeypatch: pyt
     assert state.landed() == log.expected() + other.expected()
 
 
-def test_a_checkpoint_comes_by_number_of_commits(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_comes_by_number_of_commits(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state_table, "CHECKPOINT_COMMITS", 4)
     publisher = state.publisher(log)
     for _ in range(9):
         log.put("private$/orders", 1)
         publisher.publish_once()
-    assert [int(path.name[:20]) for path in sorted(state.log().glob("*.checkpoint.parquet"))] == [4, 8]
+    assert [int(path.name[:20]) for path in sorted(state.log().glob("*.checkpoint.parquet"))] == [
+        4,
+        8,
+    ]
     log.put("private$/orders", 1)
     state.publisher(log).publish_once()
     assert state.landed() == log.expected()
@@ -81,7 +92,9 @@ def test_replaced_files_are_vacuumed_after_their_time(
         log.put("private$/orders", 1)
         publisher.publish_once()
     publisher.publish_once()
-    assert len(list((state.folder / "message_id_history").glob("*/*.parquet"))) == (1 if hours == 0 else 5)
+    assert len(list((state.folder / "message_id_history").glob("*/*.parquet"))) == (
+        1 if hours == 0 else 5
+    )
     assert [row["uniquifier_last"] for row in state.read("message_id_history")] == [5]
     assert state.landed() == log.expected()
 

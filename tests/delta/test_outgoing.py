@@ -45,24 +45,45 @@ def test_the_columns_are_those_of_the_interface(sending: Sending, name: str) -> 
     sending.put(1)
     sending.publisher().publish_once()
     table = sending.table(name)
-    later = re.findall(r"`(\w+)`", re.search(r"`outgoing_queue` also has (.*?);", INTERFACE.read_text(), re.DOTALL)[1])  # type: ignore[index]  # it is there
-    of_streams = re.findall(r"`(\w+)`", re.search(r"`outgoing_streams` also has (.*?);", INTERFACE.read_text(), re.DOTALL)[1])  # type: ignore[index]  # it is there
+    later = re.findall(
+        r"`(\w+)`",
+        re.search(r"`outgoing_queue` also has (.*?);", INTERFACE.read_text(), re.DOTALL)[1],
+    )  # type: ignore[index]  # it is there
+    of_streams = re.findall(
+        r"`(\w+)`",
+        re.search(r"`outgoing_streams` also has (.*?);", INTERFACE.read_text(), re.DOTALL)[1],
+    )  # type: ignore[index]  # it is there
     later = {"outgoing_queue": later, "outgoing_streams": of_streams}.get(name, [])
-    assert [field.name for field in table.schema().fields] == ["queue_manager", *expected, "position", "written_at", *later]
+    assert [field.name for field in table.schema().fields] == [
+        "queue_manager",
+        *expected,
+        "position",
+        "written_at",
+        *later,
+    ]
     assert table.metadata().configuration["srmp.format"] == "1"
     assert table.metadata().partition_columns == ["queue_manager"]
-    assert table.metadata().configuration["delta.appendOnly"] == str(name in ("dead_letter_queue", "journal_queue")).lower()
+    assert (
+        table.metadata().configuration["delta.appendOnly"]
+        == str(name in ("dead_letter_queue", "journal_queue")).lower()
+    )
 
 
 def test_the_types_are_those_of_the_interface() -> None:
     queue = table_specs.outgoing_queue().schema
-    kinds = {name: str(queue.field(name).type) for name in ("stream_sequence", "attempts", "body", "enqueued_at", "priority")}
+    kinds = {
+        name: str(queue.field(name).type)
+        for name in ("stream_sequence", "attempts", "body", "enqueued_at", "priority")
+    }
     assert kinds == {
         "stream_sequence": "int64", "attempts": "int32", "body": "binary", "enqueued_at": "timestamp[us, tz=UTC]",
         "priority": "int32",
     }  # fmt: skip
     streams = table_specs.outgoing_streams().schema
-    assert [str(streams.field(name).type) for name in ("unread", "resend_interval_index")] == ["int64", "int32"]
+    assert [str(streams.field(name).type) for name in ("unread", "resend_interval_index")] == [
+        "int64",
+        "int32",
+    ]
 
 
 def test_a_message_that_waits_is_a_row_with_its_place_in_the_stream(sending: Sending) -> None:
@@ -71,20 +92,36 @@ def test_a_message_that_waits_is_a_row_with_its_place_in_the_stream(sending: Sen
         admin_queue="http://a/msmq/a", extension=b"x", time_to_reach_queue=AT,
     )  # fmt: skip
     sending.put(1)
-    write_live(sending.data_dir, sending.desk.outbox.database.fence, {STREAM: LiveQueue("Disconnected", held_to=0)})
+    write_live(
+        sending.data_dir,
+        sending.desk.outbox.database.fence,
+        {STREAM: LiveQueue("Disconnected", held_to=0)},
+    )
     sending.publisher().publish_once()
     first, second = sorted(sending.read(), key=lambda row: row["stream_sequence"])
     row = sending.desk.outbox.queue_rows()[0]
     stream = f"uid:{QM}\\{row.stream_ordinal}"
     del first["written_at"]
     reliable = ("soap_action", "wsrm_version", "soap_version", "wsa_version")
-    names = ("serial", "delivery", "journal", "dead_letter", "to", "envelope", "via", "destination_list", *reliable)
+    names = (
+        "serial",
+        "delivery",
+        "journal",
+        "dead_letter",
+        "to",
+        "envelope",
+        "via",
+        "destination_list",
+        *reliable,
+    )
     later = {name: first.pop(name) for name in names}
     assert later == {
         "serial": 1, "delivery": "transactional", "journal": False, "dead_letter": False, "to": None, "envelope": None,
         "via": None, "destination_list": None, **dict.fromkeys(reliable),
     }  # fmt: skip
-    assert (first.pop("first_in_transaction"), first.pop("last_in_transaction")) == (None, None), "each row is its own"
+    assert (first.pop("first_in_transaction"), first.pop("last_in_transaction")) == (None, None), (
+        "each row is its own"
+    )
     assert first == {
         "queue_manager": QM, "destination": A, "message_id": f"{{{QM}}}\\1", "application": "app", "key": "k",
         "state": "queued", "stream_id": stream, "stream_sequence": 1, "stream_previous": 0, "attempts": 0, "enqueued_at": AT,
@@ -92,8 +129,17 @@ def test_a_message_that_waits_is_a_row_with_its_place_in_the_stream(sending: Sen
         "extension": b"x", "priority": 0, "correlation_id": b"c" * 20, "app_specific": 7, "response_queue": "http://r/msmq/r",
         "admin_queue": "http://a/msmq/a", "expires_at": AT, "position": sending.desk.outbox.database.position,
     }  # fmt: skip
-    assert (second["message_id"], second["stream_sequence"], second["stream_previous"]) == (f"{{{QM}}}\\2", 2, 1)
-    assert (second["label"], second["key"], second["body_type"], second["extension"]) == ("", None, 0, None)
+    assert (second["message_id"], second["stream_sequence"], second["stream_previous"]) == (
+        f"{{{QM}}}\\2",
+        2,
+        1,
+    )
+    assert (second["label"], second["key"], second["body_type"], second["extension"]) == (
+        "",
+        None,
+        0,
+        None,
+    )
 
 
 def test_where_messages_stand(sending: Sending) -> None:
@@ -103,16 +149,24 @@ def test_where_messages_stand(sending: Sending) -> None:
 
     def states() -> list[str]:
         publisher.publish_once()
-        return [row["state"] for row in sorted(sending.read(), key=lambda row: row["stream_sequence"])]
+        return [
+            row["state"] for row in sorted(sending.read(), key=lambda row: row["stream_sequence"])
+        ]
 
-    assert states() == ["in_doubt"] * 5 + ["queued"], "nobody says more than that they may have left"
+    assert states() == ["in_doubt"] * 5 + ["queued"], (
+        "nobody says more than that they may have left"
+    )
     fence = sending.desk.outbox.database.fence
     live = LiveQueue("Connected", held_to=3, doubtful=(4,), unacknowledged=3, resend_at=NOW, failed=(4, 503),
                      sent=(SentRun(1, 3, 1, NOW - 9, NOW - 9), SentRun(4, 4, 2, NOW - 8, NOW - 7)))  # fmt: skip
     write_live(sending.data_dir, fence, {STREAM: live})
     assert states() == ["awaiting_stream_receipt"] * 3 + ["in_doubt", "queued", "queued"]
     rows = sorted(sending.read(), key=lambda row: row["stream_sequence"])
-    assert [(row["attempts"], row["last_status"]) for row in rows] == [(1, 200)] * 3 + [(2, 503), (0, None), (0, None)]
+    assert [(row["attempts"], row["last_status"]) for row in rows] == [(1, 200)] * 3 + [
+        (2, 503),
+        (0, None),
+        (0, None),
+    ]
     assert (rows[3]["last_sent_at"] - rows[3]["first_sent_at"]).microseconds == 1
     (stream,) = sending.read("outgoing_streams")
     names = ("state", "unacknowledged", "sequence_number", "resend_at")
@@ -121,7 +175,9 @@ def test_where_messages_stand(sending: Sending) -> None:
     assert states() == ["in_doubt"] * 5 + ["queued"], "another owner's memory says nothing"
 
 
-def test_previous_bridges_a_message_that_died_in_another_file(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_previous_bridges_a_message_that_died_in_another_file(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outgoing_layout, "FILE_GROUPS", 1)
     sending.put(256)
     sending.put(3)
@@ -135,7 +191,9 @@ def test_previous_bridges_a_message_that_died_in_another_file(sending: Sending, 
     assert previous[258] == 257
 
 
-def test_a_backlog_is_not_written_again_at_each_interval(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backlog_is_not_written_again_at_each_interval(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outgoing_layout, "FILE_ROWS", 512)
     sending.put(5_000)
     publisher = sending.publisher()
@@ -190,7 +248,10 @@ def test_dead_letters_and_journal_copies_keep_their_content(sending: Sending) ->
     sending.bury(7, 7, "not-received", status=None, message_class=0x8077)
     publisher.publish_once()
     dead = {row["body"]: row for row in sending.read("dead_letter_queue")}
-    assert {body: (row["reason"], row["last_status"], row["state"], row["target"]) for body, row in dead.items()} == {
+    assert {
+        body: (row["reason"], row["last_status"], row["state"], row["target"])
+        for body, row in dead.items()
+    } == {
         b"1.2": ("400", 400, "in_doubt", "deadxact$"),
         b"2.0": ("MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT", None, "queued", "deadxact$"),
         b"2.1": ("MQMSG_CLASS_NACK_Q_PURGED", None, "awaiting_final_stream_receipt", "deadxact$"),
@@ -205,7 +266,9 @@ def test_dead_letters_and_journal_copies_keep_their_content(sending: Sending) ->
     assert sending.bodies() == sorted(sending.waiting())
 
 
-def test_what_moved_is_appended_once_across_restarts_copies_and_a_new_outbox(sending: Sending) -> None:
+def test_what_moved_is_appended_once_across_restarts_copies_and_a_new_outbox(
+    sending: Sending,
+) -> None:
     sending.put(6)
     sending.bury(1, 2)
     sending.publisher().publish_once()
@@ -225,7 +288,9 @@ def test_what_moved_is_appended_once_across_restarts_copies_and_a_new_outbox(sen
     assert sending.bodies() == [b"9.1"]
 
 
-def test_two_publishers_never_double_a_row(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_publishers_never_double_a_row(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sending.put(600)
     old, new = sending.publisher(), sending.publisher()
     old.publish_once()

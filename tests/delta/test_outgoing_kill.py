@@ -13,9 +13,13 @@ from test_publisher_kill import STEPS, Killed, dying_at
 from srmp_spark.store.delta import outgoing_layout
 
 
-@pytest.mark.parametrize(("owner", "name"), STEPS, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("owner", "name"), STEPS, ids=lambda value: getattr(value, "__name__", value)
+)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_every_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool) -> None:
+def test_killed_at_every_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
+) -> None:
     monkeypatch.setattr(outgoing_layout, "FILE_ROWS", 2)
     monkeypatch.setattr(outgoing_layout, "COMMIT_BYTES", 12)  # a commit for every few rows
     sending = Sending(tmp_path)

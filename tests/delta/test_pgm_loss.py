@@ -60,8 +60,26 @@ def test_each_loss_is_a_row_once(tmp_path: Path) -> None:
     state.publisher(log).publish_once()
     assert sorted(numbers(state)) == [(EPOCH, 1), (EPOCH, 2), (EPOCH, 3)]
     row = state.read("pgm_loss")[0]
-    told = (row["queue"], row["source"], row["tsi"], row["first"], row["last"], row["packets"], row["reason"], row["detail"])
-    assert told == ("private$/m", "10.0.0.1", "0a0b0c0d0e0f.1", 2**32 - 1, 3, 5, "retries", "nobody")
+    told = (
+        row["queue"],
+        row["source"],
+        row["tsi"],
+        row["first"],
+        row["last"],
+        row["packets"],
+        row["reason"],
+        row["detail"],
+    )
+    assert told == (
+        "private$/m",
+        "10.0.0.1",
+        "0a0b0c0d0e0f.1",
+        2**32 - 1,
+        3,
+        5,
+        "retries",
+        "nobody",
+    )
 
 
 def test_a_copy_of_the_directory_tells_only_its_own(tmp_path: Path) -> None:

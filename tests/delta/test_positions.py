@@ -24,7 +24,10 @@ def positions(state: State) -> tuple[DeltaTable, Positions]:
 
 
 def asked_one_by_one(table: DeltaTable) -> dict[str, int | None]:
-    return {queue: table.transaction_version(application_id(GUID, EPOCH, queue)) for queue in [*QUEUES, "never"]}
+    return {
+        queue: table.transaction_version(application_id(GUID, EPOCH, queue))
+        for queue in [*QUEUES, "never"]
+    }
 
 
 def kept(found: Positions) -> dict[str, int | None]:
@@ -49,7 +52,9 @@ def test_they_are_what_deltalake_says_commit_by_commit(
     assert kept(follower)[QUEUES[1]] == 12, "2 at once, 9 at once, and one by the way"
 
 
-def test_the_log_is_read_once_for_all_queues(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_read_once_for_all_queues(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for queue in QUEUES:
         log.put(queue, 2)
     state.publisher(log).publish_once()
@@ -63,7 +68,10 @@ def test_the_log_is_read_once_for_all_queues(state: State, log: MemoryLog, monke
     assert state.landed() == log.expected()
 
 
-@pytest.mark.parametrize("damage", ["a checkpoint in parts", "no hint, and commits are cleaned up", "a hint that is no JSON"])
+@pytest.mark.parametrize(
+    "damage",
+    ["a checkpoint in parts", "no hint, and commits are cleaned up", "a hint that is no JSON"],
+)
 def test_a_log_of_another_form_is_left_to_deltalake(
     state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -90,5 +98,7 @@ def test_rows_of_many_queues_share_a_row_group(state: State, log: MemoryLog) -> 
         log.put(queue, 2)
     state.publisher(log).publish_once()
     (file,) = state.data_files()
-    assert pq.ParquetFile(file).num_row_groups == 1, "a row group of one or two rows takes kilobytes for each"
+    assert pq.ParquetFile(file).num_row_groups == 1, (
+        "a row group of one or two rows takes kilobytes for each"
+    )
     assert state.landed() == log.expected()

@@ -27,7 +27,9 @@ STREAM = StreamRow("private$/orders", GUID, f"uid:{GUID}\\7", 3, 2, "http://peer
                    1_795_000_000_000_000, 1_795_000_000_000_001)  # fmt: skip
 
 
-def test_every_row_lands_once_and_the_report_names_the_last_sequences(state: State, log: MemoryLog) -> None:
+def test_every_row_lands_once_and_the_report_names_the_last_sequences(
+    state: State, log: MemoryLog
+) -> None:
     log.put("private$/orders", 10)
     log.put("audit", 5)
     report = state.publisher(log).publish_once()
@@ -47,7 +49,9 @@ def test_a_second_cycle_adds_only_what_is_new(state: State, log: MemoryLog) -> N
     assert state.table().version() == 4, "one commit a cycle after the creation"
 
 
-def test_nothing_younger_is_reported_than_what_another_publisher_has(state: State, log: MemoryLog) -> None:
+def test_nothing_younger_is_reported_than_what_another_publisher_has(
+    state: State, log: MemoryLog
+) -> None:
     """The tables of sending: ``srmp_state_lag_seconds`` is of all of them."""
     log.put("private$/orders", 1)
     assert state.publisher(log, others_as_of=lambda: 17.0).publish_once()["as_of"] == 17.0
@@ -58,12 +62,17 @@ def test_an_idle_queue_manager_commits_nothing(state: State, log: MemoryLog) -> 
     log.history.append(HistoryRow(GUID, 1, 3, 1))
     publisher = state.publisher(log)
     publisher.publish_once()
-    before = {name: state.table(name).version() for name in ("inbox", "message_id_history", "incoming_streams")}
+    before = {
+        name: state.table(name).version()
+        for name in ("inbox", "message_id_history", "incoming_streams")
+    }
     publisher.publish_once()
     assert before == {name: state.table(name).version() for name in before}
 
 
-def test_inbox_has_the_columns_of_the_source_and_two_of_its_own(state: State, log: MemoryLog) -> None:
+def test_inbox_has_the_columns_of_the_source_and_two_of_its_own(
+    state: State, log: MemoryLog
+) -> None:
     log.put("private$/orders", 1)
     state.publisher(log).publish_once()
     table = state.table()
@@ -90,14 +99,18 @@ def test_a_batch_above_the_byte_limit_is_cut(state: State, log: MemoryLog) -> No
     assert max(state.table().get_add_actions(flatten=True)["num_records"].to_pylist()) <= 20
 
 
-def test_a_new_publisher_goes_on_where_the_table_is_and_not_where_it_was_told(state: State, log: MemoryLog) -> None:
+def test_a_new_publisher_goes_on_where_the_table_is_and_not_where_it_was_told(
+    state: State, log: MemoryLog
+) -> None:
     for _ in range(3):
         log.put("private$/orders", 4)
         state.publisher(log).publish_once()
     assert state.landed() == log.expected()
 
 
-def test_a_fresh_data_directory_reads_the_positions_from_the_table(state: State, log: MemoryLog) -> None:
+def test_a_fresh_data_directory_reads_the_positions_from_the_table(
+    state: State, log: MemoryLog
+) -> None:
     log.put("private$/orders", 4)
     state.publisher(log).publish_once()
     for path in sorted((state.data_dir / "delta").rglob("*"), reverse=True):
@@ -107,7 +120,9 @@ def test_a_fresh_data_directory_reads_the_positions_from_the_table(state: State,
     assert state.landed() == log.expected()
 
 
-def test_two_publishers_of_one_queue_manager_never_double_a_row(state: State, log: MemoryLog) -> None:
+def test_two_publishers_of_one_queue_manager_never_double_a_row(
+    state: State, log: MemoryLog
+) -> None:
     """A reader process that lingers while the next one has started: one wins each position."""
     old, new = state.publisher(log), state.publisher(log)
     log.put("private$/orders", 5)
@@ -134,7 +149,9 @@ def test_queue_managers_share_a_state_folder(state: State) -> None:
             log.streams[:] = [STREAM._replace(sequence_number=log.position)]
             publisher.publish_once()
     assert state.landed() == logs[0].expected() + logs[1].expected()
-    streams = {row["queue_manager"]: row["sequence_number"] for row in state.read("incoming_streams")}
+    streams = {
+        row["queue_manager"]: row["sequence_number"] for row in state.read("incoming_streams")
+    }
     assert streams == {log.guid: 3 for log in logs}
 
 
@@ -147,13 +164,18 @@ def test_an_older_epoch_is_published_beside_the_current_one(state: State, log: M
     assert state.landed() == log.expected()
 
 
-def test_history_and_streams_are_replaced_only_when_they_change(state: State, log: MemoryLog) -> None:
+def test_history_and_streams_are_replaced_only_when_they_change(
+    state: State, log: MemoryLog
+) -> None:
     publisher = state.publisher(log)
     log.put("private$/orders", 1)
     log.history[:] = [HistoryRow(GUID, 1, 5, 1_795_000_000_000_000)]
     log.streams[:] = [STREAM]
     publisher.publish_once()
-    log.history[:] = [HistoryRow(GUID, 1, 9, 1_795_000_000_000_009), HistoryRow(GUID, 12, 12, 1_795_000_000_000_009)]
+    log.history[:] = [
+        HistoryRow(GUID, 1, 9, 1_795_000_000_000_009),
+        HistoryRow(GUID, 12, 12, 1_795_000_000_000_009),
+    ]
     log.position += 1
     publisher.publish_once()
     rows = state.read("message_id_history")
@@ -161,7 +183,11 @@ def test_history_and_streams_are_replaced_only_when_they_change(state: State, lo
     assert {r["position"] for r in rows} == {2}
     stream = state.read("incoming_streams")
     assert state.table("incoming_streams").version() == 1
-    assert (stream[0]["stream_id"], stream[0]["sequence_number"], stream[0]["last_acknowledged"]) == (f"uid:{GUID}\\7", 3, 2)
+    assert (
+        stream[0]["stream_id"],
+        stream[0]["sequence_number"],
+        stream[0]["last_acknowledged"],
+    ) == (f"uid:{GUID}\\7", 3, 2)
 
 
 def test_a_history_that_is_dear_to_write_rests_between_two_times(
@@ -176,7 +202,9 @@ def test_a_history_that_is_dear_to_write_rests_between_two_times(
         log.history[:] = [HistoryRow(GUID, 1, last, 1_795_000_000_000_000)]
         publisher.publish_once()
     assert [row["uniquifier_last"] for row in state.read("message_id_history")] == [1]
-    assert {row["position"] for row in state.read("message_id_history")} == {1}, "restore reads the rows of inbox from there on"
+    assert {row["position"] for row in state.read("message_id_history")} == {1}, (
+        "restore reads the rows of inbox from there on"
+    )
     assert len(state.read()) == 2
     monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 1e6)
     log.put("private$/orders", 1)
@@ -184,7 +212,9 @@ def test_a_history_that_is_dear_to_write_rests_between_two_times(
     assert [row["uniquifier_last"] for row in state.read("message_id_history")] == [2]
 
 
-def test_no_identifier_is_there_before_its_row(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_identifier_is_there_before_its_row(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Messages come while the identifiers are read. After a restore one without its row would turn a repeat into a loss."""
 
     class Busy(MemoryLog):
@@ -236,7 +266,9 @@ def test_a_data_directory_older_than_the_table_is_refused(state: State, log: Mem
         state.publisher(older).publish_once()
 
 
-def test_a_table_that_comes_to_be_ahead_is_found_in_a_later_cycle(state: State, log: MemoryLog) -> None:
+def test_a_table_that_comes_to_be_ahead_is_found_in_a_later_cycle(
+    state: State, log: MemoryLog
+) -> None:
     publisher = state.publisher(log)
     log.put("private$/orders", 4)
     publisher.publish_once()
@@ -247,7 +279,9 @@ def test_a_table_that_comes_to_be_ahead_is_found_in_a_later_cycle(state: State, 
         publisher.publish_once()
 
 
-def test_run_says_that_the_log_is_an_older_copy_and_compares_before_it_publishes(state: State, log: MemoryLog) -> None:
+def test_run_says_that_the_log_is_an_older_copy_and_compares_before_it_publishes(
+    state: State, log: MemoryLog
+) -> None:
     log.put("private$/orders", 9)
     reports: list[dict[str, Any]] = []
     stop = threading.Event()
@@ -258,7 +292,9 @@ def test_run_says_that_the_log_is_an_older_copy_and_compares_before_it_publishes
     older.put("private$/orders", 4)
     reports.clear()
     state.publisher(older).run(threading.Event(), reports.append)
-    assert [(each["event"], each["fatal"], each["older_copy"]) for each in reports] == [("failed", True, True)]
+    assert [(each["event"], each["fatal"], each["older_copy"]) for each in reports] == [
+        ("failed", True, True)
+    ]
 
 
 def test_a_damaged_queue_is_named_and_the_others_are_reported(state: State, log: MemoryLog) -> None:
@@ -291,7 +327,12 @@ def test_a_damaged_queue_is_named_and_the_others_are_reported(state: State, log:
 
 def test_a_table_of_a_newer_format_is_refused(state: State, log: MemoryLog) -> None:
     schema = pa.schema([("queue_manager", pa.string())])
-    DeltaTable.create(str(state.folder / "inbox"), schema, configuration={"srmp.format": "2"}, raise_if_key_not_exists=False)
+    DeltaTable.create(
+        str(state.folder / "inbox"),
+        schema,
+        configuration={"srmp.format": "2"},
+        raise_if_key_not_exists=False,
+    )
     with pytest.raises(StoreDamagedError, match=r"srmp\.format=2, this version writes 1"):
         state.publisher(log).publish_once()
 
@@ -314,10 +355,19 @@ def test_columns_that_users_add_are_left_alone(state: State, log: MemoryLog) -> 
     assert [row["sequence_number"] for row in state.read("incoming_streams")] == [9]
 
 
-def test_a_table_that_lacks_a_column_of_the_format_is_refused_by_its_name(state: State, log: MemoryLog) -> None:
+def test_a_table_that_lacks_a_column_of_the_format_is_refused_by_its_name(
+    state: State, log: MemoryLog
+) -> None:
     schema = pa.schema([("queue_manager", pa.string()), ("epoch", pa.string())])
-    DeltaTable.create(str(state.folder / "inbox"), schema, configuration={"srmp.format": "1"}, raise_if_key_not_exists=False)
-    with pytest.raises(StoreDamagedError, match=r"lacks columns of format 1: sequence, queue, .*put them back"):
+    DeltaTable.create(
+        str(state.folder / "inbox"),
+        schema,
+        configuration={"srmp.format": "1"},
+        raise_if_key_not_exists=False,
+    )
+    with pytest.raises(
+        StoreDamagedError, match=r"lacks columns of format 1: sequence, queue, .*put them back"
+    ):
         state.publisher(log).publish_once()
 
 
@@ -375,21 +425,27 @@ def test_run_tells_a_failure_and_tries_again(state: State, log: MemoryLog) -> No
     assert state.landed() == log.expected()
 
 
-def test_run_ends_with_a_fatal_report_when_the_table_cannot_be_used(state: State, log: MemoryLog) -> None:
+def test_run_ends_with_a_fatal_report_when_the_table_cannot_be_used(
+    state: State, log: MemoryLog
+) -> None:
     DeltaTable.create(str(state.folder / "inbox"), pa.schema([("a", pa.string())]))
     reports: list[dict[str, Any]] = []
     state.publisher(log).run(threading.Event(), reports.append)
     assert [(r["event"], r["fatal"]) for r in reports] == [("failed", True)]
 
 
-def test_the_object_store_road_writes_the_same_table(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_object_store_road_writes_the_same_table(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same code with deltalake's own client below it, here over a file URL: no folder, no shadow."""
     from srmp_spark.store.delta import publisher as publisher_module
     from srmp_spark.store.delta.data_files import ObjectStorage
 
     state.folder.mkdir()
     monkeypatch.setattr(
-        publisher_module, "storage_of", lambda uri, table, options, room=None: ObjectStorage(f"file://{uri}/{table}", options)
+        publisher_module,
+        "storage_of",
+        lambda uri, table, options, room=None: ObjectStorage(f"file://{uri}/{table}", options),
     )
     for name in ("inbox", "message_id_history", "incoming_streams"):
         (state.folder / name).mkdir()
@@ -402,7 +458,9 @@ def test_the_object_store_road_writes_the_same_table(state: State, log: MemoryLo
     assert not (state.data_dir / "delta").exists()
 
 
-def test_a_directory_put_back_from_a_backup_goes_on_beside_what_was_published(state: State, log: MemoryLog) -> None:
+def test_a_directory_put_back_from_a_backup_goes_on_beside_what_was_published(
+    state: State, log: MemoryLog
+) -> None:
     """Delta may hold more of the old epoch than the backup does: those rows stay, and nothing is refused."""
     log.put("private$/orders", 9)
     state.publisher(log).publish_once()
@@ -413,7 +471,9 @@ def test_a_directory_put_back_from_a_backup_goes_on_beside_what_was_published(st
     ends = [span._replace(current=span.epoch == newer, first=span.start) for span in ranges]
     backup.snapshot = lambda: Snapshot(backup.position, ends, ())  # type: ignore[method-assign]
     state.publisher(backup).publish_once()
-    assert state.landed() == log.expected() + Counter({(newer, "private$/orders", 5, b"another message"): 1})
+    assert state.landed() == log.expected() + Counter(
+        {(newer, "private$/orders", 5, b"another message"): 1}
+    )
 
 
 def test_rows_that_retention_took_before_they_were_published_are_told(
@@ -449,5 +509,7 @@ def test_queue_managers_that_commit_at_the_same_time_are_no_conflict(state: Stat
         thread.join(60)
     assert failures == []
     assert state.landed() == logs[0].expected() + logs[1].expected() + logs[2].expected()
-    history = {(row["queue_manager"], row["uniquifier_last"]) for row in state.read("message_id_history")}
+    history = {
+        (row["queue_manager"], row["uniquifier_last"]) for row in state.read("message_id_history")
+    }
     assert history == {(log.guid, 12) for log in logs}

@@ -36,7 +36,9 @@ class Killed(BaseException):
 
 
 @contextmanager
-def dying_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, nth: int, *, after: bool) -> Iterator[list[int]]:
+def dying_at(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, nth: int, *, after: bool
+) -> Iterator[list[int]]:
     original: Callable[..., Any] = getattr(owner, name)
     calls = [0]
 
@@ -54,10 +56,17 @@ def dying_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, nth: int, *
         yield calls
 
 
-@pytest.mark.parametrize(("owner", "name"), STEPS, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("owner", "name"), STEPS, ids=lambda value: getattr(value, "__name__", value)
+)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_every_call(
-    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool
+    state: State,
+    log: MemoryLog,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    after: bool,
 ) -> None:
     log.put("private$/orders", 3)
     state.publisher(log).publish_once()
@@ -79,7 +88,9 @@ def test_killed_at_every_call(
     assert report["position"] == log.position
 
 
-def test_nothing_is_reported_before_the_syncs(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_reported_before_the_syncs(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.put("private$/orders", 3)
     reports = []
     with pytest.raises(Killed), dying_at(monkeypatch, shadow, "sync_file", 1, after=False):

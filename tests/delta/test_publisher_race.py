@@ -48,7 +48,10 @@ def test_of_two_that_commit_at_once_one_wins_each_position(state: State, log: Me
         (action["txn"]["appId"], action["txn"]["version"])
         for commit in state.commits()
         for action in map(json.loads, commit.read_text().splitlines())
-        if "txn" in action and not action["txn"]["appId"].endswith(":counted")  # rows counted again beneath the other's commit
+        if "txn" in action
+        and not action["txn"]["appId"].endswith(
+            ":counted"
+        )  # rows counted again beneath the other's commit
     )
     assert len(taken) == 2 * RACES, "each position was taken, and each number of an append"
     assert set(taken.values()) == {1}, "and by one commit"

@@ -38,7 +38,9 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
 
 
-def test_nothing_is_begun_without_room_and_all_is_published_when_there_is(state: State, log: MemoryLog, disk: Disk) -> None:
+def test_nothing_is_begun_without_room_and_all_is_published_when_there_is(
+    state: State, log: MemoryLog, disk: Disk
+) -> None:
     publisher = state.publisher(log)
     log.put("private$/orders", 3)
     publisher.publish_once()
@@ -53,7 +55,9 @@ def test_nothing_is_begun_without_room_and_all_is_published_when_there_is(state:
     assert state.landed() == log.expected()
 
 
-def test_a_backlog_goes_in_pieces_for_which_there_is_room(state: State, log: MemoryLog, disk: Disk) -> None:
+def test_a_backlog_goes_in_pieces_for_which_there_is_room(
+    state: State, log: MemoryLog, disk: Disk
+) -> None:
     log.put("private$/orders", 500, size=20_000)
     disk.spare = 2 * MIB
     state.publisher(log).publish_once()
@@ -122,7 +126,9 @@ def test_a_file_for_which_the_room_goes_is_removed_and_so_is_the_history_before_
     assert [row["uniquifier_last"] for row in state.read("message_id_history")] == [100]
 
 
-def test_a_file_whose_commit_fails_is_removed(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_commit_fails_is_removed(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publisher = state.publisher(log)
     publisher.publish_once()
     log.put("private$/orders", 3)
@@ -140,7 +146,9 @@ def test_a_file_whose_commit_fails_is_removed(state: State, log: MemoryLog, monk
     assert state.landed() == log.expected()
 
 
-def test_a_file_whose_commit_is_there_after_all_stays(state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_commit_is_there_after_all_stays(
+    state: State, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer of a store may be lost: the table is asked."""
     publisher = state.publisher(log)
     publisher.publish_once()
@@ -190,12 +198,16 @@ def test_what_no_version_names_any_more_goes_although_there_is_no_room(
     assert not orphan.exists()
 
 
-def test_the_publisher_of_sending_deletes_it_too(tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_publisher_of_sending_deletes_it_too(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sending = Sending(tmp_path)
     sending.put(3)
     publisher = sending.publisher()
     publisher.publish_once()
-    orphan = next(sending.folder.glob("outgoing_queue/*/*.parquet")).with_name("00000000-0000-4000-8000-000000000000.parquet")
+    orphan = next(sending.folder.glob("outgoing_queue/*/*.parquet")).with_name(
+        "00000000-0000-4000-8000-000000000000.parquet"
+    )
     orphan.write_bytes(bytes(1000))
     os.utime(orphan, (0, 0))
     disk.spare = 0

@@ -51,7 +51,9 @@ def test_purged_rows_are_left_out_and_the_next_ones_follow(real: RealLog) -> Non
     publisher = real.publisher()
     publisher.publish_once()
     real.put(3)
-    real.store.call(lambda transaction: queues.purge(transaction, QUEUE, real.store.directory.segments))
+    real.store.call(
+        lambda transaction: queues.purge(transaction, QUEUE, real.store.directory.segments)
+    )
     real.put(2)
     publisher.publish_once()
     assert [row["sequence"] for row in real.landed()] == [1, 2, 3, 4, 8, 9]
@@ -61,17 +63,27 @@ def test_streams_and_history_land_as_the_journal_has_them(real: RealLog) -> None
     stream = IncomingStreamRow(QUEUE, SENDER, 2**63 + 7, 12, 11, ORDER_URL, "192.0.2.1", None, 1,
                                NOW, NOW + 1, None)  # fmt: skip
     runs = [HistoryRun(SENDER, 1, 12, NOW), HistoryRun(SENDER, 2**64 - 2, 2**64 - 1, NOW)]
-    changes = Changes(streams=[stream], history=HistoryChanges(upserts=runs, deletes=[]), dropped_streams=[], generation=1)
+    changes = Changes(
+        streams=[stream],
+        history=HistoryChanges(upserts=runs, deletes=[]),
+        dropped_streams=[],
+        generation=1,
+    )
     real.store.call(lambda transaction: state.save_changes(transaction.connection, changes))
     real.publisher().publish_once()
     (row,) = real.landed("incoming_streams")
     assert (row["source_qm"], row["stream_id"]) == (SENDER, f"uid:{SENDER}\\{2**63 + 7}")
     assert (row["sequence_number"], row["last_acknowledged"], row["reject_count"]) == (12, 11, 1)
-    history = {(row["uniquifier_first"], row["uniquifier_last"]) for row in real.landed("message_id_history")}
+    history = {
+        (row["uniquifier_first"], row["uniquifier_last"])
+        for row in real.landed("message_id_history")
+    }
     assert history == {(1, 12), (-2, -1)}, "numbers from 2^63 are shown as two's complement"
 
 
-def test_a_run_that_grows_over_the_next_page_is_not_missed(real: RealLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_grows_over_the_next_page_is_not_missed(
+    real: RealLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Millions of runs are read page by page, and messages go on coming: what was known at the beginning must be there."""
     monkeypatch.setattr(stored_log, "PAGE_ROWS", 2)
     history = MessageIdHistory()
@@ -92,7 +104,9 @@ def test_a_run_that_grows_over_the_next_page_is_not_missed(real: RealLog, monkey
     pages = source.identifiers()
     rows = list(next(pages))
     assert [(row.uniquifier_first, row.uniquifier_last) for row in rows] == [(1, 3), (5, 5)]
-    receive(4, 6)  # 1 to 9 are one run now: the row that the next page would have begun with is gone
+    receive(
+        4, 6
+    )  # 1 to 9 are one run now: the row that the next page would have begun with is gone
     rows += next(pages)
     receive(10, 12, 14)
     rows += [row for page in pages for row in page]
@@ -109,16 +123,25 @@ def test_a_damaged_row_stops_its_own_queue_and_is_told(real: RealLog) -> None:
     real.store.journal.submit(("audit", 1, posted(1)), done.append)
     real.store.loop.until(lambda: done)
     real.store.settle()
-    real.store.directory.writer.execute("UPDATE groups SET data = substr(data, 1, length(data) - 1) WHERE queue_id = 2")
+    real.store.directory.writer.execute(
+        "UPDATE groups SET data = substr(data, 1, length(data) - 1) WHERE queue_id = 2"
+    )
     real.store.directory.writer.execute("PRAGMA wal_checkpoint")
     publisher = real.publisher()
     report = publisher.publish_once()
     assert "rows 1 to 1 of audit" in report["damaged"]["audit"]
     assert report["sequences"] == {real.store.directory.epoch: {"audit": 0, QUEUE: 3}}
     assert [row["queue"] for row in real.landed()] == [QUEUE] * 3
-    real.store.call(lambda transaction: queues.give_up(transaction, "audit", 1, 1, real.store.directory.segments))
+    real.store.call(
+        lambda transaction: queues.give_up(
+            transaction, "audit", 1, 1, real.store.directory.segments
+        )
+    )
     report = publisher.publish_once()
-    assert (report["damaged"], report["sequences"][real.store.directory.epoch]["audit"]) == ({}, 1), "given up, it goes on"
+    assert (report["damaged"], report["sequences"][real.store.directory.epoch]["audit"]) == (
+        {},
+        1,
+    ), "given up, it goes on"
 
 
 def test_the_publisher_reads_only(real: RealLog) -> None:
@@ -137,7 +160,9 @@ def test_sealed_rows_land_like_unsealed_ones(real: RealLog) -> None:
         plan = sealing.plan(stored, QUEUE, NOW + 10**12)
         assert plan is not None
         sealed = sealing.write_segment(stored, plan, segments)
-    assert real.store.call(lambda transaction: sealing.commit_segment(transaction, sealed, segments))
+    assert real.store.call(
+        lambda transaction: sealing.commit_segment(transaction, sealed, segments)
+    )
     real.put(3)
     real.publisher().publish_once()
     rows = real.landed()

@@ -16,7 +16,20 @@ from srmp_spark.store.delta import stored_log
 from srmp_spark.store.epochs import end_of, ends
 
 GUID = "32221eda-9376-46df-b6ed-783091123831"
-GOOD: tuple[Any, ...] = ("q", GUID, "7", 3, 2, "http://peer/q", "192.0.2.1:1", GUID, 0, NOW, NOW + 1, None)
+GOOD: tuple[Any, ...] = (
+    "q",
+    GUID,
+    "7",
+    3,
+    2,
+    "http://peer/q",
+    "192.0.2.1:1",
+    GUID,
+    0,
+    NOW,
+    NOW + 1,
+    None,
+)
 ODD: dict[str, tuple[Any, ...]] = {
     "an ordinal beyond 64 bits": (*GOOD[:2], "18446744073709551615", *GOOD[3:]),
     "an ordinal with a zero before it": (*GOOD[:2], "007", *GOOD[3:]),
@@ -76,7 +89,9 @@ def test_a_text_that_is_no_utf8_costs_its_row_alone(store: Store) -> None:
     assert [row[0] for row in found] == ["z"]
 
 
-def test_many_rows_are_read_at_once_in_the_order_of_their_key(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_read_at_once_in_the_order_of_their_key(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chance = random.Random(1)
     names = ["".join(chance.choices("ab\u00e4\u20ac\U0001f600\uffee;/$", k=3)) for _ in range(200)]
     write(store, *((name, *GOOD[1:]) for name in sorted(set(names), key=lambda _: chance.random())))
@@ -97,5 +112,7 @@ def test_the_ends_of_all_queues_are_those_of_each(store: Store) -> None:
     store.put(2)
     store.call(lambda t: queues.delete(t, "q3", store.directory.segments, NOW))
     db = store.directory.writer
-    assert ends(db) == {number: end_of(db, number) for (number,) in db.execute("SELECT id FROM queues").fetchall()}
+    assert ends(db) == {
+        number: end_of(db, number) for (number,) in db.execute("SELECT id FROM queues").fetchall()
+    }
     assert max(ends(db).values()) == 9

@@ -26,7 +26,15 @@ from srmp_spark.store.delta.stored_log import StoredLog
 from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.store.transaction import Transaction
 
-TABLES = ("inbox", "incoming_streams", "queues", "counters", "message_id_history", "wsrm_sequences", "pgm_loss")
+TABLES = (
+    "inbox",
+    "incoming_streams",
+    "queues",
+    "counters",
+    "message_id_history",
+    "wsrm_sequences",
+    "pgm_loss",
+)
 STEPS = 60
 """Random changes of one test; a publication follows every third or so."""
 
@@ -45,7 +53,10 @@ def content(folder: Path) -> dict[str, list[str]]:
         if not (folder / name).exists():
             continue
         rows = DeltaTable(str(folder / name)).to_pyarrow_table().to_pylist()
-        shown = [{key: value for key, value in row.items() if key not in ("position", "written_at")} for row in rows]
+        shown = [
+            {key: value for key, value in row.items() if key not in ("position", "written_at")}
+            for row in rows
+        ]
         found[name] = sorted(map(repr, shown))
     return found
 
@@ -77,7 +88,9 @@ class Changing:
         queue = self.queue()
         self.ends[queue] += 1
         done: list[object] = []
-        self.real.store.journal.submit((queue, self.ends[queue], posted(self.ends[queue])), done.append)
+        self.real.store.journal.submit(
+            (queue, self.ends[queue], posted(self.ends[queue])), done.append
+        )
         self.real.store.loop.until(lambda: done)
         self.real.store.settle()
 
@@ -90,7 +103,11 @@ class Changing:
         name = self.queue()
         if name == QUEUE:
             return
-        self.call(lambda transaction: queues.delete(transaction, name, self.real.store.directory.segments, NOW))
+        self.call(
+            lambda transaction: queues.delete(
+                transaction, name, self.real.store.directory.segments, NOW
+            )
+        )
         del self.ends[name]
 
     def pause(self) -> None:
@@ -99,7 +116,9 @@ class Changing:
 
     def purge(self) -> None:
         name = self.queue()
-        self.call(lambda transaction: queues.purge(transaction, name, self.real.store.directory.segments))
+        self.call(
+            lambda transaction: queues.purge(transaction, name, self.real.store.directory.segments)
+        )
 
     def trim(self) -> None:
         name = self.queue()
@@ -124,15 +143,34 @@ class Changing:
             self.changes(Changes([], nothing, [(QUEUE, guid)], 1))
             return
         number = self.chance.randrange(100)
-        row = IncomingStreamRow(QUEUE, guid, 7, number, number, ORDER_URL, "192.0.2.1:1", None, 0, NOW, NOW + number, None)
+        row = IncomingStreamRow(
+            QUEUE,
+            guid,
+            7,
+            number,
+            number,
+            ORDER_URL,
+            "192.0.2.1:1",
+            None,
+            0,
+            NOW,
+            NOW + number,
+            None,
+        )
         self.changes(Changes([row], nothing, [], 1))
 
     def identifiers(self) -> None:
         first = self.chance.randrange(1000) * 10
-        self.changes(Changes([], HistoryChanges([HistoryRun("caf195ea", first, first + 3, NOW)], []), [], 1))
+        self.changes(
+            Changes([], HistoryChanges([HistoryRun("caf195ea", first, first + 3, NOW)], []), [], 1)
+        )
 
     def ceiling(self) -> None:
-        self.call(lambda t: state.raise_ceiling(t.connection, "message_identifiers", self.chance.randrange(10_000)))
+        self.call(
+            lambda t: state.raise_ceiling(
+                t.connection, "message_identifiers", self.chance.randrange(10_000)
+            )
+        )
 
     def lose(self) -> None:
         loss = losses.Loss(QUEUE, "239.0.0.1:8082", "192.0.2.9", "tsi", 1, 2, 2, "lost", None, NOW)
@@ -142,12 +180,17 @@ class Changing:
         """Another program writes, and leaves the journal's number as it is."""
         with sqlite3.connect(self.real.path / DATABASE_FILE) as other:
             other.execute("UPDATE ids SET ceiling = ceiling + 1")
-            other.execute("UPDATE queues SET options = ? WHERE name = ?", (f'{{"n":{self.chance.random()}}}', QUEUE))
+            other.execute(
+                "UPDATE queues SET options = ? WHERE name = ?",
+                (f'{{"n":{self.chance.random()}}}', QUEUE),
+            )
         other.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_cycle_by_cycle_the_tables_show_what_a_whole_publication_shows(real: RealLog, tmp_path: Path, seed: int) -> None:
+def test_cycle_by_cycle_the_tables_show_what_a_whole_publication_shows(
+    real: RealLog, tmp_path: Path, seed: int
+) -> None:
     changing = Changing(real, seed)
     follower = real.publisher()
     for number in range(STEPS):
@@ -160,17 +203,24 @@ def test_cycle_by_cycle_the_tables_show_what_a_whole_publication_shows(real: Rea
             whole = tmp_path / f"whole-{number}"
             data = real.path.parent / f"shadows-{number}"
             data.mkdir()
-            anew = Publisher(data, str(whole), real.guid, 0.05, source=StoredLog(real.path, real.guid))
+            anew = Publisher(
+                data, str(whole), real.guid, 0.05, source=StoredLog(real.path, real.guid)
+            )
             anew.publish_once()
             wanted, found = content(whole), content(real.state)
-            for name in ("inbox", "pgm_loss"):  # appended: what was purged since is in the follower's alone
+            for name in (
+                "inbox",
+                "pgm_loss",
+            ):  # appended: what was purged since is in the follower's alone
                 rows, there = wanted.pop(name, []), found.pop(name, [])
                 assert set(rows) <= set(there), f"seed {seed}, step {number}, {name}"
                 assert len(set(there)) == len(there), "each row once"
             assert found == wanted, f"seed {seed}, step {number}"
 
 
-def test_a_cycle_without_a_commit_looks_at_nothing(real: RealLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cycle_without_a_commit_looks_at_nothing(
+    real: RealLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real.put(3)
     publisher = real.publisher()
     first = publisher.publish_once()
@@ -200,7 +250,9 @@ def test_what_another_program_commits_is_seen(real: RealLog) -> None:
 
 def test_a_damaged_queue_is_tried_in_every_cycle(real: RealLog) -> None:
     real.put(1)
-    real.store.directory.writer.execute("UPDATE groups SET data = substr(data, 1, length(data) - 1)")
+    real.store.directory.writer.execute(
+        "UPDATE groups SET data = substr(data, 1, length(data) - 1)"
+    )
     publisher = real.publisher()
     assert publisher.publish_once()["damaged"]
     assert publisher._shown is None
@@ -224,7 +276,9 @@ def test_what_no_stamp_tells_is_found_by_the_whole_look(
     monkeypatch.setattr(publisher_module, "WHOLE_LOOK_S", 3600.0)
     real.put(1)
     publisher.publish_once()
-    assert [row["sequence"] for row in real.landed()] == [1, 2, 3, 4], "no stamp is believed any more"
+    assert [row["sequence"] for row in real.landed()] == [1, 2, 3, 4], (
+        "no stamp is believed any more"
+    )
 
 
 def test_what_is_committed_while_everything_is_compared_was_not_missed(
@@ -270,7 +324,9 @@ def test_what_other_queue_managers_publish_in_the_same_tables_costs_no_look(
         theirs.publish_once()
         with monkeypatch.context() as patch:
             looks: list[object] = []
-            patch.setattr(StoredLog, "snapshot", lambda source, looks=looks: looks.append("") or whole(source))
+            patch.setattr(
+                StoredLog, "snapshot", lambda source, looks=looks: looks.append("") or whole(source)
+            )
             publisher.publish_once()
         assert not looks
     before = DeltaTable(str(real.state / "inbox")).version()
@@ -281,5 +337,7 @@ def test_what_other_queue_managers_publish_in_the_same_tables_costs_no_look(
     assert len([row for row in real.landed() if row["queue_manager"] == real.guid]) == 3
     DeltaTable(str(real.state / "inbox")).restore(before)
     publisher.publish_once()
-    assert len([row for row in real.landed() if row["queue_manager"] == real.guid]) == 3, "what concerns us is seen at once"
+    assert len([row for row in real.landed() if row["queue_manager"] == real.guid]) == 3, (
+        "what concerns us is seen at once"
+    )
     neighbour.store.close()

@@ -27,7 +27,12 @@ def a_run(messages: int = 3) -> tuple[InResult, list[Landed]]:
     rows = []
     for number in range(1, messages + 1):
         entry = Entry(
-            key=(QM, number), queue="private$/orders", kind="durable", body="b", first_sent_at=1.0, acknowledged_at=2.0
+            key=(QM, number),
+            queue="private$/orders",
+            kind="durable",
+            body="b",
+            first_sent_at=1.0,
+            acknowledged_at=2.0,
         )
         ledger.entries[entry.key] = entry
         rows.append(Landed("private$/orders", "e", number, QM, number, "b", None, None))
@@ -68,7 +73,9 @@ def test_every_wrong_figure_fails_it(capsys: pytest.CaptureFixture[str]) -> None
         elif change == "refused":
             way_in.ledger.entries[QM, 1].refused = 400
         elif change == "out of order":
-            way_in.ledger.entries[QM, 1].first_sent_at = 3.0  # sent when the others were answered, and landed before them
+            way_in.ledger.entries[
+                QM, 1
+            ].first_sent_at = 3.0  # sent when the others were answered, and landed before them
         elif change == "killed with -9":
             way_in.kills.pop()
         way_in.verdict = judge(way_in.ledger, rows)
@@ -114,7 +121,9 @@ def test_every_wrong_figure_of_the_way_out_fails_it(
 def test_the_way_out_is_judged_by_bodies_and_their_copies() -> None:
     sent = [("s", b"a"), ("s", b"b"), ("s", b"a"), ("t", b"c")]
     assert judge_out(sent, [b"c", b"a", b"b", b"a"]).clean, "c is of another order"
-    assert judge_out(sent, [b"a", b"b", b"c"]).lost == [judge_out(sent, [b"a", b"b", b"a", b"a", b"c"]).doubled[0]]
+    assert judge_out(sent, [b"a", b"b", b"c"]).lost == [
+        judge_out(sent, [b"a", b"b", b"a", b"a", b"c"]).doubled[0]
+    ]
     assert len(judge_out(sent, [b"b", b"a", b"a", b"c"]).disordered) == 1
     assert len(judge_out(sent, [b"a", b"b", b"a", b"c", b"A"]).unexpected) == 1
 

@@ -33,7 +33,9 @@ class Peer:
             while request := read_message(file):
                 body = request.partition(b"\r\n\r\n")[2]
                 self.bodies.append(body)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+                )
 
 
 @pytest.fixture
@@ -46,7 +48,9 @@ def peer() -> Iterator[Peer]:
 def run(peer: Peer, seed: int) -> tuple[list[bool], dict[str, int]]:
     """Whether each of 60 requests was answered, and what the proxy says that it did."""
     answered = []
-    with LossyProxy(peer.listener.getsockname(), lose_reply=0.2, lose_request=0.1, seed=seed) as proxy:
+    with LossyProxy(
+        peer.listener.getsockname(), lose_reply=0.2, lose_request=0.1, seed=seed
+    ) as proxy:
         connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=10)
         for number in range(60):
             try:
@@ -61,7 +65,9 @@ def run(peer: Peer, seed: int) -> tuple[list[bool], dict[str, int]]:
 def test_what_it_loses_is_told_and_repeats_with_the_seed(peer: Peer) -> None:
     answered, faults = run(peer, 3)
     assert answered.count(False) == faults["lost reply"] + faults["lost request"]
-    assert len(peer.bodies) == 60 - faults["lost request"], "a lost reply belongs to a request that arrived"
+    assert len(peer.bodies) == 60 - faults["lost request"], (
+        "a lost reply belongs to a request that arrived"
+    )
     assert faults["lost reply"] > faults["lost request"] > 0
     assert run(peer, 3)[0] == answered
     assert run(peer, 4)[0] != answered

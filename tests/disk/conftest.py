@@ -16,7 +16,9 @@ from disk_mounts import may_mount, mount_for_this_thread_alone
 for folder in ("store", "outbox", "sender"):
     sys.path.insert(0, str(Path(__file__).parents[1] / folder))
 
-MEMORY = Path("/dev/shm")  # a thousand directories are written and judged: what a sync costs is not measured here
+MEMORY = Path(
+    "/dev/shm"
+)  # a thousand directories are written and judged: what a sync costs is not measured here
 """Linux' folder in memory. What survives is decided by the model of the disk, never by the file system under it."""
 
 
@@ -34,7 +36,8 @@ def one_name() -> Iterator[Path | None]:
     if (
         not MEMORY.is_dir()
         or not may_mount
-        or "full" not in (os.environ.get("SRMP_SPARK_CRASH"), os.environ.get("SRMP_SPARK_POWERLOSS"))
+        or "full"
+        not in (os.environ.get("SRMP_SPARK_CRASH"), os.environ.get("SRMP_SPARK_POWERLOSS"))
     ):
         yield None
         return

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from disk_session import BATCH, PLAIN, STREAM, TOGETHER, Housekeeping, Inbox, Outgoing, expected, published
+from disk_session import (
+    BATCH,
+    PLAIN,
+    STREAM,
+    TOGETHER,
+    Housekeeping,
+    Inbox,
+    Outgoing,
+    expected,
+    published,
+)
 from outbox_kit import A, B, read_all
 
 from srmp_spark.srmp.outgoing_effects import QueueKey
@@ -18,7 +28,11 @@ from srmp_spark.testing.oracle import Oracle
 def judge(kind: str, root: Path, said: Sequence[str]) -> str:
     """What of the promises in ``said`` is broken below ``root``; empty if nothing is. Opens it as a restart does."""
     try:
-        return _judge_out(root, said) if kind == "out" else _judge_in(root, said, sealing_too=kind == "seal")
+        return (
+            _judge_out(root, said)
+            if kind == "out"
+            else _judge_in(root, said, sealing_too=kind == "seal")
+        )
     except Exception as error:  # whatever it is: after a crash it must open, read and go on
         return f"{type(error).__name__}: {error}"
 
@@ -41,14 +55,19 @@ def _judge_in(root: Path, said: Sequence[str], *, sealing_too: bool) -> str:
         before = _all_rows(inbox.rows(), delta)
         for number, sequence in answered.items():
             if sequence and before.get((queue_of(number), sequence)) not in (number, None):
-                return f"sequence {sequence} of {queue_of(number)} was {number} and is {before[queue_of(number), sequence]}"
+                return (
+                    f"sequence {sequence} of {queue_of(number)} was {number} and is "
+                    f"{before[queue_of(number), sequence]}"
+                )
         there = set(before.values())
         oracle = _oracle(answered, before)
         if not oracle.verdict().clean:
             return f"{oracle.verdict()}: {_examples(oracle)}"
         top = max([*answered, *there, 1]) + TOGETHER
         first = next(number for number in range(1, top + 2) if number not in there)
-        inbox.take(range(max(1, first - TOGETHER), top + 1))  # the senders repeat what they heard no answer for, and some more
+        inbox.take(
+            range(max(1, first - TOGETHER), top + 1)
+        )  # the senders repeat what they heard no answer for, and some more
         if sealing_too:
             Housekeeping(inbox, root).publish()
             delta = published(root)
@@ -62,7 +81,9 @@ def _judge_in(root: Path, said: Sequence[str], *, sealing_too: bool) -> str:
             sequences = sorted(sequence for name, sequence in after if name == queue)
             if sequences != list(range(1, len(sequences) + 1)):
                 return f"{queue} has holes: {sequences}"
-        if sealing_too and {(queue, sequence, number) for (queue, sequence), number in after.items()} != set(delta):
+        if sealing_too and {
+            (queue, sequence, number) for (queue, sequence), number in after.items()
+        } != set(delta):
             return "Delta does not hold what the log holds"
         return ""
     finally:
@@ -74,12 +95,16 @@ def queue_of(number: int) -> str:
     return STREAM if number % 2 else PLAIN
 
 
-def _all_rows(log: dict[str, list[tuple[int, int]]], delta: Counter[tuple[str, int, int]]) -> dict[tuple[str, int], int]:
+def _all_rows(
+    log: dict[str, list[tuple[int, int]]], delta: Counter[tuple[str, int, int]]
+) -> dict[tuple[str, int], int]:
     """Number by queue and sequence, of the log and of what retention has left to Delta alone."""
     found = {(queue, sequence): number for queue, sequence, number in delta}
     for queue, rows in log.items():
         for sequence, number in rows:
-            assert found.setdefault((queue, sequence), number) == number, f"{queue} {sequence}: the log and Delta differ"
+            assert found.setdefault((queue, sequence), number) == number, (
+                f"{queue} {sequence}: the log and Delta differ"
+            )
     return found
 
 
@@ -97,7 +122,9 @@ def _oracle(acknowledged: Iterable[int], rows: dict[tuple[str, int], int]) -> Or
 
 def _examples(oracle: Oracle) -> str:
     verdict = oracle.verdict()
-    return ", ".join([*verdict.lost, *verdict.unexpected, *verdict.doubled, *verdict.disordered][:5])
+    return ", ".join(
+        [*verdict.lost, *verdict.unexpected, *verdict.doubled, *verdict.disordered][:5]
+    )
 
 
 def _judge_out(root: Path, said: Sequence[str]) -> str:
@@ -122,11 +149,20 @@ def _judge_out(root: Path, said: Sequence[str]) -> str:
         if desk.outbox.held:
             return f"put on hold as a copy: {desk.outbox.database.foreign}"
         last = max(committed, default=-1) + 1
-        for again in range(max(0, last - 2), last + 2):  # the driver repeats what it heard no answer for
+        for again in range(
+            max(0, last - 2), last + 2
+        ):  # the driver repeats what it heard no answer for
             result = outgoing.send(again)
             wanted = CommitResult(0, BATCH) if again in committed else None
-            if wanted not in (result, None) or result not in (CommitResult(0, BATCH), CommitResult(BATCH, 0)):
-                return f"batch {again} was {'committed' if again in committed else 'not answered'}, and now is {result}"
+            if wanted not in (result, None) or result not in (
+                CommitResult(0, BATCH),
+                CommitResult(BATCH, 0),
+            ):
+                return (
+                    f"batch {again} was "
+                    f"{'committed' if again in committed else 'not answered'}, and now "
+                    f"is {result}"
+                )
             committed[again] = None
         for destination in (A, B):
             found = read_all(desk.outbox, QueueKey(destination, "stream"))
@@ -141,16 +177,24 @@ def _judge_out(root: Path, said: Sequence[str]) -> str:
             if serials and serials[0] <= finished.get(destination, 0):
                 return f"{destination}: {serials[0]} was finished and waits again"
             done = finishing.get(destination, 0)
-            there = {body for stored, body in zip(found, bodies, strict=True) if stored.serial > done}
+            there = {
+                body for stored, body in zip(found, bodies, strict=True) if stored.serial > done
+            }
             for batch in committed:
-                order = [body for body in expected(batch, destination) if numbers.get(body, (done + 1, 0))[0] > done]
+                order = [
+                    body
+                    for body in expected(batch, destination)
+                    if numbers.get(body, (done + 1, 0))[0] > done
+                ]
                 missing = [body for body in order if body not in there]
                 if missing:
                     return f"{destination}: lost {missing[:3]} of batch {batch}"
                 if [body for body in bodies if body in set(order)] != order:
                     return f"{destination}: batch {batch} is out of order"
         identifiers = [at[1] for at in numbers.values()]
-        return "" if len(identifiers) == len(set(identifiers)) else "an identifier was given out twice"
+        return (
+            "" if len(identifiers) == len(set(identifiers)) else "an identifier was given out twice"
+        )
     finally:
         with suppress(Exception):
             outgoing.close()

@@ -15,7 +15,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from disk_trace import Created, Cut, Event, Linked, MadeFolder, Removed, Renamed, Said, SyncBegins, SyncEnds, Wrote
+from disk_trace import (
+    Created,
+    Cut,
+    Event,
+    Linked,
+    MadeFolder,
+    Removed,
+    Renamed,
+    Said,
+    SyncBegins,
+    SyncEnds,
+    Wrote,
+)
 
 from srmp_spark.store.directory import IDENTITY_FILE, birth_of
 from srmp_spark.store.outbox.which_file import WHICH_FILE
@@ -133,7 +145,9 @@ class Disk:
         self.changes += 1
         if isinstance(event, SyncBegins):
             number = self._find(event.path)
-            self._covered[event.number] = [] if number is None else [c for c in self.pending if c.target == number]
+            self._covered[event.number] = (
+                [] if number is None else [c for c in self.pending if c.target == number]
+            )
         elif isinstance(event, SyncEnds):
             covered = {id(change) for change in self._covered.pop(event.number)}
             for change in self.pending:
@@ -230,7 +244,11 @@ def _torn(block: int) -> Callable[[list[Change], random.Random], Iterable[Change
 
 def _reordered(pending: list[Change], dice: random.Random) -> Iterable[Change]:
     """Each page goes to the disk when it likes: the disk holds some version of it, of another page an earlier or later one."""
-    pieces = [piece for change in pending for piece in (_pieces(change, PAGE) if isinstance(change, Bytes) else [change])]
+    pieces = [
+        piece
+        for change in pending
+        for piece in (_pieces(change, PAGE) if isinstance(change, Bytes) else [change])
+    ]
     versions: dict[tuple[int, int], int] = {}
     for piece in pieces:
         if isinstance(piece, Bytes):
@@ -301,7 +319,9 @@ def build(world: World, root: Path) -> None:
 
 
 def same_inodes(identity: Path, database: Path) -> None:
-    with contextlib.suppress(ValueError, FileNotFoundError):  # torn, or no database: whoever opens it will say so
+    with contextlib.suppress(
+        ValueError, FileNotFoundError
+    ):  # torn, or no database: whoever opens it will say so
         found = json.loads(identity.read_bytes())
         if "inodes" in found:
             found["inodes"] = {

@@ -55,8 +55,12 @@ class Sender:
         status = None
         try:
             if self._connection is None:
-                self._connection = http.client.HTTPConnection(*self._endpoint, timeout=ANSWER_SECONDS)
-            self._connection.request("POST", written.target, written.content, {"Content-Type": written.content_type})
+                self._connection = http.client.HTTPConnection(
+                    *self._endpoint, timeout=ANSWER_SECONDS
+                )
+            self._connection.request(
+                "POST", written.target, written.content, {"Content-Type": written.content_type}
+            )
             answer = self._connection.getresponse()
             status = answer.status
             answer.read()
@@ -111,7 +115,10 @@ class Senders:
 
     @property
     def answers(self) -> list[Answer]:
-        return sorted((answer for sender in self.senders for answer in list(sender.answers)), key=lambda answer: answer.at)
+        return sorted(
+            (answer for sender in self.senders for answer in list(sender.answers)),
+            key=lambda answer: answer.at,
+        )
 
     @property
     def accepted(self) -> set[int]:
@@ -128,7 +135,9 @@ def landed(api: str, queue: str = QUEUE, after: int = 0, to: int | None = None) 
         step = client.range(queue, after=after, max_rows=min(2_000, end - after))
         with client.rows(queue, epoch=found.epoch, after=after, to=step.last) as stream:
             rows: Any = pa.ipc.open_stream(stream.as_file()).read_all()
-        for number, body in zip(rows.column("uniquifier").to_pylist(), rows.column("body").to_pylist(), strict=True):
+        for number, body in zip(
+            rows.column("uniquifier").to_pylist(), rows.column("body").to_pylist(), strict=True
+        ):
             assert body.startswith(body_of(number)), f"{number} has the body of another message"
             numbers.append(number)
         after = step.last
@@ -172,7 +181,9 @@ _EXIT = re.compile(r"^\+\+\+ exited with (\d+) \+\+\+$")
 
 
 def failure_of(log: Path) -> Failure:
-    lines = [match.groups() for line in log.read_text().splitlines() if (match := _LINE.match(line))]
+    lines = [
+        match.groups() for line in log.read_text().splitlines() if (match := _LINE.match(line))
+    ]
     at = next(n for n, (_, _, text) in enumerate(lines) if "(INJECTED)" in text)
     pid, when, _ = lines[at]
     later = [text for _, _, text in lines[at + 1 :] if text.startswith(("fsync(", "fdatasync("))]

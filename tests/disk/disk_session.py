@@ -81,7 +81,10 @@ def message_of(number: int) -> Message:
     if number % 2:
         place = number // 2 + 1
         url = ORDER_URL if place == 1 else None
-        queue, stream = STREAM, StreamPosition(StreamId(SENDER, 7), place, place - 1, place == 1, url)
+        queue, stream = (
+            STREAM,
+            StreamPosition(StreamId(SENDER, 7), place, place - 1, place == 1, url),
+        )
     return Message(
         destination=f"http://qm.example/msmq/{queue}", action="MSMQ:x", lineage=SENDER, uniquifier=number, has_msmq=True,
         source_qm=SENDER, body=b"message %d " % number * (1 + number % 7 * 8), stream=stream,
@@ -90,7 +93,9 @@ def message_of(number: int) -> Message:
 
 def record_of(number: int, message: Message) -> Record:
     content_type, content = encode(message, boundary="MSMQ - SOAP boundary, 1")
-    head = http_head(f"/msmq/{STREAM if number % 2 else PLAIN}", "qm.example", content_type, len(content))
+    head = http_head(
+        f"/msmq/{STREAM if number % 2 else PLAIN}", "qm.example", content_type, len(content)
+    )
     return Record(Arrival(NOW + number, "http", "192.0.2.1:4711", None), head + content, len(head))
 
 
@@ -115,12 +120,18 @@ class Inbox:
             MessageIdHistory.load(state.load_history(self.directory.writer)),
             IncomingStreams.load(stored.streams), ReceiverSettings(),
         )  # fmt: skip
-        self.journal = Journal(self.directory, self.loop, changes=self.receiver.changes, on_fatal=self._fatal)
+        self.journal = Journal(
+            self.directory, self.loop, changes=self.receiver.changes, on_fatal=self._fatal
+        )
         for queue in stored.queues:
             self.receiver.add_queue(queue.name, queue.transactional, queue.end)
         for name in (PLAIN, STREAM):
             if name not in {queue.name for queue in stored.queues}:
-                self.call(lambda transaction, name=name: queues.create(transaction, name, transactional=name == STREAM))
+                self.call(
+                    lambda transaction, name=name: queues.create(
+                        transaction, name, transactional=name == STREAM
+                    )
+                )
                 self.receiver.add_queue(name, name == STREAM)
         self.missing = sealing.remove_orphans(self.directory.writer, self.directory.segments)[1]
 
@@ -153,7 +164,9 @@ class Inbox:
             assert not isinstance(outcome, Refused), outcome
             done = partial(self._committed, number, outcome)
             if isinstance(outcome, Accepted):
-                self.journal.submit((outcome.queue, outcome.sequence, record), done, owed=outcome.owed)
+                self.journal.submit(
+                    (outcome.queue, outcome.sequence, record), done, owed=outcome.owed
+                )
             else:
                 self.journal.submit(None, done, must_commit=outcome.needs_commit)
             if self._early:
@@ -198,7 +211,9 @@ class Housekeeping:
 
         self._inbox = inbox
         directory = inbox.directory
-        self._publisher = Publisher(directory.path, str(root / "state"), directory.queue_manager, 0.05)
+        self._publisher = Publisher(
+            directory.path, str(root / "state"), directory.queue_manager, 0.05
+        )
         self._synced: dict[str, int] = {}
 
     def publish(self) -> None:
@@ -214,7 +229,9 @@ class Housekeeping:
                 if plan is None:
                     continue
                 sealed = sealing.write_segment(log, plan, directory.segments)
-            assert inbox.call(lambda t, sealed=sealed: sealing.commit_segment(t, sealed, directory.segments))
+            assert inbox.call(
+                lambda t, sealed=sealed: sealing.commit_segment(t, sealed, directory.segments)
+            )
         while inbox.call(sweeper.sweep):
             pass
 
@@ -222,13 +239,21 @@ class Housekeeping:
         """A disk that is nearly full: what Delta holds goes first, and at once."""
         inbox, directory = self._inbox, self._inbox.directory
         for queue, synced in self._synced.items():
-            (number,) = directory.writer.execute("SELECT id FROM queues WHERE name = ?", (queue,)).fetchone()
+            (number,) = directory.writer.execute(
+                "SELECT id FROM queues WHERE name = ?", (queue,)
+            ).fetchone()
             mark = state.StoredConsumer(queue, "default", synced, SequenceSet(), None, None, None)
-            inbox.call(lambda t, number=number, mark=mark: state.save_consumer(t.connection, number, mark))
+            inbox.call(
+                lambda t, number=number, mark=mark: state.save_consumer(t.connection, number, mark)
+            )
             with Log(directory.database, directory.segments) as log:
-                to = retention.plan(log, queue, retention.Limits(before=0, bytes_max=0, synced_to=synced))
+                to = retention.plan(
+                    log, queue, retention.Limits(before=0, bytes_max=0, synced_to=synced)
+                )
             if to is not None:
-                inbox.call(lambda t, queue=queue, to=to: retention.trim(t, queue, to, directory.segments))
+                inbox.call(
+                    lambda t, queue=queue, to=to: retention.trim(t, queue, to, directory.segments)
+                )
         while inbox.call(sweeper.sweep):
             pass
 
@@ -237,7 +262,9 @@ def published(root: Path) -> Counter[tuple[str, int, int]]:
     """(queue, sequence, number) of the rows of the Delta table ``inbox``."""
     from deltalake import DeltaTable
 
-    rows = DeltaTable(str(root / "state" / "inbox")).to_pyarrow_table(columns=["queue", "sequence", "uniquifier"])
+    rows = DeltaTable(str(root / "state" / "inbox")).to_pyarrow_table(
+        columns=["queue", "sequence", "uniquifier"]
+    )
     return Counter((row["queue"], row["sequence"], row["uniquifier"]) for row in rows.to_pylist())
 
 
@@ -266,7 +293,12 @@ class Outgoing:
         stages = []
         for partition in range(2):
             rows = [
-                {"body": body_of(batch, row).encode(), "destination": (A, B)[row % 2], "t": -row, "key": body_of(batch, row)}
+                {
+                    "body": body_of(batch, row).encode(),
+                    "destination": (A, B)[row % 2],
+                    "t": -row,
+                    "key": body_of(batch, row),
+                }
                 for row in range(BATCH)
                 if row % 4 // 2 == partition
             ]
@@ -285,7 +317,9 @@ class Outgoing:
 
         from srmp_spark.queue_manager.api import outbox as api
 
-        table = table_of(rows).replace_schema_metadata({"srmp.order_by": json.dumps(["t"]), "srmp.dead_letter": "false"})
+        table = table_of(rows).replace_schema_metadata(
+            {"srmp.order_by": json.dumps(["t"]), "srmp.dead_letter": "false"}
+        )
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
@@ -294,15 +328,22 @@ class Outgoing:
         file = api._create(folder / f"{name}.part")
         api._write(file, [sink.getvalue().to_pybytes()])
         api._finish(file, folder / f"{name}.part", folder / name)
-        return self.desk.outbox.stages.add("app", str(batch), partition, str(self._life), name, NOW).stage_id
+        return self.desk.outbox.stages.add(
+            "app", str(batch), partition, str(self._life), name, NOW
+        ).stage_id
 
     def finish_some(self, dice: random.Random) -> None:
         """As if messages left, and a stream receipt came for some of them."""
         for destination in (A, B):
             key = QueueKey(destination, "stream")
-            loaded = self.desk.outbox.load(Load(key, 0, 2**40, dice.randrange(1, 2 * BATCH), 1 << 20, 1))
+            loaded = self.desk.outbox.load(
+                Load(key, 0, 2**40, dice.randrange(1, 2 * BATCH), 1 << 20, 1)
+            )
             for stored in loaded:
-                self._tell(f"sent {stored.message.body.decode()} {stored.serial} {stored.message.uniquifier}")
+                self._tell(
+                    f"sent {stored.message.body.decode()} {stored.serial} "
+                    f"{stored.message.uniquifier}"
+                )
             if loaded:
                 last = loaded[-1].serial
                 self._tell(f"finishing {destination} {last}")
@@ -317,7 +358,9 @@ class Outgoing:
 # --- sessions -----------------------------------------------------------------------------------------------------------------
 
 
-def run(kind: str, root: Path, tell: Tell, messages: int, life: int, *, early: bool = False) -> None:
+def run(
+    kind: str, root: Path, tell: Tell, messages: int, life: int, *, early: bool = False
+) -> None:
     """One session from its first message to a clean end."""
     dice = random.Random(f"{kind} {messages}")
     if kind == "out":
@@ -379,26 +422,43 @@ def sabotage(how: str) -> None:
         import srmp_spark.store.delta.shadow  # so that they are among the modules below
 
         for module in list(sys.modules.values()):
-            if getattr(module, "__name__", "").startswith("srmp_spark.") and hasattr(module, "sync_directory"):
+            if getattr(module, "__name__", "").startswith("srmp_spark.") and hasattr(
+                module, "sync_directory"
+            ):
                 module.sync_directory = lambda path: None  # type: ignore[attr-defined]
     elif how == "no sync of files":
         import srmp_spark.store.delta.data_files
         import srmp_spark.store.delta.shadow  # noqa: F401
 
         for module in list(sys.modules.values()):
-            if getattr(module, "__name__", "").startswith("srmp_spark.") and hasattr(module, "sync_file"):
+            if getattr(module, "__name__", "").startswith("srmp_spark.") and hasattr(
+                module, "sync_file"
+            ):
                 module.sync_file = lambda path: None  # type: ignore[attr-defined]
     else:
         assert how in ("", "answer before sync"), how
 
 
 def main() -> None:
-    kind, root, report, messages, life = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+    kind, root, report, messages, life = (
+        sys.argv[1],
+        Path(sys.argv[2]),
+        sys.argv[3],
+        int(sys.argv[4]),
+        int(sys.argv[5]),
+    )
     how = sys.argv[6] if len(sys.argv) > 6 else ""
     small(kind)
     sabotage(how)
     descriptor = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    run(kind, root, lambda line: os.write(descriptor, line.encode() + b"\n"), messages, life, early=how == "answer before sync")
+    run(
+        kind,
+        root,
+        lambda line: os.write(descriptor, line.encode() + b"\n"),
+        messages,
+        life,
+        early=how == "answer before sync",
+    )
 
 
 if __name__ == "__main__":

@@ -29,8 +29,19 @@ def environment() -> dict[str, str]:
     return found | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def command(kind: str, root: Path, report: Path, messages: int, life: int = 0, sabotage: str = "") -> list[str]:
-    return [sys.executable, str(HERE / "disk_session.py"), kind, str(root), str(report), str(messages), str(life), sabotage]
+def command(
+    kind: str, root: Path, report: Path, messages: int, life: int = 0, sabotage: str = ""
+) -> list[str]:
+    return [
+        sys.executable,
+        str(HERE / "disk_session.py"),
+        kind,
+        str(root),
+        str(report),
+        str(messages),
+        str(life),
+        sabotage,
+    ]
 
 
 class Recorded(NamedTuple):
@@ -103,12 +114,16 @@ def session_of(part: Part, folder: Path, messages: int, common: Path) -> Recorde
             return recorded
     there, events = pickle.loads(kept.read_bytes())
     root = folder / "root"
-    assert there == str(root), "files name their own folder in full: each process must see its own one under the same name"
+    assert there == str(root), (
+        "files name their own folder in full: each process must see its own one under the same name"
+    )
     root.mkdir()
     return Recorded(part.kind, root, events, None, ())
 
 
-def recovery(before: Recorded, world: World, said: Sequence[str], folder: Path, life: int) -> Recorded:
+def recovery(
+    before: Recorded, world: World, said: Sequence[str], folder: Path, life: int
+) -> Recorded:
     """What a start does with ``world``, traced."""
     build(world, before.root)
     start = folder / "start"
@@ -141,7 +156,9 @@ def _check_model(recorded: Recorded) -> None:
         disk.feed(event)
     real = holds(recorded.root)
     modelled = {path: content for path, content in disk.now.paths() if not path.endswith("-shm")}
-    assert modelled.keys() == real.keys(), "the trace missed a call that made, renamed or removed a file"
+    assert modelled.keys() == real.keys(), (
+        "the trace missed a call that made, renamed or removed a file"
+    )
     for path, content in modelled.items():
         assert content == real[path], f"the trace missed a call that wrote {path}"
 
@@ -180,7 +197,9 @@ class Tally:
 
     def __str__(self) -> str:
         took = time.monotonic() - self._begun
-        return f"{self.points} points, {self.states} states, {len(self.faults)} faults, {took:.0f} s"
+        return (
+            f"{self.points} points, {self.states} states, {len(self.faults)} faults, {took:.0f} s"
+        )
 
 
 class Stop:
@@ -218,7 +237,10 @@ def power_losses(
         for name, damage in DAMAGES.items():
             dice = random.Random(f"{seed} {number} {name}")
             kept: list[Change] = list(damage(disk.pending, dice))
-            what = f"before event {number} (seed {seed}, {len(kept)} of {len(disk.pending)} survive), {name}"
+            what = (
+                f"before event {number} (seed {seed}, {len(kept)} of "
+                f"{len(disk.pending)} survive), {name}"
+            )
             if not tally.judge(recorded, disk.after(kept), told, what) and first_fault:
                 return
             if not disk.pending:

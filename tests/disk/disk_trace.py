@@ -26,7 +26,9 @@ CHANGES = (
 DURABLE = frozenset(CHANGES) - {"lseek"}
 SESSION_SECONDS = 300
 
-needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is missing: apt-get install strace")
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is missing: apt-get install strace"
+)
 
 
 class Created(NamedTuple):
@@ -98,7 +100,9 @@ class Said(NamedTuple):
     line: str
 
 
-Event = Created | Wrote | Cut | Linked | Renamed | Removed | MadeFolder | SyncBegins | SyncEnds | Said
+Event = (
+    Created | Wrote | Cut | Linked | Renamed | Removed | MadeFolder | SyncBegins | SyncEnds | Said
+)
 
 _FD = re.compile(r"^(AT_FDCWD|-?\d+)(?:<([^>]*)>)?")
 _HEX = re.compile(r'^"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?$')
@@ -108,11 +112,29 @@ _RESUMED = re.compile(r"^<\.\.\. (\w+) resumed>(.*)$", re.DOTALL)
 _UNFINISHED = " <unfinished ...>"
 
 
-def record(command: Sequence[str], root: Path, report: Path, log: Path, environment: Mapping[str, str]) -> list[Event]:
+def record(
+    command: Sequence[str], root: Path, report: Path, log: Path, environment: Mapping[str, str]
+) -> list[Event]:
     """Run ``command`` to its end and return what it did below ``root``, and what it wrote to ``report``."""
-    line = ["strace", "-f", "-qq", "-y", "-xx", "-s", str(BYTES_MAX), "-e", f"trace={','.join(CHANGES)}", "-e", "signal=none"]
+    line = [
+        "strace",
+        "-f",
+        "-qq",
+        "-y",
+        "-xx",
+        "-s",
+        str(BYTES_MAX),
+        "-e",
+        f"trace={','.join(CHANGES)}",
+        "-e",
+        "signal=none",
+    ]
     done = subprocess.run(
-        [*line, "-o", str(log), *command], env=dict(environment), capture_output=True, text=True, timeout=SESSION_SECONDS
+        [*line, "-o", str(log), *command],
+        env=dict(environment),
+        capture_output=True,
+        text=True,
+        timeout=SESSION_SECONDS,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     with log.open() as file:
@@ -255,7 +277,11 @@ def _fd(argument: str) -> tuple[str, str]:
     """Number and path; no path for what is no file, or a file that was deleted meanwhile."""
     match = _FD.match(argument)
     assert match is not None, argument[:100]
-    if match[2] is None or argument[match.end() :].startswith("(deleted)") or not match[2].startswith("\\x2f"):
+    if (
+        match[2] is None
+        or argument[match.end() :].startswith("(deleted)")
+        or not match[2].startswith("\\x2f")
+    ):
         return match[1], ""
     return match[1], os.fsdecode(_bytes(match[2].split("<")[0]))
 

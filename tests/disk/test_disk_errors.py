@@ -32,9 +32,13 @@ TAKING = 200
         ("pwrite64", "store.db-wal", "300+"),
     ],
 )
-def test_after_a_failed_write_or_sync_nothing_is_acknowledged(tmp_path: Path, call: str, file: str, when: str) -> None:
+def test_after_a_failed_write_or_sync_nothing_is_acknowledged(
+    tmp_path: Path, call: str, file: str, when: str
+) -> None:
     data, log = tmp_path / "data", tmp_path / "trace"
-    running = RunningQueueManager(data, queues=[QUEUE], prefix=failing(log, data / file, call, when))
+    running = RunningQueueManager(
+        data, queues=[QUEUE], prefix=failing(log, data / file, call, when)
+    )
     running.start()
     pid = running.pid
     sender = Sender(running)
@@ -44,7 +48,9 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged(tmp_path: Path, ca
     failure = failure_of(log)
     assert failure.later_syncs == [], "no sync is tried again: it may only seem to work"
     last = sender.answers[-1]
-    assert (last.number, last.status) == (refused, None), "not even a refusal: nobody knows whether it is stored"
+    assert (last.number, last.status) == (refused, None), (
+        "not even a refusal: nobody knows whether it is stored"
+    )
     assert [answer.status for answer in sender.answers[:-1]] == [200] * (refused - 1)
     ended, code = failure.exited[pid]
     assert (code, ended - failure.at < EXIT_SECONDS) == (1, True), f"{ended - failure.at} s"
@@ -54,24 +60,35 @@ def test_after_a_failed_write_or_sync_nothing_is_acknowledged(tmp_path: Path, ca
     assert "restart it when the disk is in order" in told[0]
     with RunningQueueManager(data, queues=[QUEUE]) as again:
         there = landed(again.api)
-        assert sorted(there) in (list(range(1, refused)), list(range(1, refused + 1))), "nothing acknowledged is lost"
+        assert sorted(there) in (list(range(1, refused)), list(range(1, refused + 1))), (
+            "nothing acknowledged is lost"
+        )
         sender = Sender(again)
         assert [sender.send(number) for number in range(1, refused + 5)] == [200] * (refused + 4)
         assert sorted(landed(again.api)) == list(range(1, refused + 5)), "nothing is doubled"
 
 
 @needs_strace
-@pytest.mark.parametrize(("call", "when"), [("fdatasync", "9+"), pytest.param("pwrite64", "40", marks=pytest.mark.long)])
-def test_a_batch_is_not_committed_until_the_outbox_is_synced(tmp_path: Path, call: str, when: str) -> None:
+@pytest.mark.parametrize(
+    ("call", "when"), [("fdatasync", "9+"), pytest.param("pwrite64", "40", marks=pytest.mark.long)]
+)
+def test_a_batch_is_not_committed_until_the_outbox_is_synced(
+    tmp_path: Path, call: str, when: str
+) -> None:
     """The sender process ends and is started again; a driver repeats what was not answered. Once is once at the peer."""
     data, log = tmp_path / "data", tmp_path / "trace"
     sent = bodies(0, 120)
     with Destination(queues={"private$/in": True}, receipt_wait=0.1, repeat_receipts=True) as peer:
         url = peer.url("private$/in")
         options = {"resend_table": "0.1,0.1,0.5", "retransmission_timeout": 0.2}
-        running = RunningQueueManager(data, prefix=failing(log, data / "outbox.db-wal", call, when), **options)
+        running = RunningQueueManager(
+            data, prefix=failing(log, data / "outbox.db-wal", call, when), **options
+        )
         with running:
-            answered = [commit_once(running.api, n, rows_to(url, sent[n * 10 : n * 10 + 10])) for n in range(6)]
+            answered = [
+                commit_once(running.api, n, rows_to(url, sent[n * 10 : n * 10 + 10]))
+                for n in range(6)
+            ]
             deadline = time.monotonic() + 30
             while not log.exists() or "(INJECTED)" not in log.read_text():
                 assert time.monotonic() < deadline, "nothing failed"
@@ -84,7 +101,9 @@ def test_a_batch_is_not_committed_until_the_outbox_is_synced(tmp_path: Path, cal
         died = [(at, code) for at, code in failure.exited.values() if code == 1]
         assert died, failure.exited
         assert min(at for at, _ in died) - failure.at < EXIT_SECONDS
-        address = running.listening.removeprefix("http://")  # the peer was told where its receipts go
+        address = running.listening.removeprefix(
+            "http://"
+        )  # the peer was told where its receipts go
         with RunningQueueManager(data, listen=address, **options) as again:
             for n in range(12):
                 new, known = commit_until(again.api, n, rows_to(url, sent[n * 10 : n * 10 + 10]))
@@ -100,9 +119,13 @@ def commit_once(api: str, batch: int, rows: list[dict[str, object]]) -> tuple[in
     """``None`` if it was refused or nobody answered; never a refusal that says it can never succeed."""
     base = f"{api}/v1/outbox/app/{batch}"
     try:
-        answer = requests.post(f"{base}/stage?partition=0&attempt={time.monotonic_ns()}", data=arrow(rows), timeout=30)
+        answer = requests.post(
+            f"{base}/stage?partition=0&attempt={time.monotonic_ns()}", data=arrow(rows), timeout=30
+        )
         if answer.status_code == 200:
-            answer = requests.post(f"{base}/commit", json={"stages": [answer.json()["stage"]]}, timeout=30)
+            answer = requests.post(
+                f"{base}/commit", json={"stages": [answer.json()["stage"]]}, timeout=30
+            )
     except requests.RequestException:
         return None
     assert answer.status_code in (200, 503, 404), answer.text

@@ -37,7 +37,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"
     folder.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m", "srmp-spark-test", str(folder)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m", "srmp-spark-test", str(folder)],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     yield folder
@@ -54,16 +56,28 @@ def test_a_small_disk_fills_up_and_is_emptied(small_disk: Path) -> None:
         pid = running.pid
         try:
             for turn in range(ROUNDS):
-                until(lambda: takes_the_room(ballast, 14 * 1024 * 1024), running, "the ballast is there")
-                until(lambda: senders.answers[-1].status == 503 if senders.answers else False, running, "it is refused")
+                until(
+                    lambda: takes_the_room(ballast, 14 * 1024 * 1024),
+                    running,
+                    "the ballast is there",
+                )
+                until(
+                    lambda: senders.answers[-1].status == 503 if senders.answers else False,
+                    running,
+                    "it is refused",
+                )
                 numbers = landed(running.api)
                 assert len(numbers) == len(set(numbers)), "reading goes on"
                 time.sleep(0.3)
                 refused = [answer for answer in senders.answers if answer.status != 200]
-                assert {answer.status for answer in refused} == {503}, f"round {turn}: {running.stderr()[-2000:]}"
+                assert {answer.status for answer in refused} == {503}, (
+                    f"round {turn}: {running.stderr()[-2000:]}"
+                )
                 ballast.unlink()
                 room = time.time()
-                until(lambda room=room: accepted_after(senders, room), running, "it is accepted again")
+                until(
+                    lambda room=room: accepted_after(senders, room), running, "it is accepted again"
+                )
                 assert accepted_after(senders, room) - room < BACK_SECONDS
                 if free(small_disk) < 32 * 1024 * 1024:
                     break  # full of messages
@@ -72,7 +86,9 @@ def test_a_small_disk_fills_up_and_is_emptied(small_disk: Path) -> None:
         assert running.pid == pid
         assert running.process is not None
         assert running.process.poll() is None, "it was never started again"
-        assert sorted(landed(running.api)) == sorted(senders.accepted), "nothing lost, nothing doubled, nothing unexpected"
+        assert sorted(landed(running.api)) == sorted(senders.accepted), (
+            "nothing lost, nothing doubled, nothing unexpected"
+        )
         text = running.stderr()
     assert "disk.full" in text
     assert "Traceback" not in text
@@ -97,7 +113,9 @@ def free(folder: Path) -> int:
 
 
 def accepted_after(senders: Senders, at: float) -> float:
-    return next((answer.at for answer in senders.answers if answer.status == 200 and answer.at > at), 0.0)
+    return next(
+        (answer.at for answer in senders.answers if answer.status == 200 and answer.at > at), 0.0
+    )
 
 
 def until(condition: object, running: RunningQueueManager, what: str) -> None:
@@ -114,7 +132,9 @@ def until(condition: object, running: RunningQueueManager, what: str) -> None:
 def test_no_room_in_the_middle_of_a_commit_is_answered_by_nobody(tmp_path: Path, when: str) -> None:
     """Somebody else was faster than the free-space gate: the process ends, and the next start has all that was answered."""
     data, log = tmp_path / "data", tmp_path / "trace"
-    running = RunningQueueManager(data, queues=[QUEUE], prefix=failing(log, data / "store.db-wal", "pwrite64", when, "ENOSPC"))
+    running = RunningQueueManager(
+        data, queues=[QUEUE], prefix=failing(log, data / "store.db-wal", "pwrite64", when, "ENOSPC")
+    )
     running.start()
     sender = Sender(running)
     refused = sender.send_until_refused(range(1, 200))
@@ -134,7 +154,10 @@ def test_no_room_at_any_write(tmp_path: Path, kind: str) -> None:
     """The nth write of a thread fails, once and for ever: whatever the session makes of it, the next start is right."""
     states = 0
     faults = []
-    for call, numbers in (("pwrite64", range(1, 2_000, 1 if FULL else 197)), ("write", range(1, 200, 1 if FULL else 67))):
+    for call, numbers in (
+        ("pwrite64", range(1, 2_000, 1 if FULL else 197)),
+        ("write", range(1, 200, 1 if FULL else 67)),
+    ):
         for number in numbers:
             when = f"{number}{'+' if number % 2 else ''}"
             folder = tmp_path / f"{call}-{number}"
@@ -154,9 +177,23 @@ def test_no_room_at_any_write(tmp_path: Path, kind: str) -> None:
 def session_without_room(kind: str, folder: Path, call: str, when: str) -> tuple[list[str], bool]:
     """The promises made, and whether the call failed. The report may itself have had no room: then nothing was promised."""
     report, log = folder / "report", folder / "trace"
-    line = ["strace", "-f", "-qqq", "-o", str(log), "-e", f"trace={call}", "-e", f"inject={call}:error=ENOSPC:when={when}"]
+    line = [
+        "strace",
+        "-f",
+        "-qqq",
+        "-o",
+        str(log),
+        "-e",
+        f"trace={call}",
+        "-e",
+        f"inject={call}:error=ENOSPC:when={when}",
+    ]
     subprocess.run(
-        [*line, *command(kind, folder / "root", report, 100)], env=environment(), capture_output=True, text=True, timeout=120
+        [*line, *command(kind, folder / "root", report, 100)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     said = report.read_text().splitlines() if report.exists() else []
     return said, "(INJECTED)" in log.read_text()

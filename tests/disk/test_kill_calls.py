@@ -34,7 +34,9 @@ STARTS = 40 if FULL else 1
 @needs_strace
 @pytest.mark.timeout(HOURS if FULL else 120)
 @pytest.mark.parametrize("part", PARTS, ids=str)
-def test_killed_at_every_call_and_again_while_it_starts(fast_path: Path, common: Path, part: Part) -> None:
+def test_killed_at_every_call_and_again_while_it_starts(
+    fast_path: Path, common: Path, part: Part
+) -> None:
     recorded = session_of(part, fast_path, MESSAGES, common)
     changes = sum(not isinstance(event, Said | SyncBegins | SyncEnds) for event in recorded.events)
     every = part.of if FULL else max(1, changes // POINTS[part.kind])
@@ -43,10 +45,15 @@ def test_killed_at_every_call_and_again_while_it_starts(fast_path: Path, common:
         (disk.now.copy(), tuple(disk.said))
         for disk in kills(recorded, first, every=every, offset=part.number if FULL else SEED)
     ]
-    tell(f"kill -9, {part}, {MESSAGES} messages: {changes} calls change a file, every {every}. of them: {first}")
+    tell(
+        f"kill -9, {part}, {MESSAGES} messages: {changes} calls change a file, every "
+        f"{every}. of them: {first}"
+    )
     assert first.faults == []
     dice = random.Random(f"{SEED} {part}")
-    for life, (world, said) in enumerate(dice.sample(states, min(len(states), part.share(STARTS))), 1):
+    for life, (world, said) in enumerate(
+        dice.sample(states, min(len(states), part.share(STARTS))), 1
+    ):
         again = recovery(recorded, world, said, fast_path, life)
         for _ in kills(again, second, every=1 if FULL else 8):
             pass
@@ -75,7 +82,9 @@ def test_really_killed_at_calls_of_every_kind(tmp_path: Path, kind: str) -> None
             if not kill_at(kind, folder, call, number):
                 break  # no thread has so many
             killed += 1
-            said = (folder / "report").read_text().splitlines() if (folder / "report").exists() else []
+            said = (
+                (folder / "report").read_text().splitlines() if (folder / "report").exists() else []
+            )
             fault = judge(kind, folder / "root", [line for line in said if line])
             if fault:
                 faults.append(f"{kind} {call} {number}: {fault}")

@@ -13,7 +13,17 @@ from pathlib import Path
 
 import pytest
 from disk_model import DAMAGES, Bytes, Change, Disk, Entry
-from disk_sweep import Part, Tally, continued, parts, power_losses, recovery, session, session_of, tell
+from disk_sweep import (
+    Part,
+    Tally,
+    continued,
+    parts,
+    power_losses,
+    recovery,
+    session,
+    session_of,
+    tell,
+)
 from disk_trace import Created, MadeFolder, Renamed, SyncBegins, SyncEnds, Wrote, needs_strace
 
 FULL = os.environ.get("SRMP_SPARK_POWERLOSS") == "full"
@@ -37,7 +47,10 @@ def test_nothing_acknowledged_is_lost_or_doubled(fast_path: Path, common: Path, 
     every = part.of if FULL else max(1, syncs // POINTS[part.kind])
     tally = Tally(f"power loss, {part}")
     power_losses(recorded, tally, every=every, offset=part.number if FULL else SEED, seed=SEED)
-    tell(f"power loss, {part}, {MESSAGES} messages, seed {SEED}: {syncs} syncs × {len(DAMAGES)} damages: {tally}")
+    tell(
+        f"power loss, {part}, {MESSAGES} messages, seed {SEED}: {syncs} syncs × "
+        f"{len(DAMAGES)} damages: {tally}"
+    )
     assert tally.faults == [], f"{len(tally.faults)} of {tally.states}"
     assert tally.points >= (syncs // part.of if FULL else POINTS[part.kind])
 
@@ -45,7 +58,9 @@ def test_nothing_acknowledged_is_lost_or_doubled(fast_path: Path, common: Path, 
 @needs_strace
 @pytest.mark.timeout(HOURS if FULL else 120)
 @pytest.mark.parametrize("part", TWICE, ids=str)
-def test_nor_by_a_second_power_loss_while_the_first_is_mended(fast_path: Path, common: Path, part: Part) -> None:
+def test_nor_by_a_second_power_loss_while_the_first_is_mended(
+    fast_path: Path, common: Path, part: Part
+) -> None:
     recorded = session_of(part, fast_path, MESSAGES, common)
     syncs = [n for n, event in enumerate(recorded.events) if isinstance(event, SyncEnds)]
     dice = random.Random(f"{SEED} {part}")
@@ -66,7 +81,9 @@ def test_nor_by_a_second_power_loss_while_the_first_is_mended(fast_path: Path, c
 @needs_strace
 @pytest.mark.timeout(HOURS if FULL else 120)
 @pytest.mark.parametrize("part", TWICE, ids=str)
-def test_killed_started_again_and_then_the_power_goes(fast_path: Path, common: Path, part: Part) -> None:
+def test_killed_started_again_and_then_the_power_goes(
+    fast_path: Path, common: Path, part: Part
+) -> None:
     """What the killed process made and did not sync yet is in nobody's hands after it: whoever goes on must sync it too."""
     recorded = session_of(part, fast_path, MESSAGES, common)
     dice = random.Random(f"{SEED} {part}")
@@ -92,7 +109,9 @@ def test_killed_started_again_and_then_the_power_goes(fast_path: Path, common: P
         ("in", "answer before sync"),
     ],
 )
-def test_the_suite_sees_what_is_broken_on_purpose(fast_path: Path, kind: str, sabotage: str) -> None:
+def test_the_suite_sees_what_is_broken_on_purpose(
+    fast_path: Path, kind: str, sabotage: str
+) -> None:
     recorded = session(kind, fast_path, 200 if FULL else 80, sabotage)
     tally = Tally()
     power_losses(recorded, tally, every=1 if FULL else 5, first_fault=True)
@@ -127,7 +146,13 @@ def test_a_file_that_is_synced_has_its_bytes_and_no_name() -> None:
 
 
 def test_a_rename_without_a_sync_of_the_folder_may_be_undone() -> None:
-    disk = disk_with(*WRITTEN, SyncBegins("/r/new", 1), SyncEnds("/r/new", 1), SyncBegins("/r", 2), SyncEnds("/r", 2))
+    disk = disk_with(
+        *WRITTEN,
+        SyncBegins("/r/new", 1),
+        SyncEnds("/r/new", 1),
+        SyncBegins("/r", 2),
+        SyncEnds("/r", 2),
+    )
     disk.feed(Renamed("/r/new", "/r/old"))
     assert names(disk, []) == {"new": b"x" * 10_000}
     assert names(disk, disk.pending) == {"old": b"x" * 10_000}
@@ -135,13 +160,24 @@ def test_a_rename_without_a_sync_of_the_folder_may_be_undone() -> None:
 
 def test_a_folder_without_a_name_takes_all_that_is_in_it_along() -> None:
     made = (MadeFolder("/r/a"), Created("/r/a/f"), Wrote("/r/a/f", None, b"1"))
-    disk = disk_with(*made, SyncBegins("/r/a/f", 1), SyncEnds("/r/a/f", 1), SyncBegins("/r/a", 2), SyncEnds("/r/a", 2))
+    disk = disk_with(
+        *made,
+        SyncBegins("/r/a/f", 1),
+        SyncEnds("/r/a/f", 1),
+        SyncBegins("/r/a", 2),
+        SyncEnds("/r/a", 2),
+    )
     assert names(disk, []) == {}
-    assert names(disk, [change for change in disk.pending if isinstance(change, Entry)]) == {"a": None, "a/f": b"1"}
+    assert names(disk, [change for change in disk.pending if isinstance(change, Entry)]) == {
+        "a": None,
+        "a/f": b"1",
+    }
 
 
 def test_what_is_written_while_a_sync_runs_is_not_covered_by_it() -> None:
-    disk = disk_with(*WRITTEN, SyncBegins("/r/new", 1), Wrote("/r/new", 0, b"late"), SyncEnds("/r/new", 1))
+    disk = disk_with(
+        *WRITTEN, SyncBegins("/r/new", 1), Wrote("/r/new", 0, b"late"), SyncEnds("/r/new", 1)
+    )
     assert [change.data for change in disk.pending if isinstance(change, Bytes)] == [b"late"]
 
 
@@ -158,5 +194,10 @@ def test_damage_touches_only_what_is_not_synced(name: str) -> None:
         assert data is not None
         assert data[:8_000] == b"x" * 8_000
         seen.add(data)
-    torn = {"torn at 512 bytes": 10, "torn at 4 KiB": 3, "written in another order": 2, "a prefix survives": 2}
+    torn = {
+        "torn at 512 bytes": 10,
+        "torn at 4 KiB": 3,
+        "written in another order": 2,
+        "a prefix survives": 2,
+    }
     assert len(seen) >= torn.get(name, 1)

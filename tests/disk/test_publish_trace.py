@@ -13,7 +13,17 @@ from pathlib import Path
 
 import pytest
 from disk_sweep import session
-from disk_trace import Created, Event, Linked, Removed, Renamed, SyncBegins, SyncEnds, Wrote, needs_strace
+from disk_trace import (
+    Created,
+    Event,
+    Linked,
+    Removed,
+    Renamed,
+    SyncBegins,
+    SyncEnds,
+    Wrote,
+    needs_strace,
+)
 
 COMMIT = re.compile(r"/state/(?P<table>\w+)/_delta_log/\d{20}\.json$")
 MESSAGES = 130
@@ -65,7 +75,9 @@ class Publications:
         if commit is not None and names:
             self.commits += 1
             table = f"/state/{commit['table']}/"
-            self._demand(f"{path} was committed", lambda owed: owed.endswith(".parquet") and table in owed)
+            self._demand(
+                f"{path} was committed", lambda owed: owed.endswith(".parquet") and table in owed
+            )
         self._owed.add(path)
         if names:
             self._owed.add(str(Path(path).parent))
@@ -82,9 +94,14 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Event]:
 
 
 @needs_strace
-def test_a_commit_is_synced_after_its_data_and_before_anything_is_deleted(events: Sequence[Event]) -> None:
+def test_a_commit_is_synced_after_its_data_and_before_anything_is_deleted(
+    events: Sequence[Event],
+) -> None:
     found = Publications().follow(events)
-    print(f"{found.commits} commits, {found.file_syncs} syncs of their files, {found.folder_syncs} of their folders")
+    print(
+        f"{found.commits} commits, {found.file_syncs} syncs of their files, "
+        f"{found.folder_syncs} of their folders"
+    )
     assert found.faults == []
     assert found.trims >= 1
     assert found.commits >= 5
@@ -96,6 +113,10 @@ def test_a_commit_is_synced_after_its_data_and_before_anything_is_deleted(events
 @pytest.mark.parametrize("missing", [r"_delta_log$", r"_delta_log/\d{20}\.json$", r"\.parquet$"])
 def test_a_missing_sync_is_seen(events: Sequence[Event], missing: str) -> None:
     """The self-check: the same trace without the syncs of folders, of commits, or of data files."""
-    left = [event for event in events if not (isinstance(event, SyncBegins | SyncEnds) and re.search(missing, event.path))]
+    left = [
+        event
+        for event in events
+        if not (isinstance(event, SyncBegins | SyncEnds) and re.search(missing, event.path))
+    ]
     assert len(left) < len(events)
     assert Publications().follow(left).faults

@@ -58,14 +58,20 @@ def read_rows(data: Path) -> dict[str, list[tuple[int, bytes]]]:
     with Log(data / "store.db", data / "segments") as log:
         for queue in (PLAIN, STREAM):
             bounds = log.bounds(queue, None)
-            found[queue] = [(n, record.post) for n, record in reading.records(log, queue, None, bounds.first - 1, bounds.end)]
+            found[queue] = [
+                (n, record.post)
+                for n, record in reading.records(log, queue, None, bounds.first - 1, bounds.end)
+            ]
     return found
 
 
 def expected_rows() -> dict[str, list[tuple[int, bytes]]]:
     numbers = {PLAIN: range(2, MESSAGES + 1, 2), STREAM: range(1, MESSAGES + 1, 2)}
     return {
-        queue: [(place, record_of(number, message_of(number)).post) for place, number in enumerate(each, 1)]
+        queue: [
+            (place, record_of(number, message_of(number)).post)
+            for place, number in enumerate(each, 1)
+        ]
         for queue, each in numbers.items()
     }
 
@@ -75,7 +81,9 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 
 def zeroed(data: bytes, page: int, size: int = 4096) -> bytes:
-    return data[: page * size] + bytes(min(size, len(data) - page * size)) + data[(page + 1) * size :]
+    return (
+        data[: page * size] + bytes(min(size, len(data) - page * size)) + data[(page + 1) * size :]
+    )
 
 
 # --- segments -------------------------------------------------------------------------------------------------------------
@@ -99,7 +107,9 @@ def mutants(data: bytes, dice: random.Random) -> Iterator[tuple[str, bytes]]:
         yield f"page {page} zeroed", zeroed(data, page)
 
 
-def test_every_damage_of_a_segment_is_found_and_stops_its_queue_alone(stored: Path, tmp_path: Path) -> None:
+def test_every_damage_of_a_segment_is_found_and_stops_its_queue_alone(
+    stored: Path, tmp_path: Path
+) -> None:
     data = tmp_path / "data"
     shutil.copytree(stored, data)
     dice = random.Random(8)
@@ -112,12 +122,16 @@ def test_every_damage_of_a_segment_is_found_and_stops_its_queue_alone(stored: Pa
             path.write_bytes(damaged)
             judged += 1
             with Log(data / "store.db", data / "segments") as log:
-                queue = next(q for q in (PLAIN, STREAM) if str(path).startswith(str(segment_of(log, q))))
+                queue = next(
+                    q for q in (PLAIN, STREAM) if str(path).startswith(str(segment_of(log, q)))
+                )
                 other = STREAM if queue == PLAIN else PLAIN
                 with pytest.raises(StoreDamagedError) as caught:  # or nobody saw it
                     list(reading.records(log, queue, None, 0, SEALED // 2))
                 if judged % 50 == 1:
-                    assert [n for n, _ in reading.records(log, other, None, 0, SEALED // 2)] == [*range(1, SEALED // 2 + 1)]
+                    assert [n for n, _ in reading.records(log, other, None, 0, SEALED // 2)] == [
+                        *range(1, SEALED // 2 + 1)
+                    ]
             told = str(caught.value)
             assert path.name in told
             assert "rows 1 to" in told
@@ -186,7 +200,10 @@ def verdicts(
         else:
             if found == expected:
                 counts["nothing of it is read"] += 1
-            elif all(set(rows) < set(expected[queue]) or rows == expected[queue] for queue, rows in found.items()):
+            elif all(
+                set(rows) < set(expected[queue]) or rows == expected[queue]
+                for queue, rows in found.items()
+            ):
                 counts["rows are missing, unsaid"] += 1
             else:
                 counts["a lie"] += 1
@@ -211,7 +228,10 @@ def read_outbox(data: Path) -> dict[str, list[tuple[int, bytes]]]:
     try:
         assert outgoing.desk.outbox.held == [], outgoing.desk.outbox.database.foreign
         return {
-            to: [(stored.serial, stored.message.body) for stored in read_all(outgoing.desk.outbox, QueueKey(to, "stream"))]
+            to: [
+                (stored.serial, stored.message.body)
+                for stored in read_all(outgoing.desk.outbox, QueueKey(to, "stream"))
+            ]
             for to in (A, B)
         }
     finally:
@@ -222,13 +242,17 @@ def test_no_damage_of_the_outbox_becomes_a_message(stored: Path, tmp_path: Path)
     before = tmp_path / "before"
     shutil.copytree(stored, before / "data")
     shutil.copy(stored / WHICH_FILE, tmp_path / WHICH_FILE)
-    counts, lies = verdicts(stored, tmp_path, "outbox.db", read_outbox, read_outbox(before / "data"))
+    counts, lies = verdicts(
+        stored, tmp_path, "outbox.db", read_outbox, read_outbox(before / "data")
+    )
     print(f"outbox.db: {dict(counts)}")
     assert lies == []
     assert counts["found"] > 0
 
 
-def test_a_wal_that_is_cut_anywhere_loses_only_whole_commits_from_the_end(stored: Path, tmp_path: Path) -> None:
+def test_a_wal_that_is_cut_anywhere_loses_only_whole_commits_from_the_end(
+    stored: Path, tmp_path: Path
+) -> None:
     """Of a process that was killed: the tail of its WAL may be torn, what was synced before it may not be."""
     root = tmp_path / "killed"
     inbox = Inbox(root, lambda line: None)
@@ -240,7 +264,11 @@ def test_a_wal_that_is_cut_anywhere_loses_only_whole_commits_from_the_end(stored
     base, wal = (copy / "store.db").read_bytes(), (copy / "store.db-wal").read_bytes()
     dice = random.Random(4)
     lengths = set()
-    for size in range(max(0, len(wal) - 65_536), len(wal) + 1) if FULL else [*dice.sample(range(len(wal)), 60), len(wal)]:
+    for size in (
+        range(max(0, len(wal) - 65_536), len(wal) + 1)
+        if FULL
+        else [*dice.sample(range(len(wal)), 60), len(wal)]
+    ):
         (copy / "store.db-shm").unlink(missing_ok=True)
         (copy / "store.db").write_bytes(base)
         (copy / "store.db-wal").write_bytes(wal[:size])
@@ -248,7 +276,11 @@ def test_a_wal_that_is_cut_anywhere_loses_only_whole_commits_from_the_end(stored
             rows = read_rows(copy)
         except StoreError:
             continue  # not even the queues are there
-        numbers = sorted(int(post.split(b"message ")[1].split(b" ")[0]) for queue in rows.values() for _, post in queue)
+        numbers = sorted(
+            int(post.split(b"message ")[1].split(b" ")[0])
+            for queue in rows.values()
+            for _, post in queue
+        )
         assert numbers == list(range(1, len(numbers) + 1)), "a prefix, in the order of the commits"
         lengths.add(len(numbers))
     assert max(lengths) == 40

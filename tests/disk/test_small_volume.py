@@ -29,7 +29,10 @@ WAIT_SECONDS = 60.0
 def volume(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "volume"
     folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m", "srmp-spark-test", str(folder)], check=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m", "srmp-spark-test", str(folder)],
+        check=True,
+    )
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
@@ -63,7 +66,12 @@ class Filling:
 
     def fill(self) -> None:
         begun = time.time()
-        self.until("it is full", lambda: any(each.status == 503 and each.at > begun for each in self.senders.answers[-8:]))
+        self.until(
+            "it is full",
+            lambda: any(
+                each.status == 503 and each.at > begun for each in self.senders.answers[-8:]
+            ),
+        )
 
     def empty(self, *, receive: bool) -> None:
         """All that waits is received, or purged, while the senders go on."""
@@ -87,7 +95,9 @@ class Filling:
 @pytest.mark.timeout(120 + 30 * ROUNDS)
 def test_a_volume_is_filled_and_emptied_under_load(volume: Path) -> None:
     state = volume / "state"
-    with RunningQueueManager(volume / "data", queues=[QUEUE], state=state, state_interval=1) as running:
+    with RunningQueueManager(
+        volume / "data", queues=[QUEUE], state=state, state_interval=1
+    ) as running:
         filling = Filling(running, volume)
         pid = running.pid
         try:
@@ -105,14 +115,25 @@ def test_a_volume_is_filled_and_emptied_under_load(volume: Path) -> None:
         got = Counter(filling.received) + Counter(waiting)
         assert max(got.values()) == 1, "no row is there twice"
         assert set(got) <= accepted, "no row is there that was not accepted"
-        assert sum(got.values()) + filling.purged == len(accepted), "each message was received, was purged or waits"
+        assert sum(got.values()) + filling.purged == len(accepted), (
+            "each message was received, was purged or waits"
+        )
         filling.until("all is published", lambda: published(state) >= last)
-        rows = DeltaTable(str(state / "inbox")).to_pyarrow_table(columns=["uniquifier"])["uniquifier"].to_pylist()
+        rows = (
+            DeltaTable(str(state / "inbox"))
+            .to_pyarrow_table(columns=["uniquifier"])["uniquifier"]
+            .to_pylist()
+        )
         assert len(rows) == len(set(rows))
-        assert set(got) <= set(rows) <= accepted, "what was received is deleted after it was published"
+        assert set(got) <= set(rows) <= accepted, (
+            "what was received is deleted after it was published"
+        )
         text = running.stderr()
     purged, received = (max(filling.back[which]) for which in (False, True))
-    print(f"{ROUNDS} rounds, {len(accepted)} messages; again after a purge: {purged:.2f} s at most, received: {received:.2f} s")
+    print(
+        f"{ROUNDS} rounds, {len(accepted)} messages; again after a purge: {purged:.2f} s "
+        f"at most, received: {received:.2f} s"
+    )
     assert "Traceback" not in text
 
 

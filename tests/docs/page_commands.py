@@ -86,16 +86,29 @@ class Terminal:
         self._running: list[subprocess.Popen[str]] = []
         programs = folder / ".bin"
         programs.mkdir()
-        for name, line in (("srmp-spark", f'{sys.executable} -m srmp_spark.cli "$@"'), ("python", f'{sys.executable} "$@"')):
+        for name, line in (
+            ("srmp-spark", f'{sys.executable} -m srmp_spark.cli "$@"'),
+            ("python", f'{sys.executable} "$@"'),
+        ):
             (programs / name).write_text(f"#!/bin/bash\nexec {line}\n")
             (programs / name).chmod(0o755)
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")}
-        self._environment = environment | {"PATH": f"{programs}:{environment['PATH']}", "PYTHONPATH": str(ROOT)}
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")
+        }
+        self._environment = environment | {
+            "PATH": f"{programs}:{environment['PATH']}",
+            "PYTHONPATH": str(ROOT),
+        }
 
     def __enter__(self) -> Terminal:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for process in self._running:
             process.send_signal(signal.SIGINT)  # Ctrl-C
         codes = []
@@ -133,11 +146,17 @@ class Terminal:
             if seen is None or seen.fullmatch(done.stdout.strip()):
                 return
             if time.monotonic() > end:
-                raise AssertionError(f"{step.command}\nthe page says:\n{step.seen}\nit was:\n{done.stdout}{self._logs()}")
+                raise AssertionError(
+                    f"{step.command}\nthe page says:\n{step.seen}\nit "
+                    f"was:\n{done.stdout}{self._logs()}"
+                )
             time.sleep(0.3)
 
     def _serve(self, step: Step, seen: re.Pattern[str] | None) -> None:
-        ours = {"SRMP_SPARK_LISTEN": f"127.0.0.1:{self.port(8080)}", "SRMP_SPARK_API": f"127.0.0.1:{self.port(8081)}"}
+        ours = {
+            "SRMP_SPARK_LISTEN": f"127.0.0.1:{self.port(8080)}",
+            "SRMP_SPARK_API": f"127.0.0.1:{self.port(8081)}",
+        }
         log = self.folder / f"serve-{len(self._running)}.log"
         with log.open("w") as errors:
             process = subprocess.Popen(
@@ -150,7 +169,12 @@ class Terminal:
         assert line, f"{step.command}\n{log.read_text()}"
         ready: Mapping[str, object] = json.loads(line)
         assert "queue_manager" in ready
-        assert seen is None or seen.fullmatch(line.strip()), f"{step.command}\nthe page says:\n{step.seen}\nit was:\n{line}"
+        assert seen is None or seen.fullmatch(line.strip()), (
+            f"{step.command}\nthe page says:\n{step.seen}\nit was:\n{line}"
+        )
 
     def _logs(self) -> str:
-        return "".join(f"\n{path.name}:\n{path.read_text()}" for path in sorted(self.folder.glob("serve-*.log")))
+        return "".join(
+            f"\n{path.name}:\n{path.read_text()}"
+            for path in sorted(self.folder.glob("serve-*.log"))
+        )

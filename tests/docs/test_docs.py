@@ -22,7 +22,9 @@ from srmp_spark.spark.sink_columns import POSITION_COLUMNS, SINK_COLUMNS
 from srmp_spark.spark.sink_options import SINK_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+)
 USER_PAGES = (
     "README.md", "troubleshooting.md", "WINDOWS.md", "GUARANTEES.md", "SECURITY.md", "try-multicast.md", "try-wsrm.md",
     "testing.md",
@@ -41,9 +43,15 @@ SCRIPT_FLAG = re.compile(r"\"--([a-z][a-z-]+)\"")
 @cache
 def commands() -> dict[str, set[str]]:
     """Each command of ``srmp-spark`` with its flags."""
-    subparsers = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    subparsers = next(
+        action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)
+    )
     return {
-        name: {option.removeprefix("--") for action in command._actions for option in action.option_strings}
+        name: {
+            option.removeprefix("--")
+            for action in command._actions
+            for option in action.option_strings
+        }
         for name, command in subparsers.choices.items()
     }
 
@@ -51,7 +59,11 @@ def commands() -> dict[str, set[str]]:
 def known_flags() -> set[str]:
     package = ROOT / "srmp_spark"
     benchmarks = ROOT / "benchmarks" / "bench.py", ROOT / "benchmarks" / "scale" / "__main__.py"
-    scripts = [*(package / "jobs").glob("*.py"), package / "testing" / "demo" / "run.py", *benchmarks]
+    scripts = [
+        *(package / "jobs").glob("*.py"),
+        package / "testing" / "demo" / "run.py",
+        *benchmarks,
+    ]
     found = {flag for script in scripts for flag in SCRIPT_FLAG.findall(text_of(script))}
     return found.union(*commands().values())
 
@@ -68,7 +80,9 @@ def text_of(path: Path) -> str:
 @cache
 def functions_of(path: Path) -> frozenset[str]:
     nodes = ast.walk(ast.parse(text_of(path)))
-    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(
+        node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
 
 
 @cache
@@ -84,7 +98,9 @@ def long_ones_of(path: Path) -> frozenset[str]:
 
 def anchors_of(path: Path) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", text_of(path), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 def named_tests() -> Iterator[tuple[str, str | None]]:
@@ -101,25 +117,39 @@ def test_links_resolve(path: Path) -> None:
         linked = (path.parent / name).resolve() if name else path
         assert linked.exists(), f"{relative(path)} links to {target}"
         if anchor:
-            assert anchor in anchors_of(linked), f"{relative(path)} links to {target}; headings: {sorted(anchors_of(linked))}"
+            assert anchor in anchors_of(linked), (
+                f"{relative(path)} links to {target}; headings: {sorted(anchors_of(linked))}"
+            )
 
 
 def test_each_promise_names_a_test_that_exists() -> None:
     named = set(named_tests())
-    assert {file for file, _ in named if not (ROOT / file).is_file()} == set(), "GUARANTEES.md names them"
-    wrong = {f"{file}::{function}" for file, function in named if function and function not in functions_of(ROOT / file)}
+    assert {file for file, _ in named if not (ROOT / file).is_file()} == set(), (
+        "GUARANTEES.md names them"
+    )
+    wrong = {
+        f"{file}::{function}"
+        for file, function in named
+        if function and function not in functions_of(ROOT / file)
+    }
     assert wrong == set(), "GUARANTEES.md names them, and their files have no such functions"
 
 
 def test_each_row_of_the_promises_has_a_test_and_says_what_breaks_it() -> None:
-    rows = [line for line in text_of(ROOT / "docs" / "GUARANTEES.md").splitlines() if re.match(r"\| \d", line)]
+    rows = [
+        line
+        for line in text_of(ROOT / "docs" / "GUARANTEES.md").splitlines()
+        if re.match(r"\| \d", line)
+    ]
     assert len(rows) >= 7, "seven promises of the design, at the least"
     for row in rows:
         cells = [cell.strip() for cell in row.strip("|").split(" | ")]
         assert len(cells) == 5, row
         named = TEST.findall(cells[3])
         assert named, f"no test: {row}"
-        assert all(function.startswith("test_") for _, function in named), f"a file alone proves nothing in particular: {row}"
+        assert all(function.startswith("test_") for _, function in named), (
+            f"a file alone proves nothing in particular: {row}"
+        )
         short = [function for file, function in named if function not in long_ones_of(ROOT / file)]
         assert short, f"make test-long alone would see it broken: {row}"
         assert len(cells[4]) > 3, f"nothing breaks it? {row}"
@@ -134,9 +164,13 @@ def test_each_acceptance_test_is_in_the_table_and_its_targets_are_in_the_makefil
 
 def test_every_make_target_has_its_page() -> None:
     """The two of README, with the one that it needs; all others stand in docs/testing.md, and none that does not exist."""
-    targets = set(re.findall(r"^([a-z-]+):.*## ", text_of(ROOT / "Makefile"), re.MULTILINE)) - {"help"}
+    targets = set(re.findall(r"^([a-z-]+):.*## ", text_of(ROOT / "Makefile"), re.MULTILINE)) - {
+        "help"
+    }
     named = set(re.findall(r"`make ([a-z-]+)", text_of(ROOT / "docs" / "testing.md")))
-    assert {"setup", "demo", "test"} <= set(re.findall(r"make ([a-z-]+)", text_of(ROOT / "README.md")))
+    assert {"setup", "demo", "test"} <= set(
+        re.findall(r"make ([a-z-]+)", text_of(ROOT / "README.md"))
+    )
     assert named | {"setup", "demo", "test"} == targets
 
 
@@ -159,26 +193,37 @@ def test_each_option_exists(path: Path) -> None:
 
 
 def test_the_readme_has_every_option_of_the_source() -> None:
-    table = {match[1] for match in re.finditer(r"^\| `(\w+)` \|", text_of(ROOT / "README.md"), re.MULTILINE)}
+    table = {
+        match[1]
+        for match in re.finditer(r"^\| `(\w+)` \|", text_of(ROOT / "README.md"), re.MULTILINE)
+    }
     assert {spec.name for spec in SOURCE_OPTIONS} <= table
 
 
 def test_the_readme_has_every_option_of_remote_read() -> None:
     readme = text_of(ROOT / "README.md")
     remote = readme[readme.index("## Remote queues") : readme.index("## Delta state")]
-    assert {spec.name for spec in MQRR_OPTIONS} <= set(re.findall(r"^\| `(\w+)` \|", remote, re.MULTILINE))
+    assert {spec.name for spec in MQRR_OPTIONS} <= set(
+        re.findall(r"^\| `(\w+)` \|", remote, re.MULTILINE)
+    )
 
 
 def test_the_readme_has_every_option_and_column_of_the_sink() -> None:
     readme = text_of(ROOT / "README.md")
     sending = readme[readme.index("## Sending") : readme.index("## Delta state")]
-    cells = {name for row in re.findall(r"^\| (`[^|]*) \|", sending, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    cells = {
+        name
+        for row in re.findall(r"^\| (`[^|]*) \|", sending, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
     assert {spec.name for spec in (*SINK_OPTIONS, *SINK_COLUMNS)} - cells == set()
     assert all(f"`{spec.name}`" in sending for spec in POSITION_COLUMNS)
 
 
 def test_the_readme_s_python_is_python() -> None:
-    for block in re.findall(r"^ *```python\n(.*?)^ *```", text_of(ROOT / "README.md"), re.DOTALL | re.MULTILINE):
+    for block in re.findall(
+        r"^ *```python\n(.*?)^ *```", text_of(ROOT / "README.md"), re.DOTALL | re.MULTILINE
+    ):
         ast.parse(textwrap.dedent(block))
 
 
@@ -189,7 +234,9 @@ def test_the_readme_has_every_flag_of_serve() -> None:
     assert {flag for flag in flags if f"`--{flag}`" not in readme} == set()
 
 
-def test_the_interface_and_the_help_have_every_flag_of_serve(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_interface_and_the_help_have_every_flag_of_serve(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """With the tables of the configuration file, which have no flag."""
     with pytest.raises(SystemExit):
         parser().parse_args(["serve", "--help"])
@@ -203,9 +250,23 @@ def test_the_interface_and_the_help_have_every_flag_of_serve(capsys: pytest.Capt
 
 def test_each_flag_of_serve_says_its_default_or_needs_none() -> None:
     """An operator must know what holds while a flag is not given."""
-    needs_none = {"data_dir", "queue", "host_name", "allow_url", "token_file", "public_url", "rpc_accounts"}
-    needs_none |= {option.key for option in OPTIONS if option.key.endswith(("_cert", "_key", "_ca"))}
-    assert [option.key for option in OPTIONS if "default" not in option.help and option.key not in needs_none] == []
+    needs_none = {
+        "data_dir",
+        "queue",
+        "host_name",
+        "allow_url",
+        "token_file",
+        "public_url",
+        "rpc_accounts",
+    }
+    needs_none |= {
+        option.key for option in OPTIONS if option.key.endswith(("_cert", "_key", "_ca"))
+    }
+    assert [
+        option.key
+        for option in OPTIONS
+        if "default" not in option.help and option.key not in needs_none
+    ] == []
 
 
 def test_the_interface_names_every_column() -> None:

@@ -49,7 +49,11 @@ def test_every_section_that_has_sentences_has_all_of_them(table: Table) -> None:
     numbers: dict[str, list[int]] = {}
     for sentence in table.sentences:
         numbers.setdefault(sentence.section, []).append(int(sentence.id.rpartition("-")[2]))
-    assert {section: found for section, found in numbers.items() if found != list(range(1, len(found) + 1))} == {}
+    assert {
+        section: found
+        for section, found in numbers.items()
+        if found != list(range(1, len(found) + 1))
+    } == {}
     assert table.titles.keys() == numbers.keys()
     assert len(table.sentences) == table.document.sentences
 
@@ -57,7 +61,9 @@ def test_every_section_that_has_sentences_has_all_of_them(table: Table) -> None:
 @EACH
 def test_the_page_is_up_to_date(table: Table) -> None:
     page = table.document.page
-    assert page.read_text(encoding="utf-8") == musts.page(table), f"run make docs-musts and commit {page.name}"
+    assert page.read_text(encoding="utf-8") == musts.page(table), (
+        f"run make docs-musts and commit {page.name}"
+    )
 
 
 @EACH
@@ -71,7 +77,9 @@ def test_the_page_counts_what_it_shows(table: Table) -> None:
     assert all(tests for status, tests in rows if Status(status) in musts.TESTED)
 
 
-def test_make_docs_musts_says_which_page_is_old(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_make_docs_musts_says_which_page_is_old(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert musts.main(["--check"]) == 0
     monkeypatch.setattr(musts, "_HEAD", musts._HEAD + "more")
     assert musts.main(["--check"]) == 1
@@ -120,7 +128,11 @@ def test_what_is_no_table(tmp_path: Path, old: str, new: str, complaint: str) ->
         ('["tests/test_x.py::test_y"]', '["a::b", "a::b"]', "twice"),
         ('"implemented"', '"deviation"', "gives no reason"),
         ('"implemented"', '"definition"\nreason = "a name"', "and names tests"),
-        ('"implemented"\ntests = ["tests/test_x.py::test_y"]', '"not-implemented"\nreason = "later"', "begins with"),
+        (
+            '"implemented"\ntests = ["tests/test_x.py::test_y"]',
+            '"not-implemented"\nreason = "later"',
+            "begins with",
+        ),
     ],
 )
 def test_an_entry_that_proves_nothing(tmp_path: Path, old: str, new: str, complaint: str) -> None:
@@ -130,9 +142,17 @@ def test_an_entry_that_proves_nothing(tmp_path: Path, old: str, new: str, compla
 
 
 def test_a_name_is_looked_up_in_its_file(tmp_path: Path) -> None:
-    (tmp_path / "test_x.py").write_text("def test_y(): ...\nclass TestZ:\n    def test_y(self): ...\n\ndef helper(): ...\n")
+    (tmp_path / "test_x.py").write_text(
+        "def test_y(): ...\nclass TestZ:\n    def test_y(self): ...\n\ndef helper(): ...\n"
+    )
     assert musts.unknown_tests(["test_x.py::test_y", "test_x.py::TestZ::test_y"], tmp_path) == []
-    wrong = ["test_x.py::test_z", "test_x.py::helper", "test_x.py::test_y[1]", "test_w.py::test_y", "test_x.py"]
+    wrong = [
+        "test_x.py::test_z",
+        "test_x.py::helper",
+        "test_x.py::test_y[1]",
+        "test_w.py::test_y",
+        "test_x.py",
+    ]
     assert len(musts.unknown_tests(wrong, tmp_path)) == len(wrong)
 
 
@@ -151,7 +171,10 @@ def pytest_collection_modifyitems(items):
     for item in items:
         item.add_marker(pytest.mark.xdist_group("one"))
 """
-PASSES = "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_y(n): ...\ndef test_other(): ...\n"
+PASSES = (
+    "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_y(n): ...\ndef "
+    "test_other(): ...\n"
+)
 PASSES_NOT = """
 import pytest
 @pytest.mark.parametrize("n", [])
@@ -171,30 +194,42 @@ def run(folder: Path, module: str, *arguments: str, table: str = GOOD) -> tuple[
     """pytest in a project of its own: exit code and what it wrote."""
     (folder / "tests").mkdir(exist_ok=True)
     (folder / "table.toml").write_text(table)
-    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\nmarkers =\n    long: left out of make test\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\ntestpaths = tests\nmarkers =\n    long: left out of make test\n"
+    )
     (folder / "tests" / "conftest.py").write_text(CONFTEST)
     (folder / "tests" / "test_x.py").write_text(module)
     path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("arguments", [ALONE, TWO])
-def test_a_run_in_which_all_of_them_passed_is_good(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_run_in_which_all_of_them_passed_is_good(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     code, written = run(tmp_path, PASSES, *arguments)
     assert (code, "without proof" in written) == (0, False), written
 
 
 @pytest.mark.parametrize("arguments", [ALONE, TWO])
-def test_a_run_in_which_one_did_not_pass_says_which_and_why(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_run_in_which_one_did_not_pass_says_which_and_why(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     names = ("renamed", "never", "sometimes", "fails", "expected_to_fail")
     entries = [f"tests/test_x.py::test_{name}" for name in names]
     table = GOOD.replace('["tests/test_x.py::test_y"]', str(entries).replace("'", '"'))
     code, written = run(tmp_path, PASSES_NOT, *arguments, table=table)
     assert code == 1, written
-    said = [line.removeprefix("tests/test_x.py::test_") for line in written.splitlines() if line.endswith("(2.1-1)")]
+    said = [
+        line.removeprefix("tests/test_x.py::test_")
+        for line in written.splitlines()
+        if line.endswith("(2.1-1)")
+    ]
     assert [re.sub(r"(got empty parameter set).*( \()", r"\1\2", line) for line in said] == [
         "renamed did not run (2.1-1)",
         "never was skipped, Skipped: got empty parameter set (2.1-1)",
@@ -215,9 +250,13 @@ def test_without_its_long_tests_the_suite_is_whole_and_a_sentence_needs_another_
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     short = (*arguments, "-m", "not long")
-    code, written = run(tmp_path, PASSES.replace("[1, 2]", "[1, pytest.param(2, marks=pytest.mark.long)]"), *short)
+    code, written = run(
+        tmp_path, PASSES.replace("[1, 2]", "[1, pytest.param(2, marks=pytest.mark.long)]"), *short
+    )
     assert code == 0, written
-    code, written = run(tmp_path, PASSES.replace("def test_y", "@pytest.mark.long\ndef test_y"), *short)
+    code, written = run(
+        tmp_path, PASSES.replace("def test_y", "@pytest.mark.long\ndef test_y"), *short
+    )
     assert (code, "test_y did not run" in written) == (1, True), written
 
 
@@ -246,9 +285,13 @@ def test_a_reason_to_skip_that_the_table_allows(tmp_path: Path) -> None:
         (["tests"], {"collectonly": True}, False),
     ],
 )
-def test_what_the_whole_suite_is(arguments: list[str], options: dict[str, object], whole: bool) -> None:
+def test_what_the_whole_suite_is(
+    arguments: list[str], options: dict[str, object], whole: bool
+) -> None:
     where = SimpleNamespace(dir=Path("/p"))
-    config = SimpleNamespace(args=arguments, option=SimpleNamespace(**options), invocation_params=where)
+    config = SimpleNamespace(
+        args=arguments, option=SimpleNamespace(**options), invocation_params=where
+    )
     session = SimpleNamespace(config=config, shouldstop=False, shouldfail=False)
     assert MustsGate(TABLES["MC-MQSRM"], Path("/p/tests")).is_whole(session) is whole  # type: ignore[arg-type]  # all it reads
     session.shouldfail = "stopping after 1 failures"

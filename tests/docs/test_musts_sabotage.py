@@ -32,7 +32,10 @@ def test_each_bug_is_still_a_program_and_of_a_sentence_that_names_tests() -> Non
         (Bug("1-1", "gone.py", "a", "b"), "there is no gone.py any more"),
         (Bug("1-1", "errors.py", "no such text", "b"), "0 times, not once"),
         (Bug("1-1", "errors.py", "class ", "b"), "times, not once"),
-        (Bug("1-1", "errors.py", "class ConfigurationError", "class ConfigurationError"), "are the same"),
+        (
+            Bug("1-1", "errors.py", "class ConfigurationError", "class ConfigurationError"),
+            "are the same",
+        ),
     ],
 )
 def test_what_cannot_be_planted_is_said(bug: Bug, said: str) -> None:
@@ -58,7 +61,9 @@ def test_a_test_that_looks_fails_and_one_that_does_not_look_passes(tmp_path: Pat
     assert bug.faults(tmp_path / PACKAGE) == []
     assert sabotage(bug, ["test_x.py::test_looks"], tmp_path)[0] == FAILED
     assert sabotage(bug, ["test_x.py::test_blind"], tmp_path)[0] == 0
-    assert sabotage(bug, ["test_x.py::test_gone"], tmp_path)[0] not in (0, FAILED), "that a test is not there is no proof"
+    assert sabotage(bug, ["test_x.py::test_gone"], tmp_path)[0] not in (0, FAILED), (
+        "that a test is not there is no proof"
+    )
     assert (tmp_path / PACKAGE / "code.py").read_text() == GOOD, "taken out again"
 
 

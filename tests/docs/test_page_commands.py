@@ -33,14 +33,18 @@ RUN_WHOLE = {*TRIED, "WINDOWS.md"}
 
 
 def reason_not_to_run(step: Step) -> str | None:
-    return next((why for beginning, why in NOT_RUN.items() if step.command.startswith(beginning)), None)
+    return next(
+        (why for beginning, why in NOT_RUN.items() if step.command.startswith(beginning)), None
+    )
 
 
 def section(name: str) -> list[Step]:
     """The commands of a section of README that are run."""
     _, _, rest = README.partition(f"\n## {name}\n")
     assert rest, f"README has no section {name}"
-    return [step for step in steps_of(rest.partition("\n## ")[0]) if reason_not_to_run(step) is None]
+    return [
+        step for step in steps_of(rest.partition("\n## ")[0]) if reason_not_to_run(step) is None
+    ]
 
 
 @pytest.mark.parametrize("page", TRIED)
@@ -57,8 +61,12 @@ def test_a_page_shows_what_one_sees(page: str, tmp_path: Path) -> None:
 def test_the_same_multicast_as_windows_speaks_it(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "try-multicast.md").read_text()
     assert "`--pgm raw` in place of `--pgm udp:3055`" in page
-    dice = random.SystemRandom()  # raw packets reach every process of the host, another run of this test among them
-    page = page.replace("239.192.61.1", f"239.192.{dice.randrange(100, 250)}.{dice.randrange(1, 250)}")
+    dice = (
+        random.SystemRandom()
+    )  # raw packets reach every process of the host, another run of this test among them
+    page = page.replace(
+        "239.192.61.1", f"239.192.{dice.randrange(100, 250)}.{dice.randrange(1, 250)}"
+    )
     with Terminal(tmp_path / "here") as terminal:
         for step in steps_of(page):
             terminal.run(step._replace(command=step.command.replace("--pgm udp:3055", "--pgm raw")))
@@ -67,7 +75,13 @@ def test_the_same_multicast_as_windows_speaks_it(tmp_path: Path) -> None:
 def test_the_first_steps_of_readme(tmp_path: Path) -> None:
     """A queue manager, a message, and looking at it; `quick.py` needs Spark and is left out."""
     steps = section("Quick start") + section("First hour with your queue")
-    assert [step.command.split()[1] for step in steps] == ["serve", "send", "doctor", "peek", "queues"]
+    assert [step.command.split()[1] for step in steps] == [
+        "serve",
+        "send",
+        "doctor",
+        "peek",
+        "queues",
+    ]
     with Terminal(tmp_path / "here") as terminal:
         for step in steps:
             terminal.run(step)
@@ -99,17 +113,40 @@ def test_serve_and_doctor_as_the_page_about_windows_starts_them(tmp_path: Path) 
 
 def test_every_command_of_a_page_is_run_or_has_a_reason() -> None:
     run = [*section("Quick start"), *section("First hour with your queue"), *section("Sending")]
-    pages = [ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]
-    steps = [step for page in pages if page.name not in RUN_WHOLE for step in steps_of(page.read_text())]
-    assert [step.command for step in steps if step not in run and reason_not_to_run(step) is None] == []
-    unused = [beginning for beginning in NOT_RUN if not any(step.command.startswith(beginning) for step in steps)]
+    pages = [
+        ROOT / "README.md",
+        ROOT / "SECURITY.md",
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "benchmarks" / "README.md",
+    ]
+    steps = [
+        step for page in pages if page.name not in RUN_WHOLE for step in steps_of(page.read_text())
+    ]
+    assert [
+        step.command for step in steps if step not in run and reason_not_to_run(step) is None
+    ] == []
+    unused = [
+        beginning
+        for beginning in NOT_RUN
+        if not any(step.command.startswith(beginning) for step in steps)
+    ]
     assert unused == [], "a reason for a command that no page has"
-    assert all((ROOT / path).is_file() for why in NOT_RUN.values() for path in re.findall(r"tests/\S+\.py", why))
+    assert all(
+        (ROOT / path).is_file()
+        for why in NOT_RUN.values()
+        for path in re.findall(r"tests/\S+\.py", why)
+    )
 
 
 @pytest.mark.parametrize(
     ("shown", "seen", "same"),
-    [("a  b\n", "a b", True), ('{"x":"…"}', '{"x":"12 3"}', True), ("a …", "a", False), ("a", "b", False), ("a", "a b", False)],
+    [
+        ("a  b\n", "a b", True),
+        ('{"x":"…"}', '{"x":"12 3"}', True),
+        ("a …", "a", False),
+        ("a", "b", False),
+        ("a", "a b", False),
+    ],
 )
 def test_an_output_is_compared(shown: str, seen: str, same: bool) -> None:
     assert bool(pattern_of(shown).fullmatch(seen)) is same

@@ -9,7 +9,14 @@ import pytest
 from srmp_spark.queue_manager import http_client, lookups, receipts_sender
 from srmp_spark.queue_manager.api import stage_turns
 from srmp_spark.queue_manager.http_answer import ANSWER_MAX
-from srmp_spark.queue_manager.sender import connections, forwarder, places, reliable_sessions, stage_reader, stage_readers
+from srmp_spark.queue_manager.sender import (
+    connections,
+    forwarder,
+    places,
+    reliable_sessions,
+    stage_reader,
+    stage_readers,
+)
 from srmp_spark.srmp import forward_room, forwarding, outgoing_room, stream_room
 from srmp_spark.store.outbox import limits
 
@@ -41,36 +48,69 @@ def test_forwarding() -> None:
 
 def test_answers_of_destinations() -> None:
     count, deadlines, memory, _ = cells("answers of destinations")
-    assert (places.SHARE, connections.TROUBLED_MAX * 4, reliable_sessions.HOST_SHARE) == (4, connections.CONNECTIONS_MAX, 4)
-    of_connections = f"{connections.CONNECTIONS_MAX:,} (a quarter for one address or host name, a quarter for peers in trouble)"
-    assert count == f"{of_connections}; {reliable_sessions.SESSIONS_MAX} reliable sessions (a quarter for one host)"
-    connect, silent = f"connect {connections.CONNECT_SECONDS:.0f} s", f"{connections.ANSWER_SECONDS:.0f} s without a byte"
-    assert deadlines.startswith(f"{connect}, {silent} that moves, {connections.RATE_MIN // 1024} KiB/s at least, ")
+    assert (places.SHARE, connections.TROUBLED_MAX * 4, reliable_sessions.HOST_SHARE) == (
+        4,
+        connections.CONNECTIONS_MAX,
+        4,
+    )
+    of_connections = (
+        f"{connections.CONNECTIONS_MAX:,} (a quarter for one address or host "
+        "name, a quarter for peers in trouble)"
+    )
+    assert (
+        count == f"{of_connections}; {reliable_sessions.SESSIONS_MAX} reliable sessions (a "
+        "quarter for one host)"
+    )
+    connect, silent = (
+        f"connect {connections.CONNECT_SECONDS:.0f} s",
+        f"{connections.ANSWER_SECONDS:.0f} s without a byte",
+    )
+    assert deadlines.startswith(
+        f"{connect}, {silent} that moves, {connections.RATE_MIN // 1024} KiB/s at least, "
+    )
     assert f"look-up of a name {lookups.LOOKUP_SECONDS:.0f} s" in deadlines
     assert f"a request older than {places.SLOW_SECONDS:.0f} s makes way" in deadlines
     assert f"an answer {ANSWER_MAX // 1024} KiB;" in memory
     assert outgoing_room.TOKEN_MAX * 4 == outgoing_room.DESTINATIONS_MAX
     assert f"messages: {outgoing_room.DESTINATIONS_MAX:,} (a quarter for one token)" in memory
-    assert f"forwarded ones {forward_room.FORWARD_DESTINATIONS_MAX:,} (a quarter for one sender)" in memory
+    assert (
+        f"forwarded ones {forward_room.FORWARD_DESTINATIONS_MAX:,} (a quarter for one sender)"
+        in memory
+    )
     assert f"leaves {limits.DISK_RESERVE_BYTES // MIB} MiB of the disk" in memory
 
 
 def test_answers_to_receipts() -> None:
     count, deadlines, memory, _ = cells("answers to receipts")
     assert count == f"{receipts_sender.POSTS_MAX}, {receipts_sender.HOST_POSTS_MAX} to one host"
-    assert deadlines == f"connect {http_client.CONNECT_SECONDS:.0f} s, answer {http_client.ANSWER_SECONDS:.0f} s"
+    assert (
+        deadlines
+        == f"connect {http_client.CONNECT_SECONDS:.0f} s, answer {http_client.ANSWER_SECONDS:.0f} s"
+    )
     rates = receipts_sender.HOST_RECEIPTS_PER_SECOND, receipts_sender.OWN_SENDER_RECEIPTS_PER_SECOND
-    assert memory.startswith("{:.0f} a second to one host ({:.0f} to the sender itself)".format(*rates))
+    assert memory.startswith(
+        "{:.0f} a second to one host ({:.0f} to the sender itself)".format(*rates)
+    )
     assert f"{receipts_sender.OWED_MAX:,} delivery receipts" in memory
 
 
 def test_stages() -> None:
     count, deadlines, memory, _ = cells("rows of a sink")
-    assert f"{stage_turns.STAGES_AT_ONCE} at once, {stage_turns.STAGES_OF_TOKEN_MAX} of one token" in count
+    assert (
+        f"{stage_turns.STAGES_AT_ONCE} at once, {stage_turns.STAGES_OF_TOKEN_MAX} of one token"
+        in count
+    )
     assert f"{stage_readers.READ_SECONDS_MAX:.0f} s to be read" in deadlines
     assert stage_readers.TRIES == 2, "tried twice"
-    sizes = limits.STAGE_BYTES_MAX // 1024**3, limits.RECORD_BATCH_BYTES_MAX // MIB, stage_reader.MEMORY_BYTES_MAX // 1024**3
-    assert "{} GiB on disk, a record batch {} MiB unpacked; {} GiB for the process".format(*sizes) == memory
+    sizes = (
+        limits.STAGE_BYTES_MAX // 1024**3,
+        limits.RECORD_BATCH_BYTES_MAX // MIB,
+        stage_reader.MEMORY_BYTES_MAX // 1024**3,
+    )
+    assert (
+        "{} GiB on disk, a record batch {} MiB unpacked; {} GiB for the process".format(*sizes)
+        == memory
+    )
 
 
 def test_a_row_that_is_gone_is_noticed() -> None:

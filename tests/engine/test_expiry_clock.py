@@ -36,9 +36,13 @@ def test_a_small_step_and_any_step_back_count_at_once(seconds: int) -> None:
 def test_set_ahead_it_counts_after_an_hour(seconds: int) -> None:
     clock = begun()
     for passed in (0.0, 1.0, PAUSE_S - 1):
-        assert clock.read(START + int((seconds + passed) * US), 1000.0 + passed) == START + int(passed * US)
+        assert clock.read(START + int((seconds + passed) * US), 1000.0 + passed) == START + int(
+            passed * US
+        )
         assert clock.ahead_s == seconds
-    assert clock.read(START + int((seconds + PAUSE_S) * US), 1000.0 + PAUSE_S) == START + int((seconds + PAUSE_S) * US)
+    assert clock.read(START + int((seconds + PAUSE_S) * US), 1000.0 + PAUSE_S) == START + int(
+        (seconds + PAUSE_S) * US
+    )
     assert clock.ahead_s == 0
 
 
@@ -47,7 +51,9 @@ def test_set_right_within_the_hour_nothing_has_happened() -> None:
     clock.read(START + YEAR_S * US, 1000.0)
     assert clock.read(START + 60 * US, 1060.0) == START + 60 * US
     assert clock.ahead_s == 0
-    assert clock.read(START + YEAR_S * US, 1100.0) == START + 100 * US, "the next slip has an hour of its own"
+    assert clock.read(START + YEAR_S * US, 1100.0) == START + 100 * US, (
+        "the next slip has an hour of its own"
+    )
 
 
 def test_a_second_leap_begins_the_hour_anew() -> None:

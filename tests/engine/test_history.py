@@ -53,7 +53,9 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS)
-def test_a_table_that_follows_the_changes_is_the_history(operations: list[tuple[str, str, int]]) -> None:
+def test_a_table_that_follows_the_changes_is_the_history(
+    operations: list[tuple[str, str, int]],
+) -> None:
     history = MessageIdHistory()
     table: dict[tuple[str, int], HistoryRun] = {}
     for at, (what, lineage, number) in enumerate(operations):
@@ -117,7 +119,9 @@ def test_old_identifiers_are_forgotten_in_slices(monkeypatch: pytest.MonkeyPatch
 def test_room_is_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_module, "MESSAGE_ID_RUNS_MAX", 64_000)
     monkeypatch.setattr(history_module, "FORGOTTEN_MAX", 50)
-    history = MessageIdHistory.load(HistoryRun(A, number * 2, number * 2, number) for number in range(64_000))
+    history = MessageIdHistory.load(
+        HistoryRun(A, number * 2, number * 2, number) for number in range(64_000)
+    )
     for number in range(64_000, 66_000):
         history.add(A, number * 2, number)
         assert len(history) <= 64_000
@@ -126,11 +130,15 @@ def test_room_is_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not history.seen(A, 1900 * 2)
 
 
-def test_room_is_made_sender_by_sender_several_runs_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_is_made_sender_by_sender_several_runs_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """They are neighbours in the table. One run of a sender with each message would be a second page written for each."""
     monkeypatch.setattr(history_module, "MESSAGE_ID_RUNS_MAX", 4000)
     names = [f"{number:08x}-0000-4000-8000-000000000000" for number in range(100)]
-    history = MessageIdHistory.load(HistoryRun(name, run * 2, run * 2, run) for name in names for run in range(40))
+    history = MessageIdHistory.load(
+        HistoryRun(name, run * 2, run * 2, run) for name in names for run in range(40)
+    )
     touched: list[str] = []
     for number in range(40, 42):
         for name in names:
@@ -146,7 +154,9 @@ def test_the_search_for_what_is_old_stops_after_a_slice(monkeypatch: pytest.Monk
     """Messages wait for it, whether it finds something or not."""
     monkeypatch.setattr(history_module, "LOOKED_AT_MAX", 400)
     names = [f"{number:08x}-0000-4000-8000-000000000000" for number in range(100)]
-    history = MessageIdHistory.load(HistoryRun(name, run * 2, run * 2, run) for name in names for run in range(40))
+    history = MessageIdHistory.load(
+        HistoryRun(name, run * 2, run * 2, run) for name in names for run in range(40)
+    )
     for name in names:
         history.add(name, 1, 40)  # 0 to 2 are one run now, and no longer what was oldest
     history.take_changes()
@@ -168,7 +178,9 @@ def test_of_two_times_the_later_one_counts() -> None:
     assert history.seen(A, 1)
 
 
-def test_the_lineages_forgotten_are_those_that_were_silent_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lineages_forgotten_are_those_that_were_silent_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An old run of a sender that is heard every day is worth more than that of one that never came again."""
     monkeypatch.setattr(history_module, "MESSAGE_ID_LINEAGES_MAX", 100)
     history = MessageIdHistory()

@@ -55,7 +55,9 @@ def test_it_never_runs_more_than_a_tenth_fast_or_slow(steps: list[tuple[float, i
         before, value = value, clock.read(wall, now)
         allowed = elapsed * SECOND
         assert value >= before
-        assert (allowed - late) * (1 - SLEW) - 2 <= value - before <= (allowed + late) * (1 + SLEW) + 2
+        assert (
+            (allowed - late) * (1 - SLEW) - 2 <= value - before <= (allowed + late) * (1 + SLEW) + 2
+        )
 
 
 def test_readings_close_together_are_the_same_and_lose_no_time() -> None:

@@ -33,7 +33,9 @@ def test_a_message_costs_microseconds() -> None:
     for part in range(0, len(messages), 1600):
         begin = time.perf_counter()
         for at in range(part, part + 1600, 16):
-            pendings = [receiver.receive(message, ARRIVAL, 0.0) for message in messages[at : at + 16]]
+            pendings = [
+                receiver.receive(message, ARRIVAL, 0.0) for message in messages[at : at + 16]
+            ]
             receiver.changes()
             proof = Committed(at)
             for pending in pendings:

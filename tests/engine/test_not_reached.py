@@ -49,7 +49,12 @@ def test_a_peer_that_is_down_is_tried_again_when_the_retransmission_timer_ends()
     playbook = SendingPlaybook()
     assert playbook >> peer_is_down() >> enqueue(1)
     assert state(playbook) is QueueState.INACTIVE
-    assert playbook >> tick(RETRANSMISSION_TIMEOUT_S) >> peer_is_down(False) >> tick(RETRANSMISSION_TIMEOUT_S / 2)
+    assert (
+        playbook
+        >> tick(RETRANSMISSION_TIMEOUT_S)
+        >> peer_is_down(False)
+        >> tick(RETRANSMISSION_TIMEOUT_S / 2)
+    )
     assert playbook >> tick(RETRANSMISSION_TIMEOUT_S / 2) << sends(1, start=True)
     assert playbook >> answer(200) >> stream_receipt(1) << delivered(1)
 
@@ -98,7 +103,11 @@ def test_what_left_before_the_peer_went_down_goes_again_when_it_is_back() -> Non
     assert playbook >> enqueue(2) << sends(1, start=True)
     assert playbook >> answer(200) << sends(2)
     assert playbook >> answer(200) >> stream_receipt(1) << delivered(1)
-    assert playbook >> peer_is_down() >> operator("retry", lambda sender: sender.retry(DESTINATION, "stream"))
+    assert (
+        playbook
+        >> peer_is_down()
+        >> operator("retry", lambda sender: sender.retry(DESTINATION, "stream"))
+    )
     assert state(playbook) is QueueState.INACTIVE
     assert playbook >> peer_is_down(False) >> tick(RETRANSMISSION_TIMEOUT_S) << sends(2, again=True)
 
@@ -111,14 +120,29 @@ def test_what_waits_for_a_peer_that_is_never_reached_expires(kind: Kind) -> None
     playbook = SendingPlaybook()
     assert playbook >> peer_is_down() >> enqueue(3, kind=kind, time_to_reach_queue=50)
     assert playbook >> tick(2 * RETRANSMISSION_TIMEOUT_S)
-    assert playbook >> tick(RETRANSMISSION_TIMEOUT_S) << dead(1, "expired") << dead(2, "expired", last=3)
-    assert playbook >> enqueue(1, kind=kind, time_to_reach_queue=5) >> tick(RETRANSMISSION_TIMEOUT_S) << dead(4, "expired")
+    assert (
+        playbook
+        >> tick(RETRANSMISSION_TIMEOUT_S)
+        << dead(1, "expired")
+        << dead(2, "expired", last=3)
+    )
+    assert (
+        playbook
+        >> enqueue(1, kind=kind, time_to_reach_queue=5)
+        >> tick(RETRANSMISSION_TIMEOUT_S)
+        << dead(4, "expired")
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_expires_up_to_what_has_time_which_is_sent_when_the_peer_is_back(kind: Kind) -> None:
     playbook = SendingPlaybook()
-    assert playbook >> peer_is_down() >> enqueue(2, kind=kind, time_to_reach_queue=5) >> enqueue(2, kind=kind)
+    assert (
+        playbook
+        >> peer_is_down()
+        >> enqueue(2, kind=kind, time_to_reach_queue=5)
+        >> enqueue(2, kind=kind)
+    )
     assert playbook >> tick(RETRANSMISSION_TIMEOUT_S) << dead(1, "expired") << dead(2, "expired")
     again = playbook >> peer_is_down(False) >> tick(RETRANSMISSION_TIMEOUT_S)
     assert again << sends(3, position=1, start=True, kind=kind)
@@ -196,4 +220,7 @@ def test_no_more_is_read_ahead_than_the_limit_of_bytes_says() -> None:
 
 def large(serial: int) -> StoredMessage:
     """Return a message as large as what is read at once."""
-    return StoredMessage(serial, Message(destination=DESTINATION, uniquifier=serial, body=bytes(READ_AHEAD_BYTES_MAX)))
+    return StoredMessage(
+        serial,
+        Message(destination=DESTINATION, uniquifier=serial, body=bytes(READ_AHEAD_BYTES_MAX)),
+    )

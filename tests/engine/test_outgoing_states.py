@@ -12,7 +12,13 @@ from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.names import split_url
 from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
 from srmp_spark.srmp.outgoing_ledger import STREAM_STAMP_MAX, OutgoingLedger
-from srmp_spark.srmp.outgoing_states import IN_FLIGHT_MAX, TRANSITIONS, QueueEvent, QueueState, SenderSettings
+from srmp_spark.srmp.outgoing_states import (
+    IN_FLIGHT_MAX,
+    TRANSITIONS,
+    QueueEvent,
+    QueueState,
+    SenderSettings,
+)
 from srmp_spark.srmp.sender import ENQUEUE_MAX, RECORDS_MAX, Sender
 from srmp_spark.testing.sending_playbook import (
     DESTINATION,
@@ -31,7 +37,9 @@ from srmp_spark.testing.sending_playbook import (
 )
 
 
-@pytest.mark.parametrize(("state", "event"), [*itertools.product(QueueState, QueueEvent)], ids=lambda member: member.name)
+@pytest.mark.parametrize(
+    ("state", "event"), [*itertools.product(QueueState, QueueEvent)], ids=lambda member: member.name
+)
 def test_every_pair_is_in_the_table_or_refused(state: QueueState, event: QueueEvent) -> None:
     playbook = SendingPlaybook()
     assert playbook >> enqueue(1) << sends(1, start=True)
@@ -41,13 +49,18 @@ def test_every_pair_is_in_the_table_or_refused(state: QueueState, event: QueueEv
         queue.move(event)
         assert queue.state is TRANSITIONS[state, event]
     else:
-        with pytest.raises(LocalProtocolError, match=f"{event.name} cannot happen in <OutgoingStream .* {state.value}"):
+        with pytest.raises(
+            LocalProtocolError,
+            match=f"{event.name} cannot happen in <OutgoingStream .* {state.value}",
+        ):
             queue.move(event)
 
 
 def test_every_state_can_be_reached_and_left() -> None:
     assert set(TRANSITIONS.values()) == set(QueueState)
-    assert {state for (state, _), target in TRANSITIONS.items() if target is not state} == set(QueueState)
+    assert {state for (state, _), target in TRANSITIONS.items() if target is not state} == set(
+        QueueState
+    )
 
 
 def test_nothing_leaves_from_a_queue_that_waits_or_is_paused() -> None:
@@ -148,7 +161,14 @@ def test_what_is_no_destination(wrong: str) -> None:
 
 def test_where_a_message_stands() -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(4, final=True) << sends(1, start=True) >> answer(200) << sends(2) >> stream_receipt(1)
+    assert (
+        playbook
+        >> enqueue(4, final=True)
+        << sends(1, start=True)
+        >> answer(200)
+        << sends(2)
+        >> stream_receipt(1)
+    )
     assert playbook >> answer(200) << sends(3)
     (queue,) = playbook.sender
     assert [queue.message_state(serial) for serial in (1, 2, 3, 4)] == [
@@ -171,16 +191,24 @@ def test_reprs_say_all() -> None:
     (queue,) = playbook.sender
     ordinal = playbook.ordinals[0]
     assert repr(playbook.sender) == f"<Sender {IDENTITY} queues=1 unsaved=0 stored=1>"
-    assert repr(playbook.under_way[0]) == f"<Send {DESTINATION} #1 uid:{IDENTITY}\\{ordinal}@1 previous=0>"
+    assert (
+        repr(playbook.under_way[0])
+        == f"<Send {DESTINATION} #1 uid:{IDENTITY}\\{ordinal}@1 previous=0>"
+    )
     assert repr(queue) == (
-        f"<OutgoingStream {DESTINATION} Waiting acknowledged_to=0 cursor=1 released_to=1 end=2 in_flight=1 "
+        f"<OutgoingStream {DESTINATION} Waiting acknowledged_to=0 cursor=1 released_to=1 "
+        "end=2 in_flight=1 "
         f"uid:{IDENTITY}\\{ordinal} base=0 finals=0>"
     )
     assert RECEIPTS_URL not in repr(queue)
 
 
-@pytest.mark.parametrize(("status", "doubtful"), [(503, set()), (500, {2}), (400, set()), (None, {2})])
-def test_what_never_left_is_not_in_doubt_whatever_became_of_the_one_before_it(status: int | None, doubtful: set[int]) -> None:
+@pytest.mark.parametrize(
+    ("status", "doubtful"), [(503, set()), (500, {2}), (400, set()), (None, {2})]
+)
+def test_what_never_left_is_not_in_doubt_whatever_became_of_the_one_before_it(
+    status: int | None, doubtful: set[int]
+) -> None:
     playbook = SendingPlaybook(SenderSettings(in_flight_max=2))
     assert playbook >> enqueue(4) << sends(1, start=True) >> answer(200) << sends(2) << sends(3)
     (queue,) = playbook.sender
@@ -209,7 +237,15 @@ def told(playbook: SendingPlaybook) -> str | None:
 
 def test_a_stream_that_begins_anew_tells_where_receipts_go_today() -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(2) << sends(1, start=True) >> answer(200) << sends(2) >> stream_receipt(1) << delivered(1)
+    assert (
+        playbook
+        >> enqueue(2)
+        << sends(1, start=True)
+        >> answer(200)
+        << sends(2)
+        >> stream_receipt(1)
+        << delivered(1)
+    )
     assert playbook >> restart() << sends(2, previous=1, again=True)
     (stream,) = playbook.sender.receipts_go_to(MOVED_URL)
     assert stream.receipts_url == RECEIPTS_URL, "what the peer was told when the stream began"
@@ -221,9 +257,18 @@ def test_a_stream_that_begins_anew_tells_where_receipts_go_today() -> None:
     assert told(playbook) == MOVED_URL, "it is stored"
 
 
-def test_a_start_that_goes_again_tells_where_receipts_go_today_unless_the_secret_is_another() -> None:
+def test_a_start_that_goes_again_tells_where_receipts_go_today_unless_the_secret_is_another() -> (
+    None
+):
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(2) << sends(1, start=True) >> no_answer() >> restart() << sends(1, start=True, again=True)
+    assert (
+        playbook
+        >> enqueue(2)
+        << sends(1, start=True)
+        >> no_answer()
+        >> restart()
+        << sends(1, start=True, again=True)
+    )
     (stream,) = playbook.sender.receipts_go_to(f"{MOVED_URL}?SenderStream=x")
     assert stream.receipts_url == RECEIPTS_URL
     assert playbook.sender.receipts_go_to(MOVED_URL) == []

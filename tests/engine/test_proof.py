@@ -89,18 +89,25 @@ def test_nobody_but_the_store_makes_a_proof() -> None:
         str(path.relative_to(package))
         for path in package.rglob("*.py")
         for line in path.read_text().splitlines()
-        if re.search(r"(?<![\w\"'])Committed\(", line.split("#")[0]) and not re.match(r'\s*(class |return f"|"""|→|.*→)', line)
+        if re.search(r"(?<![\w\"'])Committed\(", line.split("#")[0])
+        and not re.match(r'\s*(class |return f"|"""|→|.*→)', line)
     }
     assert makers == {"store/journal.py", "store/outbox/database.py", "testing/sim_disk.py"}
 
 
 def test_the_receivers_repr_says_where_it_stands() -> None:
     receiver = Playbook().receiver
-    assert repr(receiver) == "<Receiver 32221eda-9376-46df-b6ed-783091123831 queues=3 streams=0 history=0 changes=0 timer=None>"
+    assert (
+        repr(receiver)
+        == "<Receiver 32221eda-9376-46df-b6ed-783091123831 queues=3 streams=0 history=0 "
+        "changes=0 timer=None>"
+    )
 
 
 def test_an_owed_receipt_is_written_as_version_0_1_wrote_it_unless_its_sender_has_a_name() -> None:
-    plain = OwedReceipt("delivery", "http://a/b", "private$/orders", "guid", 7, 1, "MSMQ:", "192.0.2.1:9")
+    plain = OwedReceipt(
+        "delivery", "http://a/b", "private$/orders", "guid", 7, 1, "MSMQ:", "192.0.2.1:9"
+    )
     assert "sender_name" not in plain.payload()
     named = plain._replace(sender_name="CN=machine1")
     for receipt in (plain, named):

@@ -163,7 +163,9 @@ def test_the_same_set_as_a_set(steps: list[tuple[str, int, int]]) -> None:
         run = runs.at_first(first)
         assert run is not None
         assert run.first <= number <= run.last
-        assert run.at == max(known[each] for each in range(run.first, run.last + 1)), "or it is forgotten too early"
+        assert run.at == max(known[each] for each in range(run.first, run.last + 1)), (
+            "or it is forgotten too early"
+        )
         table[first] = run
     assert numbers(runs) == set(known)
     assert list(runs) == sorted(table.values())
@@ -178,7 +180,9 @@ def test_the_same_set_as_a_set(steps: list[tuple[str, int, int]]) -> None:
 def test_what_is_known_to_be_younger_is_not_looked_at() -> None:
     """Forgetting must not walk through millions, hour by hour."""
     limit = runs_module.BLOCK_RUNS_MAX
-    runs = Runs(Run(number * 2, number * 2, number % 7 + number // limit) for number in range(limit * 9))
+    runs = Runs(
+        Run(number * 2, number * 2, number % 7 + number // limit) for number in range(limit * 9)
+    )
     looks = []
     for _ in range(100):
         firsts, looked_at, complete = runs.trim(8, forget=limit, look_at=limit)

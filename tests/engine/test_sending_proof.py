@@ -77,7 +77,9 @@ def test_nothing_is_even_read_before_the_commit() -> None:
     assert isinstance(load, Load)
     assert (load.after, load.last) == (0, 2)
     assert sender.poll(0.0, 0) == []
-    sender.loaded(load, [StoredMessage(1, MESSAGE), StoredMessage(2, MESSAGE._replace(uniquifier=2))])
+    sender.loaded(
+        load, [StoredMessage(1, MESSAGE), StoredMessage(2, MESSAGE._replace(uniquifier=2))]
+    )
     (send,) = sender.poll(0.0, 0)
     assert isinstance(send, Send)
     assert (send.serial, send.message.uniquifier) == (1, 1)
@@ -129,7 +131,13 @@ def test_a_million_that_wait_cost_nothing() -> None:
         for effect in sender.poll(0.0, 0):
             if isinstance(effect, Load):
                 first = effect.after + 1
-                sender.loaded(effect, [StoredMessage(serial, MESSAGE) for serial in range(first, first + effect.rows_max)])
+                sender.loaded(
+                    effect,
+                    [
+                        StoredMessage(serial, MESSAGE)
+                        for serial in range(first, first + effect.rows_max)
+                    ],
+                )
             else:
                 position += 1
                 assert effect.message.stream is not None
@@ -144,7 +152,13 @@ def test_a_million_that_wait_cost_nothing() -> None:
 
 def test_a_reset_of_an_empty_stream_changes_nothing() -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1) << sends(1, start=True) >> answer(400) << dead(1, "refused", status=400)
+    assert (
+        playbook
+        >> enqueue(1)
+        << sends(1, start=True)
+        >> answer(400)
+        << dead(1, "refused", status=400)
+    )
     assert (
         playbook
         >> operator("reset", lambda sender: sender.reset(DESTINATION))

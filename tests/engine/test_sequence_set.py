@@ -21,11 +21,15 @@ from srmp_spark.sequences.sequence_set import (
 
 END = 3 * BLOCK_SEQUENCES
 EDGES = st.builds(
-    lambda block, off: max(0, block * BLOCK_SEQUENCES + off), st.integers(0, 2), st.integers(-3, 3) | st.integers(0, 40)
+    lambda block, off: max(0, block * BLOCK_SEQUENCES + off),
+    st.integers(0, 2),
+    st.integers(-3, 3) | st.integers(0, 40),
 )
 """Where blocks meet is where a mistake would be."""
 NUMBERS = EDGES | st.integers(0, END - 1)
-LENGTHS = st.integers(0, 40) | st.sampled_from([BLOCK_SEQUENCES - 1, BLOCK_SEQUENCES, BLOCK_SEQUENCES + 30])
+LENGTHS = st.integers(0, 40) | st.sampled_from(
+    [BLOCK_SEQUENCES - 1, BLOCK_SEQUENCES, BLOCK_SEQUENCES + 30]
+)
 RUNS = st.builds(lambda first, more: (first, first + more), NUMBERS, LENGTHS)
 STEPS = st.lists(
     st.tuples(st.just("add"), RUNS)
@@ -54,7 +58,9 @@ def built(steps: Iterable[tuple[str, object]]) -> tuple[SequenceSet, set[int]]:
             found.discard_through(given_)  # type: ignore[arg-type]
             model = {n for n in model if n > given_}  # type: ignore[operator]
         else:
-            numbers = list(range(given_[0], given_[1], 2)) if what == "every second" else list(given_)  # type: ignore[index, call-overload]
+            numbers = (
+                list(range(given_[0], given_[1], 2)) if what == "every second" else list(given_)
+            )  # type: ignore[index, call-overload]
             found.add_each(numbers)
             model |= set(numbers)
         assert len(found) == len(model)
@@ -63,14 +69,18 @@ def built(steps: Iterable[tuple[str, object]]) -> tuple[SequenceSet, set[int]]:
 
 @settings(max_examples=100, deadline=None)
 @given(STEPS, NUMBERS, RUNS)
-def test_it_says_what_a_plain_set_says(steps: list[tuple[str, object]], number: int, run: tuple[int, int]) -> None:
+def test_it_says_what_a_plain_set_says(
+    steps: list[tuple[str, object]], number: int, run: tuple[int, int]
+) -> None:
     found, model = built(steps)
     first, last = run
     assert list(found.runs()) == runs_of(model)
     assert list(found.runs(number)) == runs_of({n for n in model if n >= number})
     assert list(found.gaps(first, last)) == runs_of(set(range(first, last + 1)) - model)
     assert found.count(first, last) == sum(first <= n <= last for n in model)
-    assert [n in found for n in (number, first, last)] == [n in model for n in (number, first, last)]
+    assert [n in found for n in (number, first, last)] == [
+        n in model for n in (number, first, last)
+    ]
     assert found.next_missing(number) == next(n for n in itertools.count(number) if n not in model)
     if model:
         assert (found.first, found.last) == (min(model), max(model))
@@ -80,12 +90,17 @@ def test_it_says_what_a_plain_set_says(steps: list[tuple[str, object]], number: 
 @settings(max_examples=60, deadline=None)
 @given(STEPS, STEPS, NUMBERS, RUNS)
 def test_two_sets_together(
-    steps: list[tuple[str, object]], more: list[tuple[str, object]], number: int, run: tuple[int, int]
+    steps: list[tuple[str, object]],
+    more: list[tuple[str, object]],
+    number: int,
+    run: tuple[int, int],
 ) -> None:
     found, model = built(steps)
     other, others = built(more)
     either = model | others
-    assert first_missing(number, found, other) == next(n for n in itertools.count(number) if n not in either)
+    assert first_missing(number, found, other) == next(
+        n for n in itertools.count(number) if n not in either
+    )
     assert count_in_either(*run, found, other) == sum(run[0] <= n <= run[1] for n in either)
     found.update(other)
     assert list(found.runs()) == runs_of(either)
@@ -93,7 +108,9 @@ def test_two_sets_together(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=4), st.booleans())
-def test_changes_alone_keep_a_copy_on_disk_true(rounds: list[list[tuple[str, object]]], deletes: bool) -> None:
+def test_changes_alone_keep_a_copy_on_disk_true(
+    rounds: list[list[tuple[str, object]]], deletes: bool
+) -> None:
     """What is stored is the set, whether old pieces are deleted or not: a set that only grows makes none of them false."""
     found, model = SequenceSet(), set[int]()
     disk: dict[int, Piece] = {}
@@ -143,7 +160,9 @@ def test_what_was_discarded_is_deleted_below_its_block_and_cut_when_it_is_read(
 def test_sets_that_meet_outside_a_range_have_nothing_in_both_of_it() -> None:
     one = SequenceSet([(BLOCK_SEQUENCES - 1, BLOCK_SEQUENCES - 1)])
     other = SequenceSet([(BLOCK_SEQUENCES - 1, BLOCK_SEQUENCES)])
-    assert one.count_in_both(0, 0, other) == one.count_in_both(BLOCK_SEQUENCES + 1, 9_999, other) == 0
+    assert (
+        one.count_in_both(0, 0, other) == one.count_in_both(BLOCK_SEQUENCES + 1, 9_999, other) == 0
+    )
     assert one.count_in_both(0, BLOCK_SEQUENCES, other) == 1
     assert count_in_either(0, 0, one, other) == 0
 
@@ -163,7 +182,13 @@ def test_one_more_is_one_piece_and_a_billion_are_three() -> None:
 
 
 def test_what_cannot_be_a_piece_is_refused_and_changes_nothing() -> None:
-    for piece in (Piece(-1, 1, b"\1"), Piece(0, 0, None), Piece(3, 2, b"\1"), Piece(3, 1, b""), Piece(3, 1, b"\1" * 600)):
+    for piece in (
+        Piece(-1, 1, b"\1"),
+        Piece(0, 0, None),
+        Piece(3, 2, b"\1"),
+        Piece(3, 1, b""),
+        Piece(3, 1, b"\1" * 600),
+    ):
         found = SequenceSet()
         with pytest.raises(ValueError, match=r"piece|no part"):
             found.add_piece(piece)

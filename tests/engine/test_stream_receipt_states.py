@@ -18,12 +18,39 @@ from srmp_spark.srmp.incoming_streams import (
     ReceiptState,
 )
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.testing.playbook import SENDER, STREAM, Playbook, delivered, failed, post, stream_message, synced, tick
+from srmp_spark.testing.playbook import (
+    SENDER,
+    STREAM,
+    Playbook,
+    delivered,
+    failed,
+    post,
+    stream_message,
+    synced,
+    tick,
+)
 
-ROW = IncomingStreamRow("private$/ledger", SENDER, STREAM, 3, 3, "http://machine1/msmq/q", "192.0.2.1:1", None, 0, 0, 0, None)
+ROW = IncomingStreamRow(
+    "private$/ledger",
+    SENDER,
+    STREAM,
+    3,
+    3,
+    "http://machine1/msmq/q",
+    "192.0.2.1:1",
+    None,
+    0,
+    0,
+    0,
+    None,
+)
 
 
-@pytest.mark.parametrize(("state", "event"), [*itertools.product(ReceiptState, ReceiptEvent)], ids=lambda member: member.name)
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [*itertools.product(ReceiptState, ReceiptEvent)],
+    ids=lambda member: member.name,
+)
 def test_every_pair_is_in_the_table_or_refused(state: ReceiptState, event: ReceiptEvent) -> None:
     stream = IncomingStream(ROW)
     stream.receipt = state
@@ -31,7 +58,10 @@ def test_every_pair_is_in_the_table_or_refused(state: ReceiptState, event: Recei
         stream._move(event)
         assert stream.receipt is TRANSITIONS[state, event]
     else:
-        with pytest.raises(LocalProtocolError, match=f"{event.name} cannot happen in <IncomingStream .* {state.name}"):
+        with pytest.raises(
+            LocalProtocolError,
+            match=f"{event.name} cannot happen in <IncomingStream .* {state.name}",
+        ):
             stream._move(event)
 
 
@@ -44,7 +74,8 @@ def test_repr_says_all() -> None:
     stream = IncomingStream(ROW)
     stream.stored(STREAM, 3, 10.0)
     assert repr(stream) == (
-        f"<IncomingStream private$/ledger uid:{SENDER}\\{STREAM} sequence_number=3 committed=3 acknowledged=3 "
+        f"<IncomingStream private$/ledger uid:{SENDER}\\{STREAM} sequence_number=3 "
+        "committed=3 acknowledged=3 "
         "COALESCING until 10.500>"
     )
 
@@ -95,7 +126,9 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=60, deadline=None)
-def test_a_receipt_leaves_within_ten_seconds_of_the_first_message_that_awaits_one(steps: list[tuple[str, float]]) -> None:
+def test_a_receipt_leaves_within_ten_seconds_of_the_first_message_that_awaits_one(
+    steps: list[tuple[str, float]],
+) -> None:
     """Whatever happens in between, unless one is under way or the last one failed; and never within half a second of the last
     message unless the ten seconds are over."""
     playbook = Playbook()
@@ -124,7 +157,10 @@ def test_a_receipt_leaves_within_ten_seconds_of_the_first_message_that_awaits_on
                 waiting_since = None
         if stream is not None and stream.receipt is ReceiptState.COALESCING:
             assert stream.deadline <= last_stored + 0.5 + 1e-9
-            assert waiting_since is None or stream.deadline <= waiting_since + STREAM_RECEIPT_DELAY_S_MAX + 1e-9
+            assert (
+                waiting_since is None
+                or stream.deadline <= waiting_since + STREAM_RECEIPT_DELAY_S_MAX + 1e-9
+            )
             # What was stored while a receipt was under way may be overdue at its delivery: it leaves at the next tick.
             assert what != "tick" or playbook.clock.now <= stream.deadline + 1e-9
     assert acknowledged <= position

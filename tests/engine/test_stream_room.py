@@ -32,17 +32,27 @@ class Peers:
         self.receiver: Receiver = Playbook().receiver
         self._position = 0
 
-    def post(self, message: Message, host: str, now: float = 0.0, name: str | None = None) -> Refused | Pending:
+    def post(
+        self, message: Message, host: str, now: float = 0.0, name: str | None = None
+    ) -> Refused | Pending:
         """A message, committed at once if it is taken."""
-        outcome = self.receiver.receive(message, Arrival(int(now * 1e6), "http", f"{host}:50001", name), now)
+        outcome = self.receiver.receive(
+            message, Arrival(int(now * 1e6), "http", f"{host}:50001", name), now
+        )
         if not isinstance(outcome, Refused):
             self.receiver.changes()
             self._position += 1
-            self.receiver.committed([outcome], Committed(self._position), now)  # the store is not what is tested
+            self.receiver.committed(
+                [outcome], Committed(self._position), now
+            )  # the store is not what is tested
         return outcome
 
-    def begin(self, number: int, host: str, now: float = 0.0, name: str | None = None) -> Refused | Pending:
-        return self.post(stream_message(1, guid=guid(number), uniquifier=number + 1), host, now, name)
+    def begin(
+        self, number: int, host: str, now: float = 0.0, name: str | None = None
+    ) -> Refused | Pending:
+        return self.post(
+            stream_message(1, guid=guid(number), uniquifier=number + 1), host, now, name
+        )
 
     def fill(self, now: float = 0.0) -> None:
         """The table, from as many hosts as that needs."""
@@ -52,7 +62,9 @@ class Peers:
     def acknowledge(self, now: float) -> None:
         """Every stream receipt that is due reaches its sender."""
         for receipt in self.receiver.due(now):
-            self.receiver.receipt_delivered(receipt.queue, receipt.stream_id.guid, receipt.stream_id, receipt.last_ordinal, now)
+            self.receiver.receipt_delivered(
+                receipt.queue, receipt.stream_id.guid, receipt.stream_id, receipt.last_ordinal, now
+            )
 
     @property
     def numbers(self) -> set[int]:
@@ -60,7 +72,10 @@ class Peers:
 
 
 def is_full(outcome: Refused | Pending) -> bool:
-    return isinstance(outcome, Refused) and (outcome.status, outcome.reason) == (503, "stream-limit")
+    return isinstance(outcome, Refused) and (outcome.status, outcome.reason) == (
+        503,
+        "stream-limit",
+    )
 
 
 def test_one_address_cannot_fill_the_table() -> None:
@@ -73,7 +88,9 @@ def test_one_address_cannot_fill_the_table() -> None:
     assert f"192.0.2.1 has {SHARE} streams" in refusal.message
     assert isinstance(peers.begin(SHARE, "192.0.2.2"), Accepted), "nobody else notices"
     going_on = stream_message(1, guid=guid(3), stream=STREAM + 1, uniquifier=90)
-    assert isinstance(peers.post(going_on, "192.0.2.1"), Accepted), "a known sender may begin its next stream"
+    assert isinstance(peers.post(going_on, "192.0.2.1"), Accepted), (
+        "a known sender may begin its next stream"
+    )
 
 
 def test_this_host_may_for_a_reverse_proxy_stands_for_many() -> None:
@@ -88,7 +105,9 @@ def test_nor_can_one_name() -> None:
     for number in range(SHARE):
         assert isinstance(peers.begin(number, f"192.0.2.{number}", name="CN=mallory"), Accepted)
     assert is_full(peers.begin(SHARE, "192.0.2.9", name="CN=mallory"))
-    assert is_full(peers.begin(SHARE, "192.0.2.9", 100 * DAY, name="CN=mallory")), "what has a name makes no way"
+    assert is_full(peers.begin(SHARE, "192.0.2.9", 100 * DAY, name="CN=mallory")), (
+        "what has a name makes no way"
+    )
     assert isinstance(peers.begin(SHARE, "192.0.2.9", 100 * DAY, name="CN=machine1"), Accepted)
 
 
@@ -105,12 +124,17 @@ def test_a_flood_makes_way_for_an_honest_sender_when_it_has_rested() -> None:
     peers = Peers()
     assert isinstance(peers.begin(700, "203.0.113.1"), Accepted)
     for number in range(HOLDER_SHARE * SHARE - 1):
-        assert isinstance(peers.begin(number, f"192.0.2.{number // SHARE}", 100.0 + number), Accepted)
+        assert isinstance(
+            peers.begin(number, f"192.0.2.{number // SHARE}", 100.0 + number), Accepted
+        )
     assert is_full(peers.begin(800, "203.0.113.2", 200.0))
     assert isinstance(peers.begin(800, "203.0.113.2", 200.0 + DAY), Accepted)
     assert peers.numbers >= {700, 800}
     assert peers.receiver.streams.forgotten == 2
-    assert isinstance(peers.post(stream_message(2, guid=guid(700), uniquifier=990), "203.0.113.1", 201.0 + DAY), Accepted)
+    assert isinstance(
+        peers.post(stream_message(2, guid=guid(700), uniquifier=990), "203.0.113.1", 201.0 + DAY),
+        Accepted,
+    )
 
 
 def test_a_sender_whose_share_is_used_up_takes_the_place_of_what_it_does_not_use() -> None:
@@ -149,7 +173,9 @@ def test_what_makes_way_is_not_there_after_a_restart_and_its_repeats_make_no_row
     for number in range(SHARE):
         peers.begin(number, "192.0.2.1", 10.0 + number)
     peers.receiver.receive(
-        stream_message(1, guid=guid(9), uniquifier=99), Arrival(int(2 * DAY * 1e6), "http", "192.0.2.1:1"), 2 * DAY
+        stream_message(1, guid=guid(9), uniquifier=99),
+        Arrival(int(2 * DAY * 1e6), "http", "192.0.2.1:1"),
+        2 * DAY,
     )
     dropped = {key for _, key in peers.receiver.changes().dropped_streams}
     assert dropped == {guid(0), guid(1)}

@@ -37,7 +37,9 @@ def test_a_deadline_can_be_moved_both_ways_and_taken_back() -> None:
     assert repr(timers) == "<Timers 0 next=None>"
 
 
-SETS = st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 20))), max_size=40)
+SETS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 20))), max_size=40
+)
 
 
 @given(SETS, st.integers(0, 20))
@@ -73,7 +75,9 @@ def test_runs_grow_at_their_end() -> None:
     st.integers(0, 40),
 )
 @settings(max_examples=150, deadline=None)
-def test_runs_are_a_set(numbers: set[int], removed: list[tuple[int, int]], first: int, length: int) -> None:
+def test_runs_are_a_set(
+    numbers: set[int], removed: list[tuple[int, int]], first: int, length: int
+) -> None:
     runs = SerialRuns((number, number) for number in sorted(numbers))
     for begin, more in removed:
         if more == 0:
@@ -86,6 +90,8 @@ def test_runs_are_a_set(numbers: set[int], removed: list[tuple[int, int]], first
     assert {number for begin, end in runs for number in range(begin, end + 1)} == numbers
     assert all(number in runs for number in numbers)
     inside = {number for begin, end in runs.inside(first, last) for number in range(begin, end + 1)}
-    outside = {number for begin, end in runs.outside(first, last) for number in range(begin, end + 1)}
+    outside = {
+        number for begin, end in runs.outside(first, last) for number in range(begin, end + 1)
+    }
     assert inside == numbers & set(range(first, last + 1))
     assert outside == set(range(first, last + 1)) - numbers

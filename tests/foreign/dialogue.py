@@ -24,9 +24,11 @@ LATER = now(86_400)
 
 ENVELOPE = (
     '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/"><se:Header>'
-    '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:mqsender label</action>'
+    '<path xmlns="http://schemas.xmlsoap.org/rp/" '
+    'se:mustUnderstand="1"><action>MSMQ:mqsender label</action>'
     "<to>http://{host}/msmq/{queue}</to><id>uuid:{number}@{guid}</id></path>"
-    '<properties se:mustUnderstand="1"><expiresAt>{expires}</expiresAt><sentAt>{sent}</sentAt></properties>{services}{stream}'
+    '<properties se:mustUnderstand="1"><expiresAt>{expires}</expiresAt><sentAt>{sent}</sen'
+    "tAt></properties>{services}{stream}"
     '<Msmq xmlns="msmq.namespace.xml"><Class>0</Class><Priority>0</Priority>{dead_letter}'
     "<Correlation>AAAAAAAAAAAAAAAAAAAAAAAAAAA=</Correlation><App>0</App><BodyType>0</BodyType>"
     "<HashAlgorithm>32772</HashAlgorithm><SourceQmGuid>{guid}</SourceQmGuid><TTrq>{expires}</TTrq></Msmq>"
@@ -34,15 +36,26 @@ ENVELOPE = (
 )
 
 
-def stream_element(current: int, *, ordinal: int = ORDINAL, previous: str = "", start: str = "", guid: str = SENDER) -> str:
+def stream_element(
+    current: int, *, ordinal: int = ORDINAL, previous: str = "", start: str = "", guid: str = SENDER
+) -> str:
     return (
-        f'<stream se:mustUnderstand="1"><streamId>uid:{guid}\\{ordinal}</streamId><current>{current}</current>'
+        f'<stream se:mustUnderstand="1"><streamId>uid:{guid}\\{ordinal}</streamId><current'
+        f">{current}</current>"
         f"{previous}{start}</stream>"
     )
 
 
 def envelope(host: str, number: int, **values: str) -> str:
-    standing = {"queue": QUEUE, "guid": SENDER, "sent": SENT, "expires": LATER, "services": "", "stream": "", "dead_letter": ""}
+    standing = {
+        "queue": QUEUE,
+        "guid": SENDER,
+        "sent": SENT,
+        "expires": LATER,
+        "services": "",
+        "stream": "",
+        "dead_letter": "",
+    }
     return ENVELOPE.format(host=host, number=number, **(standing | values))
 
 
@@ -51,14 +64,18 @@ def post(soap: str, body: bytes, *, guid: str = SENDER) -> bytes:
     to = re.search("<to>http://([^/]+)(/[^<]*)</to>", soap)
     assert to
     part = soap.encode()
-    content = b"--MSMQ - SOAP boundary, 1672\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n" % len(part)
+    content = (
+        b"--MSMQ - SOAP boundary, 1672\r\nContent-Type: text/xml; "
+        b"charset=UTF-8\r\nContent-Length: %d\r\n\r\n" % len(part)
+    )
     content += part + b"--MSMQ - SOAP boundary, 1672\r\nContent-Type: application/octet-stream\r\n"
     content += b"Content-Length: %d\r\nContent-Id: body@%s\r\n\r\n" % (len(body), guid.encode())
     content += body + b"--MSMQ - SOAP boundary, 1672--\r\n"
     head = (
         f"POST {to[2]} HTTP/1.1\r\nHost: {to[1]}\r\n"
         'Content-Type: multipart/related; boundary="MSMQ - SOAP boundary, 1672"; type=text/xml\r\n'
-        f'Content-Length: {len(content)}\r\nSOAPAction: "MSMQMessage"\r\nProxy-Accept: NonInteractiveClient\r\n\r\n'
+        f'Content-Length: {len(content)}\r\nSOAPAction: "MSMQMessage"\r\nProxy-Accept: '
+        "NonInteractiveClient\r\n\r\n"
     )
     return head.encode() + content
 
@@ -66,7 +83,9 @@ def post(soap: str, body: bytes, *, guid: str = SENDER) -> bytes:
 class Sender:
     """Says what it is told to. Each POST has its own connection."""
 
-    def __init__(self, port: int, receipts: str = "http://127.0.0.1:9/msmq/private$/order_queue$") -> None:
+    def __init__(
+        self, port: int, receipts: str = "http://127.0.0.1:9/msmq/private$/order_queue$"
+    ) -> None:
         self.port, self.receipts = port, receipts
         self.host = f"127.0.0.1:{port}"
 
@@ -158,7 +177,10 @@ class OrderQueue:
 
     @property
     def ordinals(self) -> list[int]:
-        return [int(number) for number in re.findall("<lastOrdinal>([0-9]+)</lastOrdinal>", "".join(self.heard))]
+        return [
+            int(number)
+            for number in re.findall("<lastOrdinal>([0-9]+)</lastOrdinal>", "".join(self.heard))
+        ]
 
     def wait(self, count: int, seconds: float = 5.0) -> None:
         """Until so many receipts came."""

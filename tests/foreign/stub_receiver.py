@@ -79,7 +79,9 @@ class StubReceiver:
         number, lineage = re.search(r"<id>uuid:(\d+)@([^<]*)</id>", text).groups()
         part = re.search(r"Content-Length: (\d+)\r\nContent-Id: body@[^\r]*\r\n\r\n", text)
         body = content[part.end() : part.end() + int(part[1])]
-        stream = re.search(r"<[sS]tream .*<streamId>(uid:([^\\]*)\\(\d+))</streamId>", text, re.DOTALL)
+        stream = re.search(
+            r"<[sS]tream .*<streamId>(uid:([^\\]*)\\(\d+))</streamId>", text, re.DOTALL
+        )
         if stream is not None:
             current = int(re.search(r"<current>(\d+)<", text)[1])
             previous = re.search(r"<previous>(\d+)<", text)
@@ -87,7 +89,11 @@ class StubReceiver:
             identifier, key = stream[1], (queue, stream[2])
             live, last = self.streams.get(key, ("", 0))
             url = re.search(r"<sendReceiptsTo>\s*(\S+?)\s*</sendReceiptsTo>", text)
-            starts = url is not None and current == 1 and (not live or int(stream[3]) > int(live.split("\\")[1]))
+            starts = (
+                url is not None
+                and current == 1
+                and (not live or int(stream[3]) > int(live.split("\\")[1]))
+            )
             if url is not None and starts:
                 self.urls[identifier] = url[1]
             elif identifier != live or current <= last or before > last:
@@ -126,10 +132,14 @@ class StubReceiver:
             f"<action>MSMQ:QM Ordering Ack</action><to>{url}</to><id>uuid:1@stub</id></path>"
             f'<properties se:mustUnderstand="1"><sentAt>{now}</sentAt></properties>'
             f"<streamReceipt><streamId>{identifier}</streamId><lastOrdinal>{last}</lastOrdinal></streamReceipt>"
-            '<Msmq xmlns="msmq.namespace.xml"><Class>255</Class></Msmq></se:Header><se:Body></se:Body></se:Envelope>'
+            '<Msmq xmlns="msmq.namespace.xml"><Class>255</Class></Msmq></se:Header><se:Bod'
+            "y></se:Body></se:Envelope>"
         ).encode()
         reader, writer = await asyncio.open_connection(host, int(port))
-        head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: text/xml\r\nContent-Length: {len(envelope)}\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: "
+            f"text/xml\r\nContent-Length: {len(envelope)}\r\n\r\n"
+        )
         writer.write(head.encode() + envelope)
         await reader.readuntil(b"\r\n\r\n")
         writer.close()

@@ -16,19 +16,29 @@ from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import OwedReceipt
 from srmp_spark.srmp.encoder import encode_envelope
 from srmp_spark.srmp.receipts import delivery_receipt, stream_receipt
-from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, ForeignStream, post, read_receipt
+from srmp_spark.testing.foreign.messages import (
+    Dialect,
+    ForeignMessage,
+    ForeignStream,
+    post,
+    read_receipt,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "acceptance"))
 import hostile
 
 SECOND = 1_000_000
-CHARACTERS = st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff")
+CHARACTERS = st.characters(
+    codec="utf-8", exclude_categories=("Cs", "Cc"), exclude_characters="\ufffe\uffff"
+)
 TEXTS = st.text(CHARACTERS, max_size=40)
 GUIDS = st.uuids().map(str)
 NUMBERS = st.integers(0, 2**32 - 1)
 LONGS = st.integers(1, 2**64 - 1)
 MOMENTS = st.integers(0, 2_147_483_646)
-URLS = st.from_regex(r"http://[a-z]{1,10}(:[1-9][0-9]{1,3})?/msmq/private\$/[a-z]{1,8}", fullmatch=True)
+URLS = st.from_regex(
+    r"http://[a-z]{1,10}(:[1-9][0-9]{1,3})?/msmq/private\$/[a-z]{1,8}", fullmatch=True
+)
 NAMES = st.lists(URLS, max_size=3).map(tuple)
 
 
@@ -85,7 +95,9 @@ def messages(draw: st.DrawFn) -> ForeignMessage:
 
 @given(messages(), st.sampled_from(Dialect))
 @settings(max_examples=150, deadline=None)
-def test_the_codec_reads_what_the_foreign_writer_meant(sent: ForeignMessage, dialect: Dialect) -> None:
+def test_the_codec_reads_what_the_foreign_writer_meant(
+    sent: ForeignMessage, dialect: Dialect
+) -> None:
     written = post(sent, dialect)
     read = decode(written.content_type.encode("latin-1"), written.content)
     expected = {
@@ -131,10 +143,18 @@ def test_the_codec_reads_what_the_foreign_writer_meant(sent: ForeignMessage, dia
         assert read.stream is None
     else:
         assert read.stream is not None
-        assert (read.stream.id.guid, read.stream.id.ordinal) == (sent.stream.guid, sent.stream.ordinal)
-        assert (read.stream.current, read.stream.start) == (sent.stream.current, sent.stream.current == 1)
+        assert (read.stream.id.guid, read.stream.id.ordinal) == (
+            sent.stream.guid,
+            sent.stream.ordinal,
+        )
+        assert (read.stream.current, read.stream.start) == (
+            sent.stream.current,
+            sent.stream.current == 1,
+        )
         assert read.stream.send_receipts_to == sent.stream.receipts_to
-        if sent.stream.previous:  # a zero is not written (3.1.7.2.4), and what is absent means current - 1
+        if (
+            sent.stream.previous
+        ):  # a zero is not written (3.1.7.2.4), and what is absent means current - 1
             assert read.stream.previous == sent.stream.previous
         else:
             assert read.stream.previous == sent.stream.current - 1
@@ -151,7 +171,11 @@ def test_the_foreign_sender_understands_a_stream_receipt_of_ours(
     )  # fmt: skip
     read = read_receipt(encode_envelope(sent).decode(), at=0.0, target="/", headers={})
     assert (read.stream_id, read.last_ordinal, read.to) == (f"uid:{guid}\\{ordinal}", last, to)
-    assert (read.action, read.message_class, read.commitment_of) == ("MSMQ:QM Ordering Ack", 255, None)
+    assert (read.action, read.message_class, read.commitment_of) == (
+        "MSMQ:QM Ordering Ack",
+        255,
+        None,
+    )
 
 
 def test_the_foreign_sender_understands_a_delivery_receipt_of_ours() -> None:
@@ -162,7 +186,11 @@ def test_the_foreign_sender_understands_a_delivery_receipt_of_ours() -> None:
     )  # fmt: skip
     sent = delivery_receipt(owed, identity=guid, uniquifier=9, via="http://x/msmq/q", sent_at=0)
     read = read_receipt(encode_envelope(sent).decode(), at=0.0, target="/", headers={})
-    assert (read.delivery_of, read.message_class, read.action) == (f"uuid:5@{guid}", 2, "MSMQ:the <label>")
+    assert (read.delivery_of, read.message_class, read.action) == (
+        f"uuid:5@{guid}",
+        2,
+        "MSMQ:the <label>",
+    )
 
 
 DESTINATION_CASES = (
@@ -173,11 +201,15 @@ DESTINATION_CASES = (
     "a regular message for a transactional queue",
 )
 """The codec reads these; the receiving engine refuses them (3.1.5.1.3)."""
-NEVER_RIGHT = [case for case in (*hostile.mime_cases(), *hostile.envelope_cases()) if 200 not in case.allowed]
+NEVER_RIGHT = [
+    case for case in (*hostile.mime_cases(), *hostile.envelope_cases()) if 200 not in case.allowed
+]
 
 
 @pytest.mark.parametrize("case", NEVER_RIGHT, ids=str)
-def test_what_can_never_succeed_is_refused_by_the_codec_or_by_the_destination_check(case: hostile.Case) -> None:
+def test_what_can_never_succeed_is_refused_by_the_codec_or_by_the_destination_check(
+    case: hostile.Case,
+) -> None:
     head, _, content = case.raw.partition(b"\r\n\r\n")
     content_type = re.search(rb"Content-Type: ([^\r]*)", head)[1]
     if case.name in DESTINATION_CASES:

@@ -38,7 +38,9 @@ def currents(peer: Destination) -> list[int]:
 
 
 def test_the_bytes_of_4_5_are_read_by_their_lengths() -> None:
-    head, content = (SAMPLES / "mqsrm_4.5_pgm_bytes_reconstructed.bin").read_bytes().split(b"\r\n\r\n", 1)
+    head, content = (
+        (SAMPLES / "mqsrm_4.5_pgm_bytes_reconstructed.bin").read_bytes().split(b"\r\n\r\n", 1)
+    )
     content_type = re.search(rb"Content-Type: (.*)", head)
     assert content_type
     message = read_message(content_type[1].decode().strip(), content)
@@ -55,7 +57,9 @@ def test_the_stream_of_4_4_is_accepted_and_receipted_and_its_oddities_are_named(
         s = Sender(peer.port)
         for number in (1, 2, 3):
             text = (
-                (SAMPLES / f"mqsrm_4.4_stream_{number}_as_printed.txt").read_bytes().replace(b"<b>SenderStream=XRntV</b>", b"")
+                (SAMPLES / f"mqsrm_4.4_stream_{number}_as_printed.txt")
+                .read_bytes()
+                .replace(b"<b>SenderStream=XRntV</b>", b"")
             )
             text = text.replace(b"http://machine1/MSMQ/private$/receipts", orders.url.encode())
             head, first, rest = text.split(b"\r\n\r\n", 2)
@@ -63,16 +67,31 @@ def test_the_stream_of_4_4_is_accepted_and_receipted_and_its_oddities_are_named(
             first = re.sub(rb"Content-Length: \d+", b"Content-Length: %d" % end, first)
             content = first + b"\r\n\r\n" + rest
             assert (
-                s.say(re.sub(rb"Content-Length: \d+", b"Content-Length: %d" % len(content), head) + b"\r\n\r\n" + content)
+                s.say(
+                    re.sub(rb"Content-Length: \d+", b"Content-Length: %d" % len(content), head)
+                    + b"\r\n\r\n"
+                    + content
+                )
                 == 200
             )
-        assert [message.body for message in peer.queues[QUEUE]] == [b"First Message", b"Message 0", b"Last Message"]
+        assert [message.body for message in peer.queues[QUEUE]] == [
+            b"First Message",
+            b"Message 0",
+            b"Last Message",
+        ]
         orders.wait(1)
         assert orders.ordinals == [3]
         found = {remark.rule for remark in peer.violations}
         # typed by a test tool: indented, one <id> for three messages, no <durable/>, three source queue managers
         assert {"envelope-flat", "resend-body", "durable", "source-qm", "stream-guid"} <= found
-        assert not found & {"two-live-streams", "first-number", "start", "number-order", "head", "content-type"}
+        assert not found & {
+            "two-live-streams",
+            "first-number",
+            "start",
+            "number-order",
+            "head",
+            "content-type",
+        }
     orders.close()
 
 
@@ -101,13 +120,20 @@ def test_mutilated_bytes_are_malformed_and_nothing_else() -> None:
 def test_a_stream_receipt_is_written_like_those_of_4_4() -> None:
     orders = OrderQueue()
     with Destination(receipt_wait=0.05) as peer:
-        Sender(peer.port, orders.url).say_all(*(Sender(peer.port, orders.url).stream(n) for n in (1, 2)))
+        Sender(peer.port, orders.url).say_all(
+            *(Sender(peer.port, orders.url).stream(n) for n in (1, 2))
+        )
         orders.wait(1)
         time.sleep(0.15)
         heard, port = orders.heard, peer.port
     orders.close()
     assert orders.ordinals[-1] == 2
-    sample = (SAMPLES / "mqsrm_4.4_stream_receipt_2_flat.txt").read_text().replace("\r\n", "\n").split("\n\n", 1)
+    sample = (
+        (SAMPLES / "mqsrm_4.4_stream_receipt_2_flat.txt")
+        .read_text()
+        .replace("\r\n", "\n")
+        .split("\n\n", 1)
+    )
     ours = heard[-1].replace("\r\n", "\n").split("\n\n", 1)
 
     def shape(text: str) -> str:
@@ -118,12 +144,17 @@ def test_a_stream_receipt_is_written_like_those_of_4_4() -> None:
     assert shape(ours[1]) == shape(sample[1])
     assert f"<streamId>uid:{SENDER}\\{ORDINAL}</streamId>" in ours[1]
     assert f"<via>http://127.0.0.1:{port}/msmq/private$/tsimpleq</via>" in ours[1]
-    assert [line.split(":")[0] for line in ours[0].split("\n")] == [line.split(":")[0] for line in sample[0].split("\n")]
+    assert [line.split(":")[0] for line in ours[0].split("\n")] == [
+        line.split(":")[0] for line in sample[0].split("\n")
+    ]
     assert ours[0].startswith("POST /msmq/private$/receipts?senderstream=xrntv HTTP/1.1\n")
 
 
 def test_the_correlation_of_a_receipt_is_that_of_4_3() -> None:
-    assert correlation_of("uuid:1@00000000-0000-0000-0000-000000000000") == "AAAAAAAAAAAAAAAAAAAAAAEAAAA="
+    assert (
+        correlation_of("uuid:1@00000000-0000-0000-0000-000000000000")
+        == "AAAAAAAAAAAAAAAAAAAAAAEAAAA="
+    )
 
 
 def test_a_receipt_without_an_answer_is_sent_again() -> None:
@@ -138,7 +169,9 @@ def test_a_receipt_without_an_answer_is_sent_again() -> None:
 
 
 @pytest.mark.parametrize(("decision", "number"), [("positive", 0x4000), ("negative", 0xC001)])
-def test_a_final_stream_receipt_goes_out_when_a_dead_letter_message_leaves_its_queue(decision: str, number: int) -> None:
+def test_a_final_stream_receipt_goes_out_when_a_dead_letter_message_leaves_its_queue(
+    decision: str, number: int
+) -> None:
     orders = OrderQueue()
     with Destination(receipt_wait=60) as peer:
         s = Sender(peer.port, orders.url)
@@ -155,7 +188,8 @@ def test_a_final_stream_receipt_goes_out_when_a_dead_letter_message_leaves_its_q
 def test_delivery_and_commitment_receipts_go_to_whoever_asked() -> None:
     orders = OrderQueue()
     asks = (
-        f'<services se:mustUnderstand="1"><deliveryReceiptRequest><sendTo>{orders.url}</sendTo></deliveryReceiptRequest>'
+        f'<services se:mustUnderstand="1"><deliveryReceiptRequest><sendTo>{orders.url}</se'
+        "ndTo></deliveryReceiptRequest>"
         f"<commitmentReceiptRequest><sendTo>{orders.url}</sendTo><negativeOnly/></commitmentReceiptRequest></services>"
     )
     with Destination() as peer:
@@ -250,14 +284,21 @@ def test_each_fault_of_a_post(fate: str, status: int | None, accepted: list[int]
 def test_out_of_order_is_answered_200_and_not_queued() -> None:
     with Destination(receipt_wait=60) as peer:
         s = Sender(peer.port)
-        assert s.say_all(s.stream(2), s.stream(1), s.stream(3), s.stream(2), s.stream(3)) == [200] * 5
+        assert (
+            s.say_all(s.stream(2), s.stream(1), s.stream(3), s.stream(2), s.stream(3)) == [200] * 5
+        )
         assert currents(peer) == [1, 2, 3]
 
 
 def test_queues_have_a_kind() -> None:
     with Destination(queues={QUEUE: True, "private$/plain": False}, receipt_wait=60) as peer:
         s = Sender(peer.port)
-        said = s.say_all(s.stream(1), s.plain(1), s.plain(2, queue="private$/plain"), s.plain(3, queue="private$/unknown"))
+        said = s.say_all(
+            s.stream(1),
+            s.plain(1),
+            s.plain(2, queue="private$/plain"),
+            s.plain(3, queue="private$/unknown"),
+        )
         assert said == [200, 400, 200, 400]
 
 
@@ -289,7 +330,9 @@ def test_a_restart_keeps_the_state_and_owes_what_was_owed() -> None:
     orders.close()
 
 
-def test_a_destination_that_lost_its_memory_waits_for_a_start_and_the_verdict_does_not_blame_the_sender() -> None:
+def test_a_destination_that_lost_its_memory_waits_for_a_start_and_the_verdict_does_not_blame_the_sender() -> (
+    None
+):
     with Destination(receipt_wait=60) as peer:
         s = Sender(peer.port)
         s.say_all(s.stream(1), s.stream(2))
@@ -309,7 +352,12 @@ def test_a_destination_that_lost_its_memory_waits_for_a_start_and_the_verdict_do
 def test_the_verdict_finds_what_is_missing_doubled_unexpected_and_disordered() -> None:
     with Destination(receipt_wait=60, allow=["id-order"]) as peer:
         s = Sender(peer.port)
-        s.say_all(s.stream(1, body=b"b"), s.stream(2, body=b"a"), s.stream(3, body=b"a"), s.stream(4, body=b"stray"))
+        s.say_all(
+            s.stream(1, body=b"b"),
+            s.stream(2, body=b"a"),
+            s.stream(3, body=b"a"),
+            s.stream(4, body=b"stray"),
+        )
         verdict = peer.verdict({QUEUE: [b"a", b"b", b"c"]})
         assert not verdict.ok
         assert verdict.missing == (f"{QUEUE}: b'c'",)
@@ -342,7 +390,14 @@ def test_killed_and_started_again_it_goes_on_where_it_was(tmp_path: Path) -> Non
     first.wait()
     with record.open("a") as file:
         file.write('{"event": "acc')  # torn by the kill
-    expect.write_text(json.dumps({QUEUE: ["message 1", "message 2", "message 3"], "private$/plain": [{"base64": "cGxhaW4="}]}))
+    expect.write_text(
+        json.dumps(
+            {
+                QUEUE: ["message 1", "message 2", "message 3"],
+                "private$/plain": [{"base64": "cGxhaW4="}],
+            }
+        )
+    )
     second = run(*arguments, "--expect", str(expect), "--control")
     second.stdout.readline()  # type: ignore[union-attr]
     assert s.say_all(s.stream(2), s.stream(3), s.plain(7, queue="private$/plain")) == [200] * 3
@@ -354,8 +409,15 @@ def test_killed_and_started_again_it_goes_on_where_it_was(tmp_path: Path) -> Non
     second.send_signal(signal.SIGTERM)
     out, _ = second.communicate(timeout=20)
     verdict = json.loads(out.splitlines()[-1])
-    assert [text.split(" ")[0] for text in verdict["violations"]] == ["after-200"]  # known from before the kill
-    assert (verdict["missing"], verdict["doubled"], verdict["accepted"], second.returncode) == ([], [], 4, 1)
+    assert [text.split(" ")[0] for text in verdict["violations"]] == [
+        "after-200"
+    ]  # known from before the kill
+    assert (verdict["missing"], verdict["doubled"], verdict["accepted"], second.returncode) == (
+        [],
+        [],
+        4,
+        1,
+    )
     assert main(["--judge", "--record", str(record), "--expect", str(expect)]) == 1
 
 
@@ -363,7 +425,10 @@ def test_killed_and_started_again_it_goes_on_where_it_was(tmp_path: Path) -> Non
 
 
 def test_the_foreign_sender_and_the_foreign_destination_agree_in_spite_of_everything() -> None:
-    text = "drop-after=0.08,drop-middle=0.08,503=0.08,500=0.04,502=0.04,slow=0.05:0.05,restart=0.02:0.1,receipt-late=0.2:0.3"
+    text = (
+        "drop-after=0.08,drop-middle=0.08,503=0.08,500=0.04,502=0.04,slow=0.05:0.05,res"
+        "tart=0.02:0.1,receipt-late=0.2:0.3"
+    )
     faults = Faults.parse(text + ",receipt-twice=0.2,receipt-old=0.3,receipt-foreign=0.3", seed=11)
     bodies = [b"foreign %d" % number for number in range(50)]
 

@@ -31,7 +31,9 @@ def test_a_sender_that_keeps_every_rule_is_not_blamed(peer: Destination) -> None
     assert peer.violations == []
     assert [message.current for message in peer.queues["private$/tsimpleq"]] == [1, 2, 3, 6]
     assert [message.body for message in peer.queues["private$/plain"]] == [b"plain"]
-    assert [event["outcome"] for event in peer.journal] == ["accepted"] * 4 + ["repeated"] * 3 + ["accepted"]
+    assert [event["outcome"] for event in peer.journal] == ["accepted"] * 4 + ["repeated"] * 3 + [
+        "accepted"
+    ]
 
 
 def without(raw: bytes, old: bytes, new: bytes) -> bytes:
@@ -43,7 +45,11 @@ def without(raw: bytes, old: bytes, new: bytes) -> bytes:
     soap = rest[:end].replace(old, new)
     part_head = part_head.replace(b"Content-Length: %d" % end, b"Content-Length: %d" % len(soap))
     changed = part_head + b"\r\n\r\n" + soap + rest[end:]
-    return head.replace(b"Content-Length: %d" % len(content), b"Content-Length: %d" % len(changed)) + b"\r\n\r\n" + changed
+    return (
+        head.replace(b"Content-Length: %d" % len(content), b"Content-Length: %d" % len(changed))
+        + b"\r\n\r\n"
+        + changed
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,7 +59,13 @@ def without(raw: bytes, old: bytes, new: bytes) -> bytes:
         ("first-number", lambda s: [s.stream(0, start=True)]),
         ("start", lambda s: [s.stream(1, start=False)]),
         ("start", lambda s: [s.stream(1), s.stream(2, start=True)]),
-        ("start", lambda s: [s.stream(1), Sender(s.port, "http://127.0.0.1:9/msmq/private$/elsewhere").stream(1)]),
+        (
+            "start",
+            lambda s: [
+                s.stream(1),
+                Sender(s.port, "http://127.0.0.1:9/msmq/private$/elsewhere").stream(1),
+            ],
+        ),
         ("previous", lambda s: [s.stream(1, previous=0)]),
         ("previous", lambda s: [s.stream(1), s.stream(2, previous=2)]),
         ("previous-unknown", lambda s: [s.stream(1), s.stream(3)]),
@@ -65,7 +77,10 @@ def without(raw: bytes, old: bytes, new: bytes) -> bytes:
         ("resend-sent-at", lambda s: [s.stream(1), s.stream(1, sent=now(-3))]),
         ("resend-place", lambda s: [s.stream(1), s.stream(2, number=100, body=b"message 1")]),
         ("resend-place", lambda s: [s.stream(1), s.stream(1, ordinal=ORDINAL + 1, number=100)]),
-        ("two-live-streams", lambda s: [s.stream(1), s.stream(2), s.stream(1, ordinal=ORDINAL + 1)]),
+        (
+            "two-live-streams",
+            lambda s: [s.stream(1), s.stream(2), s.stream(1, ordinal=ORDINAL + 1)],
+        ),
         ("old-stream", lambda s: [s.stream(1), s.stream(1, ordinal=ORDINAL + 1), s.stream(2)]),
         ("ordinal", lambda s: [s.stream(1), s.stream(1, ordinal=ORDINAL - 1, number=500)]),
         ("stream-queue", lambda s: [s.stream(1), s.stream(2, queue="private$/other")]),
@@ -101,9 +116,19 @@ def test_after_a_400_the_message_does_not_come_again_and_nobody_waits_for_its_nu
 def test_a_400_that_did_not_reach_the_sender_binds_nobody() -> None:
     with Destination(faults=Faults.parse("@2=drop-before,@3=503"), receipt_wait=60) as peer:
         s = Sender(peer.port)
-        assert s.say_all(s.stream(1), s.stream(2), s.stream(2), s.stream(2)) == [200, None, 503, 200]
+        assert s.say_all(s.stream(1), s.stream(2), s.stream(2), s.stream(2)) == [
+            200,
+            None,
+            503,
+            200,
+        ]
         assert peer.violations == []
-        assert [event["outcome"] for event in peer.journal] == ["accepted", "unread", "failed", "accepted"]
+        assert [event["outcome"] for event in peer.journal] == [
+            "accepted",
+            "unread",
+            "failed",
+            "accepted",
+        ]
 
 
 def test_a_new_stream_may_begin_when_all_are_acknowledged_refused_or_expired() -> None:
@@ -156,7 +181,11 @@ def test_a_receipt_that_lies_acknowledges_nothing() -> None:
         ("envelope-literal", b"<se:Envelope ", b'<?xml version="1.0"?><se:Envelope '),
         ("must-understand", b'<properties se:mustUnderstand="1">', b"<properties>"),
         ("must-understand", b'<stream se:mustUnderstand="1">', b'<stream se:mustUnderstand="0">'),
-        ("order", b"<Class>0</Class><Priority>0</Priority>", b"<Priority>0</Priority><Class>0</Class>"),
+        (
+            "order",
+            b"<Class>0</Class><Priority>0</Priority>",
+            b"<Priority>0</Priority><Class>0</Class>",
+        ),
         ("action", b"MSMQ:mqsender", b"mqsender"),
         ("source-qm", b"<SourceQmGuid>3", b"<SourceQmGuid>4"),
         ("sent-at", b"<sentAt>", b"<sentAt>2037"),
@@ -174,9 +203,13 @@ def test_a_receipt_that_lies_acknowledges_nothing() -> None:
         ("malformed", f"<SourceQmGuid>{SENDER}</SourceQmGuid>".encode(), b""),
     ],
 )
-def test_an_envelope_unlike_the_document_is_seen(peer: Destination, rule: str, old: bytes, new: bytes) -> None:
+def test_an_envelope_unlike_the_document_is_seen(
+    peer: Destination, rule: str, old: bytes, new: bytes
+) -> None:
     s = Sender(peer.port)
-    old = old.replace(b"LATER", LATER.encode())  # names of tests must not depend on the time: two processes collect them
+    old = old.replace(
+        b"LATER", LATER.encode()
+    )  # names of tests must not depend on the time: two processes collect them
     if rule == "sent-at":
         old, new = f"<sentAt>{now()[:4]}".encode(), b"<sentAt>2037"
     status = s.say(without(s.stream(1), old, new))
@@ -193,14 +226,20 @@ def test_an_envelope_unlike_the_document_is_seen(peer: Destination, rule: str, o
         ("host", b"Host: 127", b"Host: 128"),
         ("target", b"POST /msmq/private$/tsimpleq", b"POST /msmq/private$/other"),
         ("content-type", b"; type=text/xml", b""),
-        ("part-head", b"Content-Type: text/xml; charset=UTF-8", b"content-type: text/xml; charset=UTF-8"),
+        (
+            "part-head",
+            b"Content-Type: text/xml; charset=UTF-8",
+            b"content-type: text/xml; charset=UTF-8",
+        ),
         ("part-head", b"Content-Id: body@3", b"Content-ID: body@3"),
         ("malformed", b"Content-Id: body@", b"Content-Id: data@"),
         ("malformed", b"SOAPAction", b"SOAPAction: x\r\nSOAPAction"),
         ("malformed", b"SOAPAction", b"Transfer-Encoding: chunked\r\nSOAPAction"),
     ],
 )
-def test_a_head_unlike_chapter_4_is_seen(peer: Destination, rule: str, old: bytes, new: bytes) -> None:
+def test_a_head_unlike_chapter_4_is_seen(
+    peer: Destination, rule: str, old: bytes, new: bytes
+) -> None:
     s = Sender(peer.port)
     raw = s.stream(1)
     assert old in raw
@@ -211,7 +250,9 @@ def test_a_head_unlike_chapter_4_is_seen(peer: Destination, rule: str, old: byte
 def test_a_line_end_before_a_delimiter_is_understood_and_seen(peer: Destination) -> None:
     s = Sender(peer.port)
     head, content = s.stream(1).split(b"\r\n\r\n", 1)
-    spaced = content.replace(b"--MSMQ - SOAP boundary, 1672--\r\n", b"\r\n--MSMQ - SOAP boundary, 1672--")
+    spaced = content.replace(
+        b"--MSMQ - SOAP boundary, 1672--\r\n", b"\r\n--MSMQ - SOAP boundary, 1672--"
+    )
     assert len(spaced) == len(content)
     assert s.say(head + b"\r\n\r\n" + spaced) == 200
     assert rules(peer) == ["line-end-before-delimiter", "tail"]
@@ -219,7 +260,14 @@ def test_a_line_end_before_a_delimiter_is_understood_and_seen(peer: Destination)
 
 def test_a_part_whose_length_is_wrong_is_refused(peer: Destination) -> None:
     s = Sender(peer.port)
-    assert s.say(s.stream(1).replace(b"Content-Length: 9\r\nContent-Id", b"Content-Length: 8\r\nContent-Id")) == 400
+    assert (
+        s.say(
+            s.stream(1).replace(
+                b"Content-Length: 9\r\nContent-Id", b"Content-Length: 8\r\nContent-Id"
+            )
+        )
+        == 400
+    )
     assert rules(peer) == ["malformed"]
 
 

@@ -23,7 +23,8 @@ EXAMPLE_4_2 = (
     '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/"><se:Header>'
     '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:</action>'
     "<to>http://machine2/msmq/private$/simpleQ</to><id>uuid:20503@caf195ea-615c-4264-ae08-11a4e60194c0</id></path>"
-    '<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20070719T031140</sentAt></properties>'
+    '<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20070'
+    "719T031140</sentAt></properties>"
     '<Msmq xmlns="msmq.namespace.xml"><Class>0</Class><Priority>3</Priority>'
     "<Correlation>AAAAAAAAAAAAAAAAAAAAAAAAAAA=</Correlation><App>0</App><BodyType>0</BodyType>"
     "<HashAlgorithm>32772</HashAlgorithm><SourceQmGuid>caf195ea-615c-4264-ae08-11a4e60194c0</SourceQmGuid>"
@@ -33,7 +34,12 @@ EXAMPLE_4_2 = (
 
 def message(**values: object) -> ForeignMessage:
     sent_at = seconds_of("20070719T031140")
-    given = {"to": "http://machine2/msmq/private$/simpleQ", "lineage": QM, "uniquifier": 20503, "sent_at": sent_at}
+    given = {
+        "to": "http://machine2/msmq/private$/simpleQ",
+        "lineage": QM,
+        "uniquifier": 20503,
+        "sent_at": sent_at,
+    }
     return ForeignMessage(**{**given, **values})
 
 
@@ -65,14 +71,24 @@ def test_example_4_5_is_written_with_both_lengths_that_the_document_declares() -
 
 def test_the_text_and_the_examples_spell_the_stream_element_differently() -> None:
     stream = ForeignStream(guid=QM, ordinal=4839986701558349830, current=2, previous=1)
-    as_in_4_4 = f'<Stream se:mustUnderstand="1"><streamId>{stream.id}</streamId><current>2</current></Stream>'
+    as_in_4_4 = (
+        f'<Stream se:mustUnderstand="1"><streamId>{stream.id}</streamId><current>2'
+        "</current></Stream>"
+    )
     assert as_in_4_4 in envelope(message(stream=stream), Dialect.EXAMPLES)
-    assert "<current>2</current><previous>1</previous></stream>" in envelope(message(stream=stream), Dialect.TEXT)
+    assert "<current>2</current><previous>1</previous></stream>" in envelope(
+        message(stream=stream), Dialect.TEXT
+    )
 
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_every_dialect_declares_the_lengths_it_has(dialect: Dialect) -> None:
-    written = post(message(body=b"body with --MSMQ - SOAP boundary, 20503 in it", extension=b"ext", durable=True), dialect)
+    written = post(
+        message(
+            body=b"body with --MSMQ - SOAP boundary, 20503 in it", extension=b"ext", durable=True
+        ),
+        dialect,
+    )
     assert written.raw.endswith(written.content)
     assert f"Content-Length: {len(written.content)}\r\n".encode() in written.raw
     position, parts = 0, []
@@ -81,7 +97,9 @@ def test_every_dialect_declares_the_lengths_it_has(dialect: Dialect) -> None:
         start = position + head.end()
         position = start + int(head[1])
         parts.append(written.content[start:position])
-        assert re.match(rb"(\r\n)?--MSMQ - SOAP boundary, 20503(--)?\r\n", written.content[position:])
+        assert re.match(
+            rb"(\r\n)?--MSMQ - SOAP boundary, 20503(--)?\r\n", written.content[position:]
+        )
     assert parts[0].startswith(b"<se:Envelope") and parts[0].endswith(b"</se:Envelope>")  # noqa: PT018 - one fact: the part is the envelope
     assert parts[1:] == [b"body with --MSMQ - SOAP boundary, 20503 in it", b"ext"]
 
@@ -89,12 +107,17 @@ def test_every_dialect_declares_the_lengths_it_has(dialect: Dialect) -> None:
 def test_a_stream_receipt_of_the_document_is_read() -> None:
     text = (
         '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/"><se:Header>'
-        '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:QM Ordering Ack</action><to>http://machine1/MSMQ/private$/receipts?SenderStream=XRntV</to>'
+        '<path xmlns="http://schemas.xmlsoap.org/rp/" '
+        'se:mustUnderstand="1"><action>MSMQ:QM Ordering '
+        "Ack</action><to>http://machine1/MSMQ/private$/receipts?SenderStream=XRntV</to>"
         "<rev><via>http://machine2/msmq/private$/tsimpleq</via></rev><id>uuid:26643@32221eda-9376-46df-b6ed-783091123831</id></path>"
         "<streamReceipt><streamId>uid:2744e4e1-2b48-43e8-b441-42745f280d53\\4839986701558349830</streamId><lastOrdinal>2</lastOrdinal>"
-        '</streamReceipt><Msmq xmlns="msmq.namespace.xml"><Class>255</Class></Msmq></se:Header></se:Envelope>'
+        '</streamReceipt><Msmq xmlns="msmq.namespace.xml"><Class>255</Class></Msmq></se:He'
+        "ader></se:Envelope>"
     )
-    receipt = read_receipt(text, at=1.0, target="/msmq/private$/receipts?senderstream=xrntv", headers={})
+    receipt = read_receipt(
+        text, at=1.0, target="/msmq/private$/receipts?senderstream=xrntv", headers={}
+    )
     assert receipt.stream_id == "uid:2744e4e1-2b48-43e8-b441-42745f280d53\\4839986701558349830"
     assert (receipt.last_ordinal, receipt.message_class, receipt.delivery_of) == (2, 255, None)
 

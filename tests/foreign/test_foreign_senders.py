@@ -19,7 +19,9 @@ ALL_FAULTS = Faults(lost_reply=0.08, duplicate=0.08, reorder=0.1, ghost=0.08, ex
 """Of 120 messages none expires in one run of 300,000."""
 
 
-def manager_of(stub: StubReceiver, ledger: Ledger, receipts: ReceiptsServer, seed: int = 1) -> ForeignQueueManager:
+def manager_of(
+    stub: StubReceiver, ledger: Ledger, receipts: ReceiptsServer, seed: int = 1
+) -> ForeignQueueManager:
     manager = ForeignQueueManager(
         endpoint=lambda: ("127.0.0.1", stub.port),
         ledger=ledger,
@@ -37,12 +39,19 @@ def bodies(prefix: str, count: int) -> list[bytes]:
     return [f"{prefix} {number}".encode() for number in range(1, count + 1)]
 
 
-def test_regular_and_durable_messages_each_arrive_once_in_spite_of_lost_replies_duplicates_and_late_copies() -> None:
+def test_regular_and_durable_messages_each_arrive_once_in_spite_of_lost_replies_duplicates_and_late_copies() -> (
+    None
+):
     async def run() -> tuple[Ledger, StubReceiver]:
         ledger = Ledger()
         async with StubReceiver() as stub, ReceiptsServer() as receipts:
-            sender = MessageSender(manager_of(stub, ledger, receipts), "private$/orders", faults=ALL_FAULTS)
-            await sender.run([(body, number % 2 == 0) for number, body in enumerate(bodies("order", 200))], rate=2000)
+            sender = MessageSender(
+                manager_of(stub, ledger, receipts), "private$/orders", faults=ALL_FAULTS
+            )
+            await sender.run(
+                [(body, number % 2 == 0) for number, body in enumerate(bodies("order", 200))],
+                rate=2000,
+            )
             return ledger, stub
 
     ledger, stub = asyncio.run(run())
@@ -62,7 +71,10 @@ def test_two_streams_of_one_sender_arrive_complete_and_in_order_with_every_fault
             manager = manager_of(stub, ledger, receipts)
             senders = [
                 StreamSender(manager, queue, faults=ALL_FAULTS, dialect=dialect)
-                for queue, dialect in (("private$/a", Dialect.EXAMPLES), ("private$/b", Dialect.TEXT))
+                for queue, dialect in (
+                    ("private$/a", Dialect.EXAMPLES),
+                    ("private$/b", Dialect.TEXT),
+                )
             ]
             for sender in senders:
                 for body in bodies(sender.queue, 60):
@@ -128,7 +140,12 @@ def test_a_refused_position_answered_200_is_not_taken_for_an_acknowledgement() -
     async def run() -> Ledger:
         ledger = Ledger()
         async with StubReceiver(silent_receipts=1000) as stub, ReceiptsServer() as receipts:
-            sender = StreamSender(manager_of(stub, ledger, receipts), "private$/a", faults=Faults(reorder=1.0), window=3)
+            sender = StreamSender(
+                manager_of(stub, ledger, receipts),
+                "private$/a",
+                faults=Faults(reorder=1.0),
+                window=3,
+            )
             for body in bodies("x", 3):
                 sender.enqueue(body)
             running = asyncio.create_task(sender.run())
@@ -140,15 +157,22 @@ def test_a_refused_position_answered_200_is_not_taken_for_an_acknowledgement() -
 
     ledger = asyncio.run(run())
     assert all(entry.answered_at is not None for entry in ledger.entries.values())
-    acknowledged = {entry.position for entry in ledger.entries.values() if entry.acknowledged_at is not None}
+    acknowledged = {
+        entry.position for entry in ledger.entries.values() if entry.acknowledged_at is not None
+    }
     assert acknowledged == {1, 2}
 
 
 def test_503_is_tried_again_and_400_is_final() -> None:
     async def run() -> tuple[Ledger, StubReceiver]:
         ledger = Ledger()
-        async with StubReceiver(status_next=[503, 503, 200, 400]) as stub, ReceiptsServer() as receipts:
-            sender = MessageSender(manager_of(stub, ledger, receipts), "private$/orders", connections=1)
+        async with (
+            StubReceiver(status_next=[503, 503, 200, 400]) as stub,
+            ReceiptsServer() as receipts,
+        ):
+            sender = MessageSender(
+                manager_of(stub, ledger, receipts), "private$/orders", connections=1
+            )
             await sender.run([(b"first", False), (b"second", False)], rate=1000)
             return ledger, stub
 
@@ -165,7 +189,9 @@ def test_the_ledger_file_tells_what_happened_as_it_happened(tmp_path) -> None:
     async def run() -> None:
         ledger = Ledger(path=tmp_path / "ledger.jsonl")
         async with StubReceiver() as stub, ReceiptsServer() as receipts:
-            sender = MessageSender(manager_of(stub, ledger, receipts), "private$/orders", connections=1)
+            sender = MessageSender(
+                manager_of(stub, ledger, receipts), "private$/orders", connections=1
+            )
             await sender.run([(b"first", False)], rate=1000)
         ledger.close()
 

@@ -11,7 +11,9 @@ QM = "caf195ea-615c-4264-ae08-11a4e60194c0"
 STREAM = f"uid:{QM}\\7"
 
 
-def entry(number: int, *, position: int = 0, sent: float = 0.0, acknowledged: float | None = None) -> Entry:
+def entry(
+    number: int, *, position: int = 0, sent: float = 0.0, acknowledged: float | None = None
+) -> Entry:
     return Entry(
         key=(QM, number),
         queue="private$/q",
@@ -24,9 +26,13 @@ def entry(number: int, *, position: int = 0, sent: float = 0.0, acknowledged: fl
     )
 
 
-def row(sequence: int, number: int, *, position: int | None = None, body: str | None = None) -> Landed:
+def row(
+    sequence: int, number: int, *, position: int | None = None, body: str | None = None
+) -> Landed:
     stream = STREAM if position else None
-    return Landed("private$/q", "e", sequence, QM, number, body or f"body {number}", stream, position)
+    return Landed(
+        "private$/q", "e", sequence, QM, number, body or f"body {number}", stream, position
+    )
 
 
 def ledger(*entries: Entry) -> Ledger:
@@ -46,7 +52,11 @@ def test_all_is_well_when_everything_acknowledged_landed_once_and_the_rest_at_mo
         ("lost", [entry(1, acknowledged=1)], []),
         ("unexpected", [], [row(1, 1)]),
         ("doubled", [entry(1)], [row(1, 1), row(2, 1)]),
-        ("disordered", [entry(1, position=1), entry(2, position=2)], [row(1, 2, position=2), row(2, 1, position=1)]),
+        (
+            "disordered",
+            [entry(1, position=1), entry(2, position=2)],
+            [row(1, 2, position=2), row(2, 1, position=1)],
+        ),
         ("disordered", [entry(1, acknowledged=5.0), entry(2, sent=6.0)], [row(1, 2), row(2, 1)]),
         ("gaps", [entry(1, position=1), entry(2, position=2)], [row(1, 2, position=2)]),
         ("altered", [entry(1)], [row(1, 1, body="another")]),
@@ -68,4 +78,7 @@ def test_a_second_stream_of_the_same_sender_comes_after_the_first() -> None:
 
 
 def test_messages_under_way_at_the_same_time_may_land_in_any_order() -> None:
-    assert judge(ledger(entry(1, sent=1.0, acknowledged=3.0), entry(2, sent=2.0, acknowledged=4.0)), [row(1, 2), row(2, 1)]).ok
+    assert judge(
+        ledger(entry(1, sent=1.0, acknowledged=3.0), entry(2, sent=2.0, acknowledged=4.0)),
+        [row(1, 2), row(2, 1)],
+    ).ok

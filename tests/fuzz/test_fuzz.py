@@ -62,12 +62,15 @@ def test_every_file_of_the_corpus_belongs_to_a_target() -> None:
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_same_inputs_again_leave_nothing_behind(name: str) -> None:
     target = TARGETS[name]
-    assert growth(target, list(islice(mutants(target), GROWTH_INPUTS)), rounds=5) <= GROWTH_BLOCKS_MAX
+    assert (
+        growth(target, list(islice(mutants(target), GROWTH_INPUTS)), rounds=5) <= GROWTH_BLOCKS_MAX
+    )
 
 
 def digest(hash_seed: str) -> str:
     code = (
-        "import hashlib\nfrom pathlib import Path\nfrom srmp_spark.testing.fuzz.curated import mutants\n"
+        "import hashlib\nfrom pathlib import Path\nfrom srmp_spark.testing.fuzz.curated "
+        "import mutants\n"
         "from srmp_spark.testing.fuzz.targets import all_targets\nsha = hashlib.sha256()\n"
         f"for target in all_targets(Path({str(SAMPLES)!r})):\n"
         "    for data in mutants(target, 200): sha.update(target.name.encode() + data)\n"
@@ -110,7 +113,8 @@ def depends_on_the_cut(pieces: list[bytes]) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("parse", "kind"), [(lets_an_error_out, "UnicodeDecodeError"), (is_slow, "slow"), (is_hungry, "memory")]
+    ("parse", "kind"),
+    [(lets_an_error_out, "UnicodeDecodeError"), (is_slow, "slow"), (is_hungry, "memory")],
 )
 def test_a_parser_with_a_fault_is_found(parse: Callable[[bytes], Outcome], kind: str) -> None:
     good = TARGETS["envelope"]
@@ -180,7 +184,18 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_long_run_goes_on_with_random_mutants_led_by_coverage(tmp_path: Path) -> None:
-    done = command("--minutes", "0.05", "--jobs", "1", "--seed", "1", "--target", "mime", "--corpus", str(tmp_path))
+    done = command(
+        "--minutes",
+        "0.05",
+        "--jobs",
+        "1",
+        "--seed",
+        "1",
+        "--target",
+        "mime",
+        "--corpus",
+        str(tmp_path),
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     last = done.stdout.splitlines()[-1].split()
     assert last[0] == "mime"
@@ -193,19 +208,28 @@ def test_a_finding_is_shrunk_saved_and_judged_again(tmp_path: Path) -> None:
     """In this process, with a planted fault in one of its targets."""
     code = (
         "from srmp_spark.testing.fuzz import long_run, targets\n"
-        "from srmp_spark.testing.fuzz.judge import Target\nimport queue, time, sys\nfrom pathlib import Path\n"
-        "def parse(data):\n    if b'Content-Id' in data and b'\\x00' in data: raise KeyError('planted')\n"
+        "from srmp_spark.testing.fuzz.judge import Target\nimport queue, time, sys\nfrom "
+        "pathlib import Path\n"
+        "def parse(data):\n    if b'Content-Id' in data and b'\\x00' in data: raise "
+        "KeyError('planted')\n"
         "    return targets.parse_mime(data)\n"
         "good = next(t for t in targets.all_targets(Path('tests/data/srmp')) if t.name == 'mime')\n"
         "planted = Target('mime', good.seeds, good.tokens, parse, good.check, good.files)\n"
         "long_run.all_targets = lambda samples: [planted]\n"
         "out = queue.Queue()\n"
-        "worker = long_run._Worker(0, ['mime'], Path('tests/data/srmp'), Path(sys.argv[1]), 1, bytearray(100_000))\n"
+        "worker = long_run._Worker(0, ['mime'], Path('tests/data/srmp'), "
+        "Path(sys.argv[1]), 1, bytearray(100_000))\n"
         "worker.run(time.time() + 4, out)\n"
         "found = [f for m in list(out.queue) for f in m.findings]\n"
         "print(long_run.save(Path(sys.argv[1]), min(found, key=lambda f: len(f.data))))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=100, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=ROOT,
+    )
     assert done.returncode == 0, done.stderr
     path = Path(done.stdout.strip())
     assert path.parent.name == "mime"

@@ -49,7 +49,11 @@ class Healthy:
         self._number += 1
         to = "http://127.0.0.1/msmq/private$/healthy"
         message = ForeignMessage(
-            to=to, lineage="0a0b0c0d-1234-1234-1234-444455556666", uniquifier=self._number, sent_at=1_790_000_000, durable=True
+            to=to,
+            lineage="0a0b0c0d-1234-1234-1234-444455556666",
+            uniquifier=self._number,
+            sent_at=1_790_000_000,
+            durable=True,
         )
         begun = time.perf_counter()
         self._connection.sendall(post(message).raw)
@@ -63,10 +67,20 @@ def resident(pid: int) -> int:
     return int(match[1]) * 1024
 
 
-def attack(endpoint: tuple[str, int], kinds: str, connections: int, seconds: float) -> subprocess.Popen[str]:
+def attack(
+    endpoint: tuple[str, int], kinds: str, connections: int, seconds: float
+) -> subprocess.Popen[str]:
     """Under way, its connections made."""
-    command = [sys.executable, "-m", "srmp_spark.testing.fuzz.slow_clients", *map(str, endpoint), kinds]
-    process = subprocess.Popen([*command, str(connections), str(seconds)], stdout=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "srmp_spark.testing.fuzz.slow_clients",
+        *map(str, endpoint),
+        kinds,
+    ]
+    process = subprocess.Popen(
+        [*command, str(connections), str(seconds)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
@@ -115,8 +129,10 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
             ended(process) | ended(deaf), running.stderr(),
         )  # fmt: skip
         print(
-            f"\n{CONNECTIONS} slow connections for {SECONDS:g} s: {result.idle_bytes / 1024:.1f} KiB for each idle one; "
-            f"p99 of a healthy sender {result.loaded * 1000:.1f} ms, before {result.baseline * 1000:.1f} ms, "
+            f"\n{CONNECTIONS} slow connections for {SECONDS:g} s: "
+            f"{result.idle_bytes / 1024:.1f} KiB for each idle one; "
+            f"p99 of a healthy sender {result.loaded * 1000:.1f} ms, before "
+            f"{result.baseline * 1000:.1f} ms, "
             f"{result.messages} messages; {result.kinds}"
         )
         yield result
@@ -146,7 +162,9 @@ def test_who_says_nothing_is_left_alone_for_a_while(siege: Siege) -> None:
 
 
 def test_everybody_could_connect(siege: Siege) -> None:
-    assert {kind: found["failed"] for kind, found in siege.kinds.items()} == dict.fromkeys(siege.kinds, 0)
+    assert {kind: found["failed"] for kind, found in siege.kinds.items()} == dict.fromkeys(
+        siege.kinds, 0
+    )
 
 
 def test_a_healthy_sender_notices_nothing(siege: Siege) -> None:

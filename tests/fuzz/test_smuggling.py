@@ -54,21 +54,36 @@ def say(endpoint: tuple[str, int], raw: bytes) -> Outcome:
 
 def stored(api: str) -> set[int]:
     """The numbers of the messages that are rows."""
-    with urllib.request.urlopen(f"{api}/v1/queues/{quote('private$/smuggled', safe='')}/range") as answer:
+    with urllib.request.urlopen(
+        f"{api}/v1/queues/{quote('private$/smuggled', safe='')}/range"
+    ) as answer:
         found = json.load(answer)
     rows = f"rows?epoch={found['epoch']}&after={found['first'] - 1}&to={found['last']}"
-    with urllib.request.urlopen(f"{api}/v1/queues/{quote('private$/smuggled', safe='')}/{rows}") as answer:
+    with urllib.request.urlopen(
+        f"{api}/v1/queues/{quote('private$/smuggled', safe='')}/{rows}"
+    ) as answer:
         table = pa.ipc.open_stream(answer.read()).read_all()
     assert set(table["lineage"].to_pylist()) == {LINEAGE}
     return set(table["uniquifier"].to_pylist())
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[int, Outcome], set[int], str]]:
+def outcomes(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[dict[int, Outcome], set[int], str]]:
     """What each shape was answered, which messages were stored, and the log."""
     directory = tmp_path_factory.mktemp("smuggling") / "data"
-    with RunningQueueManager(directory, queues=["private$/smuggled"]) as running, ThreadPoolExecutor(SENDERS) as pool:
-        answers = dict(zip((s.number for s in SHAPES), pool.map(lambda s: say(running.endpoint, s.raw), SHAPES), strict=True))
+    with (
+        RunningQueueManager(directory, queues=["private$/smuggled"]) as running,
+        ThreadPoolExecutor(SENDERS) as pool,
+    ):
+        answers = dict(
+            zip(
+                (s.number for s in SHAPES),
+                pool.map(lambda s: say(running.endpoint, s.raw), SHAPES),
+                strict=True,
+            )
+        )
         yield answers, stored(running.api), running.stderr()
 
 
@@ -92,7 +107,9 @@ def test_a_shape_is_read_as_rfc_9112_reads_it_or_refused(
 def test_the_list() -> None:
     assert len(SHAPES) >= 200
     assert len({shape.name for shape in SHAPES}) == len(SHAPES)
-    assert sum(shape.taken == BOTH for shape in SHAPES) >= 20, "strictness that refuses everything proves nothing"
+    assert sum(shape.taken == BOTH for shape in SHAPES) >= 20, (
+        "strictness that refuses everything proves nothing"
+    )
 
 
 def test_no_traceback_was_logged(outcomes: tuple[dict[int, Outcome], set[int], str]) -> None:

@@ -12,11 +12,20 @@ import pytest
 from srmp_spark.queue_manager.url_policy import Allowed, UrlPattern, UrlPolicy, split_receipt_url
 from srmp_spark.testing.fuzz.any_address import is_possible
 from srmp_spark.testing.fuzz.ssrf import FLOOD, PLACES, Found
-from srmp_spark.testing.fuzz.url_shapes import ALLOWED, ALLOWED_PATTERN, FORBIDDEN, NAMES, PORT, SENDER, VICTIM
+from srmp_spark.testing.fuzz.url_shapes import (
+    ALLOWED,
+    ALLOWED_PATTERN,
+    FORBIDDEN,
+    NAMES,
+    PORT,
+    SENDER,
+    VICTIM,
+)
 
 needs_a_network_of_its_own = pytest.mark.skipif(
     not is_possible(),
-    reason="no network namespaces here: run as root, or allow users to make them (kernel.unprivileged_userns_clone)",
+    reason="no network namespaces here: run as root, or allow users to make them "
+    "(kernel.unprivileged_userns_clone)",
 )
 
 
@@ -29,20 +38,32 @@ def attacked(directory: Path, *patterns: str) -> Found:
 
 
 @needs_a_network_of_its_own
-def test_nobody_is_called_whom_neither_the_sender_s_address_nor_a_pattern_allows(tmp_path: Path) -> None:
+def test_nobody_is_called_whom_neither_the_sender_s_address_nor_a_pattern_allows(
+    tmp_path: Path,
+) -> None:
     found = attacked(tmp_path)
     assert found["outside"] == []
-    assert found["begun"] - found["ours"] == found["seen"], "a connection was begun to a port where nobody listens"
-    assert all(found["places"][place] >= 100 for place in PLACES), "the URLs did not get as far as a receipt"
+    assert found["begun"] - found["ours"] == found["seen"], (
+        "a connection was begun to a port where nobody listens"
+    )
+    assert all(found["places"][place] >= 100 for place in PLACES), (
+        "the URLs did not get as far as a receipt"
+    )
     # what is allowed is called, so the test can see calls
     assert found["called"][f"{SENDER} POST /msmq/own HTTP/1.1"] >= 3 * 2
-    assert found["called"]["203.0.113.5 POST /msmq/pattern HTTP/1.1"] == 2, "a delivery receipt and a stream receipt"
+    assert found["called"]["203.0.113.5 POST /msmq/pattern HTTP/1.1"] == 2, (
+        "a delivery receipt and a stream receipt"
+    )
     # a redirect is an answer like any other: tried again later, never followed
     assert found["called"][f"{SENDER} POST /redirect HTTP/1.1"] >= 4
-    assert found["rebound"] >= 2, "the name that changed its address was asked for again, and not called"
+    assert found["rebound"] >= 2, (
+        "the name that changed its address was asked for again, and not called"
+    )
     # no amplifier
     assert found["per_message"] == 1
-    assert 0.5 * FLOOD <= found["flood"] <= FLOOD  # how many a second: queue_manager/test_receipts_sender.py
+    assert (
+        0.5 * FLOOD <= found["flood"] <= FLOOD
+    )  # how many a second: queue_manager/test_receipts_sender.py
 
 
 @needs_a_network_of_its_own
@@ -65,7 +86,11 @@ def test_the_rule_alone_calls_none_of_them_whatever_their_host_resolves_to(url: 
     except ValueError:
         return
     policy = UrlPolicy([UrlPattern.parse(ALLOWED_PATTERN)])
-    said = [address for answer in NAMES.get(parts.host, [[VICTIM], ["127.0.0.1"], ["169.254.169.254"]]) for address in answer]
+    said = [
+        address
+        for answer in NAMES.get(parts.host, [[VICTIM], ["127.0.0.1"], ["169.254.169.254"]])
+        for address in answer
+    ]
     verdict = policy.decide(parts, [parts.host, *said], peer=SENDER)
     assert not isinstance(verdict, Allowed), verdict
 
@@ -75,5 +100,7 @@ def test_the_rule_calls_those_that_are_allowed(url: str) -> None:
     parts = split_receipt_url(url)
     policy = UrlPolicy([UrlPattern.parse(ALLOWED_PATTERN)])
     resolved = NAMES[parts.host][0] if parts.host in NAMES else [parts.host]
-    assert policy.decide(parts, resolved, peer=SENDER) == Allowed("203.0.113.5" if "203" in url else SENDER)
+    assert policy.decide(parts, resolved, peer=SENDER) == Allowed(
+        "203.0.113.5" if "203" in url else SENDER
+    )
     assert parts.port == PORT

@@ -18,7 +18,10 @@ BOMBS = list(bombs())
 def measured() -> dict[str, list[Measured]]:
     """Name → what it cost on each of its ways in, each in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "srmp_spark.testing.fuzz.xml_bombs"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "srmp_spark.testing.fuzz.xml_bombs"],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, list[Measured]] = {}
@@ -29,7 +32,9 @@ def measured() -> dict[str, list[Measured]]:
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.name)
-def test_a_bomb_is_refused_in_50_ms_and_10_mib_and_opens_nothing(bomb: Bomb, measured: dict[str, list[Measured]]) -> None:
+def test_a_bomb_is_refused_in_50_ms_and_10_mib_and_opens_nothing(
+    bomb: Bomb, measured: dict[str, list[Measured]]
+) -> None:
     found = measured[bomb.name]
     assert len(found) == (3 if len(bomb.xml) < limits.CONTENT_MAX - 500 else 2)
     for each in found:
@@ -64,7 +69,9 @@ def test_the_measurement_sees_what_it_is_there_for(body: str, kind: str) -> None
         "xml_bombs.decode = decode\n"
         "print(json.dumps(xml_bombs.measure(b'text/xml', b'x')))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     found = json.loads(done.stdout)
     passed = {
         "bytes": found["bytes"] <= BYTES_MAX,

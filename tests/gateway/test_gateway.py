@@ -84,7 +84,9 @@ def test_a_line_crosses_to_the_main_process_and_its_answer_comes_back() -> None:
     with_gateway(dialogue)
 
 
-def test_one_message_s_bug_costs_no_other_message_anything(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_message_s_bug_costs_no_other_message_anything(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def dialogue(service: Service, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"bug\nfine\n")
@@ -133,7 +135,9 @@ def test_a_gateway_whose_last_messages_wait_is_lost_before_the_next_one_is_up() 
     with_gateway(dialogue)
 
 
-def test_a_gateway_whose_loop_hangs_is_killed_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gateway_whose_loop_hangs_is_killed_and_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(link_module, "WATCH_SECONDS", 0.1)
 
     async def dialogue(service: Service, port: int) -> None:
@@ -198,7 +202,9 @@ class Pair:
         self.came: list[Any] = []
         self.lost = 0
         self.room = 0
-        self.left: Channel[Said, Answer] = Channel(Answer, self.came.append, self._on_lost, self._on_room)
+        self.left: Channel[Said, Answer] = Channel(
+            Answer, self.came.append, self._on_lost, self._on_room
+        )
         self.right: Channel[Answer, Said] = Channel(Said, self.came.append, self._on_lost)
 
     def _on_lost(self) -> None:

@@ -46,30 +46,43 @@ def test_no_time_says_what_one_looks_like(text: str) -> None:
 def flags(*more: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     replay.add_arguments(parser)
-    return parser.parse_args(["--table", "t", "--queue-manager", "http://h:1", "--destination", "d", *more])
+    return parser.parse_args(
+        ["--table", "t", "--queue-manager", "http://h:1", "--destination", "d", *more]
+    )
 
 
 def test_an_empty_time_span_is_usage() -> None:
-    with pytest.raises(ConfigurationError, match="the first moment belongs to the rows, the last does not"):
+    with pytest.raises(
+        ConfigurationError, match="the first moment belongs to the rows, the last does not"
+    ):
         Selection.of(flags("--from", "2026-11-22", "--to", "2026-11-22T00:00Z"))
     assert Selection.of(flags("--queue", "Private$\\Orders,a*")).queues == ("private$/orders", "a*")
     with pytest.raises(ConfigurationError, match="count from 0"):
         Selection.of(flags("--version", "-1"))
 
 
-buckets = st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 40), st.integers(0, 90)), max_size=30).map(
-    lambda rows: [Bucket("q", "e", queue, n * 10, n * 10 + 9, count, size, n) for n, (queue, count, size) in enumerate(rows)]
+buckets = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(1, 40), st.integers(0, 90)), max_size=30
+).map(
+    lambda rows: [
+        Bucket("q", "e", queue, n * 10, n * 10 + 9, count, size, n)
+        for n, (queue, count, size) in enumerate(rows)
+    ]
 )
 
 
 @given(buckets, st.integers(1, 100), st.integers(1, 300))
 @settings(max_examples=50)
-def test_batches_hold_all_rows_in_order_and_keep_their_limits(found: list[Bucket], rows: int, size: int) -> None:
+def test_batches_hold_all_rows_in_order_and_keep_their_limits(
+    found: list[Bucket], rows: int, size: int
+) -> None:
     batches = list(joined(found, rows, size))
     assert sum(batch.rows for batch in batches) == sum(bucket.rows for bucket in found)
     assert sum(batch.bytes for batch in batches) == sum(bucket.bytes for bucket in found)
     for batch in batches:
-        inside = [b for b in found if b.queue == batch.queue and batch.first <= b.first <= batch.last]
+        inside = [
+            b for b in found if b.queue == batch.queue and batch.first <= b.first <= batch.last
+        ]
         assert {b.queue for b in inside} == {batch.queue}
         assert len(inside) == 1 or (batch.rows <= rows and batch.bytes <= size)
     assert [batch.first for batch in batches] == sorted(batch.first for batch in batches)
@@ -78,7 +91,9 @@ def test_batches_hold_all_rows_in_order_and_keep_their_limits(found: list[Bucket
 
 @given(buckets, buckets)
 @settings(max_examples=30)
-def test_rows_that_came_later_change_the_last_batch_only(before: list[Bucket], more: list[Bucket]) -> None:
+def test_rows_that_came_later_change_the_last_batch_only(
+    before: list[Bucket], more: list[Bucket]
+) -> None:
     later = [bucket._replace(first=bucket.first + 1000, last=bucket.last + 1000) for bucket in more]
     first = list(joined(before, 50, 200))
     assert list(joined([*before, *later], 50, 200))[: max(0, len(first) - 1)] == first[:-1]
@@ -94,7 +109,9 @@ def test_a_changed_row_changes_name_and_fingerprint() -> None:
 
 def test_the_throttle_keeps_the_rate_and_does_not_make_up_for_a_pause() -> None:
     clock = [100.0]
-    throttle = Throttle(50, now=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s))
+    throttle = Throttle(
+        50, now=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s)
+    )
     for _ in range(5):
         throttle.before(100)
     assert clock[0] == pytest.approx(108.0), "the fifth hundred waits for the four before it"
@@ -102,13 +119,17 @@ def test_the_throttle_keeps_the_rate_and_does_not_make_up_for_a_pause() -> None:
     for _ in range(2):
         throttle.before(100)
     assert clock[0] == pytest.approx(1110.0)
-    throttle = Throttle(None, now=lambda: clock[0], sleep=lambda s: pytest.fail("no rate, no pause"))
+    throttle = Throttle(
+        None, now=lambda: clock[0], sleep=lambda s: pytest.fail("no rate, no pause")
+    )
     assert throttle.before(10**9)
 
 
 def test_a_signal_ends_the_longest_pause() -> None:
     clock = [0.0]
-    throttle = Throttle(0.001, now=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s))
+    throttle = Throttle(
+        0.001, now=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s)
+    )
     assert throttle.before(1)
     assert not throttle.before(1, lambda: clock[0] > 3)
     assert clock[0] <= 4
@@ -124,7 +145,10 @@ def test_the_bar_on_a_terminal_and_in_a_log() -> None:
     bar.skip(1000)
     clock[0] = 10.0
     bar.add(500)
-    assert screen.getvalue().split("\r")[-1] == "[" + "#" * 22 + "." * 8 + "]  75%  1,500/2,000 rows  50 rows/s  10 s left"
+    assert (
+        screen.getvalue().split("\r")[-1]
+        == "[" + "#" * 22 + "." * 8 + "]  75%  1,500/2,000 rows  50 rows/s  10 s left"
+    )
     assert max(map(len, screen.getvalue().split("\r"))) <= 80
     bar = Bar(100, log := io.StringIO(), now=lambda: clock[0])
     for _ in range(100):
@@ -144,7 +168,12 @@ def test_notes_survive_and_a_line_that_was_cut_off_is_none(tmp_path: Path) -> No
     again.add("b3", "f3")
     assert ("b1", "f1") not in Done(path, "another"), "one file may serve several runs"
     final = Done(path, "mine")
-    assert [("b1", "f1") in final, ("b2", "f") in final, ("b3", "f3") in final, ("b1", "f2") in final] == [
+    assert [
+        ("b1", "f1") in final,
+        ("b2", "f") in final,
+        ("b3", "f3") in final,
+        ("b1", "f2") in final,
+    ] == [
         True,
         False,
         True,
@@ -152,7 +181,9 @@ def test_notes_survive_and_a_line_that_was_cut_off_is_none(tmp_path: Path) -> No
     ]
 
 
-def test_notes_are_of_one_application_destination_and_epoch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_notes_are_of_one_application_destination_and_epoch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     names = {"application": "a", "destination": "d", "queue_manager": "q", "epoch": "e"}
     scopes = {scope_of(**names)} | {scope_of(**{**names, name: "other"}) for name in names}
@@ -178,7 +209,13 @@ def test_help_teaches(module: object, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_command_is_the_job() -> None:
     shown = [
-        subprocess.run([sys.executable, *command, "--help"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+        subprocess.run(
+            [sys.executable, *command, "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+        ).stdout
         for command in (["-m", "srmp_spark.cli", "replay"], ["jobs/replay.py"])
     ]
     bodies = [text.partition("Send rows of")[2] for text in shown]

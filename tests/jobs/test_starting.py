@@ -46,7 +46,9 @@ def ingest_from(queue_manager: str, tmp_path: Path, *more: str, queue: str = QUE
     return ingest.main(["--queue-manager", queue_manager, "--queue", queue, *places, *more])
 
 
-def test_ingest_tells_the_wrong_port(qm: RunningQueueManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ingest_tells_the_wrong_port(
+    qm: RunningQueueManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = ingest_from(qm.listening, tmp_path)
     printed = capsys.readouterr()
     assert code == 4
@@ -58,7 +60,11 @@ def test_ingest_tells_the_wrong_port(qm: RunningQueueManager, tmp_path: Path, ca
 def test_a_job_that_sends_tells_the_wrong_port(
     job: ModuleType, qm: RunningQueueManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = ["--table", str(tmp_path)] if job is replay else ["--source", "table", "--from", str(tmp_path)]
+    table = (
+        ["--table", str(tmp_path)]
+        if job is replay
+        else ["--source", "table", "--from", str(tmp_path)]
+    )
     assert job.main([*table, "--queue-manager", qm.listening, *SENDING]) == 4
     assert "is a queue manager's SRMP port, not its API" in capsys.readouterr().err
 
@@ -81,36 +87,71 @@ def test_a_queue_manager_that_does_not_answer_is_not_waited_for_as_long_as_a_res
         (["--option", "endingOffsets=latest"], QUEUE, "option endingOffsets has no effect here"),
         (["--max-offsets-per-trigger", "0"], QUEUE, "expected a whole number above 0"),
         (["--columns", "label,bodyy"], QUEUE, "which is no column; did you mean 'body'?"),
-        (["--columns", "label", "--option", "Columns=body"], QUEUE, "choose the same columns: give one of them, once"),
+        (
+            ["--columns", "label", "--option", "Columns=body"],
+            QUEUE,
+            "choose the same columns: give one of them, once",
+        ),
     ],
 )
 def test_ingest_tells_a_wrong_queue_or_option(
-    flags: list[str], queue: str, told: str, qm: RunningQueueManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: list[str],
+    queue: str,
+    told: str,
+    qm: RunningQueueManager,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert ingest_from(qm.api, tmp_path, *flags, queue=queue) == 2
     assert told in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flags", [("--columns", "label, sequence,body"), ("--option", "COLUMNS=label,sequence, body")])
+@pytest.mark.parametrize(
+    "flags", [("--columns", "label, sequence,body"), ("--option", "COLUMNS=label,sequence, body")]
+)
 def test_ingest_always_reads_the_columns_that_a_row_is_known_by(flags: tuple[str, str]) -> None:
-    places = ["--queue-manager", "http://127.0.0.1:1", "--queue", QUEUE, "--table", "t", "--checkpoint", "c"]
+    places = [
+        "--queue-manager",
+        "http://127.0.0.1:1",
+        "--queue",
+        QUEUE,
+        "--table",
+        "t",
+        "--checkpoint",
+        "c",
+    ]
     options = ingest.source_options(ingest.arguments([*places, *flags]))
     assert options["columns"] == "queue_manager,epoch,queue,sequence,label,body"
     assert [key for key in options if key.lower() == "columns"] == ["columns"]
     assert "columns" not in ingest.source_options(ingest.arguments(places))
 
 
-@pytest.mark.parametrize("trigger", ["5", "soon", "5 parsecs", "-1 seconds", "1 month", "5seconds", ""])
-def test_ingest_tells_a_wrong_trigger(trigger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "trigger", ["5", "soon", "5 parsecs", "-1 seconds", "1 month", "5seconds", ""]
+)
+def test_ingest_tells_a_wrong_trigger(
+    trigger: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         ingest_from("http://127.0.0.1:1", tmp_path, f"--trigger={trigger}")
     assert ended.value.code == 2
-    assert f'--trigger {trigger!r}: no time between batches; write it like "5 seconds"' in capsys.readouterr().err
+    assert (
+        f'--trigger {trigger!r}: no time between batches; write it like "5 seconds"'
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
     "trigger",
-    ["5 seconds", "0 seconds", " 1 Minute ", "interval 1 hour 30 minutes", "0.5 seconds", "1 minute -30 seconds", "2 weeks"],
+    [
+        "5 seconds",
+        "0 seconds",
+        " 1 Minute ",
+        "interval 1 hour 30 minutes",
+        "0.5 seconds",
+        "1 minute -30 seconds",
+        "2 weeks",
+    ],
 )
 def test_ingest_takes_what_spark_takes(trigger: str) -> None:
     assert ingest.is_trigger(trigger)
@@ -120,7 +161,15 @@ def test_a_destination_that_is_none_is_told_before_spark(
     qm: RunningQueueManager, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the words that the queue manager has for it, which judged the first batch."""
-    where = ["--table", str(tmp_path), "--queue-manager", qm.api, "--destination", "private$/orders", "--yes"]
+    where = [
+        "--table",
+        str(tmp_path),
+        "--queue-manager",
+        qm.api,
+        "--destination",
+        "private$/orders",
+        "--yes",
+    ]
     assert replay.main(where) == 2
     assert backfill.main(["--source", "table", "--from", *where[1:]]) == 2
     told = "option destination: not a destination: not an http or https URL: 'private$/orders'"
@@ -137,21 +186,33 @@ def test_what_may_be_right_is_left_to_spark(qm: RunningQueueManager, tmp_path: P
         ingest_from(qm.api, tmp_path, queue="private$/gone")
 
 
-def test_a_dry_run_needs_no_queue_manager(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_needs_no_queue_manager(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "_delta_log").mkdir()
-    assert replay.main(["--table", str(tmp_path), "--queue-manager", "http://127.0.0.1:1", *SENDING[:-1]]) == 1
+    assert (
+        replay.main(
+            ["--table", str(tmp_path), "--queue-manager", "http://127.0.0.1:1", *SENDING[:-1]]
+        )
+        == 1
+    )
     assert SparkStartedError.__name__ in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("job", "flags"),
     [
-        (ingest, ["--queue-man", "http://h:1", "--queue", "q", "--table", "t", "--checkpoint", "c"]),
+        (
+            ingest,
+            ["--queue-man", "http://h:1", "--queue", "q", "--table", "t", "--checkpoint", "c"],
+        ),
         (replay, ["--tab", "t", "--queue-manager", "http://h:1", "--destination", "d"]),
         (backfill, ["--sourc", "files", "--from", "f", "--table", "t"]),
     ],
 )
-def test_flags_are_written_in_full(job: ModuleType, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_are_written_in_full(
+    job: ModuleType, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """An abbreviation would change its meaning with the next flag."""
     with pytest.raises(SystemExit) as ended:
         job.main(flags)
@@ -159,7 +220,9 @@ def test_flags_are_written_in_full(job: ModuleType, flags: list[str], capsys: py
     assert f"the following arguments are required: {flags[0]}" in capsys.readouterr().err
 
 
-def test_help_of_ingest_names_defaults_only_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_ingest_names_defaults_only_where_there_are_some(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         ingest.main(["--help"])
     text = " ".join(capsys.readouterr().out.split())
@@ -171,20 +234,35 @@ def test_help_of_ingest_names_defaults_only_where_there_are_some(capsys: pytest.
 
 @pytest.mark.parametrize("job", [replay, backfill])
 def test_a_dry_run_tells_a_missing_table_before_spark(
-    job: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
     missing = str(tmp_path / "nosuch")
     rows = ["--table", missing] if job is replay else ["--source", "table", "--from", missing]
-    code = job.main([*rows, "--queue-manager", "http://127.0.0.1:9", "--destination", "DIRECT=http://a.example/msmq/b"])
+    code = job.main(
+        [
+            *rows,
+            "--queue-manager",
+            "http://127.0.0.1:9",
+            "--destination",
+            "DIRECT=http://a.example/msmq/b",
+        ]
+    )
     assert code == 2
     assert f"{missing} is not a Delta table" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("job", ["ingest", "replay"])
 def test_ctrl_c_while_spark_starts_is_no_failure(
-    job: str, qm: RunningQueueManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: str,
+    qm: RunningQueueManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def interrupted(*_: object) -> NoReturn:
         raise KeyboardInterrupt
@@ -197,7 +275,9 @@ def test_ctrl_c_while_spark_starts_is_no_failure(
     assert (code, last["job"], last["status"]) == (0, job, "stopped")
 
 
-@pytest.mark.parametrize("table", ["dbfs:/mnt/orders", "hdfs:/orders", "s3a://bucket/orders", "file:/tmp/orders"])
+@pytest.mark.parametrize(
+    "table", ["dbfs:/mnt/orders", "hdfs:/orders", "s3a://bucket/orders", "file:/tmp/orders"]
+)
 def test_a_table_elsewhere_is_left_to_spark(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -206,10 +286,21 @@ def test_a_table_elsewhere_is_left_to_spark(table: str, monkeypatch: pytest.Monk
         Selection(table="/" + table).check_path()
 
 
-def test_ingest_takes_the_token_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ingest_takes_the_token_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text("0123456789abcdef-secret\n")
-    flags = ["--queue-manager", "http://127.0.0.1:9", "--queue", "q", "--table", "t", "--checkpoint", "c"]
+    flags = [
+        "--queue-manager",
+        "http://127.0.0.1:9",
+        "--queue",
+        "q",
+        "--table",
+        "t",
+        "--checkpoint",
+        "c",
+    ]
     found = ingest.arguments([*flags, "--token-file", str(tmp_path / "token")])
     assert ingest.source_options(found)["token"] == "0123456789abcdef-secret"
     assert ingest.main([*flags, "--token-file", str(tmp_path / "none")]) == 2

@@ -27,13 +27,23 @@ def test_which_queues_may_be_one(ours: list[str], theirs: list[str], meet: bool)
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "meet"),
-    [({A}, {A}, True), ({A}, {B}, False), ({A, B}, {B}, True), (set(), {B}, True), ({A}, set(), True), (set(), set(), True)],
+    [
+        ({A}, {A}, True),
+        ({A}, {B}, False),
+        ({A, B}, {B}, True),
+        (set(), {B}, True),
+        ({A}, set(), True),
+        (set(), set(), True),
+    ],
 )
 def test_two_jobs_of_one_queue_meet_where_they_have_a_queue_manager_in_common(
     ours: set[str], theirs: set[str], meet: bool
 ) -> None:
     """A job of version 0.1 names none, and may read any."""
-    one, other = Writer(("private$/a",), frozenset(ours)), Writer(("private$/*",), frozenset(theirs))
+    one, other = (
+        Writer(("private$/a",), frozenset(ours)),
+        Writer(("private$/*",), frozenset(theirs)),
+    )
     assert one.may_meet(other) is meet
     assert other.may_meet(one) is meet
 

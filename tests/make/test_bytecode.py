@@ -23,9 +23,16 @@ def test_a_worker_takes_the_compiled_file_and_shows_the_source(tmp_path: Path) -
         "try: package.module.fail()\nexcept KeyError: traceback.print_exc()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(archive)}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": str(archive)},
     )
-    assert done.stdout.split() == [f"{archive}/package/__init__.pyc", f"{archive}/package/module.pyc"]
+    assert done.stdout.split() == [
+        f"{archive}/package/__init__.pyc",
+        f"{archive}/package/module.pyc",
+    ]
     assert "raise KeyError('here')" in done.stderr
     with zipfile.ZipFile(archive) as read:
         assert read.read("package/data.txt") == b"as it is"
@@ -39,6 +46,10 @@ def test_files_of_another_python_are_compiled_anew(tmp_path: Path) -> None:
     assert add_bytecode(archive) == 1
     code = "import module; print(module.VALUE, module.__file__)"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env={"PYTHONPATH": str(archive)}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PYTHONPATH": str(archive)},
     )
     assert done.stdout.split() == ["1", f"{archive}/module.pyc"]

@@ -11,12 +11,30 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TARGETS = ("setup", "demo", "test", "check", "bench", "scale", "sim", "attack", "fuzz", "slow", "crash", "powerloss")
+TARGETS = (
+    "setup",
+    "demo",
+    "test",
+    "check",
+    "bench",
+    "scale",
+    "sim",
+    "attack",
+    "fuzz",
+    "slow",
+    "crash",
+    "powerloss",
+)
 TARGETS += ("restarts", "rollback", "clocks", "proof", "long")
 
 
 def test_make_alone_lists_every_target() -> None:
-    done = subprocess.run(["make", "--no-print-directory", "-C", str(ROOT)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "-C", str(ROOT)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     listed = re.findall(r"^  make (\S+)\s+\S", done.stdout, re.MULTILINE)
     assert set(TARGETS) < set(listed)
@@ -31,7 +49,9 @@ def test_every_target_sets_itself_up(target: str) -> None:
 
 def check_java(**environment: str) -> subprocess.CompletedProcess[str]:
     command = [shutil.which("bash"), str(ROOT / "conf" / "check-java.sh")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}
+    )
 
 
 def java_that_says(version: str, home: Path) -> str:
@@ -77,7 +97,15 @@ def setup(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str
     python = tmp_path / "python3"
     python.write_text(FAKE_PYTHON)
     python.chmod(0o755)
-    command = ["make", "--no-print-directory", "-C", str(ROOT), "setup", f"VENV={tmp_path}/venv", f"PYTHON_BIN={python}"]
+    command = [
+        "make",
+        "--no-print-directory",
+        "-C",
+        str(ROOT),
+        "setup",
+        f"VENV={tmp_path}/venv",
+        f"PYTHON_BIN={python}",
+    ]
     java = java_that_says("17.0.15", tmp_path / "java")
     more = {**os.environ, "JAVA_HOME": java, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=more)

@@ -24,7 +24,10 @@ def redirected(source: str, url: str, *exceptions: str) -> bool:
         ("HTTP://MACHINE2:80/MSMQ/PRIVATE$/ORDERS", "http://machine2/msmq/private$/orders"),
         ("http://machine2/msmq/private$/orders", "http://Machine2.:80\\msmq\\private%24\\Orders"),
         ("http://machine2/msmq/private$/orders", "DIRECT=http://machine2/msmq/private$/orders"),
-        ("http://machine2/msmq/private$/orders", "http://machine2/msmq/private$/orders?SenderStream=x"),
+        (
+            "http://machine2/msmq/private$/orders",
+            "http://machine2/msmq/private$/orders?SenderStream=x",
+        ),
         ("http://machine2/msmq/private$/Gr%C3%B6%C3%9Fe", "http://machine2/msmq/private$/größe"),
         ("http://machine2/msmq/private$/o*", "http://machine2/msmq/private$/Orders"),
         ("http://machine2/msmq/private$/orders*", "http://machine2/msmq/private$/orders"),
@@ -38,7 +41,9 @@ def redirected(source: str, url: str, *exceptions: str) -> bool:
         ("http://machine2/Services/*", "http://machine2/Services/queue"),
     ],
 )
-def test_a_rule_means_a_url_in_any_spelling_and_a_trailing_asterisk_whatever_follows(source: str, url: str) -> None:
+def test_a_rule_means_a_url_in_any_spelling_and_a_trailing_asterisk_whatever_follows(
+    source: str, url: str
+) -> None:
     assert redirected(source, url)
     assert redirected(str(UrlRule.parse(source)), url), "and so does the rule as it is handed on"
 
@@ -102,7 +107,10 @@ def test_where_receipts_go_is_replaced_by_destination_else_by_the_default() -> N
     ))  # fmt: skip
     told = "http://nat.example:81/msmq/private$/order_queue$?SenderStream=secret"
     assert urls.replacement("http://machine2/msmq/private$/orders", OWN) == told
-    assert urls.replacement("http://machine3/msmq/private$/orders", OWN) == "http://default/msmq/private$/order_queue$?x=1"
+    assert (
+        urls.replacement("http://machine3/msmq/private$/orders", OWN)
+        == "http://default/msmq/private$/order_queue$?x=1"
+    )
     assert ReceiptUrls(urls.rules[:1]).replacement("http://machine3/msmq/orders", OWN) == OWN
     assert ReceiptUrls().replacement("http://machine3/msmq/orders", OWN) == OWN
     assert ReceiptUrls.load(urls.dump()) == urls
@@ -112,7 +120,12 @@ def test_the_marks_of_who_forwarded_a_message() -> None:
     """RFC 9110 7.6.3; proxies leave theirs too, on lines of their own or with comments."""
     assert via_of([OTHER, GUID]) == f"1.1 srmp-{OTHER}, 1.1 srmp-{GUID}"
     assert hops_of(via_of([OTHER, GUID]).encode()) == (OTHER, GUID)
-    assert hops_of(f"1.1 proxy.example (squid), 1.1 SRMP-{GUID.upper()}, HTTP/1.1 x".encode()) == (GUID,)
-    head = f"POST / HTTP/1.1\r\nVia: 1.1 srmp-{OTHER},\r\n 1.1 a\r\nHost: b\r\nvia: 1.1 srmp-{GUID}\r\n\r\n".encode()
+    assert hops_of(f"1.1 proxy.example (squid), 1.1 SRMP-{GUID.upper()}, HTTP/1.1 x".encode()) == (
+        GUID,
+    )
+    head = (
+        f"POST / HTTP/1.1\r\nVia: 1.1 srmp-{OTHER},\r\n 1.1 a\r\nHost: b\r\nvia: 1.1 "
+        f"srmp-{GUID}\r\n\r\n"
+    ).encode()
     assert hops_in_head(head) == (OTHER, GUID)
     assert hops_in_head(b"POST / HTTP/1.1\r\nHost: via: 1.1 x\r\n\r\n") == ()

@@ -40,7 +40,9 @@ def redirected(source: str = TO_FRONT) -> Playbook:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_final_stream_receipt_leaves_after_its_stream_receipt_also_of_a_redirected_message(restarts: bool) -> None:
+def test_a_final_stream_receipt_leaves_after_its_stream_receipt_also_of_a_redirected_message(
+    restarts: bool,
+) -> None:
     """3.1.5.1.9.2 takes back at the sender what 3.1.5.1.8.2 must have counted before."""
     playbook = redirected()
     assert (
@@ -71,7 +73,9 @@ def remove(name: str) -> object:
 
 
 @pytest.mark.parametrize("source", [TO_FRONT, "http://localhost:*/msmq/private$/fr*", "http://*"])
-def test_a_stream_that_is_led_elsewhere_outlives_the_queue_that_it_is_named_after(source: str) -> None:
+def test_a_stream_that_is_led_elsewhere_outlives_the_queue_that_it_is_named_after(
+    source: str,
+) -> None:
     """Its rows are in another queue, its sender goes on, and after a restart too."""
     to = TO_FRONT.replace("machine2", "localhost")
     assert (
@@ -109,7 +113,9 @@ def test_a_stream_ends_with_the_queue_that_its_rows_are_in() -> None:
 
 
 @pytest.mark.parametrize("name", [None, "CN=mallory"])
-def test_our_own_stream_into_a_queue_of_ours_is_moved_by_nothing_that_comes_over_the_wire(name: str | None) -> None:
+def test_our_own_stream_into_a_queue_of_ours_is_moved_by_nothing_that_comes_over_the_wire(
+    name: str | None,
+) -> None:
     """Our GUID stands in every receipt that we send, so anybody can write a ``<start>`` of ours, with the highest ordinal."""
     playbook = Playbook()
     last = 2**64 - 1
@@ -119,7 +125,10 @@ def test_our_own_stream_into_a_queue_of_ours_is_moved_by_nothing_that_comes_over
         << row(LEDGER, 1)
         >> post(stream_message(1, guid=IDENTITY, stream=last, uniquifier=901), sender_name=name)
         << row(LEDGER, 2)
-        >> post(stream_message(2**32 - 1, 1, guid=IDENTITY, stream=last, uniquifier=902), sender_name=name)
+        >> post(
+            stream_message(2**32 - 1, 1, guid=IDENTITY, stream=last, uniquifier=902),
+            sender_name=name,
+        )
         << row(LEDGER, 3)
         >> synced()
         << ok(3)
@@ -148,6 +157,13 @@ def test_our_sender_process_comes_to_our_own_port_with_a_stream_of_its_own() -> 
 
 def test_a_queue_that_is_removed_takes_our_own_stream_with_it() -> None:
     playbook = Playbook()
-    assert playbook >> post(stream_message(1, guid=IDENTITY), peer="") << row(LEDGER, 1) >> synced() << ok() >> remove(LEDGER)
+    assert (
+        playbook
+        >> post(stream_message(1, guid=IDENTITY), peer="")
+        << row(LEDGER, 1)
+        >> synced()
+        << ok()
+        >> remove(LEDGER)
+    )
     assert playbook >> synced()
     assert len(playbook.receiver.streams) == len(playbook.disk.streams) == 0

@@ -34,14 +34,24 @@ FOREIGN = "http://machine3/msmq/private$/ledger"
 HERE, LEDGER = "http://machine2/msmq/private$/front", "private$/ledger"
 
 
-def settings(*inbound: tuple[str, str], allow: str = "http://machine3", on: bool = True) -> ReceiverSettings:
+def settings(
+    *inbound: tuple[str, str], allow: str = "http://machine3", on: bool = True
+) -> ReceiverSettings:
     rules = Redirections(tuple(Redirection.parse(source, to) for source, to in inbound))
     allows = UrlPolicy([UrlPattern.parse(allow)]).names
-    return ReceiverSettings(forwarding=Forwarding(store_and_forward=on, allows=allows, inbound=rules))
+    return ReceiverSettings(
+        forwarding=Forwarding(store_and_forward=on, allows=allows, inbound=rules)
+    )
 
 
 def test_a_message_for_another_host_is_taken_if_the_operator_allows_that_host() -> None:
-    assert Playbook(settings()) >> post(user_message(destination=FOREIGN)) << row(FORWARD_QUEUE, 1) >> synced() << ok()
+    assert (
+        Playbook(settings())
+        >> post(user_message(destination=FOREIGN))
+        << row(FORWARD_QUEUE, 1)
+        >> synced()
+        << ok()
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,8 +62,14 @@ def test_a_message_for_another_host_is_taken_if_the_operator_allows_that_host() 
 def test_we_are_no_open_relay(to: str) -> None:
     """Bad input 21. That a message comes from a host is no reason to send to it."""
     playbook = Playbook(settings())
-    assert playbook >> post(user_message(destination=to), peer="169.254.169.254:1") << refused(400, "forward-not-allowed")
-    answer = playbook.receiver.receive(user_message(destination=to), Arrival(0, "http", "192.0.2.1:1"), 0.0)
+    assert (
+        playbook
+        >> post(user_message(destination=to), peer="169.254.169.254:1")
+        << refused(400, "forward-not-allowed")
+    )
+    answer = playbook.receiver.receive(
+        user_message(destination=to), Arrival(0, "http", "192.0.2.1:1"), 0.0
+    )
     assert isinstance(answer, Refused)
     assert "--allow-url http" in answer.message
 
@@ -106,7 +122,10 @@ def test_an_inbound_redirection_to_a_queue_of_ours_stores_it_there() -> None:
 
 
 def test_an_inbound_redirection_is_not_followed_twice() -> None:
-    twice = settings((HERE, "http://machine2/msmq/private$/orders"), ("http://machine2/msmq/private$/orders", FOREIGN))
+    twice = settings(
+        (HERE, "http://machine2/msmq/private$/orders"),
+        ("http://machine2/msmq/private$/orders", FOREIGN),
+    )
     assert Playbook(twice) >> post(user_message(destination=HERE)) << row("private$/orders", 1)
 
 
@@ -134,12 +153,16 @@ def test_an_inbound_redirection_to_another_host_needs_no_pattern() -> None:
 
 def test_a_redirection_to_a_queue_that_is_not_there_is_refused_like_any() -> None:
     inbound = settings((HERE, "http://machine2/msmq/private$/none"))
-    assert Playbook(inbound) >> post(user_message(destination=HERE)) << refused(400, "unknown-queue")
+    assert (
+        Playbook(inbound) >> post(user_message(destination=HERE)) << refused(400, "unknown-queue")
+    )
 
 
 def test_nobody_writes_into_the_queue_of_what_is_forwarded() -> None:
     to = f"http://machine2/msmq/{FORWARD_QUEUE}"
-    assert Playbook(settings()) >> post(user_message(destination=to)) << refused(400, "reserved-queue")
+    assert (
+        Playbook(settings()) >> post(user_message(destination=to)) << refused(400, "reserved-queue")
+    )
     assert Playbook() >> post(user_message(destination=to)) << refused(400, "reserved-queue")
     with pytest.raises(ConfigurationError, match="purge"):
         Playbook(settings()).receiver.remove_queue(FORWARD_QUEUE)
@@ -147,7 +170,9 @@ def test_nobody_writes_into_the_queue_of_what_is_forwarded() -> None:
 
 def test_the_delivery_receipt_is_owed_by_the_last_on_the_way() -> None:
     receiver = Playbook(settings()).receiver
-    message = user_message(destination=FOREIGN, delivery_receipt_to="http://machine1/msmq/private$/receipts")
+    message = user_message(
+        destination=FOREIGN, delivery_receipt_to="http://machine1/msmq/private$/receipts"
+    )
     taken = receiver.receive(message, Arrival(0, "http", "192.0.2.1:1"), 0.0)
     assert isinstance(taken, Accepted)
     assert taken.owed == ()
@@ -157,7 +182,11 @@ def test_the_delivery_receipt_is_owed_by_the_last_on_the_way() -> None:
 def test_what_would_lose_something_on_the_way_is_refused_and_not_changed() -> None:
     for lost in ({"signature": "unverified"}, {"signature": "valid"}, {"soap_body": "<x/>"}, {"action": "<" * 30_000},
                  {"app_specific": NUMBER_MAX + 1}, {"body_type": 2**64 - 1}):  # fmt: skip
-        assert Playbook(settings()) >> post(user_message(destination=FOREIGN, **lost)) << refused(400, "unforwardable")
+        assert (
+            Playbook(settings())
+            >> post(user_message(destination=FOREIGN, **lost))
+            << refused(400, "unforwardable")
+        )
 
 
 def test_a_stream_message_that_waits_for_its_final_receipt_is_not_taken() -> None:
@@ -165,8 +194,14 @@ def test_a_stream_message_that_waits_for_its_final_receipt_is_not_taken() -> Non
     asks = {"dead_letter": True, "destination": FOREIGN}
     assert Playbook(settings()) >> post(stream_message(1, **asks)) << refused(400, "unforwardable")
     led = settings((HERE, FOREIGN))
-    assert Playbook(led) >> post(stream_message(1, destination=HERE, dead_letter=True)) << refused(400, "unforwardable")
-    assert Playbook(settings()) >> post(user_message(1, **asks)) << row(FORWARD_QUEUE, 1), "outside a stream nothing waits"
+    assert (
+        Playbook(led)
+        >> post(stream_message(1, destination=HERE, dead_letter=True))
+        << refused(400, "unforwardable")
+    )
+    assert Playbook(settings()) >> post(user_message(1, **asks)) << row(FORWARD_QUEUE, 1), (
+        "outside a stream nothing waits"
+    )
 
 
 def test_one_that_was_taken_before_is_a_repeat_and_no_refusal() -> None:
@@ -175,12 +210,18 @@ def test_one_that_was_taken_before_is_a_repeat_and_no_refusal() -> None:
     playbook = Playbook(settings((orders, FOREIGN)))
     asking = stream_message(1, destination=orders, dead_letter=True)
     playbook.receiver.history.add(asking.lineage, asking.uniquifier, 0)
-    assert playbook >> post(asking) << repeated("identifier") >> post(asking) << repeated("position")
+    assert (
+        playbook >> post(asking) << repeated("identifier") >> post(asking) << repeated("position")
+    )
 
 
 def test_a_query_does_not_make_a_queue_of_another_host() -> None:
     """Each would be an outgoing queue here, and any sender could write ten thousand of them."""
-    assert Playbook(settings()) >> post(user_message(destination=FOREIGN + "?x=1")) << refused(400, "unforwardable")
+    assert (
+        Playbook(settings())
+        >> post(user_message(destination=FOREIGN + "?x=1"))
+        << refused(400, "unforwardable")
+    )
 
 
 def test_senders_cannot_make_outgoing_queues_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +242,9 @@ def test_senders_cannot_make_outgoing_queues_without_end(monkeypatch: pytest.Mon
     )
 
 
-def test_a_destination_counts_only_while_something_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_destination_counts_only_while_something_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """However many there ever were. It waits in the log until the sender process has read it, then in an outgoing queue."""
     monkeypatch.setattr(forward_room, "FORWARD_DESTINATIONS_MAX", 2)
     monkeypatch.setattr(forward_room, "FORWARD_SHARE", 1)
@@ -236,17 +279,31 @@ def test_one_sender_has_a_share_of_the_destinations(monkeypatch: pytest.MonkeyPa
     playbook = Playbook(settings())
     greedy, other = "192.0.2.66:1", "192.0.2.7:1"
     for n in (1, 2):
-        assert playbook >> post(user_message(n, destination=f"{FOREIGN}{n}"), peer=greedy) << row(FORWARD_QUEUE, n)
+        assert (
+            playbook
+            >> post(user_message(n, destination=f"{FOREIGN}{n}"), peer=greedy)
+            << row(FORWARD_QUEUE, n)
+        )
     third = user_message(3, destination=f"{FOREIGN}3")
     assert playbook >> post(third, peer=greedy) << refused(503, "too-many-destinations")
-    assert playbook >> post(user_message(4, destination=f"{FOREIGN}1"), peer=greedy) << row(FORWARD_QUEUE, 3)
+    assert (
+        playbook
+        >> post(user_message(4, destination=f"{FOREIGN}1"), peer=greedy)
+        << row(FORWARD_QUEUE, 3)
+    )
     assert playbook >> post(third, peer=other) << row(FORWARD_QUEUE, 4)
-    playbook.receiver.forward_room.told({f"{FOREIGN}{n}": "192.0.2.66" for n in (1, 2)}, [], begins=True)
+    playbook.receiver.forward_room.told(
+        {f"{FOREIGN}{n}": "192.0.2.66" for n in (1, 2)}, [], begins=True
+    )
     playbook.receiver.forward_room.forwarded(4)
     fifth = user_message(5, destination=f"{FOREIGN}5")
-    assert playbook >> post(fifth, peer=greedy) << refused(503, "too-many-destinations"), "it still counts"
+    assert playbook >> post(fifth, peer=greedy) << refused(503, "too-many-destinations"), (
+        "it still counts"
+    )
     playbook.receiver.forward_room.told({}, [], begins=True)
-    assert playbook >> post(fifth, peer=greedy) << refused(503, "too-many-destinations"), "a new process has not told all yet"
+    assert playbook >> post(fifth, peer=greedy) << refused(503, "too-many-destinations"), (
+        "a new process has not told all yet"
+    )
     playbook.receiver.forward_room.forwarded(4)
     assert playbook >> post(fifth, peer=greedy) << row(FORWARD_QUEUE, 5)
 
@@ -260,14 +317,20 @@ def test_after_a_start_new_destinations_wait_until_what_waits_is_counted() -> No
     assert playbook >> post(new) << refused(503, "too-many-destinations")
     room.told({}, [], begins=True)
     room.told({f"{FOREIGN}2": "192.0.2.7"}, [], begins=False)
-    assert playbook >> post(user_message(2, destination=f"{FOREIGN}2")) << row(FORWARD_QUEUE, 1), "it is counted"
+    assert playbook >> post(user_message(2, destination=f"{FOREIGN}2")) << row(FORWARD_QUEUE, 1), (
+        "it is counted"
+    )
     room.forwarded(6)
-    assert playbook >> post(new) << refused(503, "too-many-destinations"), "row 7 may be for any destination"
+    assert playbook >> post(new) << refused(503, "too-many-destinations"), (
+        "row 7 may be for any destination"
+    )
     room.forwarded(7)
     assert playbook >> post(new) << row(FORWARD_QUEUE, 2)
 
 
-def test_a_destination_counts_for_whom_messages_wait_there_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_destination_counts_for_whom_messages_wait_there_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(forward_room, "FORWARD_DESTINATIONS_MAX", 4)
     room = Playbook(settings()).receiver.forward_room
     room.told({FOREIGN: "192.0.2.1"}, [], begins=True)
@@ -276,19 +339,27 @@ def test_a_destination_counts_for_whom_messages_wait_there_now(monkeypatch: pyte
     assert "its share" in str(room.refuses(FOREIGN + "2", "192.0.2.2"))
 
 
-def test_who_only_asks_or_may_not_write_uses_none_of_them_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_only_asks_or_may_not_write_uses_none_of_them_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """``doctor``, and the access check that comes before the engine: they judge, and nothing moves."""
     monkeypatch.setattr(forward_room, "FORWARD_DESTINATIONS_MAX", 1)
     playbook = Playbook(settings())
     for n in range(5):
-        assert not isinstance(playbook.receiver.judge(user_message(n + 1, destination=f"{FOREIGN}{n}")), Refused)
+        assert not isinstance(
+            playbook.receiver.judge(user_message(n + 1, destination=f"{FOREIGN}{n}")), Refused
+        )
     assert playbook >> post(user_message(9, destination=FOREIGN)) << row(FORWARD_QUEUE, 1)
 
 
 def test_a_pattern_is_compared_with_the_one_spelling_of_a_queue() -> None:
     """What is judged is what is called: ``%64`` is ``d``, and a queue that no pattern names has no other spelling either."""
     one = settings(allow="http://machine3/msmq/private$/ledger")
-    for same in ("http://machine3/msmq/private$/le%64ger", "http://machine3/MSMQ\\private$\\LEDGER", FOREIGN):
+    for same in (
+        "http://machine3/msmq/private$/le%64ger",
+        "http://machine3/MSMQ\\private$\\LEDGER",
+        FOREIGN,
+    ):
         assert Playbook(one) >> post(user_message(destination=same)) << row(FORWARD_QUEUE, 1)
     below = settings(allow="http://machine3/msmq/private$/a%62c*")
     assert (
@@ -304,7 +375,12 @@ def test_a_paused_forward_queue_answers_503() -> None:
     def pause() -> None:
         playbook.receiver.queues[FORWARD_QUEUE].paused = True
 
-    assert playbook >> operator("pause", lambda r: pause()) >> post(user_message(destination=FOREIGN)) << refused(503, "paused")
+    assert (
+        playbook
+        >> operator("pause", lambda r: pause())
+        >> post(user_message(destination=FOREIGN))
+        << refused(503, "paused")
+    )
 
 
 def test_a_message_passes_a_queue_manager_once() -> None:
@@ -321,7 +397,11 @@ def test_a_message_passes_a_queue_manager_once() -> None:
     assert answer is not None
     assert (answer.status, answer.reason) == (400, "too-many-hops")
     assert receiver.refuses_hops(user_message(), many) is None, "it has arrived"
-    assert Playbook(settings()) >> post(user_message(5, destination=FOREIGN, lineage=IDENTITY)) << refused(400, "loop")
+    assert (
+        Playbook(settings())
+        >> post(user_message(5, destination=FOREIGN, lineage=IDENTITY))
+        << refused(400, "loop")
+    )
 
 
 def test_all_but_stream_body_and_destination_stays() -> None:
@@ -332,7 +412,9 @@ def test_all_but_stream_body_and_destination_stays() -> None:
     changed = {name for name in Message._fields if getattr(sent, name) != getattr(message, name)}
     assert changed == {"destination", "stream", "body", "extension"}
     assert sent.id == message.id
-    assert not forwarded(Message(HERE, lineage=NULL_GUID, uniquifier=1), FOREIGN).has_identity, "it gets ours when it is sent"
+    assert not forwarded(Message(HERE, lineage=NULL_GUID, uniquifier=1), FOREIGN).has_identity, (
+        "it gets ours when it is sent"
+    )
 
 
 def test_the_receipts_of_a_stream_that_is_forwarded_are_ours_to_send() -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.srmp.outgoing_states import RETRANSMISSION_TIMEOUT_S, RETRY_AFTER_S_MAX, QueueState, SenderSettings
+from srmp_spark.srmp.outgoing_states import (
+    RETRANSMISSION_TIMEOUT_S,
+    RETRY_AFTER_S_MAX,
+    QueueState,
+    SenderSettings,
+)
 from srmp_spark.testing.sending_playbook import (
     DESTINATION,
     SendingPlaybook,
@@ -38,7 +43,12 @@ def test_a_peer_that_is_down_costs_one_attempt_each_time() -> None:
     playbook = SendingPlaybook(SenderSettings(in_flight_max=8))
     assert playbook >> enqueue(100) << sends(1, start=True)
     for _ in range(5):
-        assert playbook >> no_answer(left=False) >> tick(RETRANSMISSION_TIMEOUT_S) << sends(1, start=True)
+        assert (
+            playbook
+            >> no_answer(left=False)
+            >> tick(RETRANSMISSION_TIMEOUT_S)
+            << sends(1, start=True)
+        )
     (queue,) = playbook.sender
     assert (queue.state, queue.attempts, len(queue.buffer)) == (QueueState.WAITING, 5, 99)
 
@@ -50,7 +60,9 @@ def test_while_it_waits_nothing_is_kept_in_memory() -> None:
     assert (queue.state, len(queue.buffer)) == (QueueState.INACTIVE, 0)
 
 
-@pytest.mark.parametrize(("retry_after", "wait"), [(3.0, 3.0), (0.0, 1.0), (1e9, RETRY_AFTER_S_MAX)])
+@pytest.mark.parametrize(
+    ("retry_after", "wait"), [(3.0, 3.0), (0.0, 1.0), (1e9, RETRY_AFTER_S_MAX)]
+)
 def test_retry_after_counts_within_limits(retry_after: float, wait: float) -> None:
     assert (
         SendingPlaybook()
@@ -91,7 +103,12 @@ def test_a_receipt_that_comes_in_the_meantime_spares_the_repeat() -> None:
 
 def test_the_retransmission_timer_does_not_survive_a_restart_and_need_not() -> None:
     assert (
-        SendingPlaybook() >> enqueue(1) << sends(1, start=True) >> no_answer() >> restart() << sends(1, start=True, again=True)
+        SendingPlaybook()
+        >> enqueue(1)
+        << sends(1, start=True)
+        >> no_answer()
+        >> restart()
+        << sends(1, start=True, again=True)
     )
 
 

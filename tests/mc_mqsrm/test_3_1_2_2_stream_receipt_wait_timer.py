@@ -29,7 +29,13 @@ def test_each_time_out_takes_the_next_wait_and_the_last_one_stays(table: tuple[f
     playbook = SendingPlaybook(SenderSettings(resend_table=table))
     assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200)
     for wait in (*table, table[-1], table[-1]):
-        assert playbook >> tick(wait - 0.5) >> tick(0.5) << sends(1, start=True, again=True) >> answer(200)
+        assert (
+            playbook
+            >> tick(wait - 0.5)
+            >> tick(0.5)
+            << sends(1, start=True, again=True)
+            >> answer(200)
+        )
 
 
 def test_everything_that_awaits_a_receipt_goes_again_in_order() -> None:
@@ -58,9 +64,24 @@ def test_everything_that_awaits_a_receipt_goes_again_in_order() -> None:
 def test_the_wait_begins_with_the_200_to_the_first_that_awaits_a_receipt() -> None:
     """A large message on a slow line is under way for nearly all of it, and was sent whole once more as soon as it arrived."""
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(2) << sends(1, start=True) >> tick(29) >> answer(200) << sends(2) >> tick(1) >> answer(200)
+    assert (
+        playbook
+        >> enqueue(2)
+        << sends(1, start=True)
+        >> tick(29)
+        >> answer(200)
+        << sends(2)
+        >> tick(1)
+        >> answer(200)
+    )
     assert playbook >> tick(28.5)
-    assert playbook >> tick(0.5) << sends(1, start=True, again=True) >> answer(200) << sends(2, again=True)
+    assert (
+        playbook
+        >> tick(0.5)
+        << sends(1, start=True, again=True)
+        >> answer(200)
+        << sends(2, again=True)
+    )
 
 
 def test_progress_begins_the_wait_and_the_table_anew() -> None:
@@ -93,7 +114,15 @@ def test_progress_begins_the_wait_and_the_table_anew() -> None:
 def test_trouble_stops_the_timer_until_something_is_sent_again() -> None:
     """3.1.7.2.5: "The Stream Receipt Wait Timer MUST be canceled"; its successor begins with the next sending."""
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(2) << sends(1, start=True) >> answer(200) << sends(2) >> tick(25) >> no_answer()
+    assert (
+        playbook
+        >> enqueue(2)
+        << sends(1, start=True)
+        >> answer(200)
+        << sends(2)
+        >> tick(25)
+        >> no_answer()
+    )
     assert playbook.sender.next_timer() == playbook.clock.now + 20
     assert playbook >> tick(20) << sends(2, again=True)
     assert playbook.sender.next_timer() == playbook.clock.now + 30

@@ -42,7 +42,9 @@ def test_the_timer_starts_when_the_message_is_durably_stored_and_runs_500_millis
         >> tick(0.001)
         << stream_receipt(last_ordinal=1)
         >> delivered()
-        >> tick(3600)  # "MUST stop the Stream Receipt Coalescing Timer" (3.1.6.3): nothing is owed any more
+        >> tick(
+            3600
+        )  # "MUST stop the Stream Receipt Coalescing Timer" (3.1.6.3): nothing is owed any more
     )
 
 
@@ -90,7 +92,9 @@ def test_delays_end_10_seconds_after_the_first_message_that_is_not_acknowledged(
 
 
 @pytest.mark.parametrize("every", [0.01, 0.07, 0.4, 0.49])
-def test_a_receipt_comes_half_a_second_to_ten_and_a_half_after_every_message_it_covers(every: float) -> None:
+def test_a_receipt_comes_half_a_second_to_ten_and_a_half_after_every_message_it_covers(
+    every: float,
+) -> None:
     """3.1.1.3.2: "a minimum of 500 milliseconds", also for the message that arrives just before the 10 s are over."""
     count = int(25 / every)
     covered = 0
@@ -264,7 +268,9 @@ def test_the_retransmission_timeout_is_a_setting() -> None:
     )
 
 
-def test_a_message_of_the_stream_shows_that_the_peer_lives_and_ends_the_wait_for_the_retry() -> None:
+def test_a_message_of_the_stream_shows_that_the_peer_lives_and_ends_the_wait_for_the_retry() -> (
+    None
+):
     """Else one lost receipt would hold up the next ones beyond the ten seconds of 3.1.1.3.2."""
     assert (
         Playbook()

@@ -65,7 +65,15 @@ def test_the_history_is_one_for_all_queues() -> None:
 def test_a_null_guid_with_1_bypasses_duplicate_detection() -> None:
     """Such messages have no <Msmq>: nothing tells one from another."""
     message = user_message(1, lineage=NULL_GUID, has_msmq=False)
-    assert Playbook() >> post(message) << row(ORDERS, 1) >> post(message) << row(ORDERS, 2) >> synced() << ok(2)
+    assert (
+        Playbook()
+        >> post(message)
+        << row(ORDERS, 1)
+        >> post(message)
+        << row(ORDERS, 2)
+        >> synced()
+        << ok(2)
+    )
 
 
 def test_a_null_guid_with_another_number_does_not() -> None:
@@ -91,7 +99,9 @@ def test_the_identifier_is_saved_with_its_row_and_not_before() -> None:
         >> synced()
         << ok()
     )
-    assert [(run.lineage, run.first, run.last) for run in playbook.disk.history.values()] == [(SENDER, 7, 7)]
+    assert [(run.lineage, run.first, run.last) for run in playbook.disk.history.values()] == [
+        (SENDER, 7, 7)
+    ]
 
 
 def test_a_repeat_of_what_is_still_on_its_way_to_the_disk_rides_behind_it() -> None:
@@ -154,7 +164,9 @@ RECEIPT = Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=3)
 
 @pytest.mark.parametrize("stranger", [None, BOB])
 @pytest.mark.parametrize("queue", [ORDERS, ORDER_QUEUE])
-def test_an_identifier_that_a_stranger_uses_up_takes_nothing_from_a_named_sender(stranger: str | None, queue: str) -> None:
+def test_an_identifier_that_a_stranger_uses_up_takes_nothing_from_a_named_sender(
+    stranger: str | None, queue: str
+) -> None:
     """Identifiers are no secret, and who may not write to one queue writes to another."""
     playbook = Playbook()
     assert (
@@ -175,13 +187,20 @@ def test_an_identifier_that_a_stranger_uses_up_takes_nothing_from_a_named_sender
 def test_a_repeat_is_known_within_its_domain_at_any_queue_and_after_a_restart() -> None:
     """The MUST holds for each of them: for a name, for what has none, and for what is made here."""
     playbook = Playbook(queues={ORDERS: False, "copies": False})
-    senders: list[dict[str, str | None]] = [{"sender_name": ALICE}, {"sender_name": BOB}, {}, {"peer": ""}]
+    senders: list[dict[str, str | None]] = [
+        {"sender_name": ALICE},
+        {"sender_name": BOB},
+        {},
+        {"peer": ""},
+    ]
     for number, sender in enumerate(senders, 1):
         assert playbook >> post(user_message(7), **sender) << row(ORDERS, number)  # type: ignore[arg-type]
     assert playbook >> synced() << ok(4)
     for queue in (ORDERS, "copies"):
         for sender in senders:
-            assert playbook >> post(user_message(7, queue=queue), **sender) << repeated("identifier")  # type: ignore[arg-type]
+            assert (
+                playbook >> post(user_message(7, queue=queue), **sender) << repeated("identifier")
+            )  # type: ignore[arg-type]
         assert playbook >> synced() << ok(4) >> restart()
     assert {(run.first, run.last) for run in playbook.disk.history.values()} == {(7, 7)}
     assert len(playbook.disk.history) == 4
@@ -192,7 +211,12 @@ def test_what_is_made_here_is_not_erased_by_our_own_identifiers_from_the_wire() 
     playbook = Playbook()
     for number in (8, 9, 10):
         for name in (None, ALICE):
-            playbook.step(post(user_message(number, lineage=IDENTITY, queue=ORDER_QUEUE, receipt=RECEIPT), sender_name=name))
+            playbook.step(
+                post(
+                    user_message(number, lineage=IDENTITY, queue=ORDER_QUEUE, receipt=RECEIPT),
+                    sender_name=name,
+                )
+            )
     assert (
         playbook
         >> post(user_message(9, lineage=IDENTITY), peer="")
@@ -207,7 +231,10 @@ def test_what_is_made_here_is_not_erased_by_our_own_identifiers_from_the_wire() 
 
 def test_no_lineage_from_the_wire_is_the_key_of_a_domain() -> None:
     """Whoever could write one into ``<SourceQmGuid>`` could use it up."""
-    keys = {lineage_key(SENDER, transport, name) for transport, name in (("https", ALICE), ("https", BOB), ("api", None))}
+    keys = {
+        lineage_key(SENDER, transport, name)
+        for transport, name in (("https", ALICE), ("https", BOB), ("api", None))
+    }
     assert len(keys | {lineage_key(SENDER, "http", None)}) == 4
     for key in keys:
         content_type, content = encode(user_message(7), boundary="b")
@@ -216,7 +243,9 @@ def test_no_lineage_from_the_wire_is_the_key_of_a_domain() -> None:
             decode(content_type, content.replace(SENDER.encode(), key.encode()))
 
 
-def test_what_a_version_without_domains_knew_is_a_repeat_for_everybody_until_it_is_forgotten() -> None:
+def test_what_a_version_without_domains_knew_is_a_repeat_for_everybody_until_it_is_forgotten() -> (
+    None
+):
     """It did not note whose an identifier is; without this a sender with a name would make second rows after the update."""
     old, new = HistoryRun(SENDER, 1, 10, 5_000), HistoryRun(SENDER, 20, 29, 5_001)
     history = MessageIdHistory.load([old, new], undivided_until=5_000)

@@ -73,7 +73,9 @@ def test_a_full_queue_answers_503_and_the_sender_keeps_the_message() -> None:
         >> operator("full", lambda r: _fill(playbook, ORDERS, 1000))
         >> post(user_message(2))
         << refused(503, "quota")
-        >> post(user_message(1))  # what we have is answered 200 whatever waits, or its sender would go on
+        >> post(
+            user_message(1)
+        )  # what we have is answered 200 whatever waits, or its sender would go on
         << repeated("identifier")
         >> post(stream_message(1))  # another queue
         << row(LEDGER, 1)
@@ -129,7 +131,13 @@ def test_the_quota_of_the_machine_counts_all_queues_and_answers_503() -> None:
     )
     assert len(playbook.receiver.streams) == 0
     queues[LEDGER].weigh(399)
-    assert playbook >> post(user_message(2)) << row(ORDERS, 2) >> post(stream_message(1)) << row(LEDGER, 1)
+    assert (
+        playbook
+        >> post(user_message(2))
+        << row(ORDERS, 2)
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+    )
 
 
 def test_a_queue_that_is_removed_gives_its_room_back() -> None:
@@ -145,7 +153,13 @@ def test_a_queue_that_is_removed_gives_its_room_back() -> None:
 
 def _receipt(number: int) -> Message:
     receipt = Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=number)
-    return user_message(number, queue=ORDER_QUEUE, message_class=CLASS_ORDER_ACK, action=ORDERING_ACK_ACTION, receipt=receipt)
+    return user_message(
+        number,
+        queue=ORDER_QUEUE,
+        message_class=CLASS_ORDER_ACK,
+        action=ORDERING_ACK_ACTION,
+        receipt=receipt,
+    )
 
 
 def test_receipts_that_the_sender_process_does_not_read_are_bounded() -> None:

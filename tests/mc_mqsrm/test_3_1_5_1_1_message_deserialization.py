@@ -64,7 +64,13 @@ def test_every_element_becomes_its_property() -> None:
         message_class=1,
         priority=5,
         durable=True,
-        stream=StreamPosition(StreamId(OTHER, 4839986701558349830), 7, 4, True, "http://machine1/msmq/private$/order_queue$"),
+        stream=StreamPosition(
+            StreamId(OTHER, 4839986701558349830),
+            7,
+            4,
+            True,
+            "http://machine1/msmq/private$/order_queue$",
+        ),
         sent_at=parse_date("20070608T023719"),
         expires_at=parse_date("20070609T023719"),
         time_to_reach_queue=parse_date("20070612T023719"),
@@ -115,19 +121,28 @@ def test_a_flag_that_is_absent_is_false(element: str, attribute: str) -> None:
 def test_without_durable_and_stream_it_is_express() -> None:
     """ "Recoverable if the <durable/> element is present; otherwise, … Express"."""
     nothing = (ENVELOPE[ENVELOPE.index("<stream ") : ENVELOPE.index("<Msmq ")], "")
-    assert [read(nothing).delivery, read(nothing, ("<durable/>", "")).delivery] == ["recoverable", "express"]
+    assert [read(nothing).delivery, read(nothing, ("<durable/>", "")).delivery] == [
+        "recoverable",
+        "express",
+    ]
 
 
 @pytest.mark.parametrize("element", ["streamId", "current"])
 def test_a_stream_needs(element: str) -> None:
     """2.2.5.3.1, 2.2.5.3.2: "MUST be present as a child element of the <stream> element"."""
-    start, end = ENVELOPE.index(f"<{element}>"), ENVELOPE.index(f"</{element}>") + len(f"</{element}>")
+    start, end = (
+        ENVELOPE.index(f"<{element}>"),
+        ENVELOPE.index(f"</{element}>") + len(f"</{element}>"),
+    )
     with pytest.raises(RemoteProtocolError, match=f"<{element}> is missing"):
         read((ENVELOPE[start:end], ""))
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "-1", "1.0", "18446744073709551616"])
-@pytest.mark.parametrize("element", ["<Class>1", "<Priority>5", "<App>36", "<BodyType>8", "<HashAlgorithm>32771", "<Type>1234"])
+@pytest.mark.parametrize(
+    "element",
+    ["<Class>1", "<Priority>5", "<App>36", "<BodyType>8", "<HashAlgorithm>32771", "<Type>1234"],
+)
 def test_a_number_is_an_unsigned_long(element: str, wrong: str) -> None:
     """2.2.6: "MUST contain a number of type xs:unsignedLong"."""
     with pytest.raises(RemoteProtocolError):
@@ -145,8 +160,13 @@ def test_a_guid_is_a_guid(element: str, wrong: str) -> None:
 
 
 def test_a_receipt_is_read_with_what_it_says() -> None:
-    receipt = f"<deliveryReceipt><receivedAt>20070719T032454</receivedAt><id>uuid:3@{OTHER}</id></deliveryReceipt>"
-    assert read(("<Msmq ", f"{receipt}<Msmq ")).receipt == Receipt("delivery", OTHER, 3, parse_date("20070719T032454"))
+    receipt = (
+        "<deliveryReceipt><receivedAt>20070719T032454</receivedAt><id>uuid:3@"
+        f"{OTHER}</id></deliveryReceipt>"
+    )
+    assert read(("<Msmq ", f"{receipt}<Msmq ")).receipt == Receipt(
+        "delivery", OTHER, 3, parse_date("20070719T032454")
+    )
 
 
 def test_a_message_without_the_mark_must_understand_is_taken() -> None:

@@ -50,13 +50,20 @@ def test_to_decides_in_any_spelling_and_the_port_is_not_compared(to: str) -> Non
         ("http://machine2/msmq/orders", "unknown-queue"),
     ],
 )
-def test_an_unknown_queue_can_never_succeed_or_is_retried_if_the_operator_says_so(to: str, reason: str) -> None:
+def test_an_unknown_queue_can_never_succeed_or_is_retried_if_the_operator_says_so(
+    to: str, reason: str
+) -> None:
     message = user_message(destination=to)
     assert Playbook() >> post(message) << refused(400, reason)
-    assert Playbook(ReceiverSettings(unknown_queue="retry")) >> post(message) << refused(503, reason)
+    assert (
+        Playbook(ReceiverSettings(unknown_queue="retry")) >> post(message) << refused(503, reason)
+    )
 
 
-@pytest.mark.parametrize("to", ["http://machine3/msmq/private$/orders", "http://machine2.evil.example/msmq/private$/orders"])
+@pytest.mark.parametrize(
+    "to",
+    ["http://machine3/msmq/private$/orders", "http://machine2.evil.example/msmq/private$/orders"],
+)
 def test_a_foreign_host_is_refused_for_good(to: str) -> None:
     """``--unknown-queue retry`` speaks of queues: we are no open relay that might deliver it one day."""
     for setting in ("reject", "retry"):
@@ -72,7 +79,11 @@ def test_a_foreign_host_is_refused_for_good(to: str) -> None:
 def test_what_names_no_queue_is_refused_for_good(to: str) -> None:
     message = user_message(destination=to)
     assert Playbook() >> post(message) << refused(400, "bad-destination")
-    assert Playbook(ReceiverSettings(unknown_queue="retry")) >> post(message) << refused(400, "bad-destination")
+    assert (
+        Playbook(ReceiverSettings(unknown_queue="retry"))
+        >> post(message)
+        << refused(400, "bad-destination")
+    )
 
 
 def test_a_stream_message_can_be_delivered_only_to_a_transactional_queue() -> None:
@@ -80,7 +91,11 @@ def test_a_stream_message_can_be_delivered_only_to_a_transactional_queue() -> No
 
 
 def test_a_nonstream_message_can_be_delivered_only_to_a_nontransactional_queue() -> None:
-    assert Playbook() >> post(user_message(queue="private$/ledger")) << refused(400, "transactional-queue")
+    assert (
+        Playbook()
+        >> post(user_message(queue="private$/ledger"))
+        << refused(400, "transactional-queue")
+    )
 
 
 def test_multicast_goes_to_the_queue_that_listens_there_and_nowhere_else() -> None:
@@ -88,7 +103,9 @@ def test_multicast_goes_to_the_queue_that_listens_there_and_nowhere_else() -> No
     assert Playbook() >> post(message) << refused(400, "multicast")
     assert (
         Playbook()
-        >> operator("add a multicast queue", lambda r: r.add_queue("prices", multicast="234.1.1.1:8001"))
+        >> operator(
+            "add a multicast queue", lambda r: r.add_queue("prices", multicast="234.1.1.1:8001")
+        )
         >> post(message)
         << row("prices", 1)
         >> post(message._replace(destination="MSMQ:MULTICAST=234.1.1.2:8001"))
@@ -99,7 +116,11 @@ def test_multicast_goes_to_the_queue_that_listens_there_and_nowhere_else() -> No
 def test_our_order_queue_always_exists() -> None:
     """Peers send stream receipts there (3.1.7.2.4); receipts are no stream messages."""
     receipt = Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=3)
-    assert Playbook(queues={}) >> post(user_message(queue=ORDER_QUEUE, receipt=receipt)) << row(ORDER_QUEUE, 1)
+    assert (
+        Playbook(queues={})
+        >> post(user_message(queue=ORDER_QUEUE, receipt=receipt))
+        << row(ORDER_QUEUE, 1)
+    )
     receiver = Playbook(queues={}).receiver
     with pytest.raises(ConfigurationError, match="always exists"):
         receiver.remove_queue(ORDER_QUEUE)
@@ -128,7 +149,9 @@ def test_a_refusal_says_what_to_do_and_when_to_come_back() -> None:
     assert isinstance(answer, Refused)
     assert answer.retry_after == RETRY_AFTER_S
     assert "--queue private$/other" in answer.message
-    answer = receiver.receive(user_message(destination="http://nat-name/msmq/private$/orders"), arrival, 0.0)
+    answer = receiver.receive(
+        user_message(destination="http://nat-name/msmq/private$/orders"), arrival, 0.0
+    )
     assert isinstance(answer, Refused)
     assert "--host-name nat-name" in answer.message
     answer = Playbook().receiver.receive(user_message(queue="private$/other"), arrival, 0.0)

@@ -38,19 +38,33 @@ ARRIVAL = Arrival(START_UTC_US, "http", "192.0.2.1:1801")
 
 
 def test_by_default_a_message_that_comes_too_late_is_kept() -> None:
-    assert Playbook() >> post(user_message(time_to_reach_queue=PAST, expires_at=PAST)) << row(ORDERS, 1)
+    assert (
+        Playbook()
+        >> post(user_message(time_to_reach_queue=PAST, expires_at=PAST))
+        << row(ORDERS, 1)
+    )
 
 
 def test_an_operator_may_have_it_refused() -> None:
-    assert Playbook(REFUSE) >> post(user_message(time_to_reach_queue=PAST)) << refused(400, "expired")
+    assert (
+        Playbook(REFUSE) >> post(user_message(time_to_reach_queue=PAST)) << refused(400, "expired")
+    )
     assert Playbook(REFUSE) >> post(user_message(expires_at=PAST)) << refused(400, "expired")
     assert Playbook(REFUSE) >> post(user_message(time_to_reach_queue=FUTURE)) << row(ORDERS, 1)
     assert Playbook(REFUSE) >> post(user_message()) << row(ORDERS, 1)
 
 
 def test_ttrq_takes_precedence_over_expires_at() -> None:
-    assert Playbook(REFUSE) >> post(user_message(time_to_reach_queue=FUTURE, expires_at=PAST)) << row(ORDERS, 1)
-    assert Playbook(REFUSE) >> post(user_message(time_to_reach_queue=PAST, expires_at=FUTURE)) << refused(400, "expired")
+    assert (
+        Playbook(REFUSE)
+        >> post(user_message(time_to_reach_queue=FUTURE, expires_at=PAST))
+        << row(ORDERS, 1)
+    )
+    assert (
+        Playbook(REFUSE)
+        >> post(user_message(time_to_reach_queue=PAST, expires_at=FUTURE))
+        << refused(400, "expired")
+    )
 
 
 def test_what_expired_after_it_was_accepted_is_a_repeat_and_not_refused() -> None:
@@ -154,14 +168,18 @@ def test_a_discarded_message_tells_who_asked_that_it_came_too_late() -> None:
 def test_so_does_one_that_would_have_been_forwarded_and_is_not() -> None:
     """Nobody else will tell of it: it ends here, with 200 and in the stream receipt."""
     foreign = "http://machine3/msmq/private$/ledger"
-    receiver = Playbook(replace(REFUSE, forwarding=Forwarding(store_and_forward=True, allows=lambda url: True))).receiver
+    receiver = Playbook(
+        replace(REFUSE, forwarding=Forwarding(store_and_forward=True, allows=lambda url: True))
+    ).receiver
     late = stream_message(1, time_to_reach_queue=PAST, dead_letter=True, destination=foreign)
     outcome = receiver.receive(late, ARRIVAL, 0.0)
     assert isinstance(outcome, Repeated)
     assert (outcome.kind, outcome.queue) == ("expired", FORWARD_QUEUE)
     assert outcome.discarded is not None
     assert (outcome.discarded.final_to, outcome.discarded.position) == (RECEIPTS_URL, 1)
-    again = receiver.receive(late._replace(stream=stream_message(1, stream=STREAM + 1).stream), ARRIVAL, 1.0)
+    again = receiver.receive(
+        late._replace(stream=stream_message(1, stream=STREAM + 1).stream), ARRIVAL, 1.0
+    )
     assert isinstance(again, Repeated)
     assert again.moved is not None, "it is told where it stands now"
     timely = stream_message(2, stream=STREAM + 1, dead_letter=True, destination=foreign)
@@ -170,10 +188,19 @@ def test_so_does_one_that_would_have_been_forwarded_and_is_not() -> None:
     assert refused.reason == "unforwardable", "who would tell of it, when it has arrived?"
 
 
-def test_what_was_discarded_and_comes_again_in_another_stream_is_told_there_and_not_decided_anew() -> None:
+def test_what_was_discarded_and_comes_again_in_another_stream_is_told_there_and_not_decided_anew() -> (
+    None
+):
     receiver = Playbook(REFUSE).receiver
-    assert isinstance(receiver.receive(stream_message(1, time_to_reach_queue=PAST, dead_letter=True), ARRIVAL, 0.0), Repeated)
-    again = stream_message(1, stream=STREAM + 1, uniquifier=101, time_to_reach_queue=PAST, dead_letter=True)
+    assert isinstance(
+        receiver.receive(
+            stream_message(1, time_to_reach_queue=PAST, dead_letter=True), ARRIVAL, 0.0
+        ),
+        Repeated,
+    )
+    again = stream_message(
+        1, stream=STREAM + 1, uniquifier=101, time_to_reach_queue=PAST, dead_letter=True
+    )
     repeat = receiver.receive(again, ARRIVAL, 1.0)
     assert isinstance(repeat, Repeated)
     assert (repeat.kind, repeat.discarded) == ("identifier", None)
@@ -184,9 +211,13 @@ def test_what_was_discarded_and_comes_again_in_another_stream_is_told_there_and_
 def test_what_was_accepted_in_time_is_not_discarded_when_it_comes_again_in_another_stream() -> None:
     """One message, one end: its row is in the queue, so nobody is told that it came too late."""
     receiver = Playbook(REFUSE).receiver
-    accepted = receiver.receive(stream_message(1, time_to_reach_queue=FUTURE, dead_letter=True), ARRIVAL, 0.0)
+    accepted = receiver.receive(
+        stream_message(1, time_to_reach_queue=FUTURE, dead_letter=True), ARRIVAL, 0.0
+    )
     assert isinstance(accepted, Accepted)
-    again = stream_message(1, stream=STREAM + 1, uniquifier=101, time_to_reach_queue=PAST, dead_letter=True)
+    again = stream_message(
+        1, stream=STREAM + 1, uniquifier=101, time_to_reach_queue=PAST, dead_letter=True
+    )
     repeat = receiver.receive(again, ARRIVAL, 1.0)
     assert isinstance(repeat, Repeated)
     assert (repeat.kind, repeat.discarded) == ("identifier", None)

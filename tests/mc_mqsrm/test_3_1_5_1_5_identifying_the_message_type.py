@@ -27,7 +27,14 @@ from srmp_spark.srmp.effects import Accepted, Refused
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION, TYPES, MessageType, message_type
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.testing.playbook import SENDER, Playbook, post, refused, repeated, row, user_message
-from srmp_spark.testing.sending_playbook import IDENTITY, RECEIPTS_URL, SendingPlaybook, answer, enqueue, sends
+from srmp_spark.testing.sending_playbook import (
+    IDENTITY,
+    RECEIPTS_URL,
+    SendingPlaybook,
+    answer,
+    enqueue,
+    sends,
+)
 
 ADMIN = "http://192.0.2.1/msmq/private$/admin"
 
@@ -37,17 +44,27 @@ NEGATIVE = (
 """The last one stands in 3.1.7.3.1 and 3.1.7.3.3 alone."""
 
 
-def of(kind: str | None, message_class: int, decision: str | None = None, action: str = ORDERING_ACK_ACTION) -> MessageType:
+def of(
+    kind: str | None,
+    message_class: int,
+    decision: str | None = None,
+    action: str = ORDERING_ACK_ACTION,
+) -> MessageType:
     receipt = None if kind is None else Receipt(kind, decision=decision)  # type: ignore[arg-type]  # any words
     return message_type(user_message(message_class=message_class, receipt=receipt, action=action))
 
 
 def test_the_types() -> None:
     assert of(None, CLASS_NORMAL, action="MSMQ:label") is MessageType.USER
-    assert of("delivery", CLASS_ACK_REACH_QUEUE, action="MSMQ:label") is MessageType.DELIVERY_RECEIPT
+    assert (
+        of("delivery", CLASS_ACK_REACH_QUEUE, action="MSMQ:label") is MessageType.DELIVERY_RECEIPT
+    )
     assert of("stream", CLASS_ORDER_ACK) is MessageType.STREAM_RECEIPT
     assert of("final_stream", CLASS_ACK_RECEIVE, "positive") is MessageType.FINAL_STREAM_RECEIPT
-    assert of("commitment", CLASS_ACK_RECEIVE, "positive", action="MSMQ:label") is MessageType.COMMITMENT_RECEIPT
+    assert (
+        of("commitment", CLASS_ACK_RECEIVE, "positive", action="MSMQ:label")
+        is MessageType.COMMITMENT_RECEIPT
+    )
 
 
 @pytest.mark.parametrize("message_class", NEGATIVE)
@@ -59,13 +76,24 @@ def test_five_classes_say_no(message_class: int) -> None:
 
 def test_receipts_about_streams_carry_the_ordering_ack_action() -> None:
     assert of("stream", CLASS_ORDER_ACK, action="MSMQ:") is MessageType.OTHER
-    assert of("final_stream", CLASS_ACK_RECEIVE, "positive", action="MSMQ:label") is MessageType.OTHER
+    assert (
+        of("final_stream", CLASS_ACK_RECEIVE, "positive", action="MSMQ:label") is MessageType.OTHER
+    )
 
 
 def test_everything_else_is_other() -> None:
     kinds = (None, "delivery", "stream", "final_stream", "commitment")
     decisions = (None, "positive", "negative")
-    classes = (CLASS_NORMAL, CLASS_REPORT, CLASS_ACK_REACH_QUEUE, CLASS_ORDER_ACK, CLASS_ACK_RECEIVE, *NEGATIVE, 0x8002, 77)
+    classes = (
+        CLASS_NORMAL,
+        CLASS_REPORT,
+        CLASS_ACK_REACH_QUEUE,
+        CLASS_ORDER_ACK,
+        CLASS_ACK_RECEIVE,
+        *NEGATIVE,
+        0x8002,
+        77,
+    )
     for kind, decision, message_class in itertools.product(kinds, decisions, classes):
         if kind is None and decision is not None:
             continue
@@ -74,26 +102,48 @@ def test_everything_else_is_other() -> None:
     assert len(TYPES) == 15
 
 
-CLASSES = (CLASS_NORMAL, CLASS_REPORT, CLASS_ACK_REACH_QUEUE, CLASS_ORDER_ACK, CLASS_ACK_RECEIVE, *NEGATIVE, 0x8002, 0x8003)
+CLASSES = (
+    CLASS_NORMAL,
+    CLASS_REPORT,
+    CLASS_ACK_REACH_QUEUE,
+    CLASS_ORDER_ACK,
+    CLASS_ACK_RECEIVE,
+    *NEGATIVE,
+    0x8002,
+    0x8003,
+)
 
 
 def two_sent() -> SendingPlaybook:
     """Both wait for their stream receipt, and for a final one."""
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(2, final=True) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200)
+    assert (
+        playbook
+        >> enqueue(2, final=True)
+        << sends(1, start=True)
+        >> answer(200)
+        << sends(2)
+        >> answer(200)
+    )
     return playbook
 
 
-def hears(playbook: SendingPlaybook, kind: str, message_class: int, decision: str | None, action: str) -> str | None:
+def hears(
+    playbook: SendingPlaybook, kind: str, message_class: int, decision: str | None, action: str
+) -> str | None:
     """The sending engine hears of the first message of its stream; what that did."""
     (stream,) = playbook.sender
     assert isinstance(stream, OutgoingStream)
     receipt = Receipt(kind, IDENTITY, 1, 0, decision, stream.id, 1)  # type: ignore[arg-type]  # any words
-    message = Message(RECEIPTS_URL, action, has_msmq=True, message_class=message_class, receipt=receipt)
+    message = Message(
+        RECEIPTS_URL, action, has_msmq=True, message_class=message_class, receipt=receipt
+    )
     return playbook.sender.receipt(message, 0.0, 0)
 
 
-@pytest.mark.parametrize("action", ["MSMQ:", "MSMQ:hello", "MSMQ:QM Ordering Ack ", "QM Ordering Ack"])
+@pytest.mark.parametrize(
+    "action", ["MSMQ:", "MSMQ:hello", "MSMQ:QM Ordering Ack ", "QM Ordering Ack"]
+)
 def test_without_the_ordering_ack_action_no_receipt_moves_a_stream(action: str) -> None:
     playbook = two_sent()
     assert hears(playbook, "stream", CLASS_ORDER_ACK, None, action) == "another-type"
@@ -106,7 +156,9 @@ def test_a_stream_receipt_moves_a_stream_with_its_class_alone() -> None:
     for message_class in CLASSES:
         playbook = two_sent()
         expected = "progress" if message_class == CLASS_ORDER_ACK else "another-type"
-        assert hears(playbook, "stream", message_class, None, ORDERING_ACK_ACTION) == expected, hex(message_class)
+        assert hears(playbook, "stream", message_class, None, ORDERING_ACK_ACTION) == expected, hex(
+            message_class
+        )
         assert playbook.sender.has_changes is (expected == "progress")
 
 
@@ -120,7 +172,12 @@ def test_a_final_stream_receipt_says_yes_or_no_in_class_and_decision_alike() -> 
         assert playbook.sender.has_changes is (expected == "final")
 
 
-ASKS = {"delivery_receipt_to": ADMIN, "commitment_receipt_to": ADMIN, "commitment_positive": True, "commitment_negative": True}
+ASKS = {
+    "delivery_receipt_to": ADMIN,
+    "commitment_receipt_to": ADMIN,
+    "commitment_positive": True,
+    "commitment_negative": True,
+}
 RECEIPTS = (
     None,
     Receipt("delivery", SENDER, 3, 0),
@@ -145,7 +202,9 @@ def test_only_a_user_message_is_told_of(receipt: Receipt | None) -> None:
 @pytest.mark.parametrize("message_class", [CLASS_REPORT, 0x8002, 4711])
 def test_a_class_that_we_do_not_know_still_becomes_a_row(message_class: int) -> None:
     """ "Any message that does not match … MUST be ignored": we never answer 200 and drop."""
-    assert Playbook() >> post(user_message(message_class=message_class)) << row("private$/orders", 1)
+    assert (
+        Playbook() >> post(user_message(message_class=message_class)) << row("private$/orders", 1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +212,10 @@ def test_a_class_that_we_do_not_know_still_becomes_a_row(message_class: int) -> 
     [
         (CLASS_ACK_REACH_QUEUE, Receipt("delivery", SENDER, 3, 0)),
         (CLASS_ORDER_ACK, Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=3)),
-        (CLASS_ACK_RECEIVE, Receipt("final_stream", SENDER, 3, 0, "positive", StreamId(SENDER, 5), 3)),
+        (
+            CLASS_ACK_RECEIVE,
+            Receipt("final_stream", SENDER, 3, 0, "positive", StreamId(SENDER, 5), 3),
+        ),
         (CLASS_ACK_RECEIVE, Receipt("commitment", SENDER, 3, 0, "positive")),
         (CLASS_NACK_Q_PURGED, Receipt("commitment", SENDER, 3, 0, "negative")),
     ],
@@ -161,11 +223,18 @@ def test_a_class_that_we_do_not_know_still_becomes_a_row(message_class: int) -> 
 def test_receipts_are_rows_after_duplicate_detection(message_class: int, receipt: Receipt) -> None:
     """3.1.5.1.7, .8, .9, .10: "Duplicate detection. Inserting the message into its destination queue."."""
     for queue in (ORDER_QUEUE, "private$/orders"):
-        message = user_message(5, queue=queue, message_class=message_class, action=ORDERING_ACK_ACTION, receipt=receipt)
-        assert Playbook() >> post(message) << row(queue, 1) >> post(message) << repeated("identifier")
+        message = user_message(
+            5, queue=queue, message_class=message_class, action=ORDERING_ACK_ACTION, receipt=receipt
+        )
+        assert (
+            Playbook() >> post(message) << row(queue, 1) >> post(message) << repeated("identifier")
+        )
 
 
-@pytest.mark.parametrize("unreceived", [user_message(queue=ORDER_QUEUE), user_message(queue=ORDER_QUEUE, message_class=0x8003)])
+@pytest.mark.parametrize(
+    "unreceived",
+    [user_message(queue=ORDER_QUEUE), user_message(queue=ORDER_QUEUE, message_class=0x8003)],
+)
 def test_our_order_queue_takes_receipts_alone(unreceived: Message) -> None:
     """No application receives from it and no quota counts it: what is no receipt would fill the disk."""
     receipt = Receipt("stream", stream_id=StreamId(SENDER, 5), last_ordinal=3)
@@ -176,7 +245,11 @@ def test_our_order_queue_takes_receipts_alone(unreceived: Message) -> None:
         << refused(400, "order-queue")
         >> post(unreceived)  # a refusal leaves no trace in the history
         << refused(400, "order-queue")
-        >> post(unreceived._replace(message_class=CLASS_ORDER_ACK, action=ORDERING_ACK_ACTION, receipt=receipt))
+        >> post(
+            unreceived._replace(
+                message_class=CLASS_ORDER_ACK, action=ORDERING_ACK_ACTION, receipt=receipt
+            )
+        )
         << row(ORDER_QUEUE, 1)
     )
     judged = playbook.receiver.judge(unreceived)

@@ -17,7 +17,14 @@ from srmp_spark.srmp.decisions import Reason
 from srmp_spark.srmp.decoder import decode_parts
 from srmp_spark.srmp.effects import Repeated
 from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.srmp.signature import NO_REFERENCE, NO_SIGNER, WRONG_DIGEST, WRONG_SIGNATURE, Verdict, judge
+from srmp_spark.srmp.signature import (
+    NO_REFERENCE,
+    NO_SIGNER,
+    WRONG_DIGEST,
+    WRONG_SIGNATURE,
+    Verdict,
+    judge,
+)
 from srmp_spark.srmp.signature_verify import load_keys
 from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, Post
 from srmp_spark.testing.foreign.messages import post as unsigned_post
@@ -47,8 +54,15 @@ LEDGER = "private$/ledger"
 
 
 def message(**values: Any) -> ForeignMessage:
-    given: dict[str, Any] = {"body": b"First Message", "extension": b"<h/>", "uniquifier": 4494, "sent_at": 1_790_000_000}
-    return ForeignMessage(to="http://machine2/msmq/private$/orders", lineage=GUID, **(given | values))
+    given: dict[str, Any] = {
+        "body": b"First Message",
+        "extension": b"<h/>",
+        "uniquifier": 4494,
+        "sent_at": 1_790_000_000,
+    }
+    return ForeignMessage(
+        to="http://machine2/msmq/private$/orders", lineage=GUID, **(given | values)
+    )
 
 
 def checked(written: Post, keys: Any = KEYS) -> Verdict:
@@ -91,9 +105,14 @@ def without(element: str) -> Any:
 
 
 @pytest.mark.parametrize("algorithm", ["sha1", "md5"])
-@pytest.mark.parametrize("sent", [message(), message(extension=None), message(body=b""), message(body=b"\x00\xff" * 5000)])
+@pytest.mark.parametrize(
+    "sent",
+    [message(), message(extension=None), message(body=b""), message(body=b"\x00\xff" * 5000)],
+)
 @pytest.mark.parametrize("dialect", Dialect)
-def test_a_message_signed_as_3_1_7_2_4_says_is_valid(algorithm: str, sent: ForeignMessage, dialect: Dialect) -> None:
+def test_a_message_signed_as_3_1_7_2_4_says_is_valid(
+    algorithm: str, sent: ForeignMessage, dialect: Dialect
+) -> None:
     assert verdict(sent=sent, algorithm=algorithm, dialect=dialect) == VALID
 
 
@@ -103,12 +122,15 @@ def test_without_a_key_nothing_is_claimed() -> None:
 
 def test_another_key_does_not_fit() -> None:
     assert verdict(keys=load_keys(RSA_KEY.public_pem)) == ("invalid", WRONG_SIGNATURE)
-    assert verdict(keys=(*load_keys(RSA_KEY.public_pem), *KEYS)) == VALID, "one of several keys is enough"
+    assert verdict(keys=(*load_keys(RSA_KEY.public_pem), *KEYS)) == VALID, (
+        "one of several keys is enough"
+    )
 
 
 def test_white_space_and_other_spellings_of_the_same_markup_are_no_fault() -> None:
     spaced = verdict(
-        before=lambda info: info.replace("><", ">\r\n  <"), after=replaced("<SignatureValue>", "<SignatureValue>\r\n\t")
+        before=lambda info: info.replace("><", ">\r\n  <"),
+        after=replaced("<SignatureValue>", "<SignatureValue>\r\n\t"),
     )
     assert spaced == VALID
     short = re.compile(r"></(SignatureMethod|DigestMethod)>")
@@ -133,7 +155,10 @@ def test_the_lines_that_the_document_prints_in_2_2_7_are_read() -> None:
         f"{found['Signature']}<SignedInfo>{found['SignatureMethod']}{found['Reference']}{found['DigestMethod']}{digest}"
         f"</Reference></SignedInfo>{found['SignatureValue']}</Signature>"
     )
-    assert checked(unsigned_post(message(extension=None), signature=element)) == ("invalid", WRONG_DIGEST)
+    assert checked(unsigned_post(message(extension=None), signature=element)) == (
+        "invalid",
+        WRONG_DIGEST,
+    )
 
 
 # --- conditions on the structure: 400 ---------------------------------------------------------------------------------------
@@ -141,18 +166,29 @@ def test_the_lines_that_the_document_prints_in_2_2_7_are_read() -> None:
 
 def test_signed_info_is_there_once() -> None:
     assert malformed(after=without("SignedInfo")) == "<SignedInfo> of a signature is missing"
-    assert "twice" in malformed(after=replaced("<SignedInfo>", "<SignedInfo></SignedInfo><SignedInfo>"))
+    assert "twice" in malformed(
+        after=replaced("<SignedInfo>", "<SignedInfo></SignedInfo><SignedInfo>")
+    )
 
 
 def test_signature_method_is_there_once() -> None:
-    assert malformed(before=without("SignatureMethod")) == "<SignatureMethod> of a signature is missing"
-    assert "twice" in malformed(before=lambda info: info.replace("</SignatureMethod>", "</SignatureMethod><SignatureMethod/>"))
+    assert (
+        malformed(before=without("SignatureMethod"))
+        == "<SignatureMethod> of a signature is missing"
+    )
+    assert "twice" in malformed(
+        before=lambda info: info.replace(
+            "</SignatureMethod>", "</SignatureMethod><SignatureMethod/>"
+        )
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["rsa-sha1", "DSA", "dsa ", ""])
 def test_the_algorithm_of_signature_method_is_dsa(algorithm: str) -> None:
     assert "SignatureMethod" in malformed(before=replaced("#dsa", f"#{algorithm}"))
-    assert "SignatureMethod" in malformed(before=replaced("Algorithm=", 'x:Algorithm="a" xmlns:x="y" algorithm='))
+    assert "SignatureMethod" in malformed(
+        before=replaced("Algorithm=", 'x:Algorithm="a" xmlns:x="y" algorithm=')
+    )
 
 
 def test_three_references_are_too_many() -> None:
@@ -174,46 +210,83 @@ def test_a_reference_to_a_part_that_is_not_there(part: str) -> None:
     )
     without_it = message(**{part: None})
     assert verdict(sent=without_it) == VALID
-    told = malformed(without_it, before=lambda info: info.replace("</SignedInfo>", extra + "</SignedInfo>"))
+    told = malformed(
+        without_it, before=lambda info: info.replace("</SignedInfo>", extra + "</SignedInfo>")
+    )
     assert told == f"the signature covers a part {part}@ that is not there"
 
 
 def test_every_attachment_is_covered() -> None:
     """Else somebody could add one to a signed message."""
     assert malformed(before=without("Reference")) == "the signature does not cover the part body@"
-    assert "extension@" in malformed(before=lambda info: info[: info.rindex("<Reference")] + "</SignedInfo>")
+    assert "extension@" in malformed(
+        before=lambda info: info[: info.rindex("<Reference")] + "</SignedInfo>"
+    )
 
 
 @pytest.mark.parametrize(
     "uri",
-    [f"cid:other@{GUID}", "cid:", "", "#body", f"body@{GUID}", f" cid:body@{GUID}", "http://127.0.0.1/", "file:///etc/passwd"],
+    [
+        f"cid:other@{GUID}",
+        "cid:",
+        "",
+        "#body",
+        f"body@{GUID}",
+        f" cid:body@{GUID}",
+        "http://127.0.0.1/",
+        "file:///etc/passwd",
+    ],
 )
 def test_a_reference_that_names_no_attachment(uri: str) -> None:
     assert "neither cid:body" in malformed(before=replaced(f"cid:body@{GUID}", uri))
 
 
 def test_a_reference_that_names_another_content_id() -> None:
-    assert "another Content-Id" in malformed(before=replaced(f"cid:body@{GUID}", "cid:body@" + GUID.replace("f", "e")))
+    assert "another Content-Id" in malformed(
+        before=replaced(f"cid:body@{GUID}", "cid:body@" + GUID.replace("f", "e"))
+    )
 
 
 def test_digest_method_is_there_once_and_sha1_or_md5() -> None:
     assert malformed(before=without("DigestMethod")) == "<DigestMethod> of a signature is missing"
-    assert "twice" in malformed(before=replaced("</DigestMethod>", "</DigestMethod><DigestMethod/>"))
+    assert "twice" in malformed(
+        before=replaced("</DigestMethod>", "</DigestMethod><DigestMethod/>")
+    )
     for algorithm in ("#sha256", "#SHA1", "#none", ""):
-        assert "neither #sha1 nor #md5" in malformed(before=replaced("xmldsig#sha1", "xmldsig" + algorithm))
+        assert "neither #sha1 nor #md5" in malformed(
+            before=replaced("xmldsig#sha1", "xmldsig" + algorithm)
+        )
 
 
 def test_digest_value_is_there_once() -> None:
     assert malformed(before=without("DigestValue")) == "<DigestValue> of a signature is missing"
-    assert "twice" in malformed(before=replaced("</DigestValue>", "</DigestValue><DigestValue></DigestValue>"))
+    assert "twice" in malformed(
+        before=replaced("</DigestValue>", "</DigestValue><DigestValue></DigestValue>")
+    )
     assert "no elements" in malformed(before=replaced("<DigestValue>", "<DigestValue><b/>"))
 
 
 def test_signature_value_is_there_once_and_base64() -> None:
-    assert malformed(after=without("SignatureValue")) == "<SignatureValue> of a signature is missing"
-    assert "twice" in malformed(after=replaced("<SignatureValue>", "<SignatureValue>AAAA</SignatureValue><SignatureValue>"))
-    for value in ("", " ", "=", "AAA", "A===", "AA=A", "Ä" * 4, "AAAA-AAA", "\N{FULLWIDTH LATIN CAPITAL LETTER A}AAA"):
-        assert "not base64" in malformed(after=lambda text, v=value: re.sub("Value>[^<]*</Sig", f"Value>{v}</Sig", text))
+    assert (
+        malformed(after=without("SignatureValue")) == "<SignatureValue> of a signature is missing"
+    )
+    assert "twice" in malformed(
+        after=replaced("<SignatureValue>", "<SignatureValue>AAAA</SignatureValue><SignatureValue>")
+    )
+    for value in (
+        "",
+        " ",
+        "=",
+        "AAA",
+        "A===",
+        "AA=A",
+        "Ä" * 4,
+        "AAAA-AAA",
+        "\N{FULLWIDTH LATIN CAPITAL LETTER A}AAA",
+    ):
+        assert "not base64" in malformed(
+            after=lambda text, v=value: re.sub("Value>[^<]*</Sig", f"Value>{v}</Sig", text)
+        )
 
 
 def test_a_long_signature_value_passes_a_named_limit() -> None:
@@ -233,11 +306,22 @@ def test_elements_count_only_in_their_place_and_namespace() -> None:
     other = 'xmlns="http://www.w3.org/2000/09/xmldsig#"'
     for name in ("SignatureMethod", "Reference", "DigestValue"):
         assert "wrong namespace" in malformed(before=replaced(f"<{name}", f"<{name} {other}"))
-    assert "wrong namespace" in malformed(after=replaced("<SignatureValue>", f"<SignatureValue {other}>"))
+    assert "wrong namespace" in malformed(
+        after=replaced("<SignatureValue>", f"<SignatureValue {other}>")
+    )
     signed_elsewhere = "<Object><SignedInfo/></Object></Signature>"
-    moved = malformed(after=lambda text: without("SignedInfo")(text).replace("</Signature>", signed_elsewhere))
+    moved = malformed(
+        after=lambda text: without("SignedInfo")(text).replace("</Signature>", signed_elsewhere)
+    )
     assert moved == "<SignedInfo> of a signature is missing"
-    assert verdict(after=replaced("</Signature>", "<KeyInfo><KeyValue>mine</KeyValue></KeyInfo></Signature>")) == VALID
+    assert (
+        verdict(
+            after=replaced(
+                "</Signature>", "<KeyInfo><KeyValue>mine</KeyValue></KeyInfo></Signature>"
+            )
+        )
+        == VALID
+    )
 
 
 # --- conditions on the content: kept, invalid ---------------------------------------------------------------------------------
@@ -246,7 +330,9 @@ def test_elements_count_only_in_their_place_and_namespace() -> None:
 @pytest.mark.parametrize("keys", [(), KEYS], ids=["no key", "key"])
 @pytest.mark.parametrize("algorithm", ["sha1", "md5"])
 @pytest.mark.parametrize("part", ["First Message", "<h/>"], ids=["body", "extension"])
-def test_a_digest_that_is_not_its_attachments_is_invalid_whatever_the_key(part: str, algorithm: str, keys: Any) -> None:
+def test_a_digest_that_is_not_its_attachments_is_invalid_whatever_the_key(
+    part: str, algorithm: str, keys: Any
+) -> None:
     signed = signed_post(message(), DSA_KEY.sign, algorithm=algorithm)
     head, part_, tail = signed.content.rpartition(part.encode())
     assert part_
@@ -260,7 +346,10 @@ def test_a_digest_that_is_no_digest_at_all() -> None:
 
 def test_a_change_of_signed_info_after_it_was_signed_is_invalid() -> None:
     assert verdict(after=replaced("<SignedInfo>", "<SignedInfo> ")) == ("invalid", WRONG_SIGNATURE)
-    assert verdict(after=replaced("</SignedInfo>", "<more/></SignedInfo>")) == ("invalid", WRONG_SIGNATURE)
+    assert verdict(after=replaced("</SignedInfo>", "<more/></SignedInfo>")) == (
+        "invalid",
+        WRONG_SIGNATURE,
+    )
 
 
 def test_a_signature_over_nothing_is_never_valid() -> None:
@@ -281,7 +370,11 @@ def test_by_default_an_invalid_message_is_kept() -> None:
 
 
 def test_an_operator_may_have_it_refused() -> None:
-    assert Playbook(REFUSE) >> post(user_message(signature="invalid")) << refused(400, "invalid-signature")
+    assert (
+        Playbook(REFUSE)
+        >> post(user_message(signature="invalid"))
+        << refused(400, "invalid-signature")
+    )
     for status in ("none", "unverified", "valid"):
         assert Playbook(REFUSE) >> post(user_message(signature=status)) << row(ORDERS, 1)
 
@@ -321,7 +414,9 @@ def test_in_a_stream_its_position_counts_and_there_is_no_row() -> None:
 def test_who_asked_is_told_that_it_was_rejected() -> None:
     receiver = Playbook(REFUSE).receiver
     arrival = Arrival(0, "http", "192.0.2.1:1801")
-    outcome = receiver.receive(stream_message(1, signature="invalid", dead_letter=True), arrival, 0.0)
+    outcome = receiver.receive(
+        stream_message(1, signature="invalid", dead_letter=True), arrival, 0.0
+    )
     assert isinstance(outcome, Repeated)
     assert (outcome.kind, outcome.discarded_for) == ("invalid-signature", Reason.REJECTED)
     assert outcome.discarded is not None
@@ -333,6 +428,10 @@ def test_who_asked_is_told_that_it_was_rejected() -> None:
 
 def test_one_that_is_too_late_as_well_is_told_that() -> None:
     receiver = Playbook(ReceiverSettings(invalid_signature="refuse", expired="refuse")).receiver
-    outcome = receiver.receive(stream_message(1, signature="invalid", expires_at=-1), Arrival(0, "http", "192.0.2.1:1801"), 0.0)
+    outcome = receiver.receive(
+        stream_message(1, signature="invalid", expires_at=-1),
+        Arrival(0, "http", "192.0.2.1:1801"),
+        0.0,
+    )
     assert isinstance(outcome, Repeated)
     assert (outcome.kind, outcome.discarded_for) == ("expired", Reason.EXPIRED)

@@ -34,7 +34,13 @@ def test_a_delivery_receipt_is_owed_with_the_row_that_it_speaks_of() -> None:
     message = user_message(delivery_receipt_to=ADMIN)
     assert playbook >> post(message) << row(ORDERS, 1) << owed_receipt(ADMIN) >> synced() << ok()
     (owed,) = playbook.disk.owed.values()
-    assert (owed.kind, owed.url, owed.queue, owed.lineage, owed.uniquifier) == ("delivery", ADMIN, ORDERS, SENDER, 1)
+    assert (owed.kind, owed.url, owed.queue, owed.lineage, owed.uniquifier) == (
+        "delivery",
+        ADMIN,
+        ORDERS,
+        SENDER,
+        1,
+    )
     assert owed.arrived_at == playbook.clock.utc()
     assert owed.peer == "192.0.2.1:1801"
     assert OwedReceipt.from_payload(owed.payload()) == owed
@@ -61,12 +67,24 @@ def test_it_is_gone_if_the_row_is_gone_and_there_if_the_row_is_there() -> None:
 
 def test_a_stream_message_may_ask_for_one_too() -> None:
     """3.1.1.4.3: delivery receipts and stream receipts are separate mechanisms."""
-    assert Playbook() >> post(stream_message(1, delivery_receipt_to=ADMIN)) << row("private$/ledger", 1) << owed_receipt(ADMIN)
+    assert (
+        Playbook()
+        >> post(stream_message(1, delivery_receipt_to=ADMIN))
+        << row("private$/ledger", 1)
+        << owed_receipt(ADMIN)
+    )
 
 
 def test_a_repeat_owes_nothing_new() -> None:
     message = user_message(delivery_receipt_to=ADMIN)
-    assert Playbook() >> post(message) << row(ORDERS, 1) << owed_receipt(ADMIN) >> post(message) << repeated("identifier")
+    assert (
+        Playbook()
+        >> post(message)
+        << row(ORDERS, 1)
+        << owed_receipt(ADMIN)
+        >> post(message)
+        << repeated("identifier")
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +100,9 @@ def test_a_receipt_never_asks_for_a_receipt(fields: dict[str, object]) -> None:
 def test_a_commitment_receipt_is_not_owed_on_arrival() -> None:
     """3.1.7.3.1 sends it when the message leaves the queue."""
     outcome = Playbook().receiver.receive(
-        user_message(commitment_receipt_to=ADMIN, commitment_positive=True), Arrival(0, "http", "p"), 0.0
+        user_message(commitment_receipt_to=ADMIN, commitment_positive=True),
+        Arrival(0, "http", "p"),
+        0.0,
     )
     assert isinstance(outcome, Accepted)
     assert outcome.owed == ()
@@ -91,10 +111,12 @@ def test_a_commitment_receipt_is_not_owed_on_arrival() -> None:
 # The receipts of chapters 4.3 and 4.4, as the document prints them but on one line, as their lengths demand.
 STREAM_RECEIPT_4_4 = (
     b'<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/"><se:Header>'
-    b'<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:QM Ordering Ack</action>'
+    b'<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:QM '
+    b"Ordering Ack</action>"
     b"<to>http://machine1/MSMQ/private$/receipts?SenderStream=XRntV</to>"
     b"<rev><via>http://machine2/msmq/private$/tsimpleq</via></rev><id>uuid:26643@32221eda-9376-46df-b6ed-783091123831</id></path>"
-    b'<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20070619T165959</sentAt></properties>'
+    b'<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>2007'
+    b"0619T165959</sentAt></properties>"
     b"<streamReceipt><streamId>uid:2744e4e1-2b48-43e8-b441-42745f280d53\\4839986701558349830</streamId>"
     b"<lastOrdinal>2</lastOrdinal></streamReceipt>"
     b'<Msmq xmlns="msmq.namespace.xml"><Class>255</Class><Priority>0</Priority>'
@@ -107,7 +129,8 @@ DELIVERY_RECEIPT_4_3 = (
     b'<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:</action>'
     b"<to>http://machine1/MSMQ/private$/receipts</to>"
     b"<rev><via>http://machine2/msmq/private$/simpleq</via></rev><id>uuid:34826@ac678228-2dd6-418b-b31f-0539ffeea853</id></path>"
-    b'<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20070719T032451</sentAt></properties>'
+    b'<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>2007'
+    b"0719T032451</sentAt></properties>"
     b"<deliveryReceipt><receivedAt>20070719T032454</receivedAt><id>uuid:1@00000000-0000-0000-0000-000000000000</id>"
     b"</deliveryReceipt>"
     b'<Msmq xmlns="msmq.namespace.xml"><Class>2</Class><Priority>3</Priority>'
@@ -132,7 +155,9 @@ def test_the_stream_receipt_of_4_4_byte_for_byte() -> None:
 
 def _owed(action: str) -> OwedReceipt:
     arrived_at = parse_date("20070719T032454")
-    return OwedReceipt("delivery", ADMIN, "private$/simpleq", NULL_GUID, 1, arrived_at, action, "192.0.2.1:1801")
+    return OwedReceipt(
+        "delivery", ADMIN, "private$/simpleq", NULL_GUID, 1, arrived_at, action, "192.0.2.1:1801"
+    )
 
 
 def test_the_delivery_receipt_of_4_3_byte_for_byte() -> None:
@@ -147,9 +172,14 @@ def test_the_delivery_receipt_of_4_3_byte_for_byte() -> None:
     assert encode_envelope(message) == DELIVERY_RECEIPT_4_3
 
 
-@pytest.mark.parametrize(("action", "receipt_action"), [("MSMQ:order 7", "MSMQ:order 7"), ("", "MSMQ:"), ("MSMQ:", "MSMQ:")])
+@pytest.mark.parametrize(
+    ("action", "receipt_action"),
+    [("MSMQ:order 7", "MSMQ:order 7"), ("", "MSMQ:"), ("MSMQ:", "MSMQ:")],
+)
 def test_the_receipt_repeats_the_label(action: str, receipt_action: str) -> None:
-    receipt = delivery_receipt(_owed(action), identity=SENDER, uniquifier=1, via="http://machine2/msmq/q", sent_at=0)
+    receipt = delivery_receipt(
+        _owed(action), identity=SENDER, uniquifier=1, via="http://machine2/msmq/q", sent_at=0
+    )
     assert receipt.action == receipt_action
 
 

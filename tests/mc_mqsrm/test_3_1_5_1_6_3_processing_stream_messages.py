@@ -63,7 +63,9 @@ def test_third_criterion_previous_bridges_the_gap_of_expired_messages() -> None:
 
 
 @pytest.mark.parametrize(("current", "previous"), [(3, 2), (5, 4), (5, 2), (4_294_967_295, 2)])
-def test_a_gap_that_previous_does_not_bridge_is_ignored_and_answered_200(current: int, previous: int) -> None:
+def test_a_gap_that_previous_does_not_bridge_is_ignored_and_answered_200(
+    current: int, previous: int
+) -> None:
     """A 400 would make the sender delete it; with 200 it keeps the message and sends it again."""
     assert (
         Playbook()
@@ -227,7 +229,9 @@ def test_a_stream_begun_by_an_authenticated_peer_is_that_peers() -> None:
         << row(LEDGER, 1)
         >> post(stream_message(2), sender_name="CN=mallory")
         << refused(403, "stream-sender")
-        >> post(stream_message(1, stream=STREAM + 1, uniquifier=7))  # a forged <start> on plain HTTP
+        >> post(
+            stream_message(1, stream=STREAM + 1, uniquifier=7)
+        )  # a forged <start> on plain HTTP
         << refused(403, "stream-sender")
         >> post(stream_message(2), sender_name="CN=machine1")
         << row(LEDGER, 2)
@@ -235,7 +239,9 @@ def test_a_stream_begun_by_an_authenticated_peer_is_that_peers() -> None:
         << ok(2)
     )
     [stream] = playbook.receiver.streams
-    assert (stream.ordinal, stream.reject_count, stream.gap_at) == (STREAM, 0, None), "no forgery moved anything"
+    assert (stream.ordinal, stream.reject_count, stream.gap_at) == (STREAM, 0, None), (
+        "no forgery moved anything"
+    )
 
 
 def test_on_plain_http_the_address_is_not_compared() -> None:
@@ -260,7 +266,9 @@ def test_on_plain_http_the_address_is_not_compared() -> None:
         ("198.51.100.9:50002", "CN=machine1", None),
     ],
 )
-def test_on_plain_http_another_host_is_told_once(peer: str, sender_name: str | None, told: str | None) -> None:
+def test_on_plain_http_another_host_is_told_once(
+    peer: str, sender_name: str | None, told: str | None
+) -> None:
     playbook = Playbook()
     assert (
         playbook
@@ -276,7 +284,9 @@ def test_on_plain_http_another_host_is_told_once(peer: str, sender_name: str | N
 def test_a_stream_that_goes_to_and_fro_is_told_once_an_hour() -> None:
     playbook = Playbook()
     for number in range(1, 8):
-        assert playbook.step(post(stream_message(number), peer=f"192.0.2.{number % 2}:1")) == [row(LEDGER, number)]
+        assert playbook.step(post(stream_message(number), peer=f"192.0.2.{number % 2}:1")) == [
+            row(LEDGER, number)
+        ]
         (stream,) = playbook.receiver.streams
         told = stream.take_move(1000.0 * number)
         assert (told is not None) == (number in (2, 6)), number
@@ -439,7 +449,13 @@ def test_nothing_is_given_up_while_nothing_is_missing() -> None:
 def test_what_was_given_up_stays_given_up_after_a_restart(times: int) -> None:
     """Windows may send the message behind the gap hours later."""
     playbook = Playbook()
-    assert playbook >> post(stream_message(1)) << row(LEDGER, 1) >> post(stream_message(5)) << repeated("gap")
+    assert (
+        playbook
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> post(stream_message(5))
+        << repeated("gap")
+    )
     for _ in range(times):
         assert playbook.receiver.accept_gap(LEDGER, SENDER)
     assert playbook >> synced() << ok(2) >> restart()
@@ -456,17 +472,53 @@ def test_what_was_given_up_stays_given_up_after_a_restart(times: int) -> None:
 def test_what_was_given_up_is_one_gap_and_no_other_after_a_restart() -> None:
     """The decision names the position behind which something is missing, and the life of the stream in which it is."""
     playbook = Playbook()
-    assert playbook >> post(stream_message(1)) << row(LEDGER, 1) >> post(stream_message(3)) << repeated("gap")
+    assert (
+        playbook
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> post(stream_message(3))
+        << repeated("gap")
+    )
     assert playbook.receiver.accept_gap(LEDGER, SENDER)
     assert playbook >> post(stream_message(2)) << row(LEDGER, 2) >> synced() << ok(3) >> restart()
-    assert playbook >> post(stream_message(4)) << repeated("gap") >> post(stream_message(3)) << row(LEDGER, 3)
+    assert (
+        playbook
+        >> post(stream_message(4))
+        << repeated("gap")
+        >> post(stream_message(3))
+        << row(LEDGER, 3)
+    )
 
     playbook = Playbook()
-    assert playbook >> post(stream_message(1)) << row(LEDGER, 1) >> post(stream_message(3)) << repeated("gap")
+    assert (
+        playbook
+        >> post(stream_message(1))
+        << row(LEDGER, 1)
+        >> post(stream_message(3))
+        << repeated("gap")
+    )
     assert playbook.receiver.accept_gap(LEDGER, SENDER)
-    assert playbook >> synced() << ok(2) >> operator("drop", lambda receiver: receiver.drop_stream(LEDGER, SENDER))
-    assert playbook >> post(stream_message(1, uniquifier=200)) << row(LEDGER, 2) >> synced() << ok() >> restart()
-    assert playbook >> post(stream_message(3)) << repeated("gap") >> post(stream_message(2)) << row(LEDGER, 3)
+    assert (
+        playbook
+        >> synced()
+        << ok(2)
+        >> operator("drop", lambda receiver: receiver.drop_stream(LEDGER, SENDER))
+    )
+    assert (
+        playbook
+        >> post(stream_message(1, uniquifier=200))
+        << row(LEDGER, 2)
+        >> synced()
+        << ok()
+        >> restart()
+    )
+    assert (
+        playbook
+        >> post(stream_message(3))
+        << repeated("gap")
+        >> post(stream_message(2))
+        << row(LEDGER, 3)
+    )
 
 
 def test_an_operator_drops_a_stream_and_the_sender_may_begin_again_with_a_lower_ordinal() -> None:

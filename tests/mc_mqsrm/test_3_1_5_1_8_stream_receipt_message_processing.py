@@ -35,7 +35,15 @@ from srmp_spark.testing.sending_playbook import (
 
 def two_sent() -> SendingPlaybook:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(3) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200) << sends(3)
+    assert (
+        playbook
+        >> enqueue(3)
+        << sends(1, start=True)
+        >> answer(200)
+        << sends(2)
+        >> answer(200)
+        << sends(3)
+    )
     return playbook
 
 
@@ -47,7 +55,14 @@ def test_200_alone_frees_nothing() -> None:
     """3.1.7.2.5: "the sending QM MUST retain the message in the OutgoingQueue"."""
     playbook = two_sent()
     assert playbook >> answer(200) >> tick(29)
-    assert len(playbook.disk.messages[playbook.under_way[0].key if playbook.under_way else _key(playbook)]) == 3
+    assert (
+        len(
+            playbook.disk.messages[
+                playbook.under_way[0].key if playbook.under_way else _key(playbook)
+            ]
+        )
+        == 3
+    )
 
 
 def _key(playbook: SendingPlaybook) -> tuple[str, str]:
@@ -58,9 +73,24 @@ def _key(playbook: SendingPlaybook) -> tuple[str, str]:
 def test_after_a_clean_stop_none_is_believed_about_what_never_left() -> None:
     """``released_to`` runs ahead of what leaves. After a crash nobody knows the difference, after a stop everybody does."""
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(9) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200) << sends(3)
-    assert playbook >> operator("stop", lambda sender: sender.stop()) >> restart() << sends(1, start=True, again=True)
-    assert playbook >> stream_receipt(4) << verdict("beyond") >> stream_receipt(3) << delivered(1, 3)
+    assert (
+        playbook
+        >> enqueue(9)
+        << sends(1, start=True)
+        >> answer(200)
+        << sends(2)
+        >> answer(200)
+        << sends(3)
+    )
+    assert (
+        playbook
+        >> operator("stop", lambda sender: sender.stop())
+        >> restart()
+        << sends(1, start=True, again=True)
+    )
+    assert (
+        playbook >> stream_receipt(4) << verdict("beyond") >> stream_receipt(3) << delivered(1, 3)
+    )
     assert playbook >> answer(200) << sends(4)
 
 
@@ -78,7 +108,13 @@ def test_also_when_the_messages_are_stored_but_have_not_left() -> None:
 
 def test_also_after_a_restart() -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(5) << sends(1, start=True) >> restart() << sends(1, start=True, again=True)
+    assert (
+        playbook
+        >> enqueue(5)
+        << sends(1, start=True)
+        >> restart()
+        << sends(1, start=True, again=True)
+    )
     assert playbook >> stream_receipt(2) << verdict("beyond") >> stream_receipt(1) << delivered(1)
 
 
@@ -86,7 +122,13 @@ def test_a_receipt_for_what_left_before_a_restart_counts() -> None:
     """A peer that ignores repeats, as printed, sends it only this once."""
     playbook = SendingPlaybook()
     assert playbook >> enqueue(2) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200)
-    assert playbook >> restart() << sends(1, start=True, again=True) >> stream_receipt(2) << delivered(1, 2)
+    assert (
+        playbook
+        >> restart()
+        << sends(1, start=True, again=True)
+        >> stream_receipt(2)
+        << delivered(1, 2)
+    )
 
 
 def test_an_old_receipt_changes_nothing() -> None:
@@ -100,9 +142,22 @@ def test_last_ordinal_0_acknowledges_nothing() -> None:
 def test_a_receipt_for_the_stream_before_changes_nothing() -> None:
     """Its numbers mean other messages now."""
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200) >> stream_receipt(1) << delivered(1)
+    assert (
+        playbook
+        >> enqueue(1)
+        << sends(1, start=True)
+        >> answer(200)
+        >> stream_receipt(1)
+        << delivered(1)
+    )
     assert playbook >> enqueue(1) << sends(2, position=1, start=True) >> answer(200)
-    assert playbook >> stream_receipt(1, stream=-1) << verdict("another-stream") >> stream_receipt(1) << delivered(2)
+    assert (
+        playbook
+        >> stream_receipt(1, stream=-1)
+        << verdict("another-stream")
+        >> stream_receipt(1)
+        << delivered(2)
+    )
 
 
 def test_the_guid_counts_as_much_as_the_ordinal() -> None:
@@ -116,7 +171,11 @@ def test_a_sender_stream_in_the_address_must_come_back() -> None:
     (stream,) = playbook.sender
     stream.receipts_url = f"{RECEIPTS_URL}?SenderStream=XRntV"  # type: ignore[attr-defined]  # it is a stream
     assert playbook >> stream_receipt(2) << verdict("another-address")
-    assert playbook >> stream_receipt(2, to="http://machine1/msmq/private$/order_queue$?senderstream=xrntv") << delivered(1, 2)
+    assert (
+        playbook
+        >> stream_receipt(2, to="http://machine1/msmq/private$/order_queue$?senderstream=xrntv")
+        << delivered(1, 2)
+    )
 
 
 def told(playbook: SendingPlaybook) -> str:
@@ -145,8 +204,17 @@ def test_what_another_destination_was_told_frees_nothing() -> None:
 def test_a_stream_keeps_the_secret_that_it_told_also_when_the_next_version_makes_another() -> None:
     playbook = SendingPlaybook()
     playbook.sender.receipts_go_to(RECEIPTS_URL, lambda _, url: f"{url}?SenderStream=XRntV")
-    assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200) >> restart() << sends(1, start=True, again=True)
-    assert playbook.sender.receipts_go_to(RECEIPTS_URL, ReceiptAddresses("key").replacement) == [], "it leads here as well"
+    assert (
+        playbook
+        >> enqueue(1)
+        << sends(1, start=True)
+        >> answer(200)
+        >> restart()
+        << sends(1, start=True, again=True)
+    )
+    assert (
+        playbook.sender.receipts_go_to(RECEIPTS_URL, ReceiptAddresses("key").replacement) == []
+    ), "it leads here as well"
     assert told(playbook) == f"{RECEIPTS_URL}?SenderStream=XRntV"
     other = ReceiptAddresses("key").replacement(DESTINATION, RECEIPTS_URL)
     assert playbook >> answer(200) >> stream_receipt(1, to=other) << verdict("another-address")
@@ -156,7 +224,14 @@ def test_a_stream_keeps_the_secret_that_it_told_also_when_the_next_version_makes
 
 
 def test_nothing_is_told_as_delivered_before_it_is_stored() -> None:
-    assert two_sent() >> hold_commits() >> stream_receipt(2) >> tick(1) >> committed() << delivered(1, 2)
+    assert (
+        two_sent()
+        >> hold_commits()
+        >> stream_receipt(2)
+        >> tick(1)
+        >> committed()
+        << delivered(1, 2)
+    )
 
 
 def test_a_receipt_that_was_not_stored_is_as_if_it_had_not_come() -> None:
@@ -181,7 +256,9 @@ def test_a_receipt_that_overtakes_the_answer() -> None:
 
 def test_what_is_no_receipt_about_a_stream_is_not_ours_to_judge() -> None:
     playbook = two_sent()
-    delivery = Message("http://machine1/msmq/q", receipt=Receipt("delivery", lineage="x", uniquifier=1))
+    delivery = Message(
+        "http://machine1/msmq/q", receipt=Receipt("delivery", lineage="x", uniquifier=1)
+    )
     assert playbook.sender.receipt(Message("http://machine1/msmq/q"), 0.0, 0) is None
     assert playbook.sender.receipt(delivery, 0.0, 0) is None
     assert playbook.sender.get(DESTINATION, "stream") is not None
@@ -234,7 +311,9 @@ def test_transfer_info_after_receipts() -> None:
     assert info.eod_last_ack_time == playbook.clock.utc()
     assert playbook >> tick(3) >> stream_receipt(1) << verdict("old")
     info = _info(playbook)
-    assert (info.eod_last_ack, info.eod_last_ack_count) == (SequenceInfo(ordinal, 2, 0), 2), "a repeat counts"
+    assert (info.eod_last_ack, info.eod_last_ack_count) == (SequenceInfo(ordinal, 2, 0), 2), (
+        "a repeat counts"
+    )
     assert info.eod_last_ack_time == playbook.clock.utc()
     assert playbook >> stream_receipt(3) << delivered(3)
     info = _info(playbook)
@@ -249,12 +328,23 @@ def test_transfer_info_of_the_next_stream_begins_anew() -> None:
     info = _info(playbook)
     assert info.eod_last_ack.seq_id > before
     assert (info.eod_last_ack.seq_no, info.eod_last_ack_count, info.eod_no_ack_count) == (0, 0, 1)
-    assert info.eod_first_non_ack == info.eod_last_non_ack == SequenceInfo(info.eod_last_ack.seq_id, 1, 0)
+    assert (
+        info.eod_first_non_ack
+        == info.eod_last_non_ack
+        == SequenceInfo(info.eod_last_ack.seq_id, 1, 0)
+    )
 
 
 def test_transfer_info_counts_what_waits_for_a_final_receipt() -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(2, final=True) << sends(1, start=True) >> answer(200) << sends(2) >> answer(200)
+    assert (
+        playbook
+        >> enqueue(2, final=True)
+        << sends(1, start=True)
+        >> answer(200)
+        << sends(2)
+        >> answer(200)
+    )
     assert playbook >> stream_receipt(2)
     assert (_info(playbook).eod_no_ack_count, _info(playbook).eod_no_read_count) == (0, 2)
     assert playbook >> final_receipt(1) << delivered(1)
@@ -262,9 +352,23 @@ def test_transfer_info_counts_what_waits_for_a_final_receipt() -> None:
 
 
 @pytest.mark.parametrize("end", [answer(503), no_answer(left=False)], ids=["503", "refused"])
-def test_a_receipt_for_a_first_attempt_counts_though_the_second_one_failed_and_all_was_forgotten(end: Input) -> None:
+def test_a_receipt_for_a_first_attempt_counts_though_the_second_one_failed_and_all_was_forgotten(
+    end: Input,
+) -> None:
     """Taken for one of a message that never left it would be passed over, and the peer sends no receipt twice."""
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(2) << sends(1, start=True) >> answer(200) << sends(2) >> once_more() >> end
-    assert playbook >> operator("pause", lambda sender: sender.pause(DESTINATION, "stream")) >> restart()
+    assert (
+        playbook
+        >> enqueue(2)
+        << sends(1, start=True)
+        >> answer(200)
+        << sends(2)
+        >> once_more()
+        >> end
+    )
+    assert (
+        playbook
+        >> operator("pause", lambda sender: sender.pause(DESTINATION, "stream"))
+        >> restart()
+    )
     assert playbook >> stream_receipt(2) << delivered(1, 2)

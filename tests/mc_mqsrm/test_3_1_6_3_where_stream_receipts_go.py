@@ -55,7 +55,9 @@ def test_the_next_stream_says_anew_where_its_receipts_go() -> None:
         >> tick(0.5)
         << stream_receipt(last_ordinal=1)
         >> delivered()
-        >> post(next_first._replace(stream=next_first.stream._replace(send_receipts_to=WITH_SECRET)))
+        >> post(
+            next_first._replace(stream=next_first.stream._replace(send_receipts_to=WITH_SECRET))
+        )
         << row(LEDGER, 2)
         >> synced()
         << ok()

@@ -23,7 +23,13 @@ from srmp_spark.testing.sending_playbook import (
 
 def test_an_expired_message_is_not_sent() -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1) << sends(1, start=True) >> enqueue(1, time_to_reach_queue=5) >> tick(5.1)
+    assert (
+        playbook
+        >> enqueue(1)
+        << sends(1, start=True)
+        >> enqueue(1, time_to_reach_queue=5)
+        >> tick(5.1)
+    )
     assert playbook >> answer(200) << dead(2, "expired") >> tick(1)
     assert playbook >> stream_receipt(1) << delivered(1) >> tick(86400)
 
@@ -43,7 +49,13 @@ def test_it_is_in_time_until_then() -> None:
 
 def test_many_expire_in_one_transaction() -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1) << sends(1, start=True) >> enqueue(100, time_to_reach_queue=5) >> tick(6)
+    assert (
+        playbook
+        >> enqueue(1)
+        << sends(1, start=True)
+        >> enqueue(100, time_to_reach_queue=5)
+        >> tick(6)
+    )
     before = playbook.disk.position
     assert playbook >> answer(200) << dead(2, "expired", last=101)
     assert playbook.disk.position - before <= 2
@@ -56,7 +68,12 @@ KINDS: list[Kind] = ["stream", "plain"]
 def test_what_the_peer_may_have_is_sent_until_its_fate_is_known(kind: Kind) -> None:
     """Told as dead although it arrived, it would be sent anew by somebody, and doubled."""
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1, kind=kind, time_to_reach_queue=5) << sends(1, start=True, kind=kind) >> no_answer()
+    assert (
+        playbook
+        >> enqueue(1, kind=kind, time_to_reach_queue=5)
+        << sends(1, start=True, kind=kind)
+        >> no_answer()
+    )
     assert playbook >> tick(20) << sends(1, start=True, again=True, kind=kind)
 
 
@@ -64,14 +81,21 @@ def test_what_the_peer_may_have_is_sent_until_its_fate_is_known(kind: Kind) -> N
 @pytest.mark.parametrize("end", [answer(503), no_answer(left=False)], ids=["503", "refused"])
 def test_a_second_attempt_says_nothing_about_the_first(kind: Kind, end: Input) -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1, kind=kind, time_to_reach_queue=5) << sends(1, start=True, kind=kind)
+    assert (
+        playbook >> enqueue(1, kind=kind, time_to_reach_queue=5) << sends(1, start=True, kind=kind)
+    )
     assert playbook >> once_more() >> end >> tick(20) << sends(1, start=True, again=True, kind=kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_also_after_a_restart(kind: Kind) -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1, kind=kind, time_to_reach_queue=5) << sends(1, start=True, kind=kind) >> tick(10)
+    assert (
+        playbook
+        >> enqueue(1, kind=kind, time_to_reach_queue=5)
+        << sends(1, start=True, kind=kind)
+        >> tick(10)
+    )
     assert playbook >> restart() << sends(1, start=True, again=True, kind=kind)
 
 
@@ -79,17 +103,32 @@ def test_also_after_a_restart(kind: Kind) -> None:
 def test_what_the_peer_surely_does_not_have_expires(kind: Kind) -> None:
     """503 says that it was not taken, and where no connection was made nothing arrived."""
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1, kind=kind, time_to_reach_queue=5) << sends(1, start=True, kind=kind) >> answer(503)
+    assert (
+        playbook
+        >> enqueue(1, kind=kind, time_to_reach_queue=5)
+        << sends(1, start=True, kind=kind)
+        >> answer(503)
+    )
     assert playbook >> tick(20) << dead(1, "expired")
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1, kind=kind, time_to_reach_queue=5) << sends(1, start=True, kind=kind) >> no_answer(left=False)
+    assert (
+        playbook
+        >> enqueue(1, kind=kind, time_to_reach_queue=5)
+        << sends(1, start=True, kind=kind)
+        >> no_answer(left=False)
+    )
     assert playbook >> tick(20) << dead(1, "expired")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_that_is_known_after_a_restart_too(kind: Kind) -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(3, kind=kind, time_to_reach_queue=5) << sends(1, start=True, kind=kind) >> answer(503)
+    assert (
+        playbook
+        >> enqueue(3, kind=kind, time_to_reach_queue=5)
+        << sends(1, start=True, kind=kind)
+        >> answer(503)
+    )
     assert playbook >> tick(10) >> restart() << dead(1, "expired", last=3)
 
 

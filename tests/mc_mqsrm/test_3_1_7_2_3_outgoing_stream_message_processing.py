@@ -87,7 +87,14 @@ def test_numbers_are_given_out_at_the_commit_and_survive_a_restart() -> None:
 
 
 def test_nothing_leaves_before_it_is_stored() -> None:
-    assert SendingPlaybook() >> hold_commits() >> enqueue(1) >> tick(3600) >> committed() << sends(1, start=True)
+    assert (
+        SendingPlaybook()
+        >> hold_commits()
+        >> enqueue(1)
+        >> tick(3600)
+        >> committed()
+        << sends(1, start=True)
+    )
 
 
 def test_a_restart_sends_everything_unacknowledged_again_as_it_was() -> None:
@@ -160,7 +167,9 @@ def test_a_refusal_that_was_not_stored_is_asked_for_again() -> None:
     )
 
 
-def test_a_stream_whose_first_message_was_taken_out_begins_anew_under_the_same_identifiers() -> None:
+def test_a_stream_whose_first_message_was_taken_out_begins_anew_under_the_same_identifiers() -> (
+    None
+):
     """Only position 1 carries <start>: without it no peer could take the others."""
     playbook = SendingPlaybook()
     assert (
@@ -196,7 +205,14 @@ def test_when_all_is_acknowledged_the_next_message_begins_a_stream_with_a_higher
 def test_a_new_stream_has_a_higher_ordinal_also_when_the_clock_was_set_back() -> None:
     """A peer takes a <start> with a lower one for a late copy."""
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200) >> stream_receipt(1) << delivered(1)
+    assert (
+        playbook
+        >> enqueue(1)
+        << sends(1, start=True)
+        >> answer(200)
+        >> stream_receipt(1)
+        << delivered(1)
+    )
     playbook.clock.utc_offset_us -= 86_400_000_000
     assert playbook >> restart() >> enqueue(1) << sends(2, position=1, start=True)
     assert playbook.ordinals[1] > playbook.ordinals[0]
@@ -275,7 +291,9 @@ def test_two_queues_of_one_host_have_a_stream_each() -> None:
     """As printed a host has one stream: a queue that is full or gone would hold up all others of its machine."""
     sender = SendingPlaybook().sender
     for queue in ("a", "b", "a"):
-        sender.enqueue(f"http://machine2/msmq/private$/{queue}", "stream", 1, 0, receipts_url=RECEIPTS_URL)
+        sender.enqueue(
+            f"http://machine2/msmq/private$/{queue}", "stream", 1, 0, receipts_url=RECEIPTS_URL
+        )
     streams = [stream for stream in sender if isinstance(stream, OutgoingStream)]
     assert [(stream.key.destination[-1], stream.end) for stream in streams] == [("a", 2), ("b", 1)]
     assert streams[0].ordinal != streams[1].ordinal

@@ -23,7 +23,13 @@ EVERYTHING = Message(
     message_class=7,
     priority=5,
     durable=True,
-    stream=StreamPosition(StreamId(CONNECTOR, 4839986701558349830), 1, 4, True, "http://machine1/msmq/private$/order_queue$"),
+    stream=StreamPosition(
+        StreamId(CONNECTOR, 4839986701558349830),
+        1,
+        4,
+        True,
+        "http://machine1/msmq/private$/order_queue$",
+    ),
     sent_at=parse_date("20070608T023719"),
     expires_at=parse_date("20070609T023719"),
     time_to_reach_queue=parse_date("20070612T023719"),
@@ -114,7 +120,10 @@ BARE = Message(EVERYTHING.destination, "MSMQ:", GUID, 1, True, body_type=8, expi
 def test_what_a_message_has_not_is_not_written() -> None:
     """ "If the … attribute has a non-NULL value", "… is set to True", "… has a nonzero value"."""
     assert encode_envelope(BARE).decode() == (
-        "".join(ENVELOPE[:3]) + "<action>MSMQ:</action>" + ENVELOPE[4] + f"<id>uuid:1@{GUID}</id></path>"
+        "".join(ENVELOPE[:3])
+        + "<action>MSMQ:</action>"
+        + ENVELOPE[4]
+        + f"<id>uuid:1@{GUID}</id></path>"
         '<properties se:mustUnderstand="1"><expiresAt>20070609T023719</expiresAt></properties>'
         '<Msmq xmlns="msmq.namespace.xml"><Class>0</Class><Priority>3</Priority>'
         "<Correlation>AAAAAAAAAAAAAAAAAAAAAAAAAAA=</Correlation><App>0</App><BodyType>8</BodyType>"
@@ -145,24 +154,36 @@ def test_what_a_message_has_not_is_not_written() -> None:
 def test_each_attribute_is_written_by_itself(attribute: str, written: str, before: str) -> None:
     """Its own condition decides, and no other element comes or goes with it."""
     alone = BARE._replace(**{attribute: getattr(EVERYTHING, attribute)})
-    assert encode_envelope(alone).decode() == encode_envelope(BARE).decode().replace(before, written + before)
+    assert encode_envelope(alone).decode() == encode_envelope(BARE).decode().replace(
+        before, written + before
+    )
 
 
 def test_each_request_for_a_receipt_opens_services_by_itself() -> None:
     """ "Recoverable, or … AckPosArrival, or … FinalAckRequired"; <positiveOnly/> and <negativeOnly/> by themselves."""
 
     def services(**fields: object) -> str:
-        text = encode_envelope(Message("http://m/msmq/q", "MSMQ:", GUID, 1, True, **fields)).decode()  # type: ignore[arg-type]  # any
+        text = encode_envelope(
+            Message("http://m/msmq/q", "MSMQ:", GUID, 1, True, **fields)
+        ).decode()  # type: ignore[arg-type]  # any
         return text.partition("</properties>")[2].partition("<Msmq")[0]
 
     opened, closed = '<services se:mustUnderstand="1">', "</services>"
     delivery = "<deliveryReceiptRequest><sendTo>http://a/q</sendTo></deliveryReceiptRequest>"
-    commitment = "<commitmentReceiptRequest><sendTo>http://a/q</sendTo>{}</commitmentReceiptRequest>"
+    commitment = (
+        "<commitmentReceiptRequest><sendTo>http://a/q</sendTo>{}</commitmentReceiptRequest>"
+    )
     url = "http://a/q"
     assert services() == ""
     assert services(durable=True) == f"{opened}<durable/>{closed}"
     assert services(delivery_receipt_to=url) == f"{opened}{delivery}{closed}"
     assert services(commitment_receipt_to=url) == f"{opened}{commitment.format('')}{closed}"
     positive, negative = (commitment.format(f"<{only}Only/>") for only in ("positive", "negative"))
-    assert services(commitment_receipt_to=url, commitment_positive=True) == f"{opened}{positive}{closed}"
-    assert services(commitment_receipt_to=url, commitment_negative=True) == f"{opened}{negative}{closed}"
+    assert (
+        services(commitment_receipt_to=url, commitment_positive=True)
+        == f"{opened}{positive}{closed}"
+    )
+    assert (
+        services(commitment_receipt_to=url, commitment_negative=True)
+        == f"{opened}{negative}{closed}"
+    )

@@ -85,19 +85,32 @@ class TestReasons:
     def test_a_peer_recognises_every_receipt_that_we_write(self, reason: Reason, kind: str) -> None:
         """3.1.5.1.5, by the bytes."""
         message = stream_message(3, dead_letter=True, **BOTH)
-        (owed,) = (each for each in receipts_for(asked(message), reason, 10**15) if each.kind == kind)
-        written = encode(decision_receipt(owed, identity=SENDER, uniquifier=9, via="http://machine2/msmq/q"), boundary="b")
-        expected = MessageType.COMMITMENT_RECEIPT if kind == "commitment" else MessageType.FINAL_STREAM_RECEIPT
+        (owed,) = (
+            each for each in receipts_for(asked(message), reason, 10**15) if each.kind == kind
+        )
+        written = encode(
+            decision_receipt(owed, identity=SENDER, uniquifier=9, via="http://machine2/msmq/q"),
+            boundary="b",
+        )
+        expected = (
+            MessageType.COMMITMENT_RECEIPT
+            if kind == "commitment"
+            else MessageType.FINAL_STREAM_RECEIPT
+        )
         assert message_type(decode(*written)) is expected
 
 
 class TestCommitmentReceipts:
     """3.1.7.3.1."""
 
-    @pytest.mark.parametrize(("positive", "negative"), list(itertools.product((False, True), repeat=2)))
+    @pytest.mark.parametrize(
+        ("positive", "negative"), list(itertools.product((False, True), repeat=2))
+    )
     @pytest.mark.parametrize("reason", Reason)
     def test_only_what_was_asked_for(self, positive: bool, negative: bool, reason: Reason) -> None:
-        message = user_message(commitment_receipt_to=ADMIN, commitment_positive=positive, commitment_negative=negative)
+        message = user_message(
+            commitment_receipt_to=ADMIN, commitment_positive=positive, commitment_negative=negative
+        )
         row = undecided_of(message, "private$/orders", 7, ARRIVAL)
         wanted = positive if reason is Reason.RECEIVED else negative
         receipts = () if row is None else receipts_for(row, reason, 99)
@@ -106,13 +119,30 @@ class TestCommitmentReceipts:
             assert receipts == ()
             return
         assert receipts == (
-            DecisionReceipt("commitment", ADMIN, "private$/orders", SENDER, 1, "MSMQ:", "192.0.2.1", None, reason, 99, None, 0),
+            DecisionReceipt(
+                "commitment",
+                ADMIN,
+                "private$/orders",
+                SENDER,
+                1,
+                "MSMQ:",
+                "192.0.2.1",
+                None,
+                reason,
+                99,
+                None,
+                0,
+            ),
         )
 
     def test_a_stream_message_without_dead_letter_may_ask_for_one(self) -> None:
-        assert [each.kind for each in receipts_for(asked(stream_message(1, **BOTH)), Reason.RECEIVED, 0)] == ["commitment"]
+        assert [
+            each.kind for each in receipts_for(asked(stream_message(1, **BOTH)), Reason.RECEIVED, 0)
+        ] == ["commitment"]
 
-    @pytest.mark.parametrize("fields", [{"receipt": Receipt("stream")}, {"message_class": CLASS_REPORT}])
+    @pytest.mark.parametrize(
+        "fields", [{"receipt": Receipt("stream")}, {"message_class": CLASS_REPORT}]
+    )
     def test_a_receipt_never_asks_for_a_receipt(self, fields: dict[str, object]) -> None:
         assert undecided_of(user_message(**BOTH, **fields), "q", 1, ARRIVAL) is None
 
@@ -124,7 +154,9 @@ class TestFinalStreamReceipts:
     """3.1.7.3.3."""
 
     def test_it_names_stream_and_position_and_goes_to_the_order_queue(self) -> None:
-        first, second = taken(stream_message(1, dead_letter=True), stream_message(2, dead_letter=True))
+        first, second = taken(
+            stream_message(1, dead_letter=True), stream_message(2, dead_letter=True)
+        )
         assert isinstance(second, Accepted)
         assert first.generation == second.generation
         assert second.undecided is not None
@@ -133,8 +165,13 @@ class TestFinalStreamReceipts:
             "final_stream", RECEIPTS_URL, StreamId(SENDER, STREAM), 2,
         )  # fmt: skip
         message = decision_receipt(owed, identity=SENDER, uniquifier=9, via="v")
-        assert message.receipt == Receipt("final_stream", SENDER, 102, 42, "negative", StreamId(SENDER, STREAM), 2)
-        assert (message.action, message.message_class) == ("MSMQ:QM Ordering Ack", CLASS_NACK_Q_PURGED)
+        assert message.receipt == Receipt(
+            "final_stream", SENDER, 102, 42, "negative", StreamId(SENDER, STREAM), 2
+        )
+        assert (message.action, message.message_class) == (
+            "MSMQ:QM Ordering Ack",
+            CLASS_NACK_Q_PURGED,
+        )
 
     @pytest.mark.parametrize("reason", Reason)
     def test_it_is_sent_whatever_the_decision_is(self, reason: Reason) -> None:
@@ -144,8 +181,13 @@ class TestFinalStreamReceipts:
     def test_beside_a_commitment_receipt_never_one_against_the_other(self) -> None:
         row = asked(stream_message(1, dead_letter=True, **BOTH))
         for reason in Reason:
-            assert {each.reason.decision for each in receipts_for(row, reason, 0)} == {reason.decision}
-            assert [each.kind for each in receipts_for(row, reason, 0)] == ["commitment", "final_stream"]
+            assert {each.reason.decision for each in receipts_for(row, reason, 0)} == {
+                reason.decision
+            }
+            assert [each.kind for each in receipts_for(row, reason, 0)] == [
+                "commitment",
+                "final_stream",
+            ]
 
     def test_not_without_dead_letter_and_not_outside_a_stream(self) -> None:
         assert undecided_of(stream_message(1), "private$/ledger", 1, ARRIVAL, RECEIPTS_URL) is None
@@ -154,13 +196,18 @@ class TestFinalStreamReceipts:
     def test_the_address_is_that_of_its_own_stream_whatever_stream_comes_later(self) -> None:
         begun = stream_message(1, stream=STREAM + 1, uniquifier=500, dead_letter=True)
         assert begun.stream is not None
-        begun = begun._replace(stream=begun.stream._replace(send_receipts_to="http://machine1/MSMQ/other"))
+        begun = begun._replace(
+            stream=begun.stream._replace(send_receipts_to="http://machine1/MSMQ/other")
+        )
         old, new = taken(stream_message(1, dead_letter=True), begun)
         assert isinstance(old, Accepted)
         assert isinstance(new, Accepted)
         assert old.undecided is not None
         assert new.undecided is not None
-        assert (old.undecided.final_to, new.undecided.final_to) == (RECEIPTS_URL, "http://machine1/MSMQ/other")
+        assert (old.undecided.final_to, new.undecided.final_to) == (
+            RECEIPTS_URL,
+            "http://machine1/MSMQ/other",
+        )
 
     def test_a_message_that_comes_again_in_another_stream_tells_its_new_place(self) -> None:
         """The sender gave the first stream up: a receipt that names it would be discarded (3.1.5.1.9.1)."""
@@ -200,7 +247,12 @@ class TestDialogue:
     def test_a_mark_that_the_crash_kept_is_told_after_it(self) -> None:
         playbook = Playbook() >> post(self.ASKING) << row("private$/orders", 1) >> synced() << ok()
         playbook = playbook >> leaves("private$/orders", 1) >> commit_begins()
-        assert playbook >> restart(commit_survives=True) << told("commitment", "positive", "7", to=ADMIN) >> synced()
+        assert (
+            playbook
+            >> restart(commit_survives=True)
+            << told("commitment", "positive", "7", to=ADMIN)
+            >> synced()
+        )
 
     def test_a_final_receipt_waits_for_the_stream_receipt(self) -> None:
         """Figure 11."""
@@ -219,7 +271,13 @@ class TestDialogue:
         )
 
     def test_what_was_told_of_a_stream_that_was_given_up_is_told_again_of_the_next(self) -> None:
-        playbook = Playbook() >> post(stream_message(1, dead_letter=True)) << row("private$/ledger", 1) >> synced() << ok()
+        playbook = (
+            Playbook()
+            >> post(stream_message(1, dead_letter=True))
+            << row("private$/ledger", 1)
+            >> synced()
+            << ok()
+        )
         playbook = playbook >> tick(0.5) << stream_receipt(last_ordinal=1) >> delivered()
         playbook = playbook >> leaves("private$/ledger", 1) >> synced()
         playbook = playbook << told("final_stream", "positive", f"{STREAM}@1", to=RECEIPTS_URL)
@@ -240,7 +298,8 @@ COMMITMENT_RECEIPT_4_3 = (
     b'<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:</action>'
     b"<to>http://machine1/MSMQ/private$/receipts</to>"
     b"<rev><via>http://machine2/msmq/private$/simpleq</via></rev><id>uuid:34827@ac678228-2dd6-418b-b31f-0539ffeea853</id></path>"
-    b'<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>20070719T032721</sentAt></properties>'
+    b'<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt><sentAt>2007'
+    b"0719T032721</sentAt></properties>"
     b"<commitmentReceipt><decidedAt>20070719T032721</decidedAt><decision>positive</decision>"
     b"<id>uuid:1@00000000-0000-0000-0000-000000000000</id></commitmentReceipt>"
     b'<Msmq xmlns="msmq.namespace.xml"><Class>16384</Class><Priority>3</Priority>'
@@ -252,10 +311,27 @@ COMMITMENT_RECEIPT_4_3 = (
 
 def test_the_commitment_receipt_of_4_3_byte_for_byte() -> None:
     """Its message carries the label "Generic label" without "MSMQ:", which counts as empty (appendix A <6>)."""
-    row = Undecided("private$/simpleq", 1, NULL_GUID, 1, "Generic label", "192.0.2.1", None, ADMIN, True, True, None, None, 0)
+    row = Undecided(
+        "private$/simpleq",
+        1,
+        NULL_GUID,
+        1,
+        "Generic label",
+        "192.0.2.1",
+        None,
+        ADMIN,
+        True,
+        True,
+        None,
+        None,
+        0,
+    )
     (owed,) = receipts_for(row, Reason.RECEIVED, parse_date("20070719T032721"))
     message = decision_receipt(
-        owed, identity="ac678228-2dd6-418b-b31f-0539ffeea853", uniquifier=34827, via="http://machine2/msmq/private$/simpleq"
+        owed,
+        identity="ac678228-2dd6-418b-b31f-0539ffeea853",
+        uniquifier=34827,
+        via="http://machine2/msmq/private$/simpleq",
     )
     assert encode_envelope(message) == COMMITMENT_RECEIPT_4_3
     assert encode_envelope(message) == encode_envelope(message), "each sending has the same bytes"

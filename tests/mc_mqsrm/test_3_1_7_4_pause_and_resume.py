@@ -40,7 +40,14 @@ def drop(kind: Kind = "stream") -> Input:
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_leaves_while_paused(kind: Kind) -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(2, kind=kind) << sends(1, start=True, kind=kind) >> pause(kind) >> no_answer() >> tick(3600)
+    assert (
+        playbook
+        >> enqueue(2, kind=kind)
+        << sends(1, start=True, kind=kind)
+        >> pause(kind)
+        >> no_answer()
+        >> tick(3600)
+    )
     (queue,) = playbook.sender
     assert (queue.state, playbook.sender.next_timer()) == (QueueState.ON_HOLD, None)
     assert playbook >> resume(kind) << sends(1, start=True, again=True, kind=kind)
@@ -74,27 +81,56 @@ def test_a_pause_survives_a_restart() -> None:
 
 def test_receipts_count_while_paused() -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(2) << sends(1, start=True) >> pause() >> answer(200) >> stream_receipt(1) << delivered(1)
+    assert (
+        playbook
+        >> enqueue(2)
+        << sends(1, start=True)
+        >> pause()
+        >> answer(200)
+        >> stream_receipt(1)
+        << delivered(1)
+    )
     assert playbook >> resume() << sends(2, previous=1)
 
 
 def test_what_awaits_a_receipt_awaits_it_again_after_a_pause() -> None:
     playbook = SendingPlaybook()
-    assert playbook >> enqueue(1) << sends(1, start=True) >> answer(200) >> pause() >> tick(3600) >> resume() >> tick(29)
+    assert (
+        playbook
+        >> enqueue(1)
+        << sends(1, start=True)
+        >> answer(200)
+        >> pause()
+        >> tick(3600)
+        >> resume()
+        >> tick(29)
+    )
     assert playbook >> tick(1) << sends(1, start=True, again=True)
 
 
 def test_what_is_dropped_is_dead_and_in_doubt_where_it_may_have_arrived() -> None:
     playbook = SendingPlaybook()
     assert playbook >> enqueue(4) << sends(1, start=True) >> answer(200) << sends(2)
-    assert playbook >> drop() << dead(1, "dropped", last=2, in_doubt=True) << dead(3, "dropped", last=4)
+    assert (
+        playbook
+        >> drop()
+        << dead(1, "dropped", last=2, in_doubt=True)
+        << dead(3, "dropped", last=4)
+    )
     assert playbook >> enqueue(1) >> answer(200) << sends(5, position=1, start=True)
 
 
 def test_a_dropped_regular_message_that_arrives_all_the_same() -> None:
     playbook = SendingPlaybook()
     assert playbook >> enqueue(2, kind="plain") << sends(1, kind="plain")
-    assert playbook >> drop("plain") << dead(1, "dropped", in_doubt=True) << dead(2, "dropped") >> answer(200) >> tick(3600)
+    assert (
+        playbook
+        >> drop("plain")
+        << dead(1, "dropped", in_doubt=True)
+        << dead(2, "dropped")
+        >> answer(200)
+        >> tick(3600)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

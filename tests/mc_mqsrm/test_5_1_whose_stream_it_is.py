@@ -24,13 +24,19 @@ LEDGER = "private$/ledger"
 HIGHEST = 2**64 - 1
 
 
-@pytest.mark.parametrize("ordinal", [HIGHEST, STREAM + 1, STREAM], ids=["highest", "higher", "the same"])
-def test_nobody_keeps_an_authenticated_peer_out_by_beginning_its_stream_before_it(ordinal: int) -> None:
+@pytest.mark.parametrize(
+    "ordinal", [HIGHEST, STREAM + 1, STREAM], ids=["highest", "higher", "the same"]
+)
+def test_nobody_keeps_an_authenticated_peer_out_by_beginning_its_stream_before_it(
+    ordinal: int,
+) -> None:
     """[MC-MQSRM] 5.1: what began without a name proves nothing by its ordinal. Else what follows is "stale", with 200."""
     playbook = Playbook()
     assert (
         playbook
-        >> post(stream_message(1, stream=ordinal, uniquifier=101))  # a stranger, with machine1's identifiers
+        >> post(
+            stream_message(1, stream=ordinal, uniquifier=101)
+        )  # a stranger, with machine1's identifiers
         << row(LEDGER, 1)
         >> post(stream_message(2, stream=ordinal, uniquifier=102))
         << row(LEDGER, 2)
@@ -52,7 +58,11 @@ def test_nobody_keeps_an_authenticated_peer_out_by_beginning_its_stream_before_i
         << row(LEDGER, 5)
     )
     [stream] = playbook.receiver.streams
-    assert (stream.ordinal, stream.sequence_number, stream.sender_name) == (STREAM, 3, "CN=machine1")
+    assert (stream.ordinal, stream.sequence_number, stream.sender_name) == (
+        STREAM,
+        3,
+        "CN=machine1",
+    )
 
 
 def test_a_sender_that_gets_a_name_in_the_middle_of_its_stream_goes_on() -> None:
@@ -75,7 +85,9 @@ def test_a_start_without_a_name_that_is_too_low_stays_a_late_copy() -> None:
         << row(LEDGER, 1)
         >> post(stream_message(1, stream=STREAM - 1, uniquifier=9))
         << repeated("stale")
-        >> post(stream_message(2, stream=STREAM - 1, uniquifier=10), sender_name="CN=machine1")  # no <start>
+        >> post(
+            stream_message(2, stream=STREAM - 1, uniquifier=10), sender_name="CN=machine1"
+        )  # no <start>
         << repeated("stale")
         >> synced()
         << ok(3)

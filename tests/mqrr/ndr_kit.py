@@ -91,7 +91,9 @@ class Vector(NamedTuple):
 
     def decode(self) -> Any:
         method = METHODS[self.golden.opnum]
-        return (method.decode_response if self.golden.response else method.decode_request)(self.stub, self.syntax)
+        return (method.decode_response if self.golden.response else method.decode_request)(
+            self.stub, self.syntax
+        )
 
     def masked(self, stub: bytes) -> bytes:
         """``stub`` with every referent identifier 1; all must have been there."""
@@ -106,4 +108,7 @@ class Vector(NamedTuple):
 def vectors() -> list[Vector]:
     lines = (SAMPLES / "ndr_vectors_gomsrpc.txt").read_text().splitlines()
     words = [line.split() for line in lines if not line.startswith("#")]
-    return [Vector(name, {"ndr": NDR, "ndr64": NDR64}[syntax], bytes.fromhex(data)) for name, syntax, data in words]
+    return [
+        Vector(name, {"ndr": NDR, "ndr64": NDR64}[syntax], bytes.fromhex(data))
+        for name, syntax, data in words
+    ]

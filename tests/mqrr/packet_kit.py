@@ -8,8 +8,15 @@ from srmp_spark.mqrr.packets.base_header import BaseHeader
 from srmp_spark.mqrr.packets.debug_header import DebugHeader
 from srmp_spark.mqrr.packets.host_address import ip_address
 from srmp_spark.mqrr.packets.message_packet import MessagePacket
-from srmp_spark.mqrr.packets.message_properties_header import Acknowledgements, MessagePropertiesHeader
-from srmp_spark.mqrr.packets.multi_queue_format_header import FormatNameElement, FormatType, MultiQueueFormatHeader
+from srmp_spark.mqrr.packets.message_properties_header import (
+    Acknowledgements,
+    MessagePropertiesHeader,
+)
+from srmp_spark.mqrr.packets.multi_queue_format_header import (
+    FormatNameElement,
+    FormatType,
+    MultiQueueFormatHeader,
+)
 from srmp_spark.mqrr.packets.queue_names import QueueName, QueueNameType, direct_queue
 from srmp_spark.mqrr.packets.security_header import SecurityHeader, SenderIdType
 from srmp_spark.mqrr.packets.session_header import SessionHeader
@@ -34,7 +41,12 @@ def sample(name: str) -> bytes:
 
 def binary(body: bytes = b"hello", **more: object) -> MessagePacket:
     """The smallest binary message: three headers."""
-    user = UserHeader(source_queue_manager=GUID, message_id=7, sent_time=SENT, destination_queue=direct_queue(r"OS:host\q"))
+    user = UserHeader(
+        source_queue_manager=GUID,
+        message_id=7,
+        sent_time=SENT,
+        destination_queue=direct_queue(r"OS:host\q"),
+    )
     fields: dict[str, object] = {
         "base": BaseHeader(), "user": user, "properties": MessagePropertiesHeader(message_body=body), **more,
     }  # fmt: skip
@@ -46,7 +58,9 @@ def srmp(data: bytes = b"POST / HTTP/1.1\r\n\r\nhello", **more: object) -> Messa
     fields: dict[str, object] = {
         "properties": MessagePropertiesHeader(label="a label"),
         "envelope": SRMPEnvelopeHeader(data="<se:Envelope/>"),
-        "compound": CompoundMessageHeader(data=data, msg_body_offset=len(data) - 5, msg_body_size=5),
+        "compound": CompoundMessageHeader(
+            data=data, msg_body_offset=len(data) - 5, msg_body_size=5
+        ),
         **more,
     }
     return binary(b"", **fields)

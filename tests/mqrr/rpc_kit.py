@@ -12,7 +12,15 @@ from srmp_spark.mqrr.rpc.calls import request_pieces
 from srmp_spark.mqrr.rpc.client_connection import Bound, ClientConnection, ClientSettings
 from srmp_spark.mqrr.rpc.limits import FRAGMENT_MAX
 from srmp_spark.mqrr.rpc.negotiation import offers
-from srmp_spark.mqrr.rpc.pdu import CONCURRENT_MULTIPLEXING, WHOLE, Pdu, PduStream, PduType, encode_pdu, parse_pdu
+from srmp_spark.mqrr.rpc.pdu import (
+    CONCURRENT_MULTIPLEXING,
+    WHOLE,
+    Pdu,
+    PduStream,
+    PduType,
+    encode_pdu,
+    parse_pdu,
+)
 from srmp_spark.mqrr.rpc.security import SecurityError
 from srmp_spark.mqrr.rpc.server_connection import ServerConnection, ServerSettings
 
@@ -82,14 +90,21 @@ def pdus(data: bytes) -> list[Pdu]:
 
 
 def bind(
-    *contexts: Context, flags: int = WHOLE | CONCURRENT_MULTIPLEXING, group_id: int = 0, kind: int = PduType.BIND
+    *contexts: Context,
+    flags: int = WHOLE | CONCURRENT_MULTIPLEXING,
+    group_id: int = 0,
+    kind: int = PduType.BIND,
 ) -> bytes:
     """A raw bind, of what Windows offers unless told otherwise."""
     offered = contexts or offers(REMOTE_READ, (NDR, NDR64), 3)
-    return encode_pdu(kind, flags, 1, Bind(FRAGMENT_MAX, FRAGMENT_MAX, group_id, tuple(offered)).encode())
+    return encode_pdu(
+        kind, flags, 1, Bind(FRAGMENT_MAX, FRAGMENT_MAX, group_id, tuple(offered)).encode()
+    )
 
 
-def request(call_id: int, stub: bytes = b"stub", *, opnum: int = 7, context_id: int = 1, flags: int = WHOLE) -> bytes:
+def request(
+    call_id: int, stub: bytes = b"stub", *, opnum: int = 7, context_id: int = 1, flags: int = WHOLE
+) -> bytes:
     (piece,) = request_pieces(context_id, opnum, stub, fragment=65_535)
     return encode_pdu(PduType.REQUEST, flags, call_id, piece.body)
 
@@ -101,7 +116,9 @@ class GlassProvider:
     odd_legs = True
     token_size = 16
 
-    def __init__(self, *, server: bool, header_signing: bool = True, legs: int = 3, wrong: bool = False) -> None:
+    def __init__(
+        self, *, server: bool, header_signing: bool = True, legs: int = 3, wrong: bool = False
+    ) -> None:
         self.server, self.wrong = server, wrong
         self.supports_header_signing = header_signing
         self.legs = legs
@@ -124,7 +141,9 @@ class GlassProvider:
         return b"leg%d" % answer if answer <= self.legs else b""
 
     def _sum(self, *pieces: bytes) -> bytes:
-        return (sum(sum(piece) * (number + 1) for number, piece in enumerate(pieces)) % 2**64).to_bytes(16, "big")
+        return (
+            sum(sum(piece) * (number + 1) for number, piece in enumerate(pieces)) % 2**64
+        ).to_bytes(16, "big")
 
     def protect(self, header, body, trailer, *, sign_header):
         signed = (header, body, trailer) if sign_header else (body,)

@@ -99,7 +99,9 @@ def message(sequence: int, priority: int = 3, body: bytes | None = None) -> Mess
             sent_time=ARRIVED,
             destination_queue=direct_queue(r"OS:host\private$\orders"),
         ),
-        properties=MessagePropertiesHeader(message_body=f"body {sequence}".encode() if body is None else body),
+        properties=MessagePropertiesHeader(
+            message_body=f"body {sequence}".encode() if body is None else body
+        ),
     )
     return Message(packet.encode_pieces(), srmp=False, arrived_at=ARRIVED + sequence)
 
@@ -113,7 +115,9 @@ class World:
         """(queue, sequence, to, sequence there)."""
         self.box = next(iter(self.boxes.values()))
         contexts = itertools.count(0x5EED)
-        self.server = RemoteReadServer(2103, new_move_context=lambda: next(contexts), coordinator=coordinator)
+        self.server = RemoteReadServer(
+            2103, new_move_context=lambda: next(contexts), coordinator=coordinator
+        )
         self.now = 1000.0
         self.hold = hold
         """Kinds of effects that are kept in ``held`` and not done."""
@@ -146,7 +150,9 @@ class World:
         if isinstance(effect, Answer):
             key = effect.call.connection, effect.call.number
             assert key not in self.answers, "answered twice"
-            self.answers[key] = METHODS[self.opnums[key]].decode_response(effect.stub, effect.call.syntax)
+            self.answers[key] = METHODS[self.opnums[key]].decode_response(
+                effect.stub, effect.call.syntax
+            )
         elif isinstance(effect, Fault):
             key = effect.call.connection, effect.call.number
             assert key not in self.answers, "answered twice"
@@ -157,7 +163,9 @@ class World:
                 self.do(self.server.not_opened(effect.opening, Status.MQ_ERROR_QUEUE_NOT_FOUND))
                 return
             self.open.append((box, effect.receive))
-            runs = [Came(priority, n, n) for n, priority in box.priorities.items() if n not in box.left]
+            runs = [
+                Came(priority, n, n) for n, priority in box.priorities.items() if n not in box.left
+            ]
             positions = Positions()
             positions.add(runs)
             self.do(self.server.opened(effect.opening, box, positions, self.now))
@@ -167,7 +175,9 @@ class World:
                 self.do(self.server.vanished(effect.reading))
             else:
                 priority = box.priorities[effect.sequence]
-                self.do(self.server.read(effect.reading, message(effect.sequence, priority), self.now))
+                self.do(
+                    self.server.read(effect.reading, message(effect.sequence, priority), self.now)
+                )
         elif isinstance(effect, Take):
             if self.refuse is not None:
                 self.do(self.server.not_stored(effect.storing, self.refuse))
@@ -180,7 +190,9 @@ class World:
             for each in effect.messages:
                 if each.to is not None:
                     self.came(each.queue.priorities[each.sequence], box=each.to)
-                    self.moved.append((each.queue.name, each.sequence, each.to.name, len(each.to.priorities)))
+                    self.moved.append(
+                        (each.queue.name, each.sequence, each.to.name, len(each.to.priorities))
+                    )
         elif isinstance(effect, Purge):
             box = effect.queue
             box.left |= box.priorities.keys() - set(effect.spared)
@@ -249,12 +261,22 @@ class Reader:
 
     # --- the methods
 
-    def opened(self, access: int = ACCESS_RECEIVE, share: int = SHARE_DENY_NONE, name: str = r"private$\orders") -> Reader:
+    def opened(
+        self,
+        access: int = ACCESS_RECEIVE,
+        share: int = SHARE_DENY_NONE,
+        name: str = r"private$\orders",
+    ) -> Reader:
         answer = self.open(access, share, name)
         assert not isinstance(answer, Status), answer.name
         return self
 
-    def open(self, access: int = ACCESS_RECEIVE, share: int = SHARE_DENY_NONE, name: str = r"private$\orders") -> Any:
+    def open(
+        self,
+        access: int = ACCESS_RECEIVE,
+        share: int = SHARE_DENY_NONE,
+        name: str = r"private$\orders",
+    ) -> Any:
         answer = self.ask(2, OpenRequest(queue_format_of(f"DIRECT=OS:host\\{name}"), access, share))
         if isinstance(answer, HandleRequest):
             self.handle = answer.handle
@@ -267,14 +289,18 @@ class Reader:
         """The answer: a move context and a handle, or a fault."""
         return self.ask(11, OpenRequest(queue_format_of(f"DIRECT=OS:host\\{name}"), ACCESS_MOVE))
 
-    def move(self, context: int, lookup_id: int, transaction: bytes = NO_TRANSACTION) -> Status | None:
+    def move(
+        self, context: int, lookup_id: int, transaction: bytes = NO_TRANSACTION
+    ) -> Status | None:
         answer = self.ask(10, MoveMessageRequest(self.handle, context, lookup_id, transaction))
         return None if answer is None else Status(answer.status)
 
     def close(self) -> Any:
         return self.ask(3, HandleRequest(self.handle))
 
-    def start(self, action: int = Action.RECEIVE, *, request: int | None = None, **more: Any) -> int:
+    def start(
+        self, action: int = Action.RECEIVE, *, request: int | None = None, **more: Any
+    ) -> int:
         """Begin R_StartReceive, or R_StartTransactionalReceive if there is a ``transaction``; the number of the call."""
         number = next(self.requests) if request is None else request
         opnum = 13 if more.get("transaction") is not None else 7
@@ -300,8 +326,16 @@ class Reader:
         return found[0] if isinstance(found, tuple) else found
 
     def end(self, request: int | None = None, ack: int = RR_ACK, opnum: int = 9) -> Any:
-        answer = self.ask(opnum, EndReceiveRequest(self.handle, ack, self.last if request is None else request))
-        return None if answer is None else answer if isinstance(answer, Status) else Status(answer.status)
+        answer = self.ask(
+            opnum, EndReceiveRequest(self.handle, ack, self.last if request is None else request)
+        )
+        return (
+            None
+            if answer is None
+            else answer
+            if isinstance(answer, Status)
+            else Status(answer.status)
+        )
 
     def receive(self, **more: Any) -> Any:
         """Start and end."""

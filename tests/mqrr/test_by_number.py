@@ -17,10 +17,16 @@ class Server:
 
     def __init__(self, priorities: list[int], *, counts_alone: bool = False) -> None:
         self.counts_alone = counts_alone
-        self.there = {n: Place(rebuilt(n, priority=priority), f"m{n}") for n, priority in enumerate(priorities, 1)}
+        self.there = {
+            n: Place(rebuilt(n, priority=priority), f"m{n}")
+            for n, priority in enumerate(priorities, 1)
+        }
 
     def by_number(self) -> dict[int, Place]:
-        return {sequence_of(each.lookup_id) if self.counts_alone else each.lookup_id: each for each in self.there.values()}
+        return {
+            sequence_of(each.lookup_id) if self.counts_alone else each.lookup_id: each
+            for each in self.there.values()
+        }
 
     def answer(self, call: tuple[Action, int]) -> Place | None:
         action, lookup_id = call
@@ -76,7 +82,9 @@ def test_what_was_received_meanwhile_is_stepped_back_over() -> None:
     assert [sequence_of(each.lookup_id) for each in told] == [*range(1, 21)]
     for number in range(2, 21):
         server.there.pop(number, None)
-    assert walk(server, by_number, told) is Tells.NOWHERE, "none of those that are remembered is there"
+    assert walk(server, by_number, told) is Tells.NOWHERE, (
+        "none of those that are remembered is there"
+    )
 
 
 def test_one_that_is_locked_is_there() -> None:

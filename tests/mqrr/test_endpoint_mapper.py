@@ -19,11 +19,16 @@ from srmp_spark.mqrr.rpc.endpoint_mapper import (
 from srmp_spark.mqrr.rpc.limits import TOWER_MAX, TOWERS_MAX
 
 TOWER = Tower(REMOTE_READ, NDR_ID, 2103, bytes([192, 0, 2, 1]))
-NAMED_PIPE = TOWER.encode()[:2] + TOWER.encode()[2:].replace(b"\x01\0\x07\x02\0", b"\x01\0\x0f\x02\0")
+NAMED_PIPE = TOWER.encode()[:2] + TOWER.encode()[2:].replace(
+    b"\x01\0\x07\x02\0", b"\x01\0\x0f\x02\0"
+)
 
 
 def response(*towers: bytes, status: int = 0) -> bytes:
-    stub = bytes(20) + b"".join(n.to_bytes(4, "little") for n in (len(towers), 4, 0, len(towers), *range(1, len(towers) + 1)))
+    stub = bytes(20) + b"".join(
+        n.to_bytes(4, "little")
+        for n in (len(towers), 4, 0, len(towers), *range(1, len(towers) + 1))
+    )
     for tower in towers:
         stub += bytes(-len(stub) % 4) + len(tower).to_bytes(4, "little") * 2 + tower
     return stub + bytes(-len(stub) % 4) + status.to_bytes(4, "little")

@@ -55,7 +55,12 @@ def test_every_property_of_a_message():
         provider_type=1,
         provider_name="p",
         source_qm=GUID,
-        destination_list=(r"DIRECT=OS:a\q", f"PUBLIC={GUID}", f"PRIVATE={GUID_2}\\000000ff", f"DL={GUID}"),
+        destination_list=(
+            r"DIRECT=OS:a\q",
+            f"PUBLIC={GUID}",
+            f"PRIVATE={GUID_2}\\000000ff",
+            f"DL={GUID}",
+        ),
         admin_list=(r"DIRECT=OS:b\admin",),
         signature="unverified",
         soap_body="<body/>",
@@ -64,14 +69,33 @@ def test_every_property_of_a_message():
 
 def test_what_a_sender_did_not_say():
     message = message_of(binary(b"x"))
-    assert (message.expires_at, message.time_to_reach_queue, message.extension, message.correlation) == (None,) * 4
-    assert (message.label, message.delivery, message.priority, message.signature) == ("", "express", 3, "none")
-    assert (message.stream, message.response_queue, message.commitment_receipt_to, message.receipt) == (None,) * 4
+    assert (
+        message.expires_at,
+        message.time_to_reach_queue,
+        message.extension,
+        message.correlation,
+    ) == (None,) * 4
+    assert (message.label, message.delivery, message.priority, message.signature) == (
+        "",
+        "express",
+        3,
+        "none",
+    )
+    assert (
+        message.stream,
+        message.response_queue,
+        message.commitment_receipt_to,
+        message.receipt,
+    ) == (None,) * 4
 
 
 def test_the_packets_that_others_made():
     message = message_of(parse_message_packet(sample("mqqb_f7_usermessage_completed")))
-    assert (message.label, message.destination, len(message.body)) == ("mqsender label", r"OS:a04bm02\q", 2000)
+    assert (message.label, message.destination, len(message.body)) == (
+        "mqsender label",
+        r"OS:a04bm02\q",
+        2000,
+    )
     message = message_of(parse_message_packet(sample("msf_queuejumper_v2_srmp_generated")))
     assert (message.label, message.body) == ("poc", b"Message")
 
@@ -79,7 +103,10 @@ def test_the_packets_that_others_made():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (QueueName(type=QueueNameType.DIRECT, direct="http://host/msmq/q"), "DIRECT=http://host/msmq/q"),
+        (
+            QueueName(type=QueueNameType.DIRECT, direct="http://host/msmq/q"),
+            "DIRECT=http://host/msmq/q",
+        ),
         (QueueName(type=QueueNameType.DIRECT, direct="OS:host\\q"), "DIRECT=OS:host\\q"),
         (QueueName(type=QueueNameType.PUBLIC, guid=GUID), f"PUBLIC={GUID}"),
     ],
@@ -91,7 +118,9 @@ def test_a_destination_becomes_its_format_name_in_a_row(name, expected):
 
 def test_a_message_without_a_destination_or_with_half_a_letter_is_a_row_all_the_same():
     properties = MessagePropertiesHeader(label="a\ud83d", message_body=b"x")
-    packet = binary(user=UserHeader(), properties=properties, security=SecurityHeader(provider_info=b"\x01"))
+    packet = binary(
+        user=UserHeader(), properties=properties, security=SecurityHeader(provider_info=b"\x01")
+    )
     message = message_of(packet)
     assert (message.label, message.provider_type) == ("a\ufffd", None)
     assert format_name(message.destination) == ""
@@ -99,12 +128,18 @@ def test_a_message_without_a_destination_or_with_half_a_letter_is_a_row_all_the_
 
 def test_the_first_message_of_a_sequence_starts_its_stream():
     full = full_binary()
-    first = replace(full, transaction=replace(full.transaction, sequence_number=1, previous_sequence_number=0))
-    assert message_of(first).stream == StreamPosition(StreamId(GUID, 0x1122334455667788), 1, 0, start=True)
+    first = replace(
+        full, transaction=replace(full.transaction, sequence_number=1, previous_sequence_number=0)
+    )
+    assert message_of(first).stream == StreamPosition(
+        StreamId(GUID, 0x1122334455667788), 1, 0, start=True
+    )
 
 
 @pytest.mark.parametrize("packet", [binary(b"0123456789"), srmp()], ids=["binary", "srmp"])
 def test_a_message_of_which_a_part_is_missing_is_none(packet):
-    sections = split_sections(packet, packet.encode_pieces(), max_body_size=3, max_compound_message_size=20)
+    sections = split_sections(
+        packet, packet.encode_pieces(), max_body_size=3, max_compound_message_size=20
+    )
     with pytest.raises(RemoteProtocolError, match="were not sent; read it again"):
         message_of(join_sections(sections))

@@ -37,7 +37,9 @@ def received() -> list[bytes]:
     for packet in PACKETS:
         encoded = packet.encode_pieces()
         for limit in (10, 0xFFFFFFFF):
-            sections = split_sections(packet, encoded, max_body_size=limit, max_compound_message_size=limit)
+            sections = split_sections(
+                packet, encoded, max_body_size=limit, max_compound_message_size=limit
+            )
             answer = StartReceiveResponse(1, 2, sections, 0)
             found += [b"\0" + answer.encode(NDR), b"\1" + answer.encode(NDR64)]
     return found
@@ -68,10 +70,18 @@ SEEDS = {
     "stub": stubs(),
     "rpc-server": [
         bind() + request(1) + encode_cancel(1) + request(2, opnum=9) + encode_orphaned(2),
-        bind() + request(1, flags=FIRST_FRAGMENT) + request(1, flags=0) + request(1, flags=LAST_FRAGMENT) + request(2),
+        bind()
+        + request(1, flags=FIRST_FRAGMENT)
+        + request(1, flags=0)
+        + request(1, flags=LAST_FRAGMENT)
+        + request(2),
     ],
     "rpc-client": [answers(), answers()[:200]],
-    "ept-map": [response(TOWER.encode()), response(NAMED_PIPE, TOWER.encode(), status=1), response()],
+    "ept-map": [
+        response(TOWER.encode()),
+        response(NAMED_PIPE, TOWER.encode(), status=1),
+        response(),
+    ],
     "ntlm": [bytes([leg]) + message for leg, message in enumerate(ntlm_legs())],
     "calls": list(conversations()),
 }

@@ -65,7 +65,10 @@ IDL = """
 
 WIDTHS = {"DWORD": 4, "LONG": 4, "HRESULT": 4, "ULONGLONG": 8, "USHORT": 2, "uchar": 1}
 SIGNATURE = re.compile(r"(\d+) (\w+) (\w+)\(([^)]*)\)")
-DEFINED = {int(opnum): (result, name, parameters) for opnum, result, name, parameters in SIGNATURE.findall(IDL)}
+DEFINED = {
+    int(opnum): (result, name, parameters)
+    for opnum, result, name, parameters in SIGNATURE.findall(IDL)
+}
 NAME = "DIRECT=OS:a\\private$\\b"[len("DIRECT=") :]
 BODY, SECOND, TOKEN = b"0123456789abc", b"xy", b"token"
 CLIENT = "00112233-4455-6677-8899-aabbccddeeff"
@@ -207,12 +210,16 @@ def test_a_stub_is_what_the_interface_definition_says(opnum: int, syntax: Transf
 
 
 def test_the_definition_and_the_codec_have_the_same_methods():
-    assert {opnum: name for opnum, (_, name, _) in DEFINED.items()} == {n: each.name for n, each in METHODS.items()}
+    assert {opnum: name for opnum, (_, name, _) in DEFINED.items()} == {
+        n: each.name for n, each in METHODS.items()
+    }
 
 
 @pytest.mark.parametrize("syntax", [NDR, NDR64], ids=["NDR", "NDR64"])
 @pytest.mark.parametrize("opnum", [7, 13])
-def test_a_sequence_identifier_has_eight_bytes_at_a_multiple_of_eight(opnum: int, syntax: TransferSyntax):
+def test_a_sequence_identifier_has_eight_bytes_at_a_multiple_of_eight(
+    opnum: int, syntax: TransferSyntax
+):
     """[MS-MQRR] 3.1.4.7: ULONGLONG behind a DWORD, of which seven bytes are used."""
     stub = StartReceiveResponse(1, (1 << 56) - 1, (), RESULT).encode(syntax)
     assert stub[:16] == bytes.fromhex("01000000 00000000 ffffffffffffff00")

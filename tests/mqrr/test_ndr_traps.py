@@ -12,8 +12,18 @@ from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.mqrr.errors import BadStubError
 from srmp_spark.mqrr.guids import guid_bytes
 from srmp_spark.mqrr.ndr import methods
-from srmp_spark.mqrr.ndr.methods import METHODS, EndReceiveRequest, EnlistRequest, HandleRequest, OpenRequest
-from srmp_spark.mqrr.ndr.queue_format_stub import TEXT_WCHARS_MAX, read_queue_format, write_queue_format
+from srmp_spark.mqrr.ndr.methods import (
+    METHODS,
+    EndReceiveRequest,
+    EnlistRequest,
+    HandleRequest,
+    OpenRequest,
+)
+from srmp_spark.mqrr.ndr.queue_format_stub import (
+    TEXT_WCHARS_MAX,
+    read_queue_format,
+    write_queue_format,
+)
 from srmp_spark.mqrr.ndr.receive import (
     NO_TRANSACTION,
     StartReceiveRequest,
@@ -46,8 +56,16 @@ def decode(opnum: int, stub: bytes, syntax=NDR):
 def test_what_a_client_says_of_itself():
     """Ours is no routing server, names no identifier and no workgroup; its version is one that has all opnums."""
     asked = OPEN
-    assert (asked.client_id, asked.non_routing_server, asked.workgroup) == ("00000000-0000-0000-0000-000000000000", 1, 0)
-    assert (asked.major, asked.minor, asked.build_number) == (methods.CLIENT_MAJOR, methods.CLIENT_MINOR, 0)
+    assert (asked.client_id, asked.non_routing_server, asked.workgroup) == (
+        "00000000-0000-0000-0000-000000000000",
+        1,
+        0,
+    )
+    assert (asked.major, asked.minor, asked.build_number) == (
+        methods.CLIENT_MAJOR,
+        methods.CLIENT_MINOR,
+        0,
+    )
     assert asked.major >= 4, "MSMQ 4.0 is the first with this interface"
 
 
@@ -69,7 +87,10 @@ def test_bytes_behind_the_last_parameter_are_not_looked_at(syntax):
     """A verification trailer and its padding may follow; they are the RPC layer's business."""
     for vector in vectors():
         if vector.syntax is syntax and vector.name != "OpenQueue.req.private":
-            assert vector._replace(stub=vector.stub + b"\xbf\xbf\xbf\xbf").decode() == vector.golden.value
+            assert (
+                vector._replace(stub=vector.stub + b"\xbf\xbf\xbf\xbf").decode()
+                == vector.golden.value
+            )
 
 
 @SYNTAXES
@@ -80,7 +101,9 @@ def test_gaps_are_not_looked_at(syntax):
     noisy[4:8] = b"\xbf\xbf\xbf\xbf"
     if syntax is NDR:
         noisy[30:32] = b"\xaa\xaa"  # behind the 16 bits of an enumeration
-    assert decode_start_receive_response(bytes(noisy), syntax) == decode_start_receive_response(stub, syntax)
+    assert decode_start_receive_response(bytes(noisy), syntax) == decode_start_receive_response(
+        stub, syntax
+    )
 
 
 def test_an_enumeration_has_16_bits_in_ndr_and_32_in_ndr64():
@@ -130,7 +153,12 @@ def test_more_than_two_sections_are_no_message(syntax):
 
 @SYNTAXES
 def test_a_length_that_says_more_than_there_is_allocates_nothing(syntax):
-    stub = put(put(TWO.encode(syntax), AT[syntax]["size"], 0x7FFFFFFF, 4), AT[syntax]["count"], 0x7FFFFFFF, 4)
+    stub = put(
+        put(TWO.encode(syntax), AT[syntax]["size"], 0x7FFFFFFF, 4),
+        AT[syntax]["count"],
+        0x7FFFFFFF,
+        4,
+    )
     with pytest.raises(BadStubError, match="needs 2147483647 bytes"):
         decode_start_receive_response(stub, syntax)
 
@@ -156,7 +184,9 @@ def test_t35_a_tag_that_differs_from_the_discriminant_is_a_bad_stub(syntax):
 
 
 def test_ndr64_a_private_name_with_and_without_the_gap_behind_it():
-    with_gap = OpenRequest(QueueFormat(QueueFormatType.PRIVATE, guid=GUID, number=0x15), 1).encode(NDR64)
+    with_gap = OpenRequest(QueueFormat(QueueFormatType.PRIVATE, guid=GUID, number=0x15), 1).encode(
+        NDR64
+    )
     assert len(with_gap) == 76
     without = with_gap[:36] + with_gap[40:]
     assert decode(2, with_gap, NDR64) == decode(2, without, NDR64)
@@ -184,7 +214,10 @@ def test_t36_also_names_that_nobody_can_read_from_are_unmarshalled(syntax, queue
 def test_a_null_name_is_an_empty_one(syntax):
     size = 8 if syntax is NDR64 else 4
     stub = write_queue_format(DIRECT, syntax)[: 2 * size] + bytes(size)
-    assert read_queue_format(stub, 0, syntax, fewest_behind=0) == (QueueFormat(QueueFormatType.DIRECT), 3 * size)
+    assert read_queue_format(stub, 0, syntax, fewest_behind=0) == (
+        QueueFormat(QueueFormatType.DIRECT),
+        3 * size,
+    )
 
 
 @SYNTAXES
@@ -223,7 +256,12 @@ def test_a_name_has_a_limit(syntax):
         OPEN._replace(queue=DIRECT._replace(text="x" * TEXT_WCHARS_MAX)).encode(syntax)
     wide = syntax is NDR64
     at, size = (24, 8) if wide else (12, 4)
-    stub = put(put(longest.encode(syntax), at, TEXT_WCHARS_MAX + 1, size), at + 2 * size, TEXT_WCHARS_MAX + 1, size)
+    stub = put(
+        put(longest.encode(syntax), at, TEXT_WCHARS_MAX + 1, size),
+        at + 2 * size,
+        TEXT_WCHARS_MAX + 1,
+        size,
+    )
     with pytest.raises(BadStubError, match=f"1 to {TEXT_WCHARS_MAX}"):
         decode(2, stub + bytes(2), syntax)
 
@@ -282,7 +320,10 @@ def test_a_context_handle_has_16_bytes_of_uuid():
         (r"DIRECT=OS:host\private$\orders", QueueFormat(3, text=r"OS:host\private$\orders")),
         (r"direct=tcp:192.0.2.1\orders", QueueFormat(3, text=r"tcp:192.0.2.1\orders")),
         (r"DIRECT=OS:host\orders;retry", QueueFormat(8, 5, text=r"OS:host\orders;retry")),
-        (r"DIRECT=OS:host\SYSTEM$;DEADXACT", QueueFormat(3, 0x83, text=r"OS:host\SYSTEM$;DEADXACT")),
+        (
+            r"DIRECT=OS:host\SYSTEM$;DEADXACT",
+            QueueFormat(3, 0x83, text=r"OS:host\SYSTEM$;DEADXACT"),
+        ),
         (f"PUBLIC={GUID}", QueueFormat(1, guid=GUID)),
         (f"PUBLIC={GUID.upper()};JOURNAL", QueueFormat(1, 0x81, guid=GUID)),
         (f"PRIVATE={GUID}\\1f", QueueFormat(2, guid=GUID, number=0x1F)),
@@ -299,7 +340,11 @@ def test_a_format_name_becomes_a_queue_format(name, queue):
     ("host", "queue", "expected"),
     [
         ("host", r"private$\orders", QueueFormat(3, text=r"OS:host\private$\orders")),
-        ("host", "private$/orders;JOURNAL", QueueFormat(3, 0x81, text=r"OS:host\private$\orders;JOURNAL")),
+        (
+            "host",
+            "private$/orders;JOURNAL",
+            QueueFormat(3, 0x81, text=r"OS:host\private$\orders;JOURNAL"),
+        ),
         ("192.0.2.1", "orders", QueueFormat(3, text=r"TCP:192.0.2.1\orders")),
         ("host", "orders;sub", QueueFormat(8, 5, text=r"OS:host\orders;sub")),
         ("host", "deadletter$", QueueFormat(3, 0x82, text=r"OS:host\SYSTEM$;DEADLETTER")),
@@ -312,7 +357,9 @@ def test_host_and_queue_as_users_write_them(host, queue, expected):
     assert expected.violation() is None
 
 
-@pytest.mark.parametrize(("host", "queue"), [("", "orders"), ("host", ""), ("a b", "orders"), ("host", "a,b")])
+@pytest.mark.parametrize(
+    ("host", "queue"), [("", "orders"), ("host", ""), ("a b", "orders"), ("host", "a,b")]
+)
 def test_host_and_queue_that_name_none(host, queue):
     with pytest.raises(ConfigurationError, match="cannot be read"):
         queue_format_for(host, queue)
@@ -376,12 +423,24 @@ queues = st.one_of(
     made(QueueFormat, st.just(0), u8),
     made(QueueFormat, st.sampled_from([1, 4, 5]), u8, guids),
     made(QueueFormat, st.just(2), u8, guids, u32),
-    made(lambda kind, flags, text: QueueFormat(kind, flags, text=text), st.sampled_from([3, 8]), u8, texts),
+    made(
+        lambda kind, flags, text: QueueFormat(kind, flags, text=text),
+        st.sampled_from([3, 8]),
+        u8,
+        texts,
+    ),
     made(lambda flags, guid, text: QueueFormat(6, flags, guid, text=text), u8, guids, texts),
-    made(lambda flags, port, address: QueueFormat(7, flags, number=port, address=address), u8, u32, u32),
+    made(
+        lambda flags, port, address: QueueFormat(7, flags, number=port, address=address),
+        u8,
+        u32,
+        u32,
+    ),
 )
 opens = made(OpenRequest, queues, u32, u32, guids, i32, u8, u8, u16, i32)
-sections = st.lists(st.builds(SectionBuffer, u16, u32, st.binary(max_size=30)), max_size=2).map(tuple)
+sections = st.lists(st.builds(SectionBuffer, u16, u32, st.binary(max_size=30)), max_size=2).map(
+    tuple
+)
 responses = made(StartReceiveResponse, u32, u64, sections, u32)
 statuses = st.builds(methods.StatusResponse, u32)
 numbered = st.builds(methods.HandleNumberRequest, handles, u32)
@@ -411,7 +470,9 @@ PARAMETERS = {
 def test_written_and_read_again_parameters_are_the_same(opnum):
     request, response = PARAMETERS[opnum]
 
-    @settings(max_examples=20, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+    @settings(
+        max_examples=20, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+    )
     @given(request, response)
     def check(request, response):
         for syntax in (NDR, NDR64):

@@ -33,7 +33,10 @@ class Acceptor:
 
     def __init__(self) -> None:
         self.context: Any = spnego.server(
-            hostname="windows.example", service="host", protocol="negotiate", options=spnego.NegotiateOptions.use_negotiate
+            hostname="windows.example",
+            service="host",
+            protocol="negotiate",
+            options=spnego.NegotiateOptions.use_negotiate,
         )
 
     @property
@@ -50,15 +53,29 @@ class Acceptor:
         except spnego.exceptions.SpnegoError as error:
             raise SecurityError(str(error)) from None
 
-    def protect(self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool) -> tuple[bytes, bytes]:
+    def protect(
+        self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
+    ) -> tuple[bytes, bytes]:
         kinds = spnego.iov.BufferType
-        pieces = [(kinds.sign_only, header), (kinds.data, body), (kinds.sign_only, trailer), kinds.header]
+        pieces = [
+            (kinds.sign_only, header),
+            (kinds.data, body),
+            (kinds.sign_only, trailer),
+            kinds.header,
+        ]
         found = self.context.wrap_iov(pieces).buffers
         return found[1].data, found[3].data
 
-    def unprotect(self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool) -> bytes:
+    def unprotect(
+        self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool
+    ) -> bytes:
         kinds = spnego.iov.BufferType
-        pieces = [(kinds.sign_only, header), (kinds.data, body), (kinds.sign_only, trailer), (kinds.header, token)]
+        pieces = [
+            (kinds.sign_only, header),
+            (kinds.data, body),
+            (kinds.sign_only, trailer),
+            (kinds.header, token),
+        ]
         try:
             return self.context.unwrap_iov(pieces).buffers[1].data
         except spnego.exceptions.SpnegoError as error:
@@ -78,7 +95,9 @@ def link(level: int, password: str = "right and proper") -> Link:
         interfaces={REMOTE_READ: OPNUMS}, port=2103, min_auth_level=level,
         accept_security=lambda kind, wanted, peer: Acceptor() if kind == 9 else None,
     )  # fmt: skip
-    client = NegotiatedInitiator("negotiate", level, "reader", password, "EXAMPLE", "windows.example")
+    client = NegotiatedInitiator(
+        "negotiate", level, "reader", password, "EXAMPLE", "windows.example"
+    )
     return Link(ClientSettings(auth_level=level, security=client), server)
 
 
@@ -91,7 +110,9 @@ def test_negotiate_signs_in_and_is_understood(level):
     for number in range(3):
         call = connection.call(0, NoParameters().encode(NDR))
         assert call.identity == "EXAMPLE\\reader"
-        connection.server.respond(call.call_id, PortResponse(2103).encode(NDR) + b"x" * 9_000 * number)
+        connection.server.respond(
+            call.call_id, PortResponse(2103).encode(NDR) + b"x" * 9_000 * number
+        )
         connection.pump()
         answer = connection.results.pop()
         assert isinstance(answer, Answered)

@@ -20,7 +20,16 @@ from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.signing_in.accounts import Account, Accounts, read_accounts
 from srmp_spark.signing_in.credentials import credentials
 from srmp_spark.signing_in.ntlm import NtlmAcceptor, NtlmInitiator
-from srmp_spark.signing_in.ntlm_crypto import hmac_md5, md4, nt_hash, ntowfv2, rc4, rc4k, seal_key, sign_key
+from srmp_spark.signing_in.ntlm_crypto import (
+    hmac_md5,
+    md4,
+    nt_hash,
+    ntowfv2,
+    rc4,
+    rc4k,
+    seal_key,
+    sign_key,
+)
 from srmp_spark.signing_in.ntlm_messages import (
     Flags,
     Pair,
@@ -37,7 +46,9 @@ LEVELS = [AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY]
 
 # --- the document's examples (4.2.4) ----------------------------------------------------------------------------------------
 
-TARGET_INFO = bytes.fromhex("02000c0044006f006d00610069006e0001000c005300650072007600650072000000000000000000")[:36]
+TARGET_INFO = bytes.fromhex(
+    "02000c0044006f006d00610069006e0001000c005300650072007600650072000000000000000000"
+)[:36]
 SERVER_CHALLENGE = bytes.fromhex("0123456789abcdef")
 TEMP = b"\x01\x01" + bytes(6) + bytes(8) + b"\xaa" * 8 + bytes(4) + TARGET_INFO + bytes(4)
 
@@ -88,12 +99,18 @@ def acceptor(level: int) -> NtlmAcceptor:
     return NtlmAcceptor(level, ACCOUNTS.of, challenge=bytes(range(8)), name="QM", utc=NOW)
 
 
-def initiator(level: int, password: str = "right ünd proper", user: str = "reader", **more: str) -> NtlmInitiator:
+def initiator(
+    level: int, password: str = "right ünd proper", user: str = "reader", **more: str
+) -> NtlmInitiator:
     rng = random.Random(1)
-    return NtlmInitiator(level, user, password, more.get("domain", "EXAMPLE"), random=rng.randbytes, utc=NOW)
+    return NtlmInitiator(
+        level, user, password, more.get("domain", "EXAMPLE"), random=rng.randbytes, utc=NOW
+    )
 
 
-def link(level: int, client: NtlmInitiator, at_least: int = AuthLevel.NONE, step: int | None = None) -> Link:
+def link(
+    level: int, client: NtlmInitiator, at_least: int = AuthLevel.NONE, step: int | None = None
+) -> Link:
     server = ServerSettings(
         interfaces={REMOTE_READ: OPNUMS}, port=2103, min_auth_level=at_least,
         accept_security=lambda kind, wanted, peer: acceptor(wanted) if kind == 10 else None,
@@ -112,7 +129,9 @@ def test_a_client_that_knows_the_password_is_let_in_and_understood(level, step):
         call = connection.call(0, NoParameters().encode(NDR))
         assert isinstance(call, CallReceived)
         assert (call.identity, call.auth_level) == ("EXAMPLE\\reader", level)
-        connection.server.respond(call.call_id, PortResponse(2103).encode(NDR) + b"x" * 9_000 * number)
+        connection.server.respond(
+            call.call_id, PortResponse(2103).encode(NDR) + b"x" * 9_000 * number
+        )
         connection.pump()
         answer = connection.results.pop()
         assert isinstance(answer, Answered)
@@ -132,7 +151,9 @@ def test_privacy_shows_nothing_of_a_call():
     assert connection.calls.pop().stub.startswith(b"a secret")
 
 
-@pytest.mark.parametrize(("user", "password"), [("reader", "wrong"), ("nobody", "right ünd proper"), ("reader", "")])
+@pytest.mark.parametrize(
+    ("user", "password"), [("reader", "wrong"), ("nobody", "right ünd proper"), ("reader", "")]
+)
 def test_a_client_that_does_not_is_refused_at_its_first_call(user, password):
     """The last leg is in an auth3, which nobody answers."""
     connection = link(AuthLevel.PKT_PRIVACY, initiator(AuthLevel.PKT_PRIVACY, password, user))
@@ -142,7 +163,9 @@ def test_a_client_that_does_not_is_refused_at_its_first_call(user, password):
     connection.client.call(0, b"", 0.0)
     connection.pump()
     assert not any(isinstance(each, CallReceived) for each in connection.calls)
-    assert any(isinstance(each, Closed) or getattr(each, "status", 0) == 5 for each in connection.results)
+    assert any(
+        isinstance(each, Closed) or getattr(each, "status", 0) == 5 for each in connection.results
+    )
 
 
 @pytest.mark.parametrize("level", [AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY])
@@ -181,7 +204,9 @@ def test_a_challenge_without_its_time_is_found_by_the_response():
     challenge = parse_challenge(server.step(client.step(b"")))
     pairs = parse_pairs(challenge.target_info)
     del pairs[Pair.TIMESTAMP]
-    authenticate = client.step(challenge._replace(target_info=encode_pairs(pairs), target_name="QM").encode())
+    authenticate = client.step(
+        challenge._replace(target_info=encode_pairs(pairs), target_name="QM").encode()
+    )
     assert parse_authenticate(authenticate).mic == bytes(16)
     with pytest.raises(SecurityError, match="another challenge"):
         server.step(authenticate)
@@ -192,13 +217,17 @@ def test_the_challenge_has_a_version_and_the_time():
     *_, challenge, authenticate = legs()
     found = parse_challenge(challenge)
     assert found.flags & Flags.VERSION
-    assert parse_pairs(found.target_info)[7] == (NOW * 10 + 116_444_736_000_000_000).to_bytes(8, "little")
+    assert parse_pairs(found.target_info)[7] == (NOW * 10 + 116_444_736_000_000_000).to_bytes(
+        8, "little"
+    )
     message = parse_authenticate(authenticate)
     assert any(message.mic)
     assert message.lm_response == bytes(24)
 
 
-@pytest.mark.parametrize("missing", [Flags.UNICODE, Flags.EXTENDED_SESSIONSECURITY, Flags.KEY_128, Flags.NTLM])
+@pytest.mark.parametrize(
+    "missing", [Flags.UNICODE, Flags.EXTENDED_SESSIONSECURITY, Flags.KEY_128, Flags.NTLM]
+)
 def test_what_is_weaker_than_version_2_is_refused(missing):
     offered = Flags(0xE2088297) | Flags.NTLM | Flags.UNICODE
     with pytest.raises(SecurityError, match="cannot do"):
@@ -251,7 +280,9 @@ def test_accounts_are_lines_of_a_file_that_others_cannot_read(tmp_path):
     assert nt_hash("secret").hex() not in repr(accounts.of("OTHER", "anybody"))
 
 
-@pytest.mark.parametrize("text", ["reader:secret", "EXAMPLE\\reader", "\\reader:secret", "A\\b:c\nA\\B:d", "#nobody"])
+@pytest.mark.parametrize(
+    "text", ["reader:secret", "EXAMPLE\\reader", "\\reader:secret", "A\\b:c\nA\\B:d", "#nobody"]
+)
 def test_what_is_no_account_is_told_without_its_password(tmp_path, text):
     path = tmp_path / "accounts"
     path.write_text(text)

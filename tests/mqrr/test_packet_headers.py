@@ -21,17 +21,35 @@ from srmp_spark.mqrr.packets.limits import (
     SENDER_CERT_MAX,
 )
 from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
-from srmp_spark.mqrr.packets.message_properties_header import MessagePropertiesHeader, parse_message_properties_header
+from srmp_spark.mqrr.packets.message_properties_header import (
+    MessagePropertiesHeader,
+    parse_message_properties_header,
+)
 from srmp_spark.mqrr.packets.multi_queue_format_header import (
     FormatNameElement,
     FormatType,
     MultiQueueFormatHeader,
     parse_multi_queue_format_header,
 )
-from srmp_spark.mqrr.packets.queue_names import SAME_AS_ADMIN, QueueName, QueueNameType, direct_queue
-from srmp_spark.mqrr.packets.security_header import ProviderInfo, SecurityHeader, parse_security_header
+from srmp_spark.mqrr.packets.queue_names import (
+    SAME_AS_ADMIN,
+    QueueName,
+    QueueNameType,
+    direct_queue,
+)
+from srmp_spark.mqrr.packets.security_header import (
+    ProviderInfo,
+    SecurityHeader,
+    parse_security_header,
+)
 from srmp_spark.mqrr.packets.srmp_headers import CompoundMessageHeader
-from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS, DeadLetterHeader, SubqueueHeader, Trailers, parse_trailers
+from srmp_spark.mqrr.packets.trailers import (
+    REQUIRED_TRAILERS,
+    DeadLetterHeader,
+    SubqueueHeader,
+    Trailers,
+    parse_trailers,
+)
 from srmp_spark.mqrr.packets.transaction_header import TransactionHeader
 from srmp_spark.mqrr.packets.user_header import UserHeader, parse_user_header
 
@@ -41,21 +59,26 @@ WIRE = FULL.encode()
 
 def test_a_packet_with_every_header_is_read_as_it_was_written():
     assert parse_message_packet(WIRE) == FULL
-    present = {field.name for field in fields(MessagePacket) if getattr(FULL, field.name) is not None}
+    present = {
+        field.name for field in fields(MessagePacket) if getattr(FULL, field.name) is not None
+    }
     assert present == {field.name for field in fields(MessagePacket)} - {"envelope", "compound"}
 
 
 def test_an_srmp_message_with_every_header():
     packet = srmp(
-        **{name: getattr(FULL, name) for name in ("base", "debug", "soap", "multi_queue_format", "session", "trailers")}
+        **{
+            name: getattr(FULL, name)
+            for name in ("base", "debug", "soap", "multi_queue_format", "session", "trailers")
+        }
     )
     assert parse_message_packet(packet.encode()) == packet
 
 
 def test_base_header():
-    assert WIRE[:16] == bytes.fromhex("105a 3001 4c494f52") + (len(WIRE) - 16).to_bytes(4, "little") + (SENT + 60).to_bytes(
+    assert WIRE[:16] == bytes.fromhex("105a 3001 4c494f52") + (len(WIRE) - 16).to_bytes(
         4, "little"
-    )
+    ) + (SENT + 60).to_bytes(4, "little")
     assert binary(base=BaseHeader(priority=7)).encode()[2:4] == b"\x07\0"
 
 
@@ -86,11 +109,15 @@ def test_user_header():
     assert flags >> 5 & 3 == 1
     assert (flags >> 10 & 7, flags >> 13 & 7, flags >> 16 & 7) == (7, 6, 5)
     present = 1 << 8 | 1 << 9 | 1 << 19 | 1 << 20 | 1 << 21 | 1 << 22 | 1 << 23 | 1 << 28
-    assert flags & ~0x7FC7F == present  # JN, JP and the seven announcements; no reserved bit, and not AH
+    assert (
+        flags & ~0x7FC7F == present
+    )  # JN, JP and the seven announcements; no reserved bit, and not AH
 
 
 @pytest.mark.parametrize(
-    ("place", "bits", "kinds"), [("destination", 10, {1, 2, 4, 6}), ("admin", 13, {1, 4})], ids=["destination", "admin"]
+    ("place", "bits", "kinds"),
+    [("destination", 10, {1, 2, 4, 6}), ("admin", 13, {1, 4})],
+    ids=["destination", "admin"],
 )
 def test_a_queue_name_of_a_type_that_may_not_stand_there(place, bits, kinds):
     data = UserHeader().encode(0)
@@ -109,10 +136,22 @@ def test_a_queue_name_of_a_type_that_may_not_stand_there(place, bits, kinds):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (QueueName(type=QueueNameType.PRIVATE_ON_SOURCE, private_id=0x1F), f"PRIVATE={GUID}\\0000001f"),
-        (QueueName(type=QueueNameType.PRIVATE_ON_DESTINATION, private_id=2), f"PRIVATE={GUID_2}\\00000002"),
-        (QueueName(type=QueueNameType.PRIVATE_ON_ADMIN_HOST, private_id=3), f"PRIVATE={GUID}\\00000003"),
-        (QueueName(type=QueueNameType.PRIVATE_ELSEWHERE, guid=GUID, private_id=4), f"PRIVATE={GUID}\\00000004"),
+        (
+            QueueName(type=QueueNameType.PRIVATE_ON_SOURCE, private_id=0x1F),
+            f"PRIVATE={GUID}\\0000001f",
+        ),
+        (
+            QueueName(type=QueueNameType.PRIVATE_ON_DESTINATION, private_id=2),
+            f"PRIVATE={GUID_2}\\00000002",
+        ),
+        (
+            QueueName(type=QueueNameType.PRIVATE_ON_ADMIN_HOST, private_id=3),
+            f"PRIVATE={GUID}\\00000003",
+        ),
+        (
+            QueueName(type=QueueNameType.PRIVATE_ELSEWHERE, guid=GUID, private_id=4),
+            f"PRIVATE={GUID}\\00000004",
+        ),
         (QueueName(type=QueueNameType.PUBLIC, guid=GUID), f"PUBLIC={GUID}"),
         (SAME_AS_ADMIN, f"PRIVATE={GUID}\\00000009"),
         (direct_queue("TCP:192.0.2.1\\q"), "DIRECT=TCP:192.0.2.1\\q"),
@@ -214,16 +253,21 @@ def test_a_multi_queue_format_header_has_limits():
     data = put(MultiQueueFormatHeader(destination=(element,)).encode(), 8, FORMAT_NAMES_MAX + 1, 4)
     with pytest.raises(LimitExceededError, match="FORMAT_NAMES_MAX"):
         parse_multi_queue_format_header(data, 0, len(data))
-    long = MultiQueueFormatHeader(destination=(replace(element, direct="x" * DIRECT_NAME_WCHARS_MAX),)).encode()
+    long = MultiQueueFormatHeader(
+        destination=(replace(element, direct="x" * DIRECT_NAME_WCHARS_MAX),)
+    ).encode()
     with pytest.raises(LimitExceededError, match="DIRECT_NAME_WCHARS_MAX"):
         parse_multi_queue_format_header(long, 0, len(long))
 
 
 @pytest.mark.parametrize(
-    ("size", "count", "error"), [(11, 1, "size 11"), (10_000, 1, "MQFAddressHeader needs 10000"), (12, 1, "FormatType needs")]
+    ("size", "count", "error"),
+    [(11, 1, "size 11"), (10_000, 1, "MQFAddressHeader needs 10000"), (12, 1, "FormatType needs")],
 )
 def test_a_list_of_format_names_that_does_not_fit(size, count, error):
-    data = MultiQueueFormatHeader(destination=(FormatNameElement(type=FormatType.PUBLIC, guid=GUID),)).encode()
+    data = MultiQueueFormatHeader(
+        destination=(FormatNameElement(type=FormatType.PUBLIC, guid=GUID),)
+    ).encode()
     data = put(put(data, 0, size, 4), 8, count, 4)
     with pytest.raises(RemoteProtocolError, match=error):
         parse_multi_queue_format_header(data, 0, len(data))
@@ -244,7 +288,9 @@ def test_dead_letter_header_counts_its_padding():
     assert data == bytes.fromhex("0c000000 0c000000 01000000 0c000000 6100 6200 0000 0000")
 
 
-@pytest.mark.parametrize(("at", "value"), [(0, 11), (0, 5000), (4, 5000), (12, 147), (12, 177), (160, 27), (160, 29)])
+@pytest.mark.parametrize(
+    ("at", "value"), [(0, 11), (0, 5000), (4, 5000), (12, 147), (12, 177), (160, 27), (160, 29)]
+)
 def test_trailers_whose_sizes_do_not_hold_together(at, value):
     data = put(REQUIRED_TRAILERS.encode(), at, value, 4)
     with pytest.raises(RemoteProtocolError):
@@ -266,15 +312,25 @@ def test_a_subqueue_name_fits_its_field():
 
 def test_a_subqueue_header_without_a_name_says_nothing():
     """2.2.5.3: it is to be ignored then, whatever it counts."""
-    counted = Trailers(subqueue=SubqueueHeader(abort_counter=7, move_counter=3, last_move_time=99), received_from=NO_ADDRESS)
-    said = [message_of(parse_message_packet(binary(trailers=each).encode())) for each in (counted, REQUIRED_TRAILERS)]
+    counted = Trailers(
+        subqueue=SubqueueHeader(abort_counter=7, move_counter=3, last_move_time=99),
+        received_from=NO_ADDRESS,
+    )
+    said = [
+        message_of(parse_message_packet(binary(trailers=each).encode()))
+        for each in (counted, REQUIRED_TRAILERS)
+    ]
     assert said[0] == said[1]
 
 
 def test_a_dead_letter_queue_that_is_not_named_is_not_invalid():
     """DI beside no DeadLetterHeader is to be ignored."""
     said = [
-        message_of(parse_message_packet(binary(trailers=replace(REQUIRED_TRAILERS, dead_letter_queue_invalid=each)).encode()))
+        message_of(
+            parse_message_packet(
+                binary(trailers=replace(REQUIRED_TRAILERS, dead_letter_queue_invalid=each)).encode()
+            )
+        )
         for each in (True, False)
     ]
     assert said[0] == said[1]
@@ -296,7 +352,9 @@ def test_bytes_behind_the_last_header_are_no_packet():
 
 def test_envelope_and_compound_message_come_together():
     with pytest.raises(LocalProtocolError, match="both"):
-        binary(compound=CompoundMessageHeader(data=b"", msg_body_offset=0, msg_body_size=0)).encode()
+        binary(
+            compound=CompoundMessageHeader(data=b"", msg_body_offset=0, msg_body_size=0)
+        ).encode()
 
 
 def test_a_transactional_message_is_written_with_priority_0():

@@ -32,11 +32,17 @@ def again(message: Message, origin: Origin = Origin()) -> Message:  # noqa: B008
 
 def test_a_message_that_came_over_http_keeps_its_post():
     packet = parse_message_packet(
-        packet_of(MESSAGE, Origin(post=POST, received_from=ip_address(bytes([192, 0, 2, 9])))).encode()
+        packet_of(
+            MESSAGE, Origin(post=POST, received_from=ip_address(bytes([192, 0, 2, 9])))
+        ).encode()
     )
     assert packet.envelope is not None
     assert packet.compound is not None
-    assert (packet.envelope.data, packet.compound.data, packet.body) == ("<se:Envelope/>", DATA, b"hello")
+    assert (packet.envelope.data, packet.compound.data, packet.body) == (
+        "<se:Envelope/>",
+        DATA,
+        b"hello",
+    )
     assert packet.properties.message_size == 0  # as in the packets that were seen
     assert packet.trailers is not None
     assert packet.trailers.received_from is not None
@@ -48,7 +54,11 @@ def test_a_message_that_came_over_http_keeps_its_post():
 
 def test_any_other_is_a_binary_message():
     packet = packet_of(MESSAGE, Origin())
-    assert (packet.envelope, packet.compound, packet.properties.message_body) == (None, None, b"hello")
+    assert (packet.envelope, packet.compound, packet.properties.message_body) == (
+        None,
+        None,
+        b"hello",
+    )
     assert again(MESSAGE) == MESSAGE
 
 
@@ -67,7 +77,9 @@ def test_a_body_that_is_not_in_the_post_is_our_own_mistake():
 
 def test_a_transactional_message():
     stream = StreamPosition(StreamId(GUID, 0x1122334455667788), 1, 0, start=True)
-    message = MESSAGE._replace(stream=stream, first_in_transaction=True, connector_qm=GUID_2, priority=0, durable=True)
+    message = MESSAGE._replace(
+        stream=stream, first_in_transaction=True, connector_qm=GUID_2, priority=0, durable=True
+    )
     assert again(message) == message
 
 
@@ -77,7 +89,11 @@ def test_what_does_not_fit_is_cut_and_what_cannot_be_named_is_left_out():
         action="MSMQ:" + "😀" * 200, destination="MSMQ:MULTICAST=234.1.1.1:8001", correlation=b"short",
     )  # fmt: skip
     packet = packet_of(message, Origin())
-    assert (packet.user.message_id, packet.properties.application_tag, packet.properties.message_class) == (7, 1, 0xC004)
+    assert (
+        packet.user.message_id,
+        packet.properties.application_tag,
+        packet.properties.message_class,
+    ) == (7, 1, 0xC004)
     assert packet.properties.label == "😀" * 124  # two WCHARs each, whole ones
     assert packet.user.time_to_be_received == packet.base.time_to_reach_queue == INFINITE - 1
     assert packet.user.destination_queue == NO_QUEUE
@@ -87,7 +103,9 @@ def test_what_does_not_fit_is_cut_and_what_cannot_be_named_is_left_out():
 
 guids = st.sampled_from([GUID, GUID_2])
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
-queue = st.sampled_from(["DIRECT=OS:a\\q", "DIRECT=http://a/msmq/q", f"PUBLIC={GUID}", f"PRIVATE={GUID_2}\\0000002a"])
+queue = st.sampled_from(
+    ["DIRECT=OS:a\\q", "DIRECT=http://a/msmq/q", f"PUBLIC={GUID}", f"PRIVATE={GUID_2}\\0000002a"]
+)
 seconds = st.integers(SENT, SENT + 10**6).map(lambda moment: moment * 1_000_000)
 messages = st.builds(
     Message, destination=st.sampled_from(["OS:a\\q", "http://a/msmq/private$/q", f"MSMQ:PUBLIC={GUID}"]),

@@ -15,7 +15,11 @@ from srmp_spark.mqrr.packets.debug_header import DebugHeader
 from srmp_spark.mqrr.packets.host_address import HostAddress
 from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
 from srmp_spark.mqrr.packets.message_properties_header import MessagePropertiesHeader
-from srmp_spark.mqrr.packets.multi_queue_format_header import FormatNameElement, FormatType, MultiQueueFormatHeader
+from srmp_spark.mqrr.packets.multi_queue_format_header import (
+    FormatNameElement,
+    FormatType,
+    MultiQueueFormatHeader,
+)
 from srmp_spark.mqrr.packets.queue_names import (
     ADMIN_TYPES,
     DESTINATION_TYPES,
@@ -38,10 +42,14 @@ from srmp_spark.mqrr.packets.user_header import UserHeader
 u16, u32, u64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
 guids = st.binary(min_size=16, max_size=16).map(guid_text)
 data = st.binary(max_size=40)
-text = st.text(st.characters(exclude_characters="\0"), max_size=20)  # half surrogate pairs among them
+text = st.text(
+    st.characters(exclude_characters="\0"), max_size=20
+)  # half surrogate pairs among them
 flag = st.booleans()
 
-SETTINGS = settings(max_examples=50, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+SETTINGS = settings(
+    max_examples=50, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+)
 """Not made smaller when one fails: that takes minutes with packets of fifteen headers, and says little more."""
 
 
@@ -55,13 +63,22 @@ def queues(kinds: frozenset[QueueNameType]) -> st.SearchStrategy[QueueName]:
         ),
         QueueNameType.DIRECT: text.map(direct_queue),
     }
-    return st.one_of(*(found.get(kind, st.builds(QueueName, type=st.just(kind), private_id=u32)) for kind in sorted(kinds)))
+    return st.one_of(
+        *(
+            found.get(kind, st.builds(QueueName, type=st.just(kind), private_id=u32))
+            for kind in sorted(kinds)
+        )
+    )
 
 
 elements = st.lists(
     st.one_of(
         st.builds(FormatNameElement, type=st.just(FormatType.DIRECT), direct=text),
-        st.builds(FormatNameElement, type=st.sampled_from([FormatType.PUBLIC, FormatType.DISTRIBUTION_LIST]), guid=guids),
+        st.builds(
+            FormatNameElement,
+            type=st.sampled_from([FormatType.PUBLIC, FormatType.DISTRIBUTION_LIST]),
+            guid=guids,
+        ),
         st.builds(FormatNameElement, type=st.just(FormatType.PRIVATE), guid=guids, private_id=u32),
     ),
     max_size=4,
@@ -147,7 +164,9 @@ def test_written_and_read_again_a_packet_is_the_same(packet):
 @SETTINGS
 @given(packets(), st.integers(0, 60))
 def test_cut_by_any_limit_only_the_body_is_missing(packet, limit):
-    sections = split_sections(packet, packet.encode_pieces(), max_body_size=limit, max_compound_message_size=limit)
+    sections = split_sections(
+        packet, packet.encode_pieces(), max_body_size=limit, max_compound_message_size=limit
+    )
     joined = join_sections(sections)
     assert (joined.missing == 0) == (len(sections) == 1 and sections[0].type == 0)
     for name in (
@@ -164,7 +183,10 @@ def test_cut_by_any_limit_only_the_body_is_missing(packet, limit):
     ):
         assert getattr(joined, name) == getattr(packet, name), name
     if packet.compound is None:
-        assert (joined.body, joined.missing) == (packet.body[:limit], max(len(packet.body) - limit, 0))
+        assert (joined.body, joined.missing) == (
+            packet.body[:limit],
+            max(len(packet.body) - limit, 0),
+        )
 
 
 @SETTINGS

@@ -23,7 +23,11 @@ def test_parsed_and_written_again_the_same_bytes_come_out(data):
 
 def test_the_user_message_that_ms_mqqb_prints():
     packet = parse_message_packet(BINARY)
-    assert (packet.priority, packet.base.time_to_reach_queue, packet.base.reserved) == (3, 0x00054600, 0)
+    assert (packet.priority, packet.base.time_to_reach_queue, packet.base.reserved) == (
+        3,
+        0x00054600,
+        0,
+    )
     assert packet.id == r"{557358d1-9150-9595-4997-b6e611ea26c6}" + "\\2286"
     assert packet.user.time_to_be_received == INFINITE
     assert packet.user.format_names() == (r"DIRECT=OS:a04bm02\q", None, None)
@@ -33,10 +37,16 @@ def test_the_user_message_that_ms_mqqb_prints():
     assert packet.security.security_id[:8] == bytes.fromhex("0105000000000005")  # S-1-5-…
     properties = packet.properties
     assert properties.acknowledgements == sum(Acknowledgements)
-    assert (properties.label, properties.body_type, properties.hash_algorithm) == ("mqsender label", 8, 0x8004)
+    assert (properties.label, properties.body_type, properties.hash_algorithm) == (
+        "mqsender label",
+        8,
+        0x8004,
+    )
     assert properties.encryption_algorithm == 0x6801
     assert packet.body == "a".encode("utf-16-le") * 1000
-    assert packet.trailers is None  # it came from one queue manager to another, and not by a remote read
+    assert (
+        packet.trailers is None
+    )  # it came from one queue manager to another, and not by a remote read
 
 
 def test_the_srmp_message_of_an_independent_builder():
@@ -61,7 +71,12 @@ def test_the_printed_packet_is_cut_and_says_so():
 
 
 @pytest.mark.parametrize(
-    "name", sorted(path.stem for path in SAMPLES.glob("*.hex") if "usermessage" not in path.stem and "srmp" not in path.stem)
+    "name",
+    sorted(
+        path.stem
+        for path in SAMPLES.glob("*.hex")
+        if "usermessage" not in path.stem and "srmp" not in path.stem
+    ),
 )
 def test_what_is_no_user_message_is_refused(name):
     with pytest.raises(RemoteProtocolError, match=r"no MSMQ packet|an internal packet"):

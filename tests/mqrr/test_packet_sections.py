@@ -10,7 +10,14 @@ from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.mqrr.ndr.receive import StartReceiveResponse
 from srmp_spark.mqrr.packets.debug_header import DebugHeader
 from srmp_spark.mqrr.packets.message_packet import MessagePacket, parse_message_packet
-from srmp_spark.mqrr.packets.sections import ALL, SectionBuffer, SectionType, join_sections, split_sections, whole_packet
+from srmp_spark.mqrr.packets.sections import (
+    ALL,
+    SectionBuffer,
+    SectionType,
+    join_sections,
+    split_sections,
+    whole_packet,
+)
 from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS
 
 WITH_TRAILERS = binary(b"0123456789", trailers=REQUIRED_TRAILERS, debug=DebugHeader())
@@ -24,7 +31,9 @@ def split(packet: MessagePacket, limit: int) -> tuple[SectionBuffer, ...]:
 
 
 @pytest.mark.parametrize(
-    "packet", [WITH_TRAILERS, srmp(trailers=REQUIRED_TRAILERS), full_binary()], ids=["binary", "srmp", "full"]
+    "packet",
+    [WITH_TRAILERS, srmp(trailers=REQUIRED_TRAILERS), full_binary()],
+    ids=["binary", "srmp", "full"],
 )
 @pytest.mark.parametrize("limit", [ALL, None])
 def test_a_limit_that_is_large_enough_gives_the_full_packet(packet, limit):
@@ -37,7 +46,9 @@ def test_a_limit_that_is_large_enough_gives_the_full_packet(packet, limit):
 def test_t24_a_smaller_limit_gives_the_first_bytes_of_the_body_and_all_that_follows(limit):
     first, second = split(WITH_TRAILERS, limit)
     assert (first.type, second.type) == (SectionType.BINARY_FIRST, SectionType.BINARY_SECOND)
-    assert first.size_alloc - len(first.data) == 10 - limit  # "the size of the message body that was not transferred"
+    assert (
+        first.size_alloc - len(first.data) == 10 - limit
+    )  # "the size of the message body that was not transferred"
     assert second.size_alloc == len(second.data)
     packet = join_sections([first, second])
     assert (packet.body, packet.missing) == (b"0123456789"[:limit], 10 - limit)
@@ -60,7 +71,10 @@ def test_t24_padding_behind_a_cut_body_is_accepted(extra):
     counted = first._replace(data=first.data + b"\xaa" * extra, size_alloc=first.size_alloc + extra)
     packet = join_sections([counted, second])
     assert (packet.body, packet.missing) == (b"01234", 5)
-    assert join_sections([first._replace(data=first.data + b"\xaa" * extra), second]).missing == 5 - extra
+    assert (
+        join_sections([first._replace(data=first.data + b"\xaa" * extra), second]).missing
+        == 5 - extra
+    )
 
 
 def test_t25_the_bytes_present_are_section_size():
@@ -110,12 +124,21 @@ FULL = split(WITH_TRAILERS, ALL)[0]
         ([FULL._replace(data=FULL.data[:-1], size_alloc=FULL.size_alloc - 1)], "of which"),
         ([FIRST, SECOND._replace(size_alloc=1)], "two sizes differ"),
         ([FIRST._replace(size_alloc=len(FIRST.data) - 4), SECOND], "that says"),
-        ([FIRST._replace(size_alloc=len(FIRST.data) + 11), SECOND], "of a body of 10 were not sent"),
+        (
+            [FIRST._replace(size_alloc=len(FIRST.data) + 11), SECOND],
+            "of a body of 10 were not sent",
+        ),
         ([FIRST._replace(size_alloc=0xFFFFFFFF), SECOND], "were not sent"),
         ([FIRST._replace(data=FIRST.data + bytes(9)), SECOND], "that says|behind the body"),
         ([FIRST._replace(type=SectionType.SRMP_FIRST), SRMP_SECOND], "holds the other kind"),
-        ([SRMP_FIRST._replace(type=SectionType.BINARY_FIRST), SECOND], "holds the other kind|BINARY|needs"),
-        ([SRMP_FIRST._replace(size_alloc=len(SRMP_FIRST.data) + 10), SRMP_SECOND], "less than a CompoundMessageHeader"),
+        (
+            [SRMP_FIRST._replace(type=SectionType.BINARY_FIRST), SECOND],
+            "holds the other kind|BINARY|needs",
+        ),
+        (
+            [SRMP_FIRST._replace(size_alloc=len(SRMP_FIRST.data) + 10), SRMP_SECOND],
+            "less than a CompoundMessageHeader",
+        ),
     ],
 )
 def test_sections_that_do_not_belong_together(sections, error):
@@ -123,8 +146,12 @@ def test_sections_that_do_not_belong_together(sections, error):
         join_sections(sections)
 
 
-@pytest.mark.parametrize("packet", [WITH_TRAILERS, binary(b"012"), full_binary()], ids=["trailers", "odd", "full"])
-def test_a_body_that_is_whole_in_a_first_section_is_stored_as_a_packet_that_can_be_read(packet: MessagePacket):
+@pytest.mark.parametrize(
+    "packet", [WITH_TRAILERS, binary(b"012"), full_binary()], ids=["trailers", "odd", "full"]
+)
+def test_a_body_that_is_whole_in_a_first_section_is_stored_as_a_packet_that_can_be_read(
+    packet: MessagePacket,
+):
     """The first section alone is none, and joined they were checked: what is stored is what was read once more."""
     encoded = packet.encode_pieces()
     first = encoded.head + encoded.counted

@@ -30,7 +30,12 @@ from srmp_spark.mqrr.packets.queue_names import QueueName, QueueNameType, direct
 from srmp_spark.mqrr.packets.session_header import SessionHeader
 from srmp_spark.mqrr.packets.soap_header import SoapHeader
 from srmp_spark.mqrr.packets.srmp_headers import CompoundMessageHeader
-from srmp_spark.mqrr.packets.trailers import REQUIRED_TRAILERS, SubqueueHeader, Trailers, parse_trailers
+from srmp_spark.mqrr.packets.trailers import (
+    REQUIRED_TRAILERS,
+    SubqueueHeader,
+    Trailers,
+    parse_trailers,
+)
 from srmp_spark.mqrr.packets.user_header import UserHeader, address_overlay
 
 PROPERTIES_AT = 16 + 48 + 24  # behind BaseHeader and the UserHeader of a message to OS:host\q
@@ -57,7 +62,9 @@ def test_t2_sixteen_bytes_are_an_address_beside_a_direct_name_and_a_guid_beside_
     assert (address.length, address.type, address.scope, address.address) == (16, 6, 9, IPV6[:8])
     assert address.text is None  # half an address is none
     other = replace(
-        header, queue_manager_address=guid_bytes(GUID), destination_queue=QueueName(type=QueueNameType.PUBLIC, guid=GUID_2)
+        header,
+        queue_manager_address=guid_bytes(GUID),
+        destination_queue=QueueName(type=QueueNameType.PUBLIC, guid=GUID_2),
     )
     assert (other.destination_queue_manager, other.received_from) == (GUID, None)
 
@@ -77,12 +84,18 @@ def test_t4_a_client_finds_out_which_reading_a_server_follows():
 def test_t5_some_counts_are_wchars_and_some_are_bytes():
     label = binary(properties=MessagePropertiesHeader(label="four")).encode()
     assert label[PROPERTIES_AT + 1] == 5  # WCHARs, with the NUL
-    assert int.from_bytes(label[16 + 48 : 16 + 50], "little") == 2 * len("OS:host\\q\0")  # bytes, with the NUL
+    assert int.from_bytes(label[16 + 48 : 16 + 50], "little") == 2 * len(
+        "OS:host\\q\0"
+    )  # bytes, with the NUL
     packet = srmp()
     assert packet.envelope is not None
     assert packet.compound is not None
-    assert int.from_bytes(packet.envelope.encode()[4:8], "little") == len("<se:Envelope/>\0")  # WCHARs
-    assert int.from_bytes(packet.compound.encode()[4:8], "little") == len(packet.compound.data)  # bytes
+    assert int.from_bytes(packet.envelope.encode()[4:8], "little") == len(
+        "<se:Envelope/>\0"
+    )  # WCHARs
+    assert int.from_bytes(packet.compound.encode()[4:8], "little") == len(
+        packet.compound.data
+    )  # bytes
 
 
 def test_t5_the_packet_that_was_seen_counts_wchars_in_its_envelope():
@@ -125,7 +138,9 @@ def test_t6_a_body_that_is_in_the_properties_alone():
 
 
 def test_t6_an_empty_body_may_lie_anywhere():
-    data = srmp(compound=CompoundMessageHeader(data=b"POST", msg_body_offset=99, msg_body_size=0)).encode()
+    data = srmp(
+        compound=CompoundMessageHeader(data=b"POST", msg_body_offset=99, msg_body_size=0)
+    ).encode()
     assert parse_message_packet(data).body == b""
 
 
@@ -155,7 +170,9 @@ def test_t8_security_data_is_where_its_sizes_say_whatever_the_flag_says():
 @pytest.mark.parametrize("outer", [0, 2])
 @pytest.mark.parametrize("names", [False, True])
 @pytest.mark.parametrize("session", [False, True])
-def test_t9_texts_of_a_soap_header_with_and_without_padding(header, body, inner, outer, names, session):
+def test_t9_texts_of_a_soap_header_with_and_without_padding(
+    header, body, inner, outer, names, session
+):
     """Only where the text leaves an odd pair of bytes is there anything to pad."""
     soap = SoapHeader(header=header, body=body)
     packet = binary(
@@ -174,12 +191,18 @@ def test_t9_texts_of_a_soap_header_with_and_without_padding(header, body, inner,
     whole = encoded._replace(tail=encoded.tail.replace(data, padded)).joined()
     size = len(whole) - (16 if session else 0)
     again = parse_message_packet(put(whole, 8, size, 4))
-    assert (again.soap, again.multi_queue_format, again.session) == (soap, packet.multi_queue_format, packet.session)
+    assert (again.soap, again.multi_queue_format, again.session) == (
+        soap,
+        packet.multi_queue_format,
+        packet.session,
+    )
     assert (again.trailers is None) == (not session)
 
 
 def test_t10_a_public_name_in_a_list_aligned_or_not():
-    aligned = MultiQueueFormatHeader(destination=(FormatNameElement(type=FormatType.PUBLIC, guid=GUID),))
+    aligned = MultiQueueFormatHeader(
+        destination=(FormatNameElement(type=FormatType.PUBLIC, guid=GUID),)
+    )
     data = aligned.encode()
     assert data[12:16] == b"\x01\0\0\0"
     assert parse_multi_queue_format_header(data, 0, len(data))[0] == aligned
@@ -202,7 +225,9 @@ def test_t10_private_names_and_lists_begin_at_a_multiple_of_four():
     assert parse_multi_queue_format_header(data, 0, len(data))[0] == header
 
 
-@pytest.mark.parametrize(("sent", "name"), [("OS:a\\q", "DIRECT=OS:a\\q"), ("Direct=OS:a\\q", "Direct=OS:a\\q")])
+@pytest.mark.parametrize(
+    ("sent", "name"), [("OS:a\\q", "DIRECT=OS:a\\q"), ("Direct=OS:a\\q", "Direct=OS:a\\q")]
+)
 def test_a_direct_name_in_a_list_with_and_without_its_prefix(sent, name):
     assert FormatNameElement(type=FormatType.DIRECT, direct=sent).format_name == name
 
@@ -212,7 +237,9 @@ def test_t11_the_acknowledgement_class_lies_across_bytes():
     assert int.from_bytes(data[4:8], "little") == 0xC004 << 1
     noisy = Trailers(subqueue=SubqueueHeader(acknowledgement_class=0xC004)).encode()
     noisy = put(noisy, 16, 0xFFFE0001 | 0xC004 << 1, 4)  # TM and the reserved bits
-    assert parse_trailers(noisy, 0, len(noisy))[0].subqueue == SubqueueHeader(acknowledgement_class=0xC004)
+    assert parse_trailers(noisy, 0, len(noisy))[0].subqueue == SubqueueHeader(
+        acknowledgement_class=0xC004
+    )
 
 
 def test_t13_greater_than_the_last_one_loses_messages():
@@ -231,7 +258,9 @@ def test_t28_trailers_are_counted_by_packet_size_or_not():
 
 def test_t29_what_the_document_says_beside_its_dump_is_not_what_the_dump_holds():
     packet = parse_message_packet(sample("mqqb_f7_usermessage_completed"))
-    assert packet.user.sent_time == 0x524F494C  # "LIOR", copied from the signature; the prose says 1141966310
+    assert (
+        packet.user.sent_time == 0x524F494C
+    )  # "LIOR", copied from the signature; the prose says 1141966310
     assert packet.properties.message_size == 2000  # the prose says 20
 
 
@@ -239,7 +268,9 @@ def test_t30_the_base_header_announces_the_debug_header():
     data = binary(debug=DebugHeader()).encode()
     assert data[2] & 0x20
     plain = binary().encode()
-    assert data[16 + 44 : 16 + 48] == plain[16 + 44 : 16 + 48]  # UserHeader.Flags know nothing of it
+    assert (
+        data[16 + 44 : 16 + 48] == plain[16 + 44 : 16 + 48]
+    )  # UserHeader.Flags know nothing of it
 
 
 def test_t31_the_priority_of_a_transactional_message_is_0():
@@ -263,7 +294,9 @@ def test_trailers_without_what_must_be_there(flags):
     """Both were seen in packets in the wild: no ExtendedAddressHeader although EA MUST be 1."""
     following = SubqueueHeader().encode() if flags else b""
     data = bytes([12, 0, 0, 0, len(following), 0, 0, 0, flags, 0, 0, 0]) + following
-    assert parse_trailers(data, 0, len(data))[0] == Trailers(subqueue=SubqueueHeader() if flags else None)
+    assert parse_trailers(data, 0, len(data))[0] == Trailers(
+        subqueue=SubqueueHeader() if flags else None
+    )
 
 
 def test_padding_and_reserved_bits_are_never_looked_at():

@@ -19,7 +19,9 @@ from srmp_spark.mqrr.rpc.server_events import CallCancelled, CallOrphaned
 
 def test_calls_need_a_bound_connection():
     link = Link()
-    with pytest.raises(LocalProtocolError, match="CALL cannot happen to a connection that is ESTABLISHED"):
+    with pytest.raises(
+        LocalProtocolError, match="CALL cannot happen to a connection that is ESTABLISHED"
+    ):
         link.client.call(7, b"", 0.0)
 
 
@@ -123,10 +125,19 @@ def test_a_server_that_asks_to_close():
     [
         (encode_pdu(PduType.RESPONSE, WHOLE, 77, bytes(8)), "nobody made"),
         (encode_pdu(PduType.FAULT, WHOLE, 77, bytes(16)), "nobody made"),
-        (encode_pdu(PduType.RESPONSE, WHOLE, 2, bytes.fromhex("00000000 0900 0000")), "another context"),
-        (encode_pdu(PduType.RESPONSE, LAST_FRAGMENT, 2, bytes.fromhex("00000000 0100 0000")), "out of order"),
+        (
+            encode_pdu(PduType.RESPONSE, WHOLE, 2, bytes.fromhex("00000000 0900 0000")),
+            "another context",
+        ),
+        (
+            encode_pdu(PduType.RESPONSE, LAST_FRAGMENT, 2, bytes.fromhex("00000000 0100 0000")),
+            "out of order",
+        ),
         (encode_pdu(PduType.REQUEST, WHOLE, 2, bytes(8)), "type 0 while"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "this is an HTTP server, and has no remote read; give the RPC port"),
+        (
+            b"HTTP/1.1 400 Bad Request\r\n",
+            "this is an HTTP server, and has no remote read; give the RPC port",
+        ),
     ],
 )
 def test_an_answer_that_breaks_the_rules_closes_the_client(data, error):
@@ -153,5 +164,8 @@ def test_what_a_connection_looks_like_in_a_log():
     link = Link().bound()
     link.call(7, b"")
     association = "<Association 4097 of 192.0.2.7: 1 connections, 0 handles>"
-    assert repr(link.server) == f"<ServerConnection from 192.0.2.7 CONTEXT_NEGOTIATED calls=[2] {association}>"
+    assert (
+        repr(link.server)
+        == f"<ServerConnection from 192.0.2.7 CONTEXT_NEGOTIATED calls=[2] {association}>"
+    )
     assert repr(link.client) == "<ClientConnection CONTEXT_NEGOTIATED group=4097 calls=[2]>"

@@ -80,7 +80,12 @@ def test_bind_call_answer(syntaxes, step):
     link.pump()
     assert link.results == [Bound(NDR64 if NDR64 in syntaxes else NDR, 0x1001)]
     call = link.call(7, b"question")
-    assert (call.opnum, call.stub, call.syntax, call.interface) == (7, b"question", link.results[0].syntax, REMOTE_READ)
+    assert (call.opnum, call.stub, call.syntax, call.interface) == (
+        7,
+        b"question",
+        link.results[0].syntax,
+        REMOTE_READ,
+    )
     assert (call.identity, call.auth_level) == (None, 1)
     assert link.server.respond(call.call_id, b"an answer")
     link.pump()
@@ -144,14 +149,19 @@ def test_too_many_contexts_are_refused():
     ("reason", "next_step"),
     [
         (NakReason.LOCAL_LIMIT_EXCEEDED, "; the server has no room for another connection"),
-        (NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, "; the server does not take this way of signing in: give an account"),
+        (
+            NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED,
+            "; the server does not take this way of signing in: give an account",
+        ),
         (NakReason.REASON_NOT_SPECIFIED, ""),
     ],
 )
 def test_a_bind_nak_ends_the_client_and_says_what_to_do(reason, next_step):
     link = Link()
     link.client.bind(0.0)
-    (closed,) = link.client.receive(encode_pdu(PduType.BIND_NAK, WHOLE, 1, BindNak(reason).encode()))
+    (closed,) = link.client.receive(
+        encode_pdu(PduType.BIND_NAK, WHOLE, 1, BindNak(reason).encode())
+    )
     said = f"the server refuses the bind: {reason.name}{next_step}"
     assert closed.reason.startswith(said) if next_step else closed == Closed(said, ())
 
@@ -188,7 +198,11 @@ def test_handles_outlive_their_connection_and_are_run_down_with_the_last_one():
     assert second.server.lost() == []  # once
 
 
-@pytest.mark.parametrize(("group_id", "peer"), [(0x7777, PEER), (0x1001, "198.51.100.1")], ids=["unknown", "another host"])
+@pytest.mark.parametrize(
+    ("group_id", "peer"),
+    [(0x7777, PEER), (0x1001, "198.51.100.1")],
+    ids=["unknown", "another host"],
+)
 def test_nobody_joins_an_association_that_is_not_theirs(group_id, peer):
     groups = associations()
     Link(groups=groups).bound()
@@ -196,7 +210,10 @@ def test_nobody_joins_an_association_that_is_not_theirs(group_id, peer):
     (closed,) = connection.receive(bind(group_id=group_id))
     assert isinstance(closed, ConnectionClosed)
     (pdu,) = pdus(connection.data_to_send())
-    assert (pdu.type, parse_bind_nak(pdu.body)) == (PduType.BIND_NAK, BindNak(NakReason.REASON_NOT_SPECIFIED))
+    assert (pdu.type, parse_bind_nak(pdu.body)) == (
+        PduType.BIND_NAK,
+        BindNak(NakReason.REASON_NOT_SPECIFIED),
+    )
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------------
@@ -246,7 +263,9 @@ def test_an_opnum_out_of_range(opnum):
     link.client.call(opnum, b"", 0.0)
     link.pump()
     assert link.calls == []
-    assert link.results == [Faulted(link.results[0].call_id, Status.NCA_S_OP_RNG_ERROR, not_executed=True)]
+    assert link.results == [
+        Faulted(link.results[0].call_id, Status.NCA_S_OP_RNG_ERROR, not_executed=True)
+    ]
 
 
 def test_a_context_that_was_not_accepted():
@@ -313,7 +332,10 @@ def test_a_late_fragment_of_an_old_call_is_dropped():
         ([request(5), request(4)], "it increases"),
         ([request(1, flags=FIRST_FRAGMENT), request(2)], "inside of another"),
         ([request(1, flags=FIRST_FRAGMENT), request(2, flags=LAST_FRAGMENT)], "of another call"),
-        ([request(1, flags=FIRST_FRAGMENT), request(1, opnum=8, flags=LAST_FRAGMENT)], "different methods"),
+        (
+            [request(1, flags=FIRST_FRAGMENT), request(1, opnum=8, flags=LAST_FRAGMENT)],
+            "different methods",
+        ),
         ([request(9, flags=LAST_FRAGMENT)], "never began"),
         ([bind()], "type 11 while CONTEXT_NEGOTIATED"),
         ([encode_pdu(PduType.RESPONSE, WHOLE, 1, bytes(8))], "type 2 while"),
@@ -382,7 +404,9 @@ def test_a_request_of_more_than_four_megabytes():
 
 def test_a_verification_trailer_is_compared_and_taken_off():
     connection = bound_server()
-    said = VerificationTrailer(call_id=1, context_id=1, opnum=7, interface=REMOTE_READ, transfer_syntax=NDR64_ID)
+    said = VerificationTrailer(
+        call_id=1, context_id=1, opnum=7, interface=REMOTE_READ, transfer_syntax=NDR64_ID
+    )
     (call,) = connection.receive(request(1, append_trailer(b"12345", said)))
     assert call.stub == b"12345\0\0\0"
     assert connection.receive(request(2, append_trailer(b"12345", said))) == []  # it says call 1

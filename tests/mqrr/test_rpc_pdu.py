@@ -28,13 +28,27 @@ from srmp_spark.mqrr.rpc.binding import (
     SyntaxId,
 )
 from srmp_spark.mqrr.rpc.calls import Assembly, Fault, Request, request_pieces, response_pieces
-from srmp_spark.mqrr.rpc.limits import FRAGMENT_LENGTH_MAX, FRAGMENT_MIN, FRAGMENTS_MAX, RESPONSE_MAX, STUB_MAX, TOKEN_MAX
+from srmp_spark.mqrr.rpc.limits import (
+    FRAGMENT_LENGTH_MAX,
+    FRAGMENT_MIN,
+    FRAGMENTS_MAX,
+    RESPONSE_MAX,
+    STUB_MAX,
+    TOKEN_MAX,
+)
 from srmp_spark.mqrr.rpc.negotiation import answer, features_of, features_syntax, offers
 from srmp_spark.mqrr.rpc.pdu import WHOLE, AuthTrailer, PduStream, PduType, encode_pdu, parse_pdu
-from srmp_spark.mqrr.rpc.verification_trailer import SIGNATURE, VerificationTrailer, append_trailer, split_trailer
+from srmp_spark.mqrr.rpc.verification_trailer import (
+    SIGNATURE,
+    VerificationTrailer,
+    append_trailer,
+    split_trailer,
+)
 
 OTHER = SyntaxId("41208ee0-e970-11d1-9b9e-00e02c064c39", 1)
-SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+SETTINGS = settings(
+    max_examples=40, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+)
 u8, u16, u32 = (st.integers(0, 2**bits - 1) for bits in (8, 16, 32))
 syntaxes = st.builds(SyntaxId, st.binary(min_size=16, max_size=16).map(guid_text), u32)
 
@@ -98,14 +112,17 @@ def test_pdus_are_cut_out_of_a_stream_however_it_comes(step):
     whole = [encode_pdu(0, WHOLE, number, bytes(number)) for number in range(20)]
     data = b"".join(whole)
     stream = PduStream()
-    found = [raw for at in range(0, len(data), step) for raw in stream.receive(data[at : at + step])]
+    found = [
+        raw for at in range(0, len(data), step) for raw in stream.receive(data[at : at + step])
+    ]
     assert found == whole
     assert len(stream) == 0
     assert stream
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "error"), [(0, 0x47, "version 71"), (4, 0, "little-endian"), (8, 15, "frag_length is 15")]
+    ("at", "value", "error"),
+    [(0, 0x47, "version 71"), (4, 0, "little-endian"), (8, 15, "frag_length is 15")],
 )
 def test_a_stream_that_is_none_is_refused_as_soon_as_it_can_be_told(at, value, error):
     begin = put(encode_pdu(0, WHOLE, 1, bytes(100)), at, value, 1)[:10]
@@ -182,9 +199,13 @@ def results_of(*contexts: Context, features: int = 2):
 def test_at_most_one_transfer_syntax_is_accepted_and_that_the_preferred_one():
     results, accepted, agreed = results_of(*offers(REMOTE_READ, (NDR, NDR64), 3))
     assert results == (
-        Result(ResultCode.PROVIDER_REJECTION, RejectReason.PROPOSED_TRANSFER_SYNTAXES_NOT_SUPPORTED),
+        Result(
+            ResultCode.PROVIDER_REJECTION, RejectReason.PROPOSED_TRANSFER_SYNTAXES_NOT_SUPPORTED
+        ),
         Result(ResultCode.ACCEPTANCE, 0, NDR64_ID),
-        Result(ResultCode.NEGOTIATE_ACK, 2),  # the features of both, in the place of a reason; the syntax is zero
+        Result(
+            ResultCode.NEGOTIATE_ACK, 2
+        ),  # the features of both, in the place of a reason; the syntax is zero
     )
     assert (accepted, agreed) == ({1: (REMOTE_READ, NDR64)}, 2)
 
@@ -198,14 +219,24 @@ def test_several_syntaxes_in_one_context():
 
 def test_without_the_preferred_one_the_first_that_is_known():
     strange = SyntaxId("b5bee5f8-6e3c-4b0d-9d0a-000000000001", 1)
-    results, accepted, _ = results_of(Context(0, REMOTE_READ, (strange,)), Context(1, REMOTE_READ, (NDR_ID,)))
-    assert [result.result for result in results] == [ResultCode.PROVIDER_REJECTION, ResultCode.ACCEPTANCE]
+    results, accepted, _ = results_of(
+        Context(0, REMOTE_READ, (strange,)), Context(1, REMOTE_READ, (NDR_ID,))
+    )
+    assert [result.result for result in results] == [
+        ResultCode.PROVIDER_REJECTION,
+        ResultCode.ACCEPTANCE,
+    ]
     assert accepted == {1: (REMOTE_READ, NDR)}
 
 
 def test_an_interface_that_nobody_serves():
-    results, accepted, _ = results_of(Context(0, OTHER, (NDR_ID,)), Context(1, REMOTE_READ._replace(version=2), (NDR_ID,)))
-    assert results == (Result(ResultCode.PROVIDER_REJECTION, RejectReason.ABSTRACT_SYNTAX_NOT_SUPPORTED),) * 2
+    results, accepted, _ = results_of(
+        Context(0, OTHER, (NDR_ID,)), Context(1, REMOTE_READ._replace(version=2), (NDR_ID,))
+    )
+    assert (
+        results
+        == (Result(ResultCode.PROVIDER_REJECTION, RejectReason.ABSTRACT_SYNTAX_NOT_SUPPORTED),) * 2
+    )
     assert accepted == {}
 
 
@@ -242,11 +273,16 @@ def test_a_stub_is_cut_into_fragments_and_put_together(size, token_size):
     pieces = list(response_pieces(3, stub, fragment=1432, token_size=token_size))
     assert [bool(piece.flags & 1) for piece in pieces] == [True] + [False] * (len(pieces) - 1)
     assert [bool(piece.flags & 2) for piece in pieces] == [False] * (len(pieces) - 1) + [True]
-    parsed = [calls.parse_response(parse_pdu(encode_pdu(PduType.RESPONSE, p.flags, 1, p.body))) for p in pieces]
+    parsed = [
+        calls.parse_response(parse_pdu(encode_pdu(PduType.RESPONSE, p.flags, 1, p.body)))
+        for p in pieces
+    ]
     assembly = Assembly(1, parsed[0], limit=size, limit_name="X")
     left = size
     for piece, response in zip(pieces, parsed, strict=True):
-        assert response.alloc_hint == left  # "the combined stub data length of all remaining fragment PDUs"
+        assert (
+            response.alloc_hint == left
+        )  # "the combined stub data length of all remaining fragment PDUs"
         left -= len(response.stub)
         assert 16 + len(piece.body) + (8 + token_size if token_size else 0) <= 1432
         if not piece.flags & 2:
@@ -273,7 +309,9 @@ def test_fragments_that_do_not_belong_together():
 def test_a_fault_has_no_stub_and_no_forbidden_status():
     body = Fault(0xC00E0003, 1).encode()
     assert body == bytes.fromhex("20000000 0100 00 00 03000ec0 00000000")
-    again = calls.parse_fault(parse_pdu(encode_pdu(PduType.FAULT, WHOLE, 1, body + b"stub to be ignored")))
+    again = calls.parse_fault(
+        parse_pdu(encode_pdu(PduType.FAULT, WHOLE, 1, body + b"stub to be ignored"))
+    )
     assert again == Fault(0xC00E0003, 1)
     assert calls.parse_fault(parse_pdu(encode_pdu(PduType.FAULT, WHOLE, 1, body[:12]))) == again
     for status in (0, 0xC0000005):
@@ -293,7 +331,12 @@ def test_pdus_that_are_only_a_header():
 # --- verification trailer ---------------------------------------------------------------------------------------------------
 
 SAID = VerificationTrailer(
-    header_signing=True, call_id=7, context_id=1, opnum=9, interface=REMOTE_READ, transfer_syntax=NDR64_ID
+    header_signing=True,
+    call_id=7,
+    context_id=1,
+    opnum=9,
+    interface=REMOTE_READ,
+    transfer_syntax=NDR64_ID,
 )
 
 
@@ -309,7 +352,8 @@ def test_a_trailer_byte_by_byte():
         "8ae3137102f43671"
         "0100 0400 01000000"
         "0300 1000 00 00 0000 10000000 07000000 0100 0900"
-        "0240 2800 dd34911a397bba45ad8844d01ca47f28 01000000 33057171babe37498319b5dbef9ccc36 01000000"
+        "0240 2800 dd34911a397bba45ad8844d01ca47f28 01000000 "
+        "33057171babe37498319b5dbef9ccc36 01000000"
     )
     assert VerificationTrailer().encode() == b""
     assert append_trailer(b"abc", VerificationTrailer()) == b"abc"
@@ -322,7 +366,8 @@ def test_a_trailer_byte_by_byte():
         SIGNATURE + bytes.fromhex("0140 0400 01000000 00000000"),  # more behind it
         SIGNATURE + bytes.fromhex("0100 0400 01000000"),  # no last command
         SIGNATURE + bytes.fromhex("0140 0600 010000000000"),  # a length that is no multiple of four
-        SIGNATURE + bytes.fromhex("0140 0800 0100000000000000"),  # a command of a fixed size with another
+        SIGNATURE
+        + bytes.fromhex("0140 0800 0100000000000000"),  # a command of a fixed size with another
         SIGNATURE,
     ],
 )
@@ -360,7 +405,9 @@ def test_fragments_are_counted_because_empty_ones_would_never_end():
         assembly.add(Request(0, 1, 7, b""))
     with pytest.raises(LimitExceededError, match="FRAGMENTS_MAX is 8192, got 8193"):
         assembly.add(Request(0, 1, 7, b""))
-    needed = len(list(response_pieces(0, bytes(RESPONSE_MAX), fragment=FRAGMENT_MIN, token_size=256)))
+    needed = len(
+        list(response_pieces(0, bytes(RESPONSE_MAX), fragment=FRAGMENT_MIN, token_size=256))
+    )
     assert needed < FRAGMENTS_MAX, "the largest answer in the smallest fragments fits"
 
 
@@ -371,7 +418,14 @@ def test_unknown_commands_are_ignored_unless_they_must_be_processed():
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("call_id", 8), ("context_id", 0), ("opnum", 6), ("interface", OTHER), ("transfer_syntax", NDR_ID)]
+    ("field", "value"),
+    [
+        ("call_id", 8),
+        ("context_id", 0),
+        ("opnum", 6),
+        ("interface", OTHER),
+        ("transfer_syntax", NDR_ID),
+    ],
 )
 def test_a_trailer_denies_what_was_changed_on_the_way(field, value):
     came = {"header_signing": True, **SAID._asdict()}

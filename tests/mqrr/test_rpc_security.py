@@ -10,7 +10,14 @@ from rpc_kit import SERVER, GlassProvider, Link, pdus
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.mqrr.rpc.binding import NakReason, parse_bind_nak
 from srmp_spark.mqrr.rpc.calls import parse_fault
-from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientConnection, ClientSettings, Closed, Faulted
+from srmp_spark.mqrr.rpc.client_connection import (
+    Answered,
+    Bound,
+    ClientConnection,
+    ClientSettings,
+    Closed,
+    Faulted,
+)
 from srmp_spark.mqrr.rpc.limits import FRAGMENT_MIN, SECURITY_LEGS_MAX
 from srmp_spark.mqrr.rpc.pdu import SUPPORT_HEADER_SIGN, AuthLevel, PduType
 from srmp_spark.mqrr.rpc.server_states import ServerState
@@ -18,7 +25,9 @@ from srmp_spark.mqrr.rpc.verification_trailer import SIGNATURE
 from srmp_spark.mqrr.status import Status
 
 CONNECT, INTEGRITY, PRIVACY = AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY
-LEVELS = pytest.mark.parametrize("level", [CONNECT, INTEGRITY, PRIVACY], ids=lambda level: level.name)
+LEVELS = pytest.mark.parametrize(
+    "level", [CONNECT, INTEGRITY, PRIVACY], ids=lambda level: level.name
+)
 
 
 def provider(level, *, server: bool, **more) -> GlassProvider:
@@ -30,8 +39,13 @@ def provider(level, *, server: bool, **more) -> GlassProvider:
 def secured(level, *, client=None, server=None, settings=None, **more) -> Link:
     """A link whose both sides have a provider; ``client`` and ``server`` are their options."""
     accept = SERVER if settings is None else settings
-    accept = replace(accept, accept_security=lambda _, level, peer: provider(level, server=True, **(server or {})))
-    wanted = ClientSettings(auth_level=level, security=provider(level, server=False, **(client or {})))
+    accept = replace(
+        accept,
+        accept_security=lambda _, level, peer: provider(level, server=True, **(server or {})),
+    )
+    wanted = ClientSettings(
+        auth_level=level, security=provider(level, server=False, **(client or {}))
+    )
     return Link(wanted, accept, **more)
 
 
@@ -41,7 +55,9 @@ def secured(level, *, client=None, server=None, settings=None, **more) -> Link:
 def test_a_call_at_each_level_with_each_number_of_legs(level, legs, header_signing):
     """Two legs: bind, bind_ack. Three: an auth3 is the last. Four: an alter_context and its answer."""
     options = {"legs": legs, "header_signing": header_signing}
-    link = secured(level, client=options, server=options, settings=replace(SERVER, min_auth_level=level)).bound()
+    link = secured(
+        level, client=options, server=options, settings=replace(SERVER, min_auth_level=level)
+    ).bound()
     kinds = [pdu.type for pdu in pdus(link.to_server)]
     assert kinds == [PduType.BIND, *{2: [], 3: [PduType.AUTH3], 4: [PduType.ALTER_CONTEXT]}[legs]]
     stub = bytes(range(256)) * 40  # two fragments
@@ -62,13 +78,17 @@ def test_privacy_hides_the_stub_and_integrity_does_not():
 
 @pytest.mark.parametrize(("client", "server"), [(True, True), (True, False), (False, True)])
 def test_header_signing_is_what_both_sides_can(client, server):
-    link = secured(INTEGRITY, client={"header_signing": client}, server={"header_signing": server}).bound()
+    link = secured(
+        INTEGRITY, client={"header_signing": client}, server={"header_signing": server}
+    ).bound()
     (sent, *_), (answered, *_) = pdus(link.to_server), pdus(link.to_client)
     assert bool(sent.flags & SUPPORT_HEADER_SIGN) is client
     assert bool(answered.flags & SUPPORT_HEADER_SIGN) is (client and server)
     link.call(7, b"stub")
     request = pdus(link.to_server)[-1]
-    assert (SIGNATURE in request.body) is not (client and server)  # what is not signed is said again in a trailer
+    assert (SIGNATURE in request.body) is not (
+        client and server
+    )  # what is not signed is said again in a trailer
 
 
 @pytest.mark.parametrize("header_signing", [True, False])
@@ -82,7 +102,9 @@ def test_a_byte_that_was_changed_on_the_way(header_signing):
     events = link.server.receive(bytes(data))
     (pdu,) = pdus(link.server.data_to_send())
     assert parse_fault(pdu).status == Status.ERROR_ACCESS_DENIED
-    assert [type(event).__name__ for event in events] == (["ConnectionClosed"] if header_signing else [])
+    assert [type(event).__name__ for event in events] == (
+        ["ConnectionClosed"] if header_signing else []
+    )
 
 
 @pytest.mark.parametrize("level", [INTEGRITY, PRIVACY])
@@ -114,7 +136,9 @@ def test_a_type_that_is_not_set_up():
     link.pump()
     (closed,) = link.results
     assert isinstance(closed, Closed)
-    assert closed.reason.startswith("the server refuses the bind: AUTHENTICATION_TYPE_NOT_RECOGNIZED; "), "and what to do"
+    assert closed.reason.startswith(
+        "the server refuses the bind: AUTHENTICATION_TYPE_NOT_RECOGNIZED; "
+    ), "and what to do"
     assert "no security provider is set up" in link.calls[-1].reason
 
 
@@ -181,7 +205,10 @@ def test_levels_that_promise_less_than_integrity(level):
 
 
 def test_a_level_needs_a_provider():
-    for settings in (ClientSettings(auth_level=PRIVACY), ClientSettings(security=provider(PRIVACY, server=False))):
+    for settings in (
+        ClientSettings(auth_level=PRIVACY),
+        ClientSettings(security=provider(PRIVACY, server=False)),
+    ):
         with pytest.raises(LocalProtocolError, match="needs a security provider"):
             ClientConnection(settings)
 
@@ -197,7 +224,9 @@ def test_a_server_that_ends_the_negotiation_too_early():
 
 def test_a_bind_without_security_and_then_one_with_it():
     """[MS-RPCE] 3.3.1.5.2.1: after a bind the first leg is in an alter_context."""
-    plain = Link(server=replace(SERVER, accept_security=lambda _, level, peer: provider(level, server=True))).bound()
+    plain = Link(
+        server=replace(SERVER, accept_security=lambda _, level, peer: provider(level, server=True))
+    ).bound()
     link = secured(PRIVACY)
     link.client.bind(0.0)
     alter = bytearray(link.client.data_to_send())
@@ -224,7 +253,9 @@ def test_a_negotiation_has_an_end():
     link.pump()
     assert "SECURITY_LEGS_MAX" in link.calls[-1].reason
     assert isinstance(link.results[-1], Closed)
-    assert [pdu.type for pdu in pdus(link.to_server)].count(PduType.ALTER_CONTEXT) == SECURITY_LEGS_MAX
+    assert [pdu.type for pdu in pdus(link.to_server)].count(
+        PduType.ALTER_CONTEXT
+    ) == SECURITY_LEGS_MAX
 
 
 def test_bound_only_after_the_last_leg():

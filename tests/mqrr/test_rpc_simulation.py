@@ -14,7 +14,14 @@ import pytest
 from rpc_kit import SERVER, GlassProvider, associations
 
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR, NDR64
-from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientConnection, ClientSettings, Closed, Faulted
+from srmp_spark.mqrr.rpc.client_connection import (
+    Answered,
+    Bound,
+    ClientConnection,
+    ClientSettings,
+    Closed,
+    Faulted,
+)
 from srmp_spark.mqrr.rpc.client_states import ClientState
 from srmp_spark.mqrr.rpc.pdu import AuthLevel
 from srmp_spark.mqrr.rpc.server_connection import ServerConnection, ServerSettings
@@ -29,10 +36,14 @@ class Wire:
 
     def __init__(self, world: World, group_id: int, host: str) -> None:
         rng = world.rng
-        level = rng.choice((AuthLevel.NONE, AuthLevel.NONE, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY))
+        level = rng.choice(
+            (AuthLevel.NONE, AuthLevel.NONE, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY)
+        )
         provider = None
         if level != AuthLevel.NONE:
-            provider = GlassProvider(server=False, header_signing=rng.random() < 0.5, legs=world.legs)
+            provider = GlassProvider(
+                server=False, header_signing=rng.random() < 0.5, legs=world.legs
+            )
             provider.privacy = level == AuthLevel.PKT_PRIVACY
         self.client = ClientConnection(
             ClientSettings(
@@ -60,7 +71,9 @@ class World:
         self.now = 0.0
         self.legs = self.rng.choice((2, 3, 4))
         self.settings = ServerSettings(
-            interfaces=SERVER.interfaces, port=2103, accept_security=lambda _, level, peer: self._acceptor(level)
+            interfaces=SERVER.interfaces,
+            port=2103,
+            accept_security=lambda _, level, peer: self._acceptor(level),
         )
         self.groups = associations()
         self.wires: list[Wire] = []
@@ -68,7 +81,9 @@ class World:
         self.answers = 0
 
     def _acceptor(self, level: int) -> GlassProvider:
-        provider = GlassProvider(server=True, header_signing=self.rng.random() < 0.5, legs=self.legs)
+        provider = GlassProvider(
+            server=True, header_signing=self.rng.random() < 0.5, legs=self.legs
+        )
         provider.privacy = level == AuthLevel.PKT_PRIVACY
         return provider
 
@@ -100,7 +115,9 @@ class World:
             self._lose(wire)
 
     def _call(self, wire: Wire) -> None:
-        if wire.client.state is not ClientState.CONTEXT_NEGOTIATED or (wire.waiting and not wire.client._multiplexing):
+        if wire.client.state is not ClientState.CONTEXT_NEGOTIATED or (
+            wire.waiting and not wire.client._multiplexing
+        ):
             return
         if len(wire.waiting) < 8:
             stub = self.rng.randbytes(self.rng.choice((0, 1, 20, 1391, 1392, 6000, 12_000)))
@@ -154,7 +171,11 @@ class World:
             elif isinstance(result, Answered | Faulted):
                 stub = wire.waiting.pop(result.call_id)  # KeyError: answered twice, or never called
                 if isinstance(result, Answered):
-                    assert result.stub[-len(stub) :] == stub[::-1] if stub else len(result.stub) % 4 == 0 or not result.stub
+                    assert (
+                        result.stub[-len(stub) :] == stub[::-1]
+                        if stub
+                        else len(result.stub) % 4 == 0 or not result.stub
+                    )
                 self.answers += 1
             elif isinstance(result, Closed):
                 assert set(result.calls) == set(wire.waiting)

@@ -21,7 +21,10 @@ def test_server(state, event):
     connection._state = state
     target = server_states.TRANSITIONS.get((state, event))
     if target is None:
-        with pytest.raises(LocalProtocolError, match=f"{event.name} cannot happen to a connection that is {state.name}"):
+        with pytest.raises(
+            LocalProtocolError,
+            match=f"{event.name} cannot happen to a connection that is {state.name}",
+        ):
             connection._move(event)
         assert connection.state is state
     else:
@@ -35,7 +38,10 @@ def test_client(state, event):
     connection._state = state
     target = client_states.TRANSITIONS.get((state, event))
     if target is None:
-        with pytest.raises(LocalProtocolError, match=f"{event.name} cannot happen to a connection that is {state.name}"):
+        with pytest.raises(
+            LocalProtocolError,
+            match=f"{event.name} cannot happen to a connection that is {state.name}",
+        ):
             connection._move(event)
         assert connection.state is state
     else:
@@ -48,14 +54,21 @@ def test_every_state_is_reached_and_nothing_leaves_the_last_one(table):
     states = type(next(iter(table))[0])
     reached = {target for (source, _), target in table.items() if source is not target}
     assert reached == set(states) - {states.ESTABLISHED}
-    assert {target for (source, _), target in table.items() if source is states.CLOSED} == {states.CLOSED}
+    assert {target for (source, _), target in table.items() if source is states.CLOSED} == {
+        states.CLOSED
+    }
 
 
 def test_pdus_that_a_server_knows_in_each_state():
     assert {
         ServerState.ESTABLISHED: {PduType.BIND},
         ServerState.NEGOTIATING_SECURITY: {PduType.ALTER_CONTEXT, PduType.AUTH3},
-        ServerState.CONTEXT_NEGOTIATED: {PduType.ALTER_CONTEXT, PduType.REQUEST, PduType.CO_CANCEL, PduType.ORPHANED},
+        ServerState.CONTEXT_NEGOTIATED: {
+            PduType.ALTER_CONTEXT,
+            PduType.REQUEST,
+            PduType.CO_CANCEL,
+            PduType.ORPHANED,
+        },
         ServerState.RECV_PDU: {PduType.REQUEST, PduType.CO_CANCEL, PduType.ORPHANED},
         ServerState.CLOSED: set(),
     } == server_states.MAY_COME

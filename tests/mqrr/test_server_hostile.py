@@ -73,7 +73,9 @@ def test_ten_thousand_mutants_are_answered():
             continue  # it would be closed
         number = next(world.numbers)
         world.opnums["one", number] = opnum
-        received = CallReceived(number, REMOTE_READ, syntax, opnum, bytes(stub), reader.association, None, 1)
+        received = CallReceived(
+            number, REMOTE_READ, syntax, opnum, bytes(stub), reader.association, None, 1
+        )
         world.do(world.server.call("one", received, world.now))
         answered += ("one", number) in world.answers
         if rng.random() < 0.02:
@@ -82,4 +84,6 @@ def test_ten_thousand_mutants_are_answered():
     assert answered > MUTANTS * 0.9, "all but those that wait"
     last = world.reader("last").opened()
     world.wait(1_000)
-    assert last.get() in (Status.MQ_ERROR_IO_TIMEOUT, *world.box.priorities), "the queue is not locked for ever"
+    assert last.get() in (Status.MQ_ERROR_IO_TIMEOUT, *world.box.priorities), (
+        "the queue is not locked for ever"
+    )

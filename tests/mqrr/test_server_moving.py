@@ -24,7 +24,9 @@ ORDERS, RETRY, POISON = "private$/orders", "private$/orders;retry", "private$/or
 
 
 def made(*, transactional: bool = False, **more) -> World:
-    boxes = [Box(name, transactional=transactional) for name in (ORDERS, RETRY, POISON, "private$/other")]
+    boxes = [
+        Box(name, transactional=transactional) for name in (ORDERS, RETRY, POISON, "private$/other")
+    ]
     return World(*boxes, coordinator=transactional, **more)
 
 
@@ -71,7 +73,10 @@ def test_a_move_is_answered_when_it_is_stored():
     number = context(one, RETRY)
     assert one.move(number, lookup_id(1)) is None, "answered before the disk holds it"
     assert two.get() == Status.MQ_ERROR_IO_TIMEOUT
-    assert two.move(context(two, POISON), lookup_id(1)) == Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
+    assert (
+        two.move(context(two, POISON), lookup_id(1))
+        == Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
+    )
     world.release()
     assert world.moved == [(ORDERS, 1, RETRY, 1)]
     assert one.move(number, lookup_id(1)) == Status.MQ_ERROR_MESSAGE_NOT_FOUND
@@ -132,10 +137,14 @@ def test_a_move_context_is_random_and_its_clients_own(world):
     assert two.move(first.move_context, lookup_id(1)) == Status.MQ_ERROR_INVALID_HANDLE
     assert one.move(first.move_context + 100, lookup_id(1)) == Status.MQ_ERROR_INVALID_HANDLE
     assert one.ask(3, HandleRequest(first.handle)).status == Status.MQ_OK
-    assert one.move(first.move_context, lookup_id(1)) == Status.MQ_ERROR_INVALID_HANDLE, "it is closed"
+    assert one.move(first.move_context, lookup_id(1)) == Status.MQ_ERROR_INVALID_HANDLE, (
+        "it is closed"
+    )
     assert one.move(second.move_context, lookup_id(1)) == Status.MQ_OK
     one.gone()
-    assert two.move(second.move_context, lookup_id(3)) == Status.MQ_ERROR_INVALID_HANDLE, "it was run down"
+    assert two.move(second.move_context, lookup_id(3)) == Status.MQ_ERROR_INVALID_HANDLE, (
+        "it was run down"
+    )
     assert len(world.open) == 1
 
 
@@ -151,13 +160,18 @@ def test_a_queue_for_move_has_one_access_and_one_share_mode(world):
     one = world.reader()
     retry = queue_format_of(rf"DIRECT=OS:host\{named(RETRY)}")
     assert one.ask(11, OpenRequest(retry, ACCESS_RECEIVE)) == Status.MQ_ERROR_INVALID_PARAMETER
-    assert one.ask(11, OpenRequest(retry, ACCESS_MOVE, SHARE_DENY_SHARE)) == Status.MQ_ERROR_INVALID_PARAMETER
+    assert (
+        one.ask(11, OpenRequest(retry, ACCESS_MOVE, SHARE_DENY_SHARE))
+        == Status.MQ_ERROR_INVALID_PARAMETER
+    )
     assert one.ask(2, OpenRequest(retry, ACCESS_MOVE)) == Status.MQ_ERROR_INVALID_PARAMETER
     assert one.ask(11, OpenRequest(retry, ACCESS_MOVE)).move_context > 0
 
 
 def test_a_queue_that_is_not_there_is_none_to_move_to(world):
-    assert world.reader().open_for_move(r"private$\orders;unknown") == Status.MQ_ERROR_QUEUE_NOT_FOUND
+    assert (
+        world.reader().open_for_move(r"private$\orders;unknown") == Status.MQ_ERROR_QUEUE_NOT_FOUND
+    )
 
 
 def test_a_queue_that_was_deleted_takes_nothing(world):
@@ -178,8 +192,13 @@ def test_a_move_in_a_transaction_is_provisional_until_its_outcome(in_transaction
     assert one.move(number, lookup_id(1, 0), TX) == Status.MQ_OK
     assert one.move(number, lookup_id(2, 0), OTHER) == Status.MQ_OK
     assert world.moved == []
-    assert two.get(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(1, 0)) == Status.MQ_ERROR_TRANSACTION_USAGE
-    assert one.move(number, lookup_id(1, 0), OTHER) == Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
+    assert (
+        two.get(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(1, 0))
+        == Status.MQ_ERROR_TRANSACTION_USAGE
+    )
+    assert (
+        one.move(number, lookup_id(1, 0), OTHER) == Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
+    )
     world.do(world.server.outcome(TX, committed=True))
     world.do(world.server.outcome(OTHER, committed=False))
     assert world.moved == [(ORDERS, 1, RETRY, 1)]
@@ -196,7 +215,10 @@ def test_what_is_received_and_what_is_moved_is_stored_together(in_transactions):
     world.hold = (Take,)
     world.do(world.server.outcome(TX, committed=True))
     (stored,) = world.held
-    assert [(each.sequence, each.reason) for each in stored.messages] == [(1, Reason.RECEIVED), (2, Reason.MOVED)]
+    assert [(each.sequence, each.reason) for each in stored.messages] == [
+        (1, Reason.RECEIVED),
+        (2, Reason.MOVED),
+    ]
 
 
 def test_a_client_that_is_gone_leaves_its_moves_to_the_coordinator(in_transactions):
@@ -236,7 +258,10 @@ def test_a_message_that_is_moved_is_not_rejected(in_transactions):
     one = world.reader().opened()
     assert enlist(one) == Status.MQ_OK
     assert one.move(context(one, RETRY), lookup_id(1, 0), TX) == Status.MQ_OK
-    assert one.ask(14, SetClassRequest(one.handle, lookup_id(1, 0), 0xC004)).status == Status.MQ_ERROR_TRANSACTION_USAGE
+    assert (
+        one.ask(14, SetClassRequest(one.handle, lookup_id(1, 0), 0xC004)).status
+        == Status.MQ_ERROR_TRANSACTION_USAGE
+    )
 
 
 def test_transactions_of_moves_are_enlisted_and_of_transactional_queues(world, in_transactions):
@@ -245,4 +270,6 @@ def test_transactions_of_moves_are_enlisted_and_of_transactional_queues(world, i
     one = in_transactions.reader().opened()
     number = context(one, RETRY)
     assert one.move(number, lookup_id(1, 0), TX) == Status.MQ_ERROR_TRANSACTION_SEQUENCE
-    assert one.move(number, lookup_id(1, 0)) == Status.MQ_OK, "without a transaction it is moved at once"
+    assert one.move(number, lookup_id(1, 0)) == Status.MQ_OK, (
+        "without a transaction it is moved at once"
+    )

@@ -35,11 +35,19 @@ def test_nothing_is_gone_or_answered_before_it_is_stored():
     one, two = world.reader("one").opened(), world.reader("two").opened()
     assert one.get() == 1
     assert one.end() is None, "answered before the disk holds it"
-    assert two.get() == Status.MQ_ERROR_IO_TIMEOUT, "given to a second reader before the first one's end was decided"
-    assert two.get(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(1)) == Status.MQ_ERROR_TRANSACTION_USAGE
+    assert two.get() == Status.MQ_ERROR_IO_TIMEOUT, (
+        "given to a second reader before the first one's end was decided"
+    )
+    assert (
+        two.get(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(1))
+        == Status.MQ_ERROR_TRANSACTION_USAGE
+    )
     world.release()
     assert world.reasons() == [(1, RECEIVED)]
-    assert two.get(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(1)) == Status.MQ_ERROR_MESSAGE_NOT_FOUND
+    assert (
+        two.get(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(1))
+        == Status.MQ_ERROR_MESSAGE_NOT_FOUND
+    )
 
 
 def test_an_end_that_could_not_be_stored_is_told_and_the_message_is_there_again():
@@ -343,7 +351,9 @@ def test_a_message_that_cannot_be_read_is_told_and_not_locked():
     world.came(3)
     one = world.reader().opened()
     call = one.start()
-    world.do(world.server.not_read(world.held.popleft().reading, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
+    world.do(
+        world.server.not_read(world.held.popleft().reading, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE)
+    )
     assert one.shown(call) == Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
     world.hold = ()
     assert one.receive() == 1
@@ -362,7 +372,9 @@ def test_a_purge_spares_what_is_locked_until_its_lock_ends():
     assert world.box.left == {3, 4}
     assert one.end(1, ack=RR_NACK) == Status.MQ_OK
     assert one.end(2) == Status.MQ_OK
-    assert world.reasons() == [(1, Reason.PURGED), (2, Reason.PURGED)], "the reason of 3.1.7.1.12, also after an ACK"
+    assert world.reasons() == [(1, Reason.PURGED), (2, Reason.PURGED)], (
+        "the reason of 3.1.7.1.12, also after an ACK"
+    )
     world.came(3)
     assert list(two.all()) == [5]
 
@@ -386,11 +398,18 @@ def test_a_purge_looks_at_thousands_of_locks_a_slice_a_turn(monkeypatch: pytest.
     assert two.answer(call).status == Status.MQ_OK
     assert world.box.left == {4, 5, 6, 7, 8}
     assert [one.end(n) for n in (1, 2, 9)] == [Status.MQ_OK] * 3
-    assert world.reasons() == [(4, Reason.RECEIVED), (1, Reason.PURGED), (2, Reason.PURGED), (3, Reason.PURGED)]
+    assert world.reasons() == [
+        (4, Reason.RECEIVED),
+        (1, Reason.PURGED),
+        (2, Reason.PURGED),
+        (3, Reason.PURGED),
+    ]
     assert one.end(10) == Status.MQ_ERROR_MESSAGE_NOT_FOUND
 
 
-@pytest.mark.parametrize("other", ["none", "carried out before", "carried out meanwhile", "failed, too"])
+@pytest.mark.parametrize(
+    "other", ["none", "carried out before", "carried out meanwhile", "failed, too"]
+)
 def test_a_purge_that_fails_removes_nothing(other: str):
     """It answered so; what was locked meanwhile is there again when its lock ends. What another purge took is not."""
     world = World(hold=(Purge,))
@@ -410,7 +429,11 @@ def test_a_purge_that_fails_removes_nothing(other: str):
         if other == "carried out meanwhile":
             world.release()
         else:
-            world.do(world.server.purged(world.held.popleft().purging, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
+            world.do(
+                world.server.purged(
+                    world.held.popleft().purging, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
+                )
+            )
         three.answer(second)
     world.do(world.server.purged(effect.purging, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
     assert two.answer(failing).status == Status.MQ_ERROR_QUEUE_NOT_AVAILABLE

@@ -35,7 +35,9 @@ def test_what_a_reader_rebuilds_from_an_answer_finds_the_message_again(world):
     one = world.reader().peeking()
     sequence = one.get(A.PEEK_CURRENT)
     assert one.get(A.LOOKUP_PEEK_CURRENT, lookup_id=rebuilt(sequence, priority=7)) == 2
-    assert one.get(A.LOOKUP_PEEK_CURRENT, lookup_id=sequence) == 2, "of priority 7 the high byte is 0"
+    assert one.get(A.LOOKUP_PEEK_CURRENT, lookup_id=sequence) == 2, (
+        "of priority 7 the high byte is 0"
+    )
     assert one.get(A.LOOKUP_PEEK_CURRENT, lookup_id=rebuilt(sequence, priority=3)) == NOT_FOUND
 
 
@@ -74,7 +76,10 @@ def test_only_a_peek_tells_locked_from_gone(world):
     one, two = world.reader("one").opened(), world.reader("two").opened()
     assert one.get() == 2
     assert two.get(A.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id(2, 7)) == NOT_FOUND
-    assert two.get(A.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(2, 7)) == Status.MQ_ERROR_TRANSACTION_USAGE
+    assert (
+        two.get(A.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(2, 7))
+        == Status.MQ_ERROR_TRANSACTION_USAGE
+    )
     assert one.end() == Status.MQ_OK
     assert two.get(A.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id(2, 7)) == NOT_FOUND
 
@@ -106,14 +111,21 @@ def test_receive_prev_takes_a_lookup_identifier(world):
 def test_a_lookup_has_no_cursor_and_does_not_wait(world, action):
     one = world.reader().opened()
     cursor = one.cursor()
-    assert one.get(action, lookup_id=lookup_id(1), cursor=cursor) == Status.MQ_ERROR_INVALID_PARAMETER
-    assert one.get(action, lookup_id=lookup_id(1), timeout_ms=1) == Status.MQ_ERROR_INVALID_PARAMETER
+    assert (
+        one.get(action, lookup_id=lookup_id(1), cursor=cursor) == Status.MQ_ERROR_INVALID_PARAMETER
+    )
+    assert (
+        one.get(action, lookup_id=lookup_id(1), timeout_ms=1) == Status.MQ_ERROR_INVALID_PARAMETER
+    )
     assert one.get(action) == Status.MQ_ERROR_INVALID_PARAMETER
 
 
 @pytest.mark.parametrize("action", sorted(set(Action) - LOOKUPS))
 def test_all_other_actions_have_no_lookup_identifier(world, action):
-    assert world.reader().opened().get(action, lookup_id=lookup_id(1)) == Status.MQ_ERROR_INVALID_PARAMETER
+    assert (
+        world.reader().opened().get(action, lookup_id=lookup_id(1))
+        == Status.MQ_ERROR_INVALID_PARAMETER
+    )
 
 
 @pytest.mark.parametrize("action", [1, 0x80000002, 0x40000013, 0x40000020 | 0x80000000, 0xFFFFFFFF])
@@ -128,11 +140,15 @@ def test_a_cursor_walks_the_queue(world):
     one = world.reader().peeking()
     cursor = one.cursor()
     seen = [one.get(A.PEEK_CURRENT, cursor=cursor)]
-    while isinstance(found := one.get(A.PEEK_NEXT, cursor=cursor), int) and not isinstance(found, Status):
+    while isinstance(found := one.get(A.PEEK_NEXT, cursor=cursor), int) and not isinstance(
+        found, Status
+    ):
         seen.append(found)
     assert seen == [2, 1, 3, 5, 4]
     assert found == Status.MQ_ERROR_IO_TIMEOUT
-    assert one.get(A.PEEK_CURRENT, cursor=cursor) == 4, "the end of the queue leaves the cursor where it was"
+    assert one.get(A.PEEK_CURRENT, cursor=cursor) == 4, (
+        "the end of the queue leaves the cursor where it was"
+    )
 
 
 def test_peek_next_of_a_new_cursor_is_illegal_and_without_one_invalid(world):
@@ -193,7 +209,10 @@ def test_a_waiting_cursor_gets_what_comes_wherever_it_stands(world):
     """A message of higher priority stands behind its back; it would never see it."""
     one = world.reader().peeking()
     cursor = one.cursor()
-    while not isinstance(one.get(A.PEEK_NEXT if world.answers and cursor < 0 else A.PEEK_CURRENT, cursor=cursor), Status):
+    while not isinstance(
+        one.get(A.PEEK_NEXT if world.answers and cursor < 0 else A.PEEK_CURRENT, cursor=cursor),
+        Status,
+    ):
         if isinstance(one.get(A.PEEK_NEXT, cursor=cursor), Status):
             break
     call = one.start(A.PEEK_NEXT, cursor=cursor, timeout_ms=60_000)
@@ -224,10 +243,14 @@ def test_a_cursor_at_which_a_call_waits_serves_no_other():
     assert one.get(A.PEEK_CURRENT, cursor=cursor) == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION
     assert one.ask(5, HandleNumberRequest(one.handle, cursor)).status == Status.MQ_OK
     assert one.shown(call) == Status.MQ_ERROR_OPERATION_CANCELLED, "closing it ends the wait"
-    assert one.ask(5, HandleNumberRequest(one.handle, cursor)).status == Status.MQ_ERROR_INVALID_HANDLE
+    assert (
+        one.ask(5, HandleNumberRequest(one.handle, cursor)).status == Status.MQ_ERROR_INVALID_HANDLE
+    )
 
 
-def reading(world: World, reader: Reader, action: Action, **more: Any) -> tuple[int, Callable[..., None]]:
+def reading(
+    world: World, reader: Reader, action: Action, **more: Any
+) -> tuple[int, Callable[..., None]]:
     """A call whose message is being read by the owner, and what lets it leave the queue before that is done."""
     world.hold = (Read,)
     call = reader.start(action, **more)
@@ -274,7 +297,9 @@ def test_a_cursor_that_showed_nothing_is_where_it_was():
     leaves()
     assert one.shown(call) == Status.MQ_ERROR_IO_TIMEOUT
     world.came(3)
-    assert one.get(A.PEEK_NEXT, cursor=cursor) == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION, "nothing was shown"
+    assert one.get(A.PEEK_NEXT, cursor=cursor) == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION, (
+        "nothing was shown"
+    )
     assert one.get(A.PEEK_CURRENT, cursor=cursor) == 2
 
 
@@ -291,7 +316,9 @@ def test_a_call_whose_message_left_does_not_wait_where_another_one_does(action):
     assert one.shown(second) is None
     leaves()
     assert one.shown(first) == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION
-    assert one.get(A.PEEK_CURRENT, cursor=cursor) == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION, "the second one still waits"
+    assert one.get(A.PEEK_CURRENT, cursor=cursor) == Status.MQ_ERROR_ILLEGAL_CURSOR_ACTION, (
+        "the second one still waits"
+    )
     world.came(3)
     assert one.shown(second) == (2, "body 2")
 
@@ -372,6 +399,8 @@ def test_a_step_over_what_others_hold_is_one_step(action):
     anchor, box.asked = rebuilt(400 if action is Action.LOOKUP_PEEK_PREV else 2, priority=3), 0
     for _ in range(30):
         assert one.end(1, RR_NACK) == Status.MQ_OK
-        assert other.get(action, lookup_id=anchor) == (1 if action is Action.LOOKUP_PEEK_PREV else 400)
+        assert other.get(action, lookup_id=anchor) == (
+            1 if action is Action.LOOKUP_PEEK_PREV else 400
+        )
         assert one.get(request=1) == 1
     assert box.asked < 30 * 20

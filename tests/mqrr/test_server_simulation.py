@@ -13,7 +13,13 @@ import pytest
 from server_kit import Box, Reader, World, lookup_id
 
 from srmp_spark.mqrr.actions import Action
-from srmp_spark.mqrr.ndr.methods import RR_ACK, RR_NACK, EndReceiveRequest, EnlistRequest, HandleRequest
+from srmp_spark.mqrr.ndr.methods import (
+    RR_ACK,
+    RR_NACK,
+    EndReceiveRequest,
+    EnlistRequest,
+    HandleRequest,
+)
 from srmp_spark.mqrr.queue_format import queue_format_of
 from srmp_spark.mqrr.server.effects import Purge, Read, Reason, Take
 from srmp_spark.mqrr.status import Status
@@ -28,7 +34,9 @@ class Run:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.transactional = self.rng.random() < 0.4
-        self.world = World(Box(transactional=self.transactional), coordinator=True, hold=(Read, Take, Purge))
+        self.world = World(
+            Box(transactional=self.transactional), coordinator=True, hold=(Read, Take, Purge)
+        )
         self.readers: list[Reader] = []
         self.calls: dict[int, tuple[Reader, int, bytes | None]] = {}
         """call → (reader, request, transaction), of receives without an answer."""
@@ -73,7 +81,11 @@ class Run:
 
     def start(self, reader: Reader) -> None:
         rng = self.rng
-        transaction = rng.choice(self.transactions) if self.transactional and self.transactions and rng.random() < 0.5 else None
+        transaction = (
+            rng.choice(self.transactions)
+            if self.transactional and self.transactions and rng.random() < 0.5
+            else None
+        )
         more: dict[str, object] = {"transaction": transaction} if transaction is not None else {}
         action, receives = Action.RECEIVE, True
         if rng.random() < 0.3 and self.world.box.priorities:
@@ -90,7 +102,11 @@ class Run:
     def is_held(self, sequence: int) -> bool:
         reader, request, _ = self.held[sequence]
         found = reader.association.find(reader.handle)
-        return found is not None and request in found.requests and (found.requests[request].found or 0) & 0xFFFF == sequence
+        return (
+            found is not None
+            and request in found.requests
+            and (found.requests[request].found or 0) & 0xFFFF == sequence
+        )
 
     def end(self, sequence: int) -> None:
         reader, request, transaction = self.held[sequence]
@@ -98,7 +114,9 @@ class Run:
             del self.held[sequence]
             return
         ack = self.rng.choice((RR_ACK, RR_ACK, RR_NACK))
-        reader.call(15 if transaction is not None else 9, EndReceiveRequest(reader.handle, ack, request))
+        reader.call(
+            15 if transaction is not None else 9, EndReceiveRequest(reader.handle, ack, request)
+        )
         del self.held[sequence]
         if ack == RR_ACK:
             self.acknowledged.add(sequence)
@@ -129,7 +147,12 @@ class Run:
         world.do_now(effect)
 
     def storing(self) -> set[int]:
-        return {each.sequence for effect in self.world.held if isinstance(effect, Take) for each in effect.messages}
+        return {
+            each.sequence
+            for effect in self.world.held
+            if isinstance(effect, Take)
+            for each in effect.messages
+        }
 
     def look(self) -> None:
         """What became of the calls, and whether everything still holds."""
@@ -141,14 +164,20 @@ class Run:
             if isinstance(found, tuple):
                 sequence = found[0]
                 other = self.held.get(sequence)
-                assert other is None or not self.is_held(sequence), f"message {sequence} was given to two readers"
-                assert not any(each.sequence == sequence for each in self.world.taken), f"message {sequence} was taken before"
+                assert other is None or not self.is_held(sequence), (
+                    f"message {sequence} was given to two readers"
+                )
+                assert not any(each.sequence == sequence for each in self.world.taken), (
+                    f"message {sequence} was taken before"
+                )
                 self.held[sequence] = reader, request, transaction
         for each in self.world.taken:
             if each.reason is Reason.PURGED:
                 assert self.purges
             else:
-                assert each.sequence in self.acknowledged, f"message {each.sequence} left and nobody said that it has it"
+                assert each.sequence in self.acknowledged, (
+                    f"message {each.sequence} left and nobody said that it has it"
+                )
 
 
 @pytest.mark.parametrize("part", range(3))

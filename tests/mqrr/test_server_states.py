@@ -23,7 +23,9 @@ TABLES = [
 ]
 
 
-@pytest.mark.parametrize(("table", "states", "events", "first"), TABLES, ids=["position", "request", "cursor"])
+@pytest.mark.parametrize(
+    ("table", "states", "events", "first"), TABLES, ids=["position", "request", "cursor"]
+)
 def test_every_state_is_reached_and_every_event_is_used(table, states, events, first):
     reached, grown = {first}, True
     while grown:
@@ -37,14 +39,24 @@ def test_every_state_is_reached_and_every_event_is_used(table, states, events, f
 
 
 def test_only_a_stored_removal_or_somebody_else_makes_a_message_go():
-    into_gone = {event for (state, event), to in position_states.TRANSITIONS.items() if to is PositionState.GONE}
+    into_gone = {
+        event
+        for (state, event), to in position_states.TRANSITIONS.items()
+        if to is PositionState.GONE
+    }
     assert into_gone == {PositionEvent.STORED, PositionEvent.VANISHED}
-    from_locked = {to for (state, _), to in position_states.TRANSITIONS.items() if state is PositionState.LOCKED}
+    from_locked = {
+        to
+        for (state, _), to in position_states.TRANSITIONS.items()
+        if state is PositionState.LOCKED
+    }
     assert PositionState.AVAILABLE in from_locked
 
 
 def test_what_cannot_happen_is_an_error():
-    with pytest.raises(LocalProtocolError, match="STORED cannot happen to a message that is AVAILABLE"):
+    with pytest.raises(
+        LocalProtocolError, match="STORED cannot happen to a message that is AVAILABLE"
+    ):
         position_states.moved(PositionState.AVAILABLE, PositionEvent.STORED)
     with pytest.raises(LocalProtocolError, match="cannot happen to a cursor that is UNREAD"):
         Cursor(1).move(CursorEvent.GAVE_UP_READ)
@@ -60,7 +72,9 @@ def test_the_order_of_a_queue_is_that_of_a_sorted_list():
             if what < 0.6:
                 size, priority = rng.randrange(1, 4), rng.randrange(8)
                 positions.add([Came(priority, sequence + 1, sequence + size)])
-                model |= {(7 - priority) << 56 | n for n in range(sequence + 1, sequence + size + 1)}
+                model |= {
+                    (7 - priority) << 56 | n for n in range(sequence + 1, sequence + size + 1)
+                }
                 sequence += size + rng.randrange(2)
             elif what < 0.8 and model:
                 gone = rng.choice(sorted(model))
@@ -132,7 +146,9 @@ def test_a_direct_name_is_a_host_and_a_queue(name, host, queue):
 
 def test_a_journal_may_stand_in_the_suffix_alone():
     """T37."""
-    queue = QueueFormat(QueueFormatType.DIRECT, QueueSuffix.JOURNAL | 0x80, text=r"OS:host\private$\orders")
+    queue = QueueFormat(
+        QueueFormatType.DIRECT, QueueSuffix.JOURNAL | 0x80, text=r"OS:host\private$\orders"
+    )
     assert which_queue(queue) == WhichQueue("host", "private$\\orders;journal")
 
 
@@ -142,19 +158,37 @@ GUID = "6b29fc40-ca47-1067-b31d-00dd010662da"
 @pytest.mark.parametrize(
     ("queue", "status"),
     [
-        (QueueFormat(QueueFormatType.DL, guid=GUID), Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
+        (
+            QueueFormat(QueueFormatType.DL, guid=GUID),
+            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+        ),
         (QueueFormat(QueueFormatType.MULTICAST), Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
-        (QueueFormat(QueueFormatType.CONNECTOR, guid=GUID), Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
+        (
+            QueueFormat(QueueFormatType.CONNECTOR, guid=GUID),
+            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+        ),
         (QueueFormat(0), Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
         (QueueFormat(99), Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
-        (QueueFormat(QueueFormatType.DIRECT, text="HTTP://host/msmq/q"), Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION),
+        (
+            QueueFormat(QueueFormatType.DIRECT, text="HTTP://host/msmq/q"),
+            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+        ),
         (QueueFormat(QueueFormatType.DIRECT, text="OS:host"), Status.MQ_ERROR_ILLEGAL_FORMATNAME),
         (QueueFormat(QueueFormatType.MACHINE, guid=GUID), Status.MQ_ERROR_INVALID_PARAMETER),
         (QueueFormat(QueueFormatType.MACHINE, 0x82, guid=GUID), Status.MQ_ERROR_QUEUE_NOT_FOUND),
         (QueueFormat(QueueFormatType.PUBLIC, guid=GUID), Status.MQ_ERROR_QUEUE_NOT_FOUND),
-        (QueueFormat(QueueFormatType.PRIVATE, guid=GUID, number=5), Status.MQ_ERROR_QUEUE_NOT_FOUND),
-        (QueueFormat(QueueFormatType.SUBQUEUE, 5, text="OS:host\\q;"), Status.MQ_ERROR_ILLEGAL_FORMATNAME),
-        (QueueFormat(QueueFormatType.DIRECT, 0x0F, text=r"OS:host\q"), Status.MQ_ERROR_INVALID_PARAMETER),
+        (
+            QueueFormat(QueueFormatType.PRIVATE, guid=GUID, number=5),
+            Status.MQ_ERROR_QUEUE_NOT_FOUND,
+        ),
+        (
+            QueueFormat(QueueFormatType.SUBQUEUE, 5, text="OS:host\\q;"),
+            Status.MQ_ERROR_ILLEGAL_FORMATNAME,
+        ),
+        (
+            QueueFormat(QueueFormatType.DIRECT, 0x0F, text=r"OS:host\q"),
+            Status.MQ_ERROR_INVALID_PARAMETER,
+        ),
     ],
 )
 def test_what_is_not_opened(queue, status):

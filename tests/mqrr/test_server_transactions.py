@@ -99,7 +99,9 @@ def test_transactions_that_timed_out_are_remembered_up_to_a_limit():
     names = [number.to_bytes(16, "big") for number in range(TIMED_OUT_KEPT + 2)]
     for name in names:
         transactions.timed_out(name)
-    assert [transactions.came_too_late(each) for each in (names[0], names[1], names[2], names[-1])] == [
+    assert [
+        transactions.came_too_late(each) for each in (names[0], names[1], names[2], names[-1])
+    ] == [
         False,
         False,
         True,
@@ -147,8 +149,14 @@ def test_a_message_can_be_rejected_until_the_outcome(world, one):
     assert one.ask(14, reject).status == Status.MQ_OK
     assert one.ask(14, reject._replace(message_class=0)).status == Status.MQ_OK, "0 changes nothing"
     assert one.ask(14, reject._replace(message_class=1)).status == Status.MQ_ERROR_INVALID_PARAMETER
-    assert one.ask(14, reject._replace(lookup_id=lookup_id(3, 0))).status == Status.MQ_ERROR_TRANSACTION_USAGE
-    assert one.ask(14, reject._replace(lookup_id=lookup_id(9, 0))).status == Status.MQ_ERROR_MESSAGE_NOT_FOUND
+    assert (
+        one.ask(14, reject._replace(lookup_id=lookup_id(3, 0))).status
+        == Status.MQ_ERROR_TRANSACTION_USAGE
+    )
+    assert (
+        one.ask(14, reject._replace(lookup_id=lookup_id(9, 0))).status
+        == Status.MQ_ERROR_MESSAGE_NOT_FOUND
+    )
     world.do(world.server.outcome(TX, committed=True))
     assert world.reasons() == [(1, Reason.RECEIVED), (2, Reason.REJECTED)]
 
@@ -174,7 +182,9 @@ def test_a_purge_waits_for_the_transaction(world, one):
 def test_transactions_are_for_receives_of_transactional_queues_that_were_enlisted(world, one):
     assert one.get(Action.PEEK_CURRENT, transaction=TX) == Status.MQ_ERROR_TRANSACTION_USAGE
     next_of_nothing = one.get(Action.PEEK_NEXT, transaction=TX, cursor=one.cursor())
-    assert next_of_nothing == Status.MQ_ERROR_TRANSACTION_USAGE, "3.1.4.13 looks at the action before the cursor does"
+    assert next_of_nothing == Status.MQ_ERROR_TRANSACTION_USAGE, (
+        "3.1.4.13 looks at the action before the cursor does"
+    )
     assert one.get(transaction=OTHER) == Status.MQ_ERROR_TRANSACTION_SEQUENCE
     plain = World(coordinator=True)
     plain.came(3)

@@ -42,7 +42,9 @@ class Recorded(Link):
             out, back = self.client.data_to_send(), self.server.data_to_send()
             if not out and not back:
                 return
-            self.said += [(by_client, data) for by_client, data in ((True, out), (False, back)) if data]
+            self.said += [
+                (by_client, data) for by_client, data in ((True, out), (False, back)) if data
+            ]
             self.calls += self.server.receive(out)
             self.results += self.client.receive(back)
 
@@ -58,10 +60,22 @@ def capture(conversations: list[Recorded]) -> bytes:
             for at in range(0, len(data), SEGMENT):
                 piece = data[at : at + SEGMENT]
                 tcp = struct.pack(
-                    "!HHIIBBHHH", *ports[by_client], sent[by_client], sent[not by_client], 5 << 4, 0x18, 65_535, 0, 0
+                    "!HHIIBBHHH",
+                    *ports[by_client],
+                    sent[by_client],
+                    sent[not by_client],
+                    5 << 4,
+                    0x18,
+                    65_535,
+                    0,
+                    0,
                 )
-                ends = (b"\x0a\0\0\1", b"\x0a\0\0\2") if by_client else (b"\x0a\0\0\2", b"\x0a\0\0\1")
-                ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 40 + len(piece), count & 0xFFFF, 0, 64, 6, 0, *ends)
+                ends = (
+                    (b"\x0a\0\0\1", b"\x0a\0\0\2") if by_client else (b"\x0a\0\0\2", b"\x0a\0\0\1")
+                )
+                ip = struct.pack(
+                    "!BBHHHBBH4s4s", 0x45, 0, 40 + len(piece), count & 0xFFFF, 0, 64, 6, 0, *ends
+                )
                 frame = ip + tcp + piece
                 frames.append(struct.pack("<IIII", count, 0, len(frame), len(frame)) + frame)
                 sent[by_client] += len(piece)
@@ -77,7 +91,9 @@ def talk(syntax, level: AuthLevel, fragment: int) -> Recorded:
         accept_security=lambda kind, wanted, peer: acceptor(wanted) if kind == 10 else None,
     )
     security = None if level is AuthLevel.NONE else initiator(level)
-    client = ClientSettings(syntaxes=(syntax,), auth_level=level, security=security, fragment=fragment)
+    client = ClientSettings(
+        syntaxes=(syntax,), auth_level=level, security=security, fragment=fragment
+    )
     link = Recorded(client, SERVER if security is None else server)
     link.client.bind(0.0)
     link.pump()
@@ -99,7 +115,18 @@ def talk(syntax, level: AuthLevel, fragment: int) -> Recorded:
 
 def seen(path: Path, *fields: str) -> list[list[str]]:
     assert TSHARK is not None
-    command = [TSHARK, "-n", "-r", str(path), "-d", f"tcp.port=={PORT},dcerpc", "-T", "fields", "-E", "occurrence=a"]
+    command = [
+        TSHARK,
+        "-n",
+        "-r",
+        str(path),
+        "-d",
+        f"tcp.port=={PORT},dcerpc",
+        "-T",
+        "fields",
+        "-E",
+        "occurrence=a",
+    ]
     for field in fields:
         command += ["-e", field]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -109,20 +136,34 @@ def seen(path: Path, *fields: str) -> list[list[str]]:
 
 @pytest.mark.skipif(
     TSHARK is None and "SRMP_SPARK_INTEROP_MQRR" not in os.environ,
-    reason="tshark is missing (Debian, Ubuntu: apt-get install tshark): NOBODY BUT OURSELVES HAS LOOKED AT OUR PDUs",
+    reason="tshark is missing (Debian, Ubuntu: apt-get install tshark): NOBODY BUT "
+    "OURSELVES HAS LOOKED AT OUR PDUs",
 )
 def test_wireshark_finds_no_malformed_pdu_and_sees_every_call(tmp_path: Path) -> None:
     assert TSHARK is not None, "tshark is missing (Debian, Ubuntu: apt-get install tshark)"
     talks = [talk(*each) for each in product((NDR, NDR64), LEVELS, (1_500, 5_840))]
     path = tmp_path / "talks.pcap"
     path.write_bytes(capture(talks))
-    rows = seen(path, "dcerpc.pkt_type", "dcerpc.opnum", "_ws.malformed", "_ws.expert.severity", "dcerpc.cn_ack_result")
-    assert len(rows) == sum(1 for each in talks for _, data in each.said for _ in range(0, len(data), SEGMENT))
+    rows = seen(
+        path,
+        "dcerpc.pkt_type",
+        "dcerpc.opnum",
+        "_ws.malformed",
+        "_ws.expert.severity",
+        "dcerpc.cn_ack_result",
+    )
+    assert len(rows) == sum(
+        1 for each in talks for _, data in each.said for _ in range(0, len(data), SEGMENT)
+    )
     assert [row for row in rows if row[2]] == [], "malformed"
     kinds = [kind for row in rows for kind in row[0].split(",")]
-    sent = Counter(str(int(pdu.type)) for each in talks for _, data in each.said for pdu in pdus(data))
+    sent = Counter(
+        str(int(pdu.type)) for each in talks for _, data in each.said for pdu in pdus(data)
+    )
     assert Counter(kinds) == sent
-    assert sent[BIND] == sent[BIND_ACK] == sent[FAULT] == sent[CANCEL] == sent[ORPHANED] == len(talks)
+    assert (
+        sent[BIND] == sent[BIND_ACK] == sent[FAULT] == sent[CANCEL] == sent[ORPHANED] == len(talks)
+    )
     assert sent[AUTH3] == len(talks) * 3 // 4
     assert sent[RESPONSE] > len(talks) * 15, "answers in several fragments"
     opnums = {opnum for row in rows for opnum in row[1].split(",") if opnum}

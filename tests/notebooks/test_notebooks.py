@@ -23,12 +23,20 @@ def run(name: str) -> nbformat.NotebookNode:
 
 
 def printed(notebook: nbformat.NotebookNode) -> str:
-    outputs = (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs)
-    return "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
+    outputs = (
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    )
+    return "".join(
+        output.text
+        for output in outputs
+        if output.output_type == "stream" and output.name == "stdout"
+    )
 
 
 def pictures(notebook: nbformat.NotebookNode) -> int:
-    outputs = (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs)
+    outputs = (
+        output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    )
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 

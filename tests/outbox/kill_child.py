@@ -28,7 +28,9 @@ def main() -> None:
     rng = random.Random(f"{seed} {life}")
     lives = (data / "lives").read_text().count("\n") if (data / "lives").exists() else 0
     desk = Desk(data, first_identifier=1 + lives * 100_000)
-    with (data / "lives").open("a") as file:  # the identifiers that the main process reserves: never twice
+    with (data / "lives").open(
+        "a"
+    ) as file:  # the identifiers that the main process reserves: never twice
         file.write("1\n")
 
     def tell(**event: object) -> None:
@@ -52,7 +54,14 @@ def main() -> None:
                 rng.shuffle(rows)
             order_by = ["t"] if ordered else []
             stages.append(
-                desk.stage(rows, batch=str(number), partition=partition, attempt=life, order_by=order_by, record_rows=50)
+                desk.stage(
+                    rows,
+                    batch=str(number),
+                    partition=partition,
+                    attempt=life,
+                    order_by=order_by,
+                    record_rows=50,
+                )
             )
         prepared = desk.outbox.prepare("app", str(number), stages, NOW)
         assert not isinstance(prepared, CommitResult)
@@ -66,10 +75,19 @@ def main() -> None:
         for destination in (A, B):
             key = QueueKey(destination, "stream")
             loaded = desk.outbox.load(Load(key, 0, 2**40, rng.randrange(1, 200), 1 << 20, 1))
-            tell(sent=[[stored.message.body.decode(), stored.serial, stored.message.uniquifier] for stored in loaded])
+            tell(
+                sent=[
+                    [stored.message.body.decode(), stored.serial, stored.message.uniquifier]
+                    for stored in loaded
+                ]
+            )
             if loaded:
-                changes = desk.sender.changes()._replace(finished=[SerialRun(key, 1, loaded[-1].serial)])
-                tell(finished=loaded[-1].serial, destination=destination)  # before: whether it counts is for the disk to say
+                changes = desk.sender.changes()._replace(
+                    finished=[SerialRun(key, 1, loaded[-1].serial)]
+                )
+                tell(
+                    finished=loaded[-1].serial, destination=destination
+                )  # before: whether it counts is for the disk to say
                 desk.outbox.write(changes, NOW)
     desk.close()
 

@@ -25,20 +25,27 @@ RECEIPTS = "http://here.example/msmq/private$/order_queue$"
 DAY = 86_400_000_000
 
 
-def table_of(rows: Sequence[Mapping[str, Any]], types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+def table_of(
+    rows: Sequence[Mapping[str, Any]], types: Mapping[str, pa.DataType] | None = None
+) -> pa.Table:
     """Rows as a table; body and destination are filled in."""
     names = list(dict.fromkeys(name for row in rows for name in row)) or ["body"]
     data = {name: [row.get(name) for row in rows] for name in names}
     data.setdefault("body", [b""] * len(rows))
     data.setdefault("destination", [A] * len(rows))
-    return pa.table({name: pa.array(values, (types or {}).get(name)) for name, values in data.items()})
+    return pa.table(
+        {name: pa.array(values, (types or {}).get(name)) for name, values in data.items()}
+    )
 
 
 def write_stage(
     path: Path, table: pa.Table, *, order_by: Sequence[str] = (), dead_letter: bool = False,
     dead_letter_queue: str | None = None, rows: int = 10_000,
 ) -> None:  # fmt: skip
-    metadata = {"srmp.order_by": json.dumps(list(order_by)), "srmp.dead_letter": "true" if dead_letter else "false"}
+    metadata = {
+        "srmp.order_by": json.dumps(list(order_by)),
+        "srmp.dead_letter": "true" if dead_letter else "false",
+    }
     if dead_letter_queue is not None:
         metadata["srmp.dead_letter_queue"] = dead_letter_queue
     table = table.replace_schema_metadata(metadata)
@@ -58,13 +65,24 @@ class Desk:
     """An outbox and its engine, as the sender process has them."""
 
     def __init__(
-        self, directory: Path, *, epoch: str = "e1", at: int = NOW, first_identifier: int = 1, **settings: Any
+        self,
+        directory: Path,
+        *,
+        epoch: str = "e1",
+        at: int = NOW,
+        first_identifier: int = 1,
+        **settings: Any,
     ) -> None:
         directory.mkdir(exist_ok=True)
         self.directory = directory
         self.at = at
         self.outbox = Outbox.open(
-            directory, queue_manager=QM, epoch=epoch, at=at, lock_wait_s=0, monotonic=lambda: self.at / 1e6
+            directory,
+            queue_manager=QM,
+            epoch=epoch,
+            at=at,
+            lock_wait_s=0,
+            monotonic=lambda: self.at / 1e6,
         )
         self.sender = Sender.load(
             QM, SenderSettings(**settings), self.outbox.queue_rows(), self.outbox.proof(), finals=self.outbox.finals(),
@@ -81,10 +99,17 @@ class Desk:
         name = f"{application}-{batch}-{partition}-{self.files}.arrow"
         table = rows if isinstance(rows, pa.Table) else table_of(rows, types)
         write_stage(self.outbox.stages.folder / name, table, rows=record_rows, **options)
-        return self.outbox.stages.add(application, batch, partition, attempt, name, self.at).stage_id
+        return self.outbox.stages.add(
+            application, batch, partition, attempt, name, self.at
+        ).stage_id
 
     def commit(
-        self, stages: Sequence[str], *, application: str = "app", batch: str = "1", on_conflict: str = "fail"
+        self,
+        stages: Sequence[str],
+        *,
+        application: str = "app",
+        batch: str = "1",
+        on_conflict: str = "fail",
     ) -> CommitResult:
         prepared = self.outbox.prepare(application, batch, stages, self.at, on_conflict=on_conflict)
         if isinstance(prepared, CommitResult):
@@ -98,10 +123,15 @@ class Desk:
 
     def write(self, prepared: Any) -> CommitResult:
         enqueued = [
-            self.sender.enqueue(*part.key, part.rows, self.at, receipts_url=RECEIPTS, final_receipts=part.final)
+            self.sender.enqueue(
+                *part.key, part.rows, self.at, receipts_url=RECEIPTS, final_receipts=part.final
+            )
             for part in prepared.parts
         ]
-        first, self.next_identifier = self.next_identifier, self.next_identifier + prepared.identifiers
+        first, self.next_identifier = (
+            self.next_identifier,
+            self.next_identifier + prepared.identifiers,
+        )
         changes = self.sender.changes()
         proof = self.outbox.write(changes, self.at, batches=[prepared.numbered(first, enqueued)])
         self.sender.committed(changes, proof)
@@ -128,7 +158,9 @@ class Desk:
         return read_all(self.outbox, QueueKey(destination, kind))  # type: ignore[arg-type]  # a Kind
 
 
-def read_all(outbox: Outbox, key: QueueKey, rows_max: int = 100, bytes_max: int = 1 << 20) -> list[StoredMessage]:
+def read_all(
+    outbox: Outbox, key: QueueKey, rows_max: int = 100, bytes_max: int = 1 << 20
+) -> list[StoredMessage]:
     found: list[StoredMessage] = []
     while True:
         after = found[-1].serial if found else 0

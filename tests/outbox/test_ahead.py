@@ -36,7 +36,9 @@ def test_items_come_in_order_from_another_thread_that_is_not_far_ahead() -> None
     for number in ahead(items(), "test"):
         found.append(number)
         time.sleep(0.002)
-        assert len(made) <= len(found) + AHEAD_MAX + 2, "two lie ready, one waits for room, one was taken"
+        assert len(made) <= len(found) + AHEAD_MAX + 2, (
+            "two lie ready, one waits for room, one was taken"
+        )
     assert found == list(range(20))
     assert threading.current_thread() not in threads
     assert not any(thread.is_alive() for thread in threads)
@@ -82,7 +84,10 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows(first: int, count: int, **values: Any) -> list[dict[str, Any]]:
-    return [{"body": b"%d" % row, "key": f"k{row}", "destination": A} | values for row in range(first, first + count)]
+    return [
+        {"body": b"%d" % row, "key": f"k{row}", "destination": A} | values
+        for row in range(first, first + count)
+    ]
 
 
 def packed_how_often(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -98,7 +103,9 @@ def packed_how_often(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return later
 
 
-def test_new_rows_for_one_queue_are_read_once(tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_rows_for_one_queue_are_read_once(
+    tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     later = packed_how_often(monkeypatch)
     desk = Desk(tmp_path / "data")
     stages = [desk.stage(rows(part * 50, 50), partition=part, record_rows=10) for part in range(3)]
@@ -112,13 +119,20 @@ def test_new_rows_for_one_queue_are_read_once(tmp_path: Path, large: None, monke
     ("others", "new", "known"),
     [
         pytest.param(rows(190, 10, destination=B), 200, 0, id="a second destination"),
-        pytest.param(rows(190, 10, delivery="express"), 200, 0, id="a second queue of one destination"),
+        pytest.param(
+            rows(190, 10, delivery="express"), 200, 0, id="a second queue of one destination"
+        ),
         pytest.param(rows(1_000, 10), 190, 10, id="rows that were sent before"),
         pytest.param(rows(20, 10), 190, 10, id="rows that stand in the batch twice"),
     ],
 )
 def test_what_was_packed_too_early_is_taken_back(
-    tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch, others: list[dict[str, Any]], new: int, known: int
+    tmp_path: Path,
+    large: None,
+    monkeypatch: pytest.MonkeyPatch,
+    others: list[dict[str, Any]],
+    new: int,
+    known: int,
 ) -> None:
     later = packed_how_often(monkeypatch)
     desk = Desk(tmp_path / "data")
@@ -131,7 +145,8 @@ def test_what_was_packed_too_early_is_taken_back(
         wanted = [
             row["body"]
             for row in first + (others if new == 200 else [])
-            if (row["destination"], "plain" if "delivery" in row else "stream") == (destination, kind)
+            if (row["destination"], "plain" if "delivery" in row else "stream")
+            == (destination, kind)
         ]
         assert bodies(desk.read(destination, kind)) == wanted
     assert_nothing_invisible(desk)
@@ -139,7 +154,9 @@ def test_what_was_packed_too_early_is_taken_back(
     assert_nothing_invisible(Desk(tmp_path / "data"))
 
 
-def test_a_batch_that_comes_again_is_not_written_first(tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_comes_again_is_not_written_first(
+    tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     later = packed_how_often(monkeypatch)
     desk = Desk(tmp_path / "data")
     for keyed in (True, False):
@@ -147,7 +164,9 @@ def test_a_batch_that_comes_again_is_not_written_first(tmp_path: Path, large: No
         assert desk.send(again, batch="1", record_rows=10) == CommitResult(200, 0)
         position = desk.outbox.database.position
         assert desk.send(again, batch="1", record_rows=10) == CommitResult(0, 200)
-        assert desk.outbox.database.position <= position + 3, "stage, commit, and no groups in between"
+        assert desk.outbox.database.position <= position + 3, (
+            "stage, commit, and no groups in between"
+        )
     assert later == [0, 0]
 
 
@@ -185,7 +204,9 @@ def test_identities_of_a_chunk_are_found_and_stored_as_one_by_one(
     monkeypatch.setattr("srmp_spark.store.outbox.identities.CHUNK_ROWS", 3)
     desk = Desk(tmp_path / "data")
     assert desk.send([{"body": b"same"}] * 11, batch="1") == CommitResult(11, 0)
-    assert desk.send([{"body": b"same"}] * 14 + [{"body": b"other"}], batch="1") == CommitResult(4, 11)
+    assert desk.send([{"body": b"same"}] * 14 + [{"body": b"other"}], batch="1") == CommitResult(
+        4, 11
+    )
     assert bodies(desk.read(A)) == [b"same"] * 14 + [b"other"]
 
 
@@ -196,7 +217,9 @@ def written(desk: Desk) -> int:
     return (desk.directory / "outbox.db-wal").stat().st_size
 
 
-def test_the_wal_is_copied_beside_and_begun_anew(tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wal_is_copied_beside_and_begun_anew(
+    tmp_path: Path, large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoints, "CHECKPOINT_BYTES", 400_000)
     monkeypatch.setattr(checkpoints, "CHECKPOINT_REST_BYTES", 200_000)
     monkeypatch.setattr(checkpoints, "WAL_BYTES_MAX", 1_000_000)
@@ -217,7 +240,9 @@ def test_a_copy_that_fails_is_as_final_as_a_write_but_for_a_full_disk(
     class Broken(sqlite3.Connection):
         def execute(self, statement: str, *args: Any) -> sqlite3.Cursor:
             if statement.startswith("PRAGMA wal_checkpoint"):
-                raise sqlite3.OperationalError("database or disk is full" if full else "disk I/O error")
+                raise sqlite3.OperationalError(
+                    "database or disk is full" if full else "disk I/O error"
+                )
             return super().execute(statement, *args)
 
     real = sqlite3.connect

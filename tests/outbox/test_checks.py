@@ -13,7 +13,13 @@ from srmp_spark.srmp.limits import BODY_MAX
 from srmp_spark.store.outbox import stage_file
 from srmp_spark.store.outbox.columns import Addresses
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.limits import APP_SPECIFIC_MAX, KEY_BYTES_MAX, LABEL_LENGTH_MAX, STAGE_FILE_HOURS, STAGE_HOURS
+from srmp_spark.store.outbox.limits import (
+    APP_SPECIFIC_MAX,
+    KEY_BYTES_MAX,
+    LABEL_LENGTH_MAX,
+    STAGE_FILE_HOURS,
+    STAGE_HOURS,
+)
 from srmp_spark.store.outbox.row_checks import check_rows
 
 
@@ -25,7 +31,8 @@ def desk(tmp_path: Path) -> Desk:
 OK: dict[str, Any] = {"body": b"x", "destination": A}
 
 BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
-    "no body": ({"body": None}, r"column body is null; a message has a body; .* write coalesce\(body, ''\)"),
+    "no body": ({"body": None}, (r"column body is null; a message has a body; .* write "
+r"coalesce\(body, ''\)")),
     "a body too large": ({"body": bytes(BODY_MAX + 1)}, f"BODY_MAX = {BODY_MAX} bytes, got {BODY_MAX + 1}"),
     "body and extension too large": ({"body": bytes(BODY_MAX), "extension": b"x"}, "body and extension"),
     "a label too long": ({"label": "é" * (LABEL_LENGTH_MAX + 1)}, f"label has at most {LABEL_LENGTH_MAX} characters, got 250"),
@@ -58,7 +65,10 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_bad_row_is_named_by_partition_and_row(desk: Desk, name: str) -> None:
     columns, message = BAD_ROWS[name]
     types = {
-        column: {"app_specific": pa.int64(), "time_to_reach_queue": pa.timestamp("us", tz="UTC")}.get(column)
+        column: {
+            "app_specific": pa.int64(),
+            "time_to_reach_queue": pa.timestamp("us", tz="UTC"),
+        }.get(column)
         for column in columns
     }
     rows = [OK | dict.fromkeys(columns.keys() - OK.keys()), OK | columns, OK | columns]
@@ -87,7 +97,9 @@ def test_a_type_is_refused_with_what_was_found_and_what_is_wanted(desk: Desk, co
 
 
 @pytest.mark.parametrize("type_", [pa.binary(), pa.string(), pa.null()])
-def test_a_column_without_any_body_is_refused_by_its_first_row(desk: Desk, type_: pa.DataType) -> None:
+def test_a_column_without_any_body_is_refused_by_its_first_row(
+    desk: Desk, type_: pa.DataType
+) -> None:
     with pytest.raises(BatchError, match="partition 2: row 0: column body is null"):
         desk.stage([OK | {"body": None}] * 3, partition=2, types={"body": type_})
     assert desk.stage([OK | {"body": b""}] * 3), "no bytes are a body"
@@ -109,7 +121,10 @@ def test_missing_columns(desk: Desk) -> None:
         desk.stage([OK | {"t": [1]}], order_by=["t"])
     with pytest.raises(BatchError, match="two columns have one name"):
         desk.stage(
-            pa.Table.from_arrays([pa.array([b"x"]), pa.array([A]), pa.array([A])], names=["body", "destination", "destination"])
+            pa.Table.from_arrays(
+                [pa.array([b"x"]), pa.array([A]), pa.array([A])],
+                names=["body", "destination", "destination"],
+            )
         )
 
 
@@ -194,4 +209,6 @@ def test_old_stages_and_files_of_nobody_are_deleted(desk: Desk) -> None:
 @pytest.mark.parametrize("value", [2**63, 2**64, 10**400])
 def test_a_number_that_no_column_takes_is_refused(tmp_path: Path, value: int) -> None:
     with pytest.raises(BatchError, match="a value has the wrong type"):
-        stage_file.write_rows(tmp_path, [{"body": b"", "destination": A, "body_type": value}], dead_letter=False)
+        stage_file.write_rows(
+            tmp_path, [{"body": b"", "destination": A, "body_type": value}], dead_letter=False
+        )

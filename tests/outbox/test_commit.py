@@ -16,7 +16,10 @@ from srmp_spark.store.outbox.preparation import CommitResult, shown_batch
 
 
 def rows(*bodies: str, **columns: Any) -> list[dict[str, Any]]:
-    return [{"body": body.encode(), **{name: values[n] for name, values in columns.items()}} for n, body in enumerate(bodies)]
+    return [
+        {"body": body.encode(), **{name: values[n] for name, values in columns.items()}}
+        for n, body in enumerate(bodies)
+    ]
 
 
 @pytest.fixture
@@ -62,7 +65,9 @@ def test_order_by_comes_before_partition_nulls_first_ties_by_partition_and_row(d
     ],
     ids=str,
 )
-def test_each_type_is_ordered_as_spark_orders_it(desk: Desk, type_: pa.DataType, ascending: list[Any]) -> None:
+def test_each_type_is_ordered_as_spark_orders_it(
+    desk: Desk, type_: pa.DataType, ascending: list[Any]
+) -> None:
     names = [str(n) for n in range(len(ascending))]
     for batch, step in (("1", -1), ("2", 1)):
         stage = desk.stage(
@@ -74,7 +79,10 @@ def test_each_type_is_ordered_as_spark_orders_it(desk: Desk, type_: pa.DataType,
 
 def test_order_by_two_columns_across_destinations(desk: Desk) -> None:
     to = [A, B, A, B]
-    desk.send(rows("1", "2", "3", "4", x=["b", "a", "a", "a"], y=[1, 2, 1, 1], destination=to), order_by=["x", "y"])
+    desk.send(
+        rows("1", "2", "3", "4", x=["b", "a", "a", "a"], y=[1, 2, 1, 1], destination=to),
+        order_by=["x", "y"],
+    )
     assert bodies(desk.read(A)) == [b"3", b"1"]
     assert bodies(desk.read(B)) == [b"4", b"2"]
 
@@ -83,14 +91,31 @@ def test_express_rows_are_another_queue_of_the_same_destination(desk: Desk) -> N
     desk.send(rows("s", "e", "r", delivery=["transactional", "express", "recoverable"]))
     (stream,) = desk.read(A, "stream")
     express, recoverable = desk.read(A, "plain")
-    assert (stream.message.durable, express.message.durable, recoverable.message.durable) == (True, False, True)
-    assert (stream.message.first_in_transaction, express.message.first_in_transaction) == (True, False)
+    assert (stream.message.durable, express.message.durable, recoverable.message.durable) == (
+        True,
+        False,
+        True,
+    )
+    assert (stream.message.first_in_transaction, express.message.first_in_transaction) == (
+        True,
+        False,
+    )
 
 
 def test_rows_of_one_transaction_carry_first_and_last(desk: Desk) -> None:
     desk.send(rows("1", "2", "3", "4", "5", "6", transaction=["x", "x", "y", None, None, "x"]))
-    flags = [(stored.message.first_in_transaction, stored.message.last_in_transaction) for stored in desk.read()]
-    assert flags == [(True, False), (False, True), (True, True), (True, True), (True, True), (True, True)]
+    flags = [
+        (stored.message.first_in_transaction, stored.message.last_in_transaction)
+        for stored in desk.read()
+    ]
+    assert flags == [
+        (True, False),
+        (False, True),
+        (True, True),
+        (True, True),
+        (True, True),
+        (True, True),
+    ]
 
 
 # Identities
@@ -120,20 +145,33 @@ def test_a_key_is_known_in_every_batch_of_the_application(desk: Desk) -> None:
 
 def test_a_key_with_another_content_is_an_error_that_names_it(desk: Desk) -> None:
     desk.send(rows("a", key=["k1"]))
-    with pytest.raises(BatchError, match=r"key 'k1' \(partition 4 row 1\) was sent before with another content") as caught:
+    with pytest.raises(
+        BatchError, match=r"key 'k1' \(partition 4 row 1\) was sent before with another content"
+    ) as caught:
         desk.send(rows("new", "b", key=["k2", "k1"]), batch="2", partition=4)
     assert caught.value.status == 409
     assert bodies(desk.read()) == [b"a"], "nothing of the batch was sent"
     assert desk.send(rows("new", key=["k2"]), batch="2") == CommitResult(1, 0)
 
 
-@pytest.mark.parametrize("column", ["label", "app_specific", "extension", "time_to_reach_queue", "delivery", "transaction"])
+@pytest.mark.parametrize(
+    "column",
+    ["label", "app_specific", "extension", "time_to_reach_queue", "delivery", "transaction"],
+)
 def test_every_column_of_the_message_is_content(desk: Desk, column: str) -> None:
-    values = {"label": "x", "app_specific": 1, "extension": b"x", "delivery": "express", "transaction": "t"}
+    values = {
+        "label": "x",
+        "app_specific": 1,
+        "extension": b"x",
+        "delivery": "express",
+        "transaction": "t",
+    }
     desk.send(rows("a", key=["k"]))
     types = {column: pa.timestamp("us", tz="UTC")} if column == "time_to_reach_queue" else None
     with pytest.raises(BatchError, match="another content"):
-        desk.send(rows("a", key=["k"], **{column: [values.get(column, NOW)]}), batch="2", types=types)
+        desk.send(
+            rows("a", key=["k"], **{column: [values.get(column, NOW)]}), batch="2", types=types
+        )
 
 
 def test_what_means_the_same_is_the_same_content(desk: Desk) -> None:
@@ -145,19 +183,31 @@ def test_what_means_the_same_is_the_same_content(desk: Desk) -> None:
     }  # fmt: skip
     for batch, (column, (values, type_)) in enumerate(same.items(), 2):
         row = {"body": b"a", "key": "k", "destination": A, column: values[0]}
-        assert desk.send([row], batch=str(batch), types={column: type_} if type_ else None) == CommitResult(0, 1), column
+        assert desk.send(
+            [row], batch=str(batch), types={column: type_} if type_ else None
+        ) == CommitResult(0, 1), column
 
 
 def test_two_rows_of_a_batch_with_one_key(desk: Desk) -> None:
-    assert desk.send(rows("a", "b", "a", key=["1", "2", "1"], t=[3, 2, 1]), order_by=["t"]) == CommitResult(2, 1)
+    assert desk.send(
+        rows("a", "b", "a", key=["1", "2", "1"], t=[3, 2, 1]), order_by=["t"]
+    ) == CommitResult(2, 1)
     assert bodies(desk.read()) == [b"a", b"b"], "the one that comes first in the order"
-    with pytest.raises(BatchError, match=r"have one key and differ in content: key '7'.*row 0.* and key '7'.*row 1"):
+    with pytest.raises(
+        BatchError, match=r"have one key and differ in content: key '7'.*row 0.* and key '7'.*row 1"
+    ):
         desk.send(rows("a", "b", key=["7", "7"]), batch="2")
 
 
 def positions(sequences: list[int], **more: Any) -> dict[str, list[Any]]:
     n = len(sequences)
-    return {"queue_manager": ["q"] * n, "epoch": ["e"] * n, "queue": ["private$/in"] * n, "sequence": sequences, **more}
+    return {
+        "queue_manager": ["q"] * n,
+        "epoch": ["e"] * n,
+        "queue": ["private$/in"] * n,
+        "sequence": sequences,
+        **more,
+    }
 
 
 def test_a_source_position_is_known_in_every_batch(desk: Desk) -> None:
@@ -172,7 +222,9 @@ def test_one_position_twice_asks_for_a_key(desk: Desk) -> None:
     with pytest.raises(BatchError, match=r"one source position.*add a column key") as caught:
         desk.send(rows("a", "a", **positions([5, 5])))
     assert (caught.value.status, caught.value.code) == (400, "needs-key")
-    assert desk.send(rows("a", "b", **positions([5, 5], key=["x", "y"]))) == CommitResult(2, 0), "a key comes first"
+    assert desk.send(rows("a", "b", **positions([5, 5], key=["x", "y"]))) == CommitResult(2, 0), (
+        "a key comes first"
+    )
 
 
 def test_rows_without_a_whole_position_are_known_by_their_digest(desk: Desk) -> None:
@@ -203,7 +255,10 @@ def test_a_wrong_clock_makes_nobody_forget_an_identity(desk: Desk, restart: bool
         right, desk.at = desk.at, desk.at
         key = [str(number)]
         prepared = desk.outbox.prepare(
-            "app", f"{number}", [desk.stage(rows("a", key=key), batch=f"{number}")], right + min(wrong, 0)
+            "app",
+            f"{number}",
+            [desk.stage(rows("a", key=key), batch=f"{number}")],
+            right + min(wrong, 0),
         )
         desk.write(prepared.run())  # type: ignore[union-attr]  # a Preparation
         desk.at += 60_000_000
@@ -285,7 +340,9 @@ def test_an_empty_batch_and_an_empty_stage(desk: Desk) -> None:
 # With the engine
 
 
-def test_what_is_committed_is_sent_with_the_numbers_of_its_commit_also_after_a_restart(desk: Desk) -> None:
+def test_what_is_committed_is_sent_with_the_numbers_of_its_commit_also_after_a_restart(
+    desk: Desk,
+) -> None:
     desk.send(rows("a", "b", "c"))
     seen = []
     for _ in range(2):
@@ -301,7 +358,14 @@ def test_what_is_committed_is_sent_with_the_numbers_of_its_commit_also_after_a_r
                 break
         (send,) = sends
         assert send.message.stream is not None
-        seen.append((send.message.body, send.message.uniquifier, send.message.stream.id, send.message.stream.current))
+        seen.append(
+            (
+                send.message.body,
+                send.message.uniquifier,
+                send.message.stream.id,
+                send.message.stream.current,
+            )
+        )
         desk.close()
         desk = Desk(desk.directory, first_identifier=1000)
     assert seen[0] == seen[1]
@@ -318,9 +382,13 @@ def test_equal_rows_of_two_queries_of_one_application_are_different_rows(tmp_pat
     for _ in range(2):
         assert desk.send([{"body": b"a"}], application="plc", batch=f"{QUERIES[0]}:0").known == _
     assert desk.commit([other], application="plc", batch=f"{QUERIES[1]}:0") == CommitResult(1, 0)
-    assert desk.outbox.database.connection.execute("SELECT DISTINCT batch FROM parts").fetchall() == [("0",)]
+    assert desk.outbox.database.connection.execute(
+        "SELECT DISTINCT batch FROM parts"
+    ).fetchall() == [("0",)]
 
 
-@pytest.mark.parametrize("batch", ["0", "of mine:7", f"{QUERIES[0]}:last", f"{QUERIES[0]}:1:2", QUERIES[0]])
+@pytest.mark.parametrize(
+    "batch", ["0", "of mine:7", f"{QUERIES[0]}:last", f"{QUERIES[0]}:1:2", QUERIES[0]]
+)
 def test_a_batch_of_another_name_is_shown_as_it_is(batch: str) -> None:
     assert shown_batch(batch) == batch

@@ -60,11 +60,18 @@ def test_two_sinks_of_one_query_are_refused_in_words(desk: Desk, sizes: None) ->
         desk.send([at(n, b"note %d" % n) for n in range(20)])
     assert (caught.value.status, caught.value.code) == (409, "position-conflict")
     said = str(caught.value)
-    assert f"private$/in 0 (partition 0 row 0) was sent before with another content, to {A}; 20 rows of the batch" in said
+    assert (
+        f"private$/in 0 (partition 0 row 0) was sent before with another content, to {A}; "
+        "20 rows of the batch" in said
+    )
     assert "an application of its own" in said
     assert bodies(desk.read()) == [b"ack %d" % n for n in range(20)], "nothing of the second batch"
-    assert desk.send([at(n, b"note %d" % n) for n in range(20)], application="notes") == CommitResult(20, 0)
-    assert desk.send([at(n, b"note %d" % n, key=f"note {n}") for n in range(20)]) == CommitResult(20, 0)
+    assert desk.send(
+        [at(n, b"note %d" % n) for n in range(20)], application="notes"
+    ) == CommitResult(20, 0)
+    assert desk.send([at(n, b"note %d" % n, key=f"note {n}") for n in range(20)]) == CommitResult(
+        20, 0
+    )
 
 
 def test_a_batch_that_is_run_again_is_known(desk: Desk, sizes: None) -> None:
@@ -74,12 +81,17 @@ def test_a_batch_that_is_run_again_is_known(desk: Desk, sizes: None) -> None:
     assert desk.send([*rows, at(30, b"30")], batch="3") == CommitResult(1, 30)
 
 
-@pytest.mark.parametrize("change", [{"label": "x"}, {"priority": 5}, {"body": b""}, {"extension": b"x"}, {"journal": True}])
+@pytest.mark.parametrize(
+    "change",
+    [{"label": "x"}, {"priority": 5}, {"body": b""}, {"extension": b"x"}, {"journal": True}],
+)
 def test_everything_that_is_sent_is_content(desk: Desk, change: dict[str, Any]) -> None:
     desk.send([at(1, b"1")])
     with pytest.raises(BatchError, match="another content"):
         desk.send([at(1, b"1") | change], batch="2")
-    assert desk.send([at(1, b"1", label="", priority=3, delivery="transactional")], batch="3") == CommitResult(0, 1), "defaults"
+    assert desk.send(
+        [at(1, b"1", label="", priority=3, delivery="transactional")], batch="3"
+    ) == CommitResult(0, 1), "defaults"
 
 
 def test_two_rows_of_one_batch_with_one_position_and_two_contents(desk: Desk) -> None:
@@ -97,37 +109,60 @@ def test_ignored_the_first_content_stays(desk: Desk, sizes: None, name: str) -> 
     second = [row(n, b"second") for n in range(2, 6)] + [row(5, b"third"), row(4, b"second")]
     for batch in ("2", "3"):
         result = desk.send(second, batch=batch, on_conflict="ignore")
-        assert result == (CommitResult(3, 1, 2) if batch == "2" else CommitResult(0, 4, 2)), "row 2, and the third of 5"
+        assert result == (CommitResult(3, 1, 2) if batch == "2" else CommitResult(0, 4, 2)), (
+            "row 2, and the third of 5"
+        )
     assert bodies(desk.read()) == [b"first"] * 3 + [b"second"] * 3
     assert dead(desk) == []
 
 
 @pytest.mark.parametrize("name", ["key", "position"])
-def test_a_dead_letter_once_however_often_the_batch_is_run(desk: Desk, sizes: None, name: str) -> None:
+def test_a_dead_letter_once_however_often_the_batch_is_run(
+    desk: Desk, sizes: None, name: str
+) -> None:
     row = (lambda n, body: keyed(str(n), body)) if name == "key" else at
     desk.send([row(n, b"first") for n in range(3)])
-    second = [row(n, b"second") for n in range(6)] + [row(5, b"third"), row(5, b"third"), row(0, b"second")]
+    second = [row(n, b"second") for n in range(6)] + [
+        row(5, b"third"),
+        row(5, b"third"),
+        row(0, b"second"),
+    ]
     stage = desk.stage(second, batch="2")
     assert desk.commit([stage], batch="2", on_conflict="dead-letter") == CommitResult(3, 0, 6)
-    assert desk.commit([stage], batch="2", on_conflict="dead-letter") == CommitResult(3, 0, 6), "the same answer again"
+    assert desk.commit([stage], batch="2", on_conflict="dead-letter") == CommitResult(3, 0, 6), (
+        "the same answer again"
+    )
     letters = dead(desk)
-    assert [(reason, target) for reason, target, _, _ in letters] == [(f"{name}-conflict", DEADXACT)] * 4
+    assert [(reason, target) for reason, target, _, _ in letters] == [
+        (f"{name}-conflict", DEADXACT)
+    ] * 4
     assert [body for _, _, body, _ in letters] == [b"second"] * 3 + [b"third"]
     desk.close()
     desk.__init__(desk.directory, first_identifier=desk.next_identifier)  # type: ignore[misc]  # the process is started again
-    assert desk.send(second[::-1], batch="2", on_conflict="dead-letter") == CommitResult(0, 3, 6), "staged anew"
+    assert desk.send(second[::-1], batch="2", on_conflict="dead-letter") == CommitResult(0, 3, 6), (
+        "staged anew"
+    )
     assert dead(desk) == letters
-    everything = [number for _, _, _, number in letters] + [stored.message.uniquifier for stored in desk.read()]
+    everything = [number for _, _, _, number in letters] + [
+        stored.message.uniquifier for stored in desk.read()
+    ]
     assert len(set(everything)) == len(everything) == 10, "each has an identifier of its own"
     assert bodies(desk.read()) == [b"first"] * 3 + [b"second"] * 3
 
 
 def test_dead_letters_of_several_queues_and_reasons(desk: Desk, sizes: None) -> None:
     desk.outbox.waiting.takes_dead_letters = lambda queue: queue == "private$/failed"
-    first = [at(1, b"1"), at(1, b"1", destination=B), keyed("k", b"k"), at(2, b"2", delivery="express")]
+    first = [
+        at(1, b"1"),
+        at(1, b"1", destination=B),
+        keyed("k", b"k"),
+        at(2, b"2", delivery="express"),
+    ]
     desk.send(first, types=None)
     second = [row | {"body": b"new"} for row in first]
-    result = desk.send(second, batch="2", on_conflict="dead-letter", dead_letter_queue="private$/failed")
+    result = desk.send(
+        second, batch="2", on_conflict="dead-letter", dead_letter_queue="private$/failed"
+    )
     assert result == CommitResult(0, 0, 4)
     found = sorted((moved.row.destination, moved.row.kind, moved.row.reason, moved.row.target, moved.keys)
                    for moved in desk.outbox.waiting.moved(0, 100))  # fmt: skip
@@ -141,7 +176,10 @@ def test_dead_letters_of_several_queues_and_reasons(desk: Desk, sizes: None) -> 
 
 def test_a_refused_batch_leaves_nothing(desk: Desk, sizes: None) -> None:
     desk.send([at(1, b"1")])
-    before = {name: count(desk, name) for name in ("position_contents", "identities", "moved", "parts", "data")}
+    before = {
+        name: count(desk, name)
+        for name in ("position_contents", "identities", "moved", "parts", "data")
+    }
     with pytest.raises(BatchError):
         desk.send([at(n, b"new") for n in range(1, 9000, 700)], batch="2")
     assert {name: count(desk, name) for name in before} == before
@@ -192,7 +230,9 @@ def test_a_batch_number_that_is_in_use_by_contents_is_not_given_out_again(tmp_pa
 
 
 def count(desk: Desk, table: str) -> int:
-    found: int = desk.outbox.database.connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # our own names
+    found: int = desk.outbox.database.connection.execute(
+        f"SELECT count(*) FROM {table}"
+    ).fetchone()[0]  # our own names
     return found
 
 
@@ -207,9 +247,13 @@ def test_a_number_of_a_batch_with_conflicts_is_not_used_again(tmp_path: Path) ->
     desk = Desk(tmp_path, first_identifier=100)
     stage = desk.stage([keyed("new", b"three")], batch="3")
     for _ in range(2):
-        assert desk.commit([stage], batch="3") == CommitResult(1, 0, 0), "the answer of a lost reply is the same"
+        assert desk.commit([stage], batch="3") == CommitResult(1, 0, 0), (
+            "the answer of a lost reply is the same"
+        )
     desk.outbox.database.connection.execute("DELETE FROM batches WHERE no >= 2")
     desk.close()
     desk = Desk(tmp_path, first_identifier=200)
-    assert desk.send([keyed("k", b"four")], batch="4", on_conflict="ignore") == CommitResult(0, 0, 1)
+    assert desk.send([keyed("k", b"four")], batch="4", on_conflict="ignore") == CommitResult(
+        0, 0, 1
+    )
     desk.close()

@@ -47,37 +47,70 @@ def test_stored_values() -> None:
     rows = [
         {"body": b"a"},
         {"body": b""},
-        {"body": b"0123456789", "label": "x", "priority": 0, "time_to_reach_queue": 5, "journal": True},
+        {
+            "body": b"0123456789",
+            "label": "x",
+            "priority": 0,
+            "time_to_reach_queue": 5,
+            "journal": True,
+        },
     ]
     found = [f"{mark:016x}" for mark in content_marks(columns_of(rows), 3).tolist()]
     assert found == ["fd647ac6380c2793", "0000000000000000", "36f2e7691cc5bb00"]
-    assert content_marks({}, 1)[0] == content_marks({"body": pa.array([b""])}, 1)[0], "no body is an empty one"
+    assert content_marks({}, 1)[0] == content_marks({"body": pa.array([b""])}, 1)[0], (
+        "no body is an empty one"
+    )
 
 
 def test_each_value_of_each_column_is_one_content_for_marks_as_it_is_for_keys() -> None:
-    rows = [{name: value, **({} if name == "body" else {"body": b"body"})} for name, each in VALUES.items() for value in each]
+    rows = [
+        {name: value, **({} if name == "body" else {"body": b"body"})}
+        for name, each in VALUES.items()
+        for value in each
+    ]
     columns = columns_of(rows)
-    marks, hashes = content_marks(columns, len(rows)).tolist(), content_hashes(columns, len(rows), CONTENT_BYTES)[:, 0].tolist()
+    marks, hashes = (
+        content_marks(columns, len(rows)).tolist(),
+        content_hashes(columns, len(rows), CONTENT_BYTES)[:, 0].tolist(),
+    )
     for first, second in itertools.combinations(range(len(rows)), 2):
-        assert (marks[first] == marks[second]) == (hashes[first] == hashes[second]), (rows[first], rows[second])
+        assert (marks[first] == marks[second]) == (hashes[first] == hashes[second]), (
+            rows[first],
+            rows[second],
+        )
 
 
-row_strategy = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in VALUES.items()})
+row_strategy = st.fixed_dictionaries(
+    {name: st.sampled_from(values) for name, values in VALUES.items()}
+)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(row_strategy, min_size=1, max_size=8), st.integers(0, 3))
-def test_whole_rows_are_one_content_for_marks_as_they_are_for_keys(rows: list[dict[str, Any]], skipped: int) -> None:
-    columns = {name: array.slice(min(skipped, len(rows) - 1)) for name, array in columns_of(rows).items()}
+def test_whole_rows_are_one_content_for_marks_as_they_are_for_keys(
+    rows: list[dict[str, Any]], skipped: int
+) -> None:
+    columns = {
+        name: array.slice(min(skipped, len(rows) - 1)) for name, array in columns_of(rows).items()
+    }
     count = len(next(iter(columns.values())))
-    marks, hashes = content_marks(columns, count).tolist(), content_hashes(columns, count, CONTENT_BYTES)[:, 0].tolist()
+    marks, hashes = (
+        content_marks(columns, count).tolist(),
+        content_hashes(columns, count, CONTENT_BYTES)[:, 0].tolist(),
+    )
     assert [marks.index(each) for each in marks] == [hashes.index(each) for each in hashes]
 
 
 @pytest.mark.parametrize("segment", [2, 3, 8, 1 << 15])
-def test_a_mark_is_the_same_wherever_its_row_stands(segment: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mark_is_the_same_wherever_its_row_stands(
+    segment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = np.random.default_rng(1)
-    bodies = [random.bytes(int(size)) for size in random.integers(0, 60, 50)] + [random.bytes(1_000), b"", random.bytes(1_000)]
+    bodies = [random.bytes(int(size)) for size in random.integers(0, 60, 50)] + [
+        random.bytes(1_000),
+        b"",
+        random.bytes(1_000),
+    ]
     alone = [int(content_marks({"body": pa.array([body])}, 1)[0]) for body in bodies]
     monkeypatch.setattr(marks_module, "_SEGMENT", segment)
     assert content_marks({"body": pa.array(bodies)}, len(bodies)).tolist() == alone
@@ -94,7 +127,9 @@ def test_each_byte_of_a_large_body_counts() -> None:
 
 def test_no_two_of_many_neighbours_have_one_mark() -> None:
     """Numbers in text, which differ in few bits of few words."""
-    bodies = [b'{"order": %08d, "line": %08d, "ok": true}' % (n % 500, n // 500) for n in range(200_000)]
+    bodies = [
+        b'{"order": %08d, "line": %08d, "ok": true}' % (n % 500, n // 500) for n in range(200_000)
+    ]
     assert len(set(content_marks({"body": pa.array(bodies)}, len(bodies)).tolist())) == len(bodies)
 
 
@@ -119,7 +154,10 @@ def test_few_changes_in_a_regular_body_do_not_cancel(width: int) -> None:
     bodies = {bytes(4_096)}
     for pattern in (0x01, 0x10, 0x40, 0x80, 0xC0, 0xFF):
         for element in range(0, 8, width):
-            word = bytes(pattern if at % width == width - 1 and at // width in (element // width, 0) else 0 for at in range(8))
+            word = bytes(
+                pattern if at % width == width - 1 and at // width in (element // width, 0) else 0
+                for at in range(8)
+            )
             for first, second in itertools.combinations((0, 1, 2, 4, 8, 16, 128, 256, 511), 2):
                 words = [bytes(8)] * 512
                 words[first] = words[second] = word
@@ -128,4 +166,6 @@ def test_few_changes_in_a_regular_body_do_not_cancel(width: int) -> None:
                     words = [bytes(8)] * 512
                     words[one] = word
                     bodies.add(b"".join(words))
-    assert len(set(content_marks({"body": pa.array(sorted(bodies))}, len(bodies)).tolist())) == len(bodies)
+    assert len(set(content_marks({"body": pa.array(sorted(bodies))}, len(bodies)).tolist())) == len(
+        bodies
+    )

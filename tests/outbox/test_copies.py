@@ -45,7 +45,9 @@ def test_an_older_copy_holds_what_waits_and_goes_on_in_no_stream(
     if finished:
         changes = desk.sender.changes()
         queues = [row._replace(acknowledged_to=1) for row in desk.outbox.queue_rows()]
-        desk.outbox.write(changes._replace(finished=[SerialRun(STREAM, 1, 1)], queues=queues), desk.at)
+        desk.outbox.write(
+            changes._replace(finished=[SerialRun(STREAM, 1, 1)], queues=queues), desk.at
+        )
     desk.close()
     shutil.copy(desk.directory / "outbox.db", tmp_path / "copy")
     desk = opened(desk)
@@ -101,7 +103,10 @@ def test_an_outbox_that_is_gone_is_an_error_until_somebody_decides(desk: Desk) -
     desk.close()
     for path in desk.directory.glob("outbox.db*"):
         path.unlink()
-    with pytest.raises(StoreDamagedError, match=r"outbox\.db is gone, it had \d+ commits.*remove .*outbox\.identity"):
+    with pytest.raises(
+        StoreDamagedError,
+        match=r"outbox\.db is gone, it had \d+ commits.*remove .*outbox\.identity",
+    ):
         opened(desk)
     assert not (desk.directory / "outbox.db").exists()
     (desk.directory / WHICH_FILE).unlink()

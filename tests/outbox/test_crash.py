@@ -50,17 +50,23 @@ def assert_nothing_invisible(desk: Desk) -> None:
     for what, query in {
         "uncommitted batches": "SELECT no FROM batches WHERE NOT committed",
         "parts without a queue": "SELECT id FROM parts WHERE queue_id IS NULL",
-        "groups without a part": "SELECT id FROM groups WHERE id >> 24 NOT IN (SELECT id FROM parts)",
-        "data of nobody": "SELECT id FROM data WHERE id NOT IN (SELECT data_id FROM groups UNION SELECT data_id FROM moved)",
+        "groups without a part": "SELECT id FROM groups WHERE id >> 24 NOT IN (SELECT id FROM "
+        "parts)",
+        "data of nobody": "SELECT id FROM data WHERE id NOT IN (SELECT data_id FROM groups "
+        "UNION SELECT data_id FROM moved)",
         "groups without data": "SELECT id FROM groups WHERE data_id NOT IN (SELECT id FROM data)",
-        "identities of nobody": "SELECT hash FROM identities WHERE batch_no NOT IN (SELECT no FROM batches WHERE committed)",
-        "identities without a scope": "SELECT hash FROM identities WHERE scope_id NOT IN (SELECT id FROM scopes)",
-        "a log of nobody": "SELECT id FROM identity_log WHERE batch_no NOT IN (SELECT no FROM batches WHERE committed)",
+        "identities of nobody": "SELECT hash FROM identities WHERE batch_no NOT IN (SELECT no "
+        "FROM batches WHERE committed)",
+        "identities without a scope": "SELECT hash FROM identities WHERE scope_id NOT IN (SELECT id "
+        "FROM scopes)",
+        "a log of nobody": "SELECT id FROM identity_log WHERE batch_no NOT IN (SELECT no "
+        "FROM batches WHERE committed)",
         "scopes of nobody": "SELECT id FROM scopes WHERE id NOT IN "
         "(SELECT scope_id FROM identities UNION SELECT scope_id FROM positions)",
         "contents of nobody": "SELECT block FROM position_contents WHERE batch_no NOT IN "
         "(SELECT no FROM batches WHERE committed)",
-        "serials above end": "SELECT parts.id FROM parts JOIN queues ON queues.id = queue_id WHERE last > end",
+        "serials above end": "SELECT parts.id FROM parts JOIN queues ON queues.id = queue_id "
+        "WHERE last > end",
     }.items():
         assert execute(query).fetchall() == [], what
     assert not (desk.outbox.stages.folder / "sorting").exists()
@@ -77,8 +83,12 @@ class Failing(sqlite3.Connection):
 
     def _count(self, statement: str) -> bool:
         if Failing.broken:
-            pytest.fail(f"written again after a failure: {statement}") if not statement.startswith("SELECT") else None
-        reads = statement.startswith(("SELECT", "PRAGMA")) or (statement.startswith("WITH") and "INSERT" not in statement)
+            pytest.fail(f"written again after a failure: {statement}") if not statement.startswith(
+                "SELECT"
+            ) else None
+        reads = statement.startswith(("SELECT", "PRAGMA")) or (
+            statement.startswith("WITH") and "INSERT" not in statement
+        )
         if reads or not Failing.fail_at:
             return False
         Failing.done += 1
@@ -123,7 +133,9 @@ def batch(n: int) -> list[dict[str, Any]]:
 
 def plain(n: int) -> list[dict[str, Any]]:
     """A batch that goes out as it is staged, to one destination, and is therefore packed while it is scanned."""
-    return [{"body": b"%d-%d" % (n, row), "destination": A, "key": f"{n}-{row}"} for row in range(12)]
+    return [
+        {"body": b"%d-%d" % (n, row), "destination": A, "key": f"{n}-{row}"} for row in range(12)
+    ]
 
 
 def plain_at_first(n: int) -> list[dict[str, Any]]:
@@ -141,11 +153,17 @@ ORDERED = (batch, {"order_by": ["t"]})
 )
 @pytest.mark.parametrize("after", [False, True], ids=["it had no effect", "it had its effect"])
 def test_any_statement_fails(
-    tmp_path: Path, failing: type[Failing], after: bool, rows: Callable[[int], list[dict[str, Any]]], options: dict[str, Any]
+    tmp_path: Path,
+    failing: type[Failing],
+    after: bool,
+    rows: Callable[[int], list[dict[str, Any]]],
+    options: dict[str, Any],
 ) -> None:
     """Stage, commit, send, finish and bury, with a failure at each statement that writes; then the next process goes on."""
     step = 1 if FULL else 3
-    at = 0 if FULL else ((batch, plain, plain_at_first).index(rows) + after) % step  # together they meet every remainder
+    at = (
+        0 if FULL else ((batch, plain, plain_at_first).index(rows) + after) % step
+    )  # together they meet every remainder
     while True:
         at += step
         directory = tmp_path / str(at)
@@ -209,7 +227,10 @@ def test_a_refused_batch_leaves_nothing(tmp_path: Path, failing: type[Failing]) 
     desk = Desk(tmp_path / "data")
     desk.send(batch(0), batch="0")
     before = counts(desk)
-    other = [row | ({"body": b"other"} if row.get("key") == "0-11" else {}) for row in batch(1)[:11] + batch(0)[11:]]
+    other = [
+        row | ({"body": b"other"} if row.get("key") == "0-11" else {})
+        for row in batch(1)[:11] + batch(0)[11:]
+    ]
     with pytest.raises(BatchError, match="0-11"):
         desk.send(other, batch="1")
     assert counts(desk) == before | {"stages": 1}
@@ -224,10 +245,14 @@ def test_a_refused_batch_leaves_nothing(tmp_path: Path, failing: type[Failing]) 
     assert_nothing_invisible(desk)
 
 
-def test_others_write_between_the_steps_and_readers_see_nothing_before_the_last(tmp_path: Path, failing: type[Failing]) -> None:
+def test_others_write_between_the_steps_and_readers_see_nothing_before_the_last(
+    tmp_path: Path, failing: type[Failing]
+) -> None:
     desk = Desk(tmp_path / "data")
     desk.send(batch(0), batch="0")
-    prepared = desk.outbox.prepare("app", "1", [desk.stage(batch(1), batch="1", order_by=["t"])], NOW)
+    prepared = desk.outbox.prepare(
+        "app", "1", [desk.stage(batch(1), batch="1", order_by=["t"])], NOW
+    )
     assert not isinstance(prepared, CommitResult)
     while not prepared.step():
         assert len(desk.read(A)) == 6
@@ -235,13 +260,18 @@ def test_others_write_between_the_steps_and_readers_see_nothing_before_the_last(
         desk.save()
     first = desk.sender.enqueue(A, "stream", 3, NOW, receipts_url="http://x/")
     desk.write(prepared)
-    assert [stored.serial for stored in desk.read(A)] == [*range(1, 7), *range(first.last + 1, first.last + 7)]
+    assert [stored.serial for stored in desk.read(A)] == [
+        *range(1, 7),
+        *range(first.last + 1, first.last + 7),
+    ]
 
 
 def test_the_disk_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(tmp_path / "data")
     stage = desk.stage(batch(0))
-    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=1_000, f_frsize=1, f_blocks=1 << 40))
+    monkeypatch.setattr(
+        os, "statvfs", lambda path: SimpleNamespace(f_bavail=1_000, f_frsize=1, f_blocks=1 << 40)
+    )
     with pytest.raises(BatchError, match="free") as caught:
         desk.commit([stage])
     assert caught.value.status == 503
@@ -301,7 +331,10 @@ def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     data, report = tmp_path / "data", tmp_path / "report"
     for life in range(int(os.environ.get("SRMP_SPARK_KILLS", LIVES))):
-        child = subprocess.Popen([sys.executable, str(CHILD), str(data), str(report), str(seed), str(life)], env=ENVIRONMENT)
+        child = subprocess.Popen(
+            [sys.executable, str(CHILD), str(data), str(report), str(seed), str(life)],
+            env=ENVIRONMENT,
+        )
         deadline = time.monotonic() + 20
         while not report.exists() or f'"life": {life}' not in report.read_text():  # it is up
             assert child.poll() is None, "the child failed"
@@ -312,7 +345,10 @@ def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
         child.wait()
         check(data, report)
     last = subprocess.run(
-        [sys.executable, str(CHILD), str(data), str(report), str(seed), "last"], check=False, timeout=60, env=ENVIRONMENT
+        [sys.executable, str(CHILD), str(data), str(report), str(seed), "last"],
+        check=False,
+        timeout=60,
+        env=ENVIRONMENT,
     )
     assert last.returncode == 0
     check(data, report, complete=True)
@@ -325,13 +361,19 @@ def check(data: Path, report: Path, *, complete: bool = False) -> None:
     numbers: dict[str, list[int]] = {}
     for event in events:
         if "finished" in event:
-            finished[event["destination"]] = max(finished.get(event["destination"], 0), event["finished"])
+            finished[event["destination"]] = max(
+                finished.get(event["destination"], 0), event["finished"]
+            )
         if "sent" in event:
             for body, *at in event["sent"]:
-                assert numbers.setdefault(body, at) == at, f"{body} went out as {numbers[body]} and as {at}"
+                assert numbers.setdefault(body, at) == at, (
+                    f"{body} went out as {numbers[body]} and as {at}"
+                )
     desk = Desk(data)
     assert_nothing_invisible(desk)
-    identifiers = [stored.message.uniquifier for destination in (A, B) for stored in desk.read(destination)]
+    identifiers = [
+        stored.message.uniquifier for destination in (A, B) for stored in desk.read(destination)
+    ]
     assert len(identifiers) == len(set(identifiers)), "an identifier was given out twice"
     for destination in (A, B):
         found = desk.read(destination)
@@ -341,12 +383,20 @@ def check(data: Path, report: Path, *, complete: bool = False) -> None:
             assert numbers.setdefault(stored.message.body.decode(), [stored.serial, stored.message.uniquifier]) == [
                 stored.serial, stored.message.uniquifier,
             ]  # fmt: skip
-        done = finished.get(destination, 0)  # it was about to be written: up to here they are there, or not
+        done = finished.get(
+            destination, 0
+        )  # it was about to be written: up to here they are there, or not
         assert len(found) == len({stored.message.body for stored in found}), "doubled"
         there = [stored.message.body.decode() for stored in found if stored.serial > done]
         for number in committed:
-            wanted = [body for body in expected(int(number), destination) if numbers.get(body, [done + 1])[0] > done]
-            assert [body for body in there if body.startswith(f"{number}:")] == wanted, "whole and in order"
+            wanted = [
+                body
+                for body in expected(int(number), destination)
+                if numbers.get(body, [done + 1])[0] > done
+            ]
+            assert [body for body in there if body.startswith(f"{number}:")] == wanted, (
+                "whole and in order"
+            )
     if complete:
         assert committed == {str(n) for n in range(BATCHES)}
     desk.close()
@@ -368,7 +418,11 @@ def destination_of(number: int, row: int) -> str:
 
 def expected(number: int, destination: str) -> list[str]:
     """Bodies of a batch for a destination in the order of ``t``, which falls with the row."""
-    return [f"{number}:{row}" for row in reversed(range(ROWS)) if destination_of(number, row) == destination]
+    return [
+        f"{number}:{row}"
+        for row in reversed(range(ROWS))
+        if destination_of(number, row) == destination
+    ]
 
 
 IN_THE_FIRST_TRANSACTION = """
@@ -383,7 +437,9 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_killed_before_the_outbox_had_its_wal_the_queue_manager_starts_again(tmp_path: Path) -> None:
+def test_killed_before_the_outbox_had_its_wal_the_queue_manager_starts_again(
+    tmp_path: Path,
+) -> None:
     """What is left is a rollback journal, which nobody rolls back who may only read."""
     path = tmp_path / DATABASE_FILE
     subprocess.run([sys.executable, "-c", IN_THE_FIRST_TRANSACTION, str(path)], check=False)

@@ -14,7 +14,9 @@ from srmp_spark.store.outbox.schema import DATABASE_FILE
 def test_counts_survive_restarts_retention_and_an_older_version(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "data")
     assert desk.outbox.dead_letters.rows == {}
-    desk.send([{"body": b"%d" % n, "destination": url, "key": f"{n}"} for n in range(5) for url in (A, B)])
+    desk.send(
+        [{"body": b"%d" % n, "destination": url, "key": f"{n}"} for n in range(5) for url in (A, B)]
+    )
     desk.sender.drop(A, "stream", desk.at)
     desk.save()
     assert desk.outbox.dead_letters.rows == {"dropped": 5}
@@ -33,9 +35,13 @@ def test_counts_survive_restarts_retention_and_an_older_version(tmp_path: Path) 
     again.save()
     again.close()
 
-    with sqlite3.connect(tmp_path / "data" / DATABASE_FILE) as connection:  # as version 0.1 leaves it, or as if it were damaged
+    with sqlite3.connect(
+        tmp_path / "data" / DATABASE_FILE
+    ) as connection:  # as version 0.1 leaves it, or as if it were damaged
         connection.execute("UPDATE meta SET value = 'nonsense' WHERE key = ?", (COUNTED,))
     connection.close()
     last = Desk(tmp_path / "data", first_identifier=200)
-    assert last.outbox.dead_letters.rows == {"dropped": 5, "key-conflict": 1}, "what is there is counted"
+    assert last.outbox.dead_letters.rows == {"dropped": 5, "key-conflict": 1}, (
+        "what is there is counted"
+    )
     last.close()

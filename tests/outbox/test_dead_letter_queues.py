@@ -30,11 +30,15 @@ def bury(desk: Desk, first: int, last: int, destination: str = A, kind: Kind = "
     run = SerialRun(QueueKey(destination, kind), first, last)
     outbox = desk.outbox
     with outbox.database.transaction():
-        outbox.waiting.bury(DeadLetter(run, "refused", 400, False), outbox._queue_ids[run.key], ("7", 0), NOW, 9)
+        outbox.waiting.bury(
+            DeadLetter(run, "refused", 400, False), outbox._queue_ids[run.key], ("7", 0), NOW, 9
+        )
 
 
 def targets(desk: Desk) -> list[tuple[str, int]]:
-    return desk.outbox.database.connection.execute("SELECT target, rows FROM moved ORDER BY id").fetchall()
+    return desk.outbox.database.connection.execute(
+        "SELECT target, rows FROM moved ORDER BY id"
+    ).fetchall()
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 300), (2, 2), (200, 300)])
@@ -49,7 +53,9 @@ def test_it_is_the_target_of_the_batch_s_stream_messages(desk: Desk, first: int,
 def test_others_go_where_they_always_went(desk: Desk) -> None:
     desk.send([{"body": b"1"}], batch="1")
     desk.send([{"body": b"2", "delivery": "recoverable"}], batch="2", dead_letter_queue=FAILED)
-    desk.send([{"body": b"3", "destination": B}], batch="3", dead_letter_queue="private$/no_such_queue")
+    desk.send(
+        [{"body": b"3", "destination": B}], batch="3", dead_letter_queue="private$/no_such_queue"
+    )
     bury(desk, 1, 1)
     bury(desk, 1, 1, kind="plain")
     bury(desk, 1, 1, destination=B)
@@ -57,7 +63,9 @@ def test_others_go_where_they_always_went(desk: Desk) -> None:
     assert LetterCursors(desk.outbox.database, desk.outbox.waiting.letters_for).queues("") == []
 
 
-def test_it_survives_a_restart_and_what_waits_in_one_queue_may_have_different_ones(desk: Desk, tmp_path: Path) -> None:
+def test_it_survives_a_restart_and_what_waits_in_one_queue_may_have_different_ones(
+    desk: Desk, tmp_path: Path
+) -> None:
     desk.send([{"body": b"1"}, {"body": b"2"}], batch="1", dead_letter_queue=FAILED)
     desk.send([{"body": b"3"}], batch="2")
     desk.close()
@@ -82,7 +90,9 @@ def test_they_are_handed_over_in_the_order_in_which_they_died(desk: Desk) -> Non
     assert found == [[b"3", b"4"], [b"1"]]
 
 
-def test_each_queue_has_a_cursor_of_its_own(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_queue_has_a_cursor_of_its_own(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is handed over of one queue says nothing about another, after a restart too; then one number stands for all."""
     monkeypatch.setattr(letter_cursors, "QUEUES_MAX", 2)
     names = [FAILED, "private$/g", "private$/h"]
@@ -91,7 +101,11 @@ def test_each_queue_has_a_cursor_of_its_own(desk: Desk, tmp_path: Path, monkeypa
         desk.send([{"body": b"%d" % batch}], batch=str(batch), dead_letter_queue=name)
         bury(desk, batch, batch)
     cursors = LetterCursors(desk.outbox.database, desk.outbox.waiting.letters_for)
-    assert (cursors.queues(""), cursors.queues(names[1]), cursors.queues(names[2])) == (names[:2], names[2:], [])
+    assert (cursors.queues(""), cursors.queues(names[1]), cursors.queues(names[2])) == (
+        names[:2],
+        names[2:],
+        [],
+    )
     cursors.handed("private$/h", 3)
     cursors.handed(FAILED, 4)
     desk.close()
@@ -110,8 +124,12 @@ def test_each_queue_has_a_cursor_of_its_own(desk: Desk, tmp_path: Path, monkeypa
 
 def kept(desk: Desk) -> tuple[list[tuple[str, int]], list[tuple[str]]]:
     connection = desk.outbox.database.connection
-    cursors = connection.execute("SELECT queue, handed_to FROM letter_cursors ORDER BY queue").fetchall()
-    return cursors, connection.execute("SELECT value FROM meta WHERE key = 'dead_letters_handed_to'").fetchall()
+    cursors = connection.execute(
+        "SELECT queue, handed_to FROM letter_cursors ORDER BY queue"
+    ).fetchall()
+    return cursors, connection.execute(
+        "SELECT value FROM meta WHERE key = 'dead_letters_handed_to'"
+    ).fetchall()
 
 
 def test_the_letters_of_the_system_are_not_walked_through(desk: Desk) -> None:
@@ -119,8 +137,20 @@ def test_the_letters_of_the_system_are_not_walked_through(desk: Desk) -> None:
     plans = [
         desk.outbox.database.connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
         for sql, values in (
-            (f"SELECT min(target) FROM moved WHERE {letter_cursors._FOR_APPLICATIONS} AND target > ?", ("",)),
-            (f"SELECT id FROM moved WHERE {letter_cursors._FOR_APPLICATIONS} AND target = ? AND id > ? ORDER BY id", ("", 0)),
+            (
+                (
+                    f"SELECT min(target) FROM moved WHERE {letter_cursors._FOR_APPLICATIONS} "
+                    "AND target > ?"
+                ),
+                ("",),
+            ),
+            (
+                (
+                    f"SELECT id FROM moved WHERE {letter_cursors._FOR_APPLICATIONS} AND "
+                    "target = ? AND id > ? ORDER BY id"
+                ),
+                ("", 0),
+            ),
         )
     ]
     told = [step[3] for plan in plans for step in plan]
@@ -162,17 +192,29 @@ def test_an_outbox_that_an_older_version_made_gets_the_column(tmp_path: Path) ->
     desk.send([{"body": b"1"}], dead_letter_queue=FAILED)
     bury(desk, 1, 1)
     assert targets(desk) == [(FAILED, 1)]
-    assert LetterCursors(desk.outbox.database, desk.outbox.waiting.letters_for).queues("") == [FAILED]
+    assert LetterCursors(desk.outbox.database, desk.outbox.waiting.letters_for).queues("") == [
+        FAILED
+    ]
 
 
-@pytest.mark.parametrize("name", ["", "private$/a/b", "private$/order_queue$", "private$/forward$", "private$/orders;journal"])
-def test_a_name_that_can_never_take_them_is_refused_when_it_is_staged(desk: Desk, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["", "private$/a/b", "private$/order_queue$", "private$/forward$", "private$/orders;journal"],
+)
+def test_a_name_that_can_never_take_them_is_refused_when_it_is_staged(
+    desk: Desk, name: str
+) -> None:
     with pytest.raises(BatchError) as refused:
         desk.send([{"body": b"1"}], dead_letter_queue=name)
     assert refused.value.status == 400
 
 
 def test_the_stages_of_a_batch_agree(desk: Desk) -> None:
-    stages = [desk.stage([{"body": b"1"}]), desk.stage([{"body": b"2"}], partition=1, dead_letter_queue=FAILED)]
-    with pytest.raises(BatchError, match=r"the stages differ in srmp\.dead_letter_queue: None and private\$/failed"):
+    stages = [
+        desk.stage([{"body": b"1"}]),
+        desk.stage([{"body": b"2"}], partition=1, dead_letter_queue=FAILED),
+    ]
+    with pytest.raises(
+        BatchError, match=r"the stages differ in srmp\.dead_letter_queue: None and private\$/failed"
+    ):
         desk.commit(stages)

@@ -28,7 +28,13 @@ from srmp_spark.store.outbox.forwarded import (
 )
 from srmp_spark.store.outbox.known import find_known
 from srmp_spark.store.outbox.packed_group import pack_group, unpack_group
-from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT, FORMAT_FORWARDED, FORMAT_OF_NEW, OUTBOX
+from srmp_spark.store.outbox.schema import (
+    DATABASE_FILE,
+    FORMAT,
+    FORMAT_FORWARDED,
+    FORMAT_OF_NEW,
+    OUTBOX,
+)
 from srmp_spark.store.sqlite_file import check_format
 
 SENDER = "2744e4e1-2b48-43e8-b441-42745f280d53"
@@ -36,7 +42,9 @@ VIA = f"1.1 srmp-{QM}"
 
 
 def message(number: int, *, to: str = A, stream: bool = True, **fields: object) -> Message:
-    position = StreamPosition(StreamId(SENDER, 7), number, number - 1, number == 1, RECEIPTS if number == 1 else None)
+    position = StreamPosition(
+        StreamId(SENDER, 7), number, number - 1, number == 1, RECEIPTS if number == 1 else None
+    )
     values: dict[str, object] = {
         "action": f"MSMQ:label {number}", "lineage": SENDER, "uniquifier": 1000 + number, "has_msmq": True, "source_qm": SENDER,
         "stream": position if stream else None, "durable": True, "body": b"body %d" % number, "body_type": 8,
@@ -49,9 +57,13 @@ def forward(desk: Desk, messages: list[Message | Unsendable], to: int, epoch: st
     desk.write(prepared(desk, messages, to, epoch))
 
 
-def prepared(desk: Desk, messages: list[Message | Unsendable], to: int, epoch: str = "e1") -> ForwardedBatch:
+def prepared(
+    desk: Desk, messages: list[Message | Unsendable], to: int, epoch: str = "e1"
+) -> ForwardedBatch:
     rows = [
-        each if isinstance(each, Unsendable) else Incoming(each, each.destination, VIA, number, b"the POST %d" % number)
+        each
+        if isinstance(each, Unsendable)
+        else Incoming(each, each.destination, VIA, number, b"the POST %d" % number)
         for number, each in enumerate(messages, to - len(messages) + 1)
     ]
     database = desk.outbox.database
@@ -92,13 +104,23 @@ def test_a_message_is_read_back_as_it_is_sent(desk: Desk) -> None:
     found = desk.read()
     assert [stored.via for stored in found] == [VIA, VIA]
     for stored, each in zip(found, sent, strict=True):
-        assert stored.message == forwarded(each, A)._replace(body=each.body, extension=each.extension)
+        assert stored.message == forwarded(each, A)._replace(
+            body=each.body, extension=each.extension
+        )
         assert stored.message.id == each.id
 
 
 def test_receipts_are_forwarded_too(desk: Desk) -> None:
     receipt = Receipt("stream", stream_id=StreamId(SENDER, 7), last_ordinal=9)
-    sent = message(1, stream=False, receipt=receipt, message_class=CLASS_ORDER_ACK, body=b"", body_type=0, hash_algorithm=0)
+    sent = message(
+        1,
+        stream=False,
+        receipt=receipt,
+        message_class=CLASS_ORDER_ACK,
+        body=b"",
+        body_type=0,
+        hash_algorithm=0,
+    )
     forward(desk, [sent], 1)
     (stored,) = desk.read(kind="plain")
     assert stored.message.receipt == receipt
@@ -112,7 +134,9 @@ def test_a_message_without_identity_gets_ours_for_good(desk: Desk, tmp_path: Pat
     desk.close()
     for _ in range(2):
         again = Desk(tmp_path)
-        assert [(each.message.lineage, each.message.uniquifier) for each in again.read(kind="plain")] == [(QM, 1), (QM, 2)]
+        assert [
+            (each.message.lineage, each.message.uniquifier) for each in again.read(kind="plain")
+        ] == [(QM, 1), (QM, 2)]
         again.close()
 
 
@@ -121,10 +145,16 @@ def test_order_is_kept_per_destination_and_kind(desk: Desk) -> None:
     forward(desk, mixed, 700)
     for to in (A, B):
         for kind in ("stream", "plain"):
-            chosen = [each for each in mixed if each.destination == to and (each.stream is not None) == (kind == "stream")]
+            chosen = [
+                each
+                for each in mixed
+                if each.destination == to and (each.stream is not None) == (kind == "stream")
+            ]
             wanted = [each.uniquifier for each in chosen]
             assert [stored.message.uniquifier for stored in desk.read(to, kind)] == wanted
-    rows = desk.outbox.database.connection.execute("SELECT application, batch, sum(rows) FROM parts").fetchone()
+    rows = desk.outbox.database.connection.execute(
+        "SELECT application, batch, sum(rows) FROM parts"
+    ).fetchone()
     assert rows == (APPLICATION, "e1:700", 700)
 
 
@@ -138,7 +168,9 @@ def test_a_dead_letter_keeps_the_message_as_it_came(desk: Desk) -> None:
     assert moved.reason == "dropped"
 
 
-def test_an_older_version_opens_the_outbox_until_something_is_forwarded(desk: Desk, tmp_path: Path) -> None:
+def test_an_older_version_opens_the_outbox_until_something_is_forwarded(
+    desk: Desk, tmp_path: Path
+) -> None:
     """It would send these as messages of its own."""
 
     def found() -> int:
@@ -161,14 +193,24 @@ def test_an_older_version_opens_the_outbox_until_something_is_forwarded(desk: De
 def dead(desk: Desk) -> list[tuple[str, str, int, bytes, str]]:
     """(destination, reason, identifier, body, label) of the dead letters."""
     return [
-        (moved.destination, moved.reason, letter.message.uniquifier, letter.message.body, letter.message.label or "")
+        (
+            moved.destination,
+            moved.reason,
+            letter.message.uniquifier,
+            letter.message.body,
+            letter.message.label or "",
+        )
         for moved, letters, _ in desk.outbox.waiting.moved(0, 100)
         for letter in letters or []
     ]
 
 
-@pytest.mark.parametrize("bad", [{"app_specific": 2**64 - 1}, {"body_type": 2**63}, {"action": "<" * 30_000}])
-def test_a_row_that_cannot_become_outgoing_is_a_dead_letter_and_holds_no_other(desk: Desk, bad: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "bad", [{"app_specific": 2**64 - 1}, {"body_type": 2**63}, {"action": "<" * 30_000}]
+)
+def test_a_row_that_cannot_become_outgoing_is_a_dead_letter_and_holds_no_other(
+    desk: Desk, bad: dict[str, object]
+) -> None:
     forward(desk, [message(1), message(2, **bad), message(3), message(4, to=B)], 4)
     assert [stored.message.uniquifier for stored in desk.read()] == [1001, 1003]
     assert [stored.message.uniquifier for stored in desk.read(B)] == [1004]
@@ -179,8 +221,18 @@ def test_a_row_that_cannot_become_outgoing_is_a_dead_letter_and_holds_no_other(d
     assert read_to(desk.outbox.database) == Cursor("e1", 4)
 
 
-def test_a_batch_of_nothing_but_such_rows_counts_too(desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    forward(desk, [message(1, app_specific=2**64 - 1), message(2, to="http://"), Unsendable("x", 3, b"raw", "no XML")], 3)
+def test_a_batch_of_nothing_but_such_rows_counts_too(
+    desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    forward(
+        desk,
+        [
+            message(1, app_specific=2**64 - 1),
+            message(2, to="http://"),
+            Unsendable("x", 3, b"raw", "no XML"),
+        ],
+        3,
+    )
     assert list(desk.sender) == []
     assert sorted(body for _, _, _, body, _ in dead(desk)) == [b"raw", b"the POST 1", b"the POST 2"]
     assert len({identifier for _, _, identifier, _, _ in dead(desk)}) == 3
@@ -210,17 +262,23 @@ def test_a_row_that_cannot_be_read_again_is_told_alone(desk: Desk, tmp_path: Pat
     forward(desk, [message(4, to=B)], 4)
     key = QueueKey(A, "stream")
     assert [stored.serial for stored in desk.outbox.load(Load(key, 0, 9, 9, 1 << 20, 1))] == [1]
-    with pytest.raises(StoreDamagedError, match=r"1 messages \(serials 2 to 2\) cannot be read: .*forwarded"):
+    with pytest.raises(
+        StoreDamagedError, match=r"1 messages \(serials 2 to 2\) cannot be read: .*forwarded"
+    ):
         desk.outbox.load(Load(key, 1, 9, 9, 1 << 20, 1))
     assert "wait and cannot be read" in str(desk.outbox.damage.text(key))
     assert [stored.serial for stored in desk.outbox.load(Load(key, 2, 9, 9, 1 << 20, 1))] == [3]
     assert [stored.message.uniquifier for stored in desk.read(B)] == [1004]
     desk.sender.drop(A, "stream", NOW)
     desk.save()
-    assert [letters for _, letters, _ in desk.outbox.waiting.moved(0, 10)][-1] is None, "told as damaged, and no error"
+    assert [letters for _, letters, _ in desk.outbox.waiting.moved(0, 10)][-1] is None, (
+        "told as damaged, and no error"
+    )
 
 
-def test_a_full_disk_is_told_before_anything_is_written(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_before_anything_is_written(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = SimpleNamespace(f_bavail=256 * 1024 * 1024, f_frsize=1, f_blocks=1 << 40)
     monkeypatch.setattr(os, "statvfs", lambda path: full)
     with pytest.raises(BatchError, match="bytes free") as refused:
@@ -247,7 +305,9 @@ def test_what_is_tried_twice_becomes_outgoing_once(desk: Desk, tmp_path: Path) -
     assert [stored.message.uniquifier for stored in again.read()] == [1001, 1002]
 
 
-def test_the_first_of_all_is_tried_twice_and_becomes_outgoing_once(desk: Desk, tmp_path: Path) -> None:
+def test_the_first_of_all_is_tried_twice_and_becomes_outgoing_once(
+    desk: Desk, tmp_path: Path
+) -> None:
     first, second = prepared(desk, [message(1)], 1), prepared(desk, [message(1)], 1)
     desk.write(first)
     with pytest.raises(StoreSyncError, match="was read from"):
@@ -262,7 +322,11 @@ def test_a_key_never_names_a_forwarded_message(desk: Desk, tmp_path: Path) -> No
     desk.close()
     again = Desk(tmp_path, first_identifier=100)
     again.send([{"body": b"mine", "key": "K"}], application="srmp-spark send", batch="x")
-    numbers = again.outbox.database.connection.execute("SELECT application, batch_no FROM parts ORDER BY id").fetchall()
+    numbers = again.outbox.database.connection.execute(
+        "SELECT application, batch_no FROM parts ORDER BY id"
+    ).fetchall()
     assert len({number for _, number in numbers}) == 2, numbers
-    (found,) = find_known(again.outbox.database.connection, "srmp-spark send", [(QueueKey(A, "stream"), "K")])
+    (found,) = find_known(
+        again.outbox.database.connection, "srmp-spark send", [(QueueKey(A, "stream"), "K")]
+    )
     assert found == ("waiting", 3, 100)

@@ -7,7 +7,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srmp_spark.store.outbox.hashing import CONTENT_BYTES, HASH_BYTES, again, content_hashes, key_hashes
+from srmp_spark.store.outbox.hashing import (
+    CONTENT_BYTES,
+    HASH_BYTES,
+    again,
+    content_hashes,
+    key_hashes,
+)
 from srmp_spark.store.outbox.positions import BLOCK, decode, encode
 
 # Made by the form as hashing.py describes it: letter, length (u32, little-endian) and value of each column, "b" and the body.
@@ -26,7 +32,9 @@ def hexed(hashes: np.ndarray) -> list[str]:
 def test_keys() -> None:
     keys = pa.array([b"", b"order-1", "é".encode(), None])
     assert hexed(key_hashes(keys))[:3] == [KEY_EMPTY, KEY_ORDER, KEY_ACCENT]
-    assert hexed(key_hashes(keys.slice(1, 2))) == [KEY_ORDER, KEY_ACCENT], "an offset into a larger array"
+    assert hexed(key_hashes(keys.slice(1, 2))) == [KEY_ORDER, KEY_ACCENT], (
+        "an offset into a larger array"
+    )
 
 
 def test_contents() -> None:
@@ -48,8 +56,17 @@ def test_equal_rows_are_told_apart_by_how_many_came_before() -> None:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.tuples(st.binary(max_size=3), st.one_of(st.none(), st.text(max_size=3)), st.binary(max_size=3)), max_size=8))
-def test_two_contents_have_one_digest_only_if_they_are_one(rows: list[tuple[bytes, str | None, bytes]]) -> None:
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(max_size=3), st.one_of(st.none(), st.text(max_size=3)), st.binary(max_size=3)
+        ),
+        max_size=8,
+    )
+)
+def test_two_contents_have_one_digest_only_if_they_are_one(
+    rows: list[tuple[bytes, str | None, bytes]],
+) -> None:
     """Bytes that move from one column into the next are another content."""
     columns = {
         "extension": pa.array([row[0] for row in rows], pa.binary()), "label": pa.array([row[1] for row in rows], pa.string()),

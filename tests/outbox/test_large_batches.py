@@ -37,10 +37,18 @@ def shuffled(count: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-TYPES = {"t": pa.int64(), "text": pa.string(), "f": pa.float64(), "key": pa.string(), "transaction": pa.string()}
+TYPES = {
+    "t": pa.int64(),
+    "text": pa.string(),
+    "f": pa.float64(),
+    "key": pa.string(),
+    "transaction": pa.string(),
+}
 
 
-def sent(desk: Desk, rows: Sequence[dict[str, Any]], order_by: Sequence[str]) -> list[list[tuple[Any, ...]]]:
+def sent(
+    desk: Desk, rows: Sequence[dict[str, Any]], order_by: Sequence[str]
+) -> list[list[tuple[Any, ...]]]:
     """Commit rows in three stages; what is in the queues then."""
     third = len(rows) // 3
     stages = [
@@ -49,7 +57,10 @@ def sent(desk: Desk, rows: Sequence[dict[str, Any]], order_by: Sequence[str]) ->
     ]
     assert desk.commit(stages) == CommitResult(len(rows), 0)
     return [
-        [(each.message.body, each.message.stream, each.message.uniquifier) for each in desk.read(destination)]
+        [
+            (each.message.body, each.message.stream, each.message.uniquifier)
+            for each in desk.read(destination)
+        ]
         for destination in (A, B)
     ]
 
@@ -62,13 +73,17 @@ def test_a_large_batch_is_sent_as_a_small_one(
     small = sent(Desk(tmp_path / "small"), rows, order_by)
     make_large(monkeypatch, rows=13, part_rows=17)
     large = Desk(tmp_path / "large")
-    assert sent(large, rows, order_by) == small, "transactions that lie across two pieces stay whole"
+    assert sent(large, rows, order_by) == small, (
+        "transactions that lie across two pieces stay whole"
+    )
     (parts,) = large.outbox.database.connection.execute("SELECT max(rows) FROM parts").fetchone()
     assert parts == 17
     assert not (large.outbox.stages.folder / "sorting").exists()
 
 
-def test_a_row_is_known_whichever_piece_it_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_is_known_whichever_piece_it_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_large(monkeypatch)
     desk = Desk(tmp_path)
     rows = [{"body": b"same"}] * 20 + [{"body": b"%d" % n} for n in range(20)]
@@ -79,7 +94,9 @@ def test_a_row_is_known_whichever_piece_it_is_in(tmp_path: Path, monkeypatch: py
     assert desk.send(keyed, batch="2") == CommitResult(15, 15)
 
 
-def test_a_conflict_in_the_last_piece_leaves_nothing_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conflict_in_the_last_piece_leaves_nothing_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_large(monkeypatch)
     monkeypatch.setattr("srmp_spark.store.outbox.writes.CHUNK_BYTES", 1)
     desk = Desk(tmp_path)
@@ -97,7 +114,10 @@ def test_a_conflict_in_the_last_piece_leaves_nothing_of_the_first(tmp_path: Path
     assert steps > 2, "others write between the steps"
     assert prepared.abort_step()
     for table, count in counts.items():
-        assert desk.outbox.database.connection.execute(f"SELECT count(*) FROM {table}").fetchone() == count, table
+        assert (
+            desk.outbox.database.connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+            == count
+        ), table
     assert bodies(desk.read()) == [b"before"]
 
 
@@ -111,7 +131,9 @@ def test_a_full_disk_refuses_a_large_batch(tmp_path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_fallocate", full)
-        with pytest.raises(BatchError, match="has no room for 20 bytes about the 10 rows") as caught:
+        with pytest.raises(
+            BatchError, match="has no room for 20 bytes about the 10 rows"
+        ) as caught:
             desk.commit([stage])
     assert (caught.value.status, caught.value.code) == (503, "no-room")
     assert desk.commit([stage]) == CommitResult(10, 0)
@@ -165,7 +187,10 @@ def test_positions_of_short_queues_are_dealt_out_to_all_shares(
     monkeypatch.setattr(Identities, "_decide", counted)
     desk = Desk(tmp_path)
     at = {"queue_manager": "q", "epoch": "e"}
-    rows = [{"body": b"%d" % n, "queue": f"q{n % queues}", "sequence": n // queues, **at} for n in range(40)]
+    rows = [
+        {"body": b"%d" % n, "queue": f"q{n % queues}", "sequence": n // queues, **at}
+        for n in range(40)
+    ]
     assert desk.send(rows) == CommitResult(40, 0)
     assert max(shares) <= (40 if queues == 1 else 8)
     assert desk.send(rows, partition=1, on_conflict="ignore") == CommitResult(0, 40)

@@ -49,10 +49,16 @@ class Model:
         self.known: dict[tuple[Any, ...], Any] = {}
         self.queues: dict[tuple[str, str], list[bytes]] = {}
 
-    def commit(self, application: str, batch: str, order_by: bool, stages: list[list[dict[str, Any]]]) -> tuple[int, int] | str:
+    def commit(
+        self, application: str, batch: str, order_by: bool, stages: list[list[dict[str, Any]]]
+    ) -> tuple[int, int] | str:
         if any(row["body"] is None for stage in stages for row in stage):
             return "bad-stage"
-        rows = [(row, partition, n) for partition, stage in enumerate(stages) for n, row in enumerate(stage)]
+        rows = [
+            (row, partition, n)
+            for partition, stage in enumerate(stages)
+            for n, row in enumerate(stage)
+        ]
         if order_by:
             rows.sort(key=lambda each: (each[0]["t"] is not None, each[0]["t"] or 0))
         fresh: dict[tuple[Any, ...], Any] = {}
@@ -100,7 +106,9 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr("srmp_spark.store.outbox.ordering.DEAL_BYTES", 1)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(batches=st.lists(batch_strategy, min_size=1, max_size=6))
 def test_the_outbox_does_what_the_model_does(sizes: None, batches: list[dict[str, Any]]) -> None:
     model = Model()
@@ -108,14 +116,24 @@ def test_the_outbox_does_what_the_model_does(sizes: None, batches: list[dict[str
         desk = Desk(Path(folder))
         done: list[tuple[str, str, bool, list[list[dict[str, Any]]]]] = []
         for number, each in enumerate(batches):
-            application, batch, order_by, stages = each["application"], each["batch"], each["order_by"], each["stages"]
+            application, batch, order_by, stages = (
+                each["application"],
+                each["batch"],
+                each["order_by"],
+                each["stages"],
+            )
             if each["replay"] is not None and done:  # the same rows, dealt out otherwise
                 application, batch, order_by, before = done[each["replay"] % len(done)]
                 rows = [row for stage in before for row in stage]
                 each["shuffle"].shuffle(rows)
                 stages = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
-            if each["plain"]:  # without positions, and most for one queue: packed while it is scanned
-                stages = [[row | {"sequence": None, "destination": A} for row in stage] for stage in stages]
+            if each[
+                "plain"
+            ]:  # without positions, and most for one queue: packed while it is scanned
+                stages = [
+                    [row | {"sequence": None, "destination": A} for row in stage]
+                    for stage in stages
+                ]
             wanted = model.commit(application, batch, order_by, stages)
             if not isinstance(wanted, str):
                 done.append((application, batch, order_by, stages))
@@ -142,7 +160,9 @@ def test_the_outbox_does_what_the_model_does(sizes: None, batches: list[dict[str
                 assert bodies(desk.read(destination, kind)) == sent
             everything = [stored for queue in model.queues for stored in desk.read(*queue)]
             identifiers = [stored.message.uniquifier for stored in everything]
-            assert sorted(identifiers) == [*range(1, len(everything) + 1)], "each is given out once, and none is wasted"
+            assert sorted(identifiers) == [*range(1, len(everything) + 1)], (
+                "each is given out once, and none is wasted"
+            )
         desk.close()
 
 

@@ -25,12 +25,24 @@ def desk(tmp_path: Path) -> Desk:
 
 
 @pytest.mark.parametrize(
-    "spelled", [TO, "multicast=234.1.1.1:8001", "MSMQ:MULTICAST=234.1.1.1:8001", "DIRECT=MULTICAST=234.1.1.1:8001"]
+    "spelled",
+    [
+        TO,
+        "multicast=234.1.1.1:8001",
+        "MSMQ:MULTICAST=234.1.1.1:8001",
+        "DIRECT=MULTICAST=234.1.1.1:8001",
+    ],
 )
 def test_a_row_without_a_delivery_goes_out_express(desk: Desk, spelled: str) -> None:
-    desk.send([{"body": b"x", "destination": spelled, "label": "l"}, {"body": b"y", "destination": A}])
+    desk.send(
+        [{"body": b"x", "destination": spelled, "label": "l"}, {"body": b"y", "destination": A}]
+    )
     (stored,) = desk.read(TO, "plain")
-    assert (stored.message.durable, stored.message.stream, stored.message.body) == (False, None, b"x")
+    assert (stored.message.durable, stored.message.stream, stored.message.body) == (
+        False,
+        None,
+        b"x",
+    )
     assert b"<to>MSMQ:MULTICAST=234.1.1.1:8001</to>" in apdu_of(stored.message, GROUP)
     assert b"<durable/>" not in apdu_of(stored.message, GROUP)
     assert len(desk.read(A)) == 1, "others are transactional as ever"
@@ -38,7 +50,10 @@ def test_a_row_without_a_delivery_goes_out_express(desk: Desk, spelled: str) -> 
 
 @pytest.mark.parametrize("delivery", ["transactional", "recoverable"])
 def test_any_other_delivery_is_an_error(desk: Desk, delivery: str) -> None:
-    rows = [{"body": b"x", "destination": A, "delivery": delivery}, {"body": b"x", "destination": TO, "delivery": delivery}]
+    rows = [
+        {"body": b"x", "destination": A, "delivery": delivery},
+        {"body": b"x", "destination": TO, "delivery": delivery},
+    ]
     with pytest.raises(BatchError, match="row 1: a multicast message is express"):
         desk.stage(rows)
 
@@ -58,9 +73,12 @@ def longest(desk: Desk, **columns: Any) -> int:
 
 
 @pytest.mark.parametrize(
-    "columns", [{}, {"label": "&" * 249}, {"extension": bytes(40_000)}, {"response_queue": "http://h/msmq/q"}]
+    "columns",
+    [{}, {"label": "&" * 249}, {"extension": bytes(40_000)}, {"response_queue": "http://h/msmq/q"}],
 )
-def test_the_limit_is_that_of_the_message_as_it_is_sent(desk: Desk, columns: dict[str, Any]) -> None:
+def test_the_limit_is_that_of_the_message_as_it_is_sent(
+    desk: Desk, columns: dict[str, Any]
+) -> None:
     size = longest(desk, **columns)
     desk.send([{"body": bytes(size), "destination": TO, **columns}])
     (stored,) = desk.read(TO, "plain")

@@ -59,9 +59,20 @@ def test_a_row_for_two_queues_is_a_message_in_each(desk: Desk) -> None:
 
 def test_the_envelope_names_all_destinations(desk: Desk) -> None:
     """2.2.6.14: names separated by white space; 3.1.7.2.4: each is followed by one."""
-    desk.send([row("x", BOTH, response_queue=f"DIRECT={A},DIRECT=OS:h\\private$\\r", admin_queue=f"{B},{C}")])
+    desk.send(
+        [
+            row(
+                "x",
+                BOTH,
+                response_queue=f"DIRECT={A},DIRECT=OS:h\\private$\\r",
+                admin_queue=f"{B},{C}",
+            )
+        ]
+    )
     (stored,) = desk.read(B)
-    message = stored.message._replace(stream=StreamPosition(StreamId(stored.message.lineage, 1), 1, 0, True, A))
+    message = stored.message._replace(
+        stream=StreamPosition(StreamId(stored.message.lineage, 1), 1, 0, True, A)
+    )
     text = encode_envelope(message).decode()
     assert f"<to>{B}</to>" in text
     assert f"<DestinationMqf>{A} {B} </DestinationMqf>" in text
@@ -86,7 +97,9 @@ def test_each_queue_gets_a_row_once(desk: Desk) -> None:
     desk.send([row("y", BOTH, **position)], batch="3")
     assert desk.send([row("y", BOTH, **position)], batch="4") == CommitResult(0, 2)
     desk.send([row("z", BOTH)], batch="5")
-    assert desk.send([row("z", BOTH), row("z", BOTH)], batch="5") == CommitResult(2, 2), "two equal rows are two"
+    assert desk.send([row("z", BOTH), row("z", BOTH)], batch="5") == CommitResult(2, 2), (
+        "two equal rows are two"
+    )
     assert bodies(desk.read(A)) == bodies(desk.read(B)) == [b"x", b"y", b"z", b"z"]
 
 
@@ -109,7 +122,10 @@ def test_order_and_transactions_hold_in_each_queue(desk: Desk) -> None:
 def test_transactions_begin_and_end_in_each_queue(desk: Desk) -> None:
     desk.send([row("1", BOTH, transaction="t"), row("2", BOTH, transaction="t")])
     for queue in (A, B):
-        flags = [(stored.message.first_in_transaction, stored.message.last_in_transaction) for stored in desk.read(queue)]
+        flags = [
+            (stored.message.first_in_transaction, stored.message.last_in_transaction)
+            for stored in desk.read(queue)
+        ]
         assert flags == [(True, False), (False, True)]
 
 
@@ -117,8 +133,14 @@ def test_several_partitions_and_record_batches(desk: Desk) -> None:
     found = [row(str(n), BOTH if n % 3 == 0 else A) for n in range(50)]
     stages = []
     for partition, part in enumerate((found[:25], found[25:])):
-        write_stage(desk.outbox.stages.folder / f"{partition}.arrow", table_of(part), rows=4 + partition)
-        stages.append(desk.outbox.stages.add("app", "1", partition, "0", f"{partition}.arrow", desk.at).stage_id)
+        write_stage(
+            desk.outbox.stages.folder / f"{partition}.arrow", table_of(part), rows=4 + partition
+        )
+        stages.append(
+            desk.outbox.stages.add(
+                "app", "1", partition, "0", f"{partition}.arrow", desk.at
+            ).stage_id
+        )
     assert desk.commit(stages) == CommitResult(50 + 17, 0)
     assert bodies(desk.read(A)) == [b"%d" % n for n in range(50)]
     assert bodies(desk.read(B)) == [b"%d" % n for n in range(0, 50, 3)]
@@ -138,7 +160,9 @@ def test_a_stage_counts_its_rows(desk: Desk) -> None:
 
 def test_an_error_names_the_row_of_the_stage(desk: Desk) -> None:
     desk.send([row("x", B, key="k")])
-    with pytest.raises(BatchError, match=r"key 'k' \(partition 0 row 1\) was sent before with another content"):
+    with pytest.raises(
+        BatchError, match=r"key 'k' \(partition 0 row 1\) was sent before with another content"
+    ):
         desk.send([row("first", f"{A},{C}"), row("y", B, key="k")], batch="2")
 
 

@@ -30,7 +30,8 @@ def test_pages_of_what_waits(tmp_path: Path) -> None:
         assert {(row.application, row.batch, row.enqueued_at) for row in found} == {("x", "7", NOW)}
         assert reader.waiting(QueueKey("http://nobody/", "stream"), 0) == []
         changes = desk.sender.changes()._replace(
-            finished=[SerialRun(STREAM, 1, 10)], dead_letters=[DeadLetter(SerialRun(STREAM, 20, 20), "expired", None, False)]
+            finished=[SerialRun(STREAM, 1, 10)],
+            dead_letters=[DeadLetter(SerialRun(STREAM, 20, 20), "expired", None, False)],
         )
         desk.outbox.write(changes, NOW)
         serials = {row.stored.serial for row in reader.waiting(STREAM, 0, 10_000)}

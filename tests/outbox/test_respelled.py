@@ -24,13 +24,18 @@ def respelled(folder: Path, *spellings: str) -> None:
     with sqlite3.connect(folder / DATABASE_FILE) as connection:
         for table in ("queues", "scopes"):
             for spelling in spellings:
-                connection.execute(f"UPDATE {table} SET destination = ? WHERE destination = ?", (spelling, NEW))
+                connection.execute(
+                    f"UPDATE {table} SET destination = ? WHERE destination = ?", (spelling, NEW)
+                )
     connection.close()
 
 
 def test_what_waits_goes_on_under_today_s_spelling(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "data")
-    desk.send([{"body": b"1", "destination": NEW, "key": "k1"}, {"body": b"a", "destination": A}], batch="1")
+    desk.send(
+        [{"body": b"1", "destination": NEW, "key": "k1"}, {"body": b"a", "destination": A}],
+        batch="1",
+    )
     desk.close()
     respelled(tmp_path / "data", OLD)
 
@@ -39,7 +44,13 @@ def test_what_waits_goes_on_under_today_s_spelling(tmp_path: Path) -> None:
     before = again.sender.get(NEW, "stream")
     assert before is not None
     assert before.end == 1
-    again.send([{"body": b"1", "destination": NEW, "key": "k1"}, {"body": b"2", "destination": NEW, "key": "k2"}], batch="2")
+    again.send(
+        [
+            {"body": b"1", "destination": NEW, "key": "k1"},
+            {"body": b"2", "destination": NEW, "key": "k2"},
+        ],
+        batch="2",
+    )
     assert before.end == 2, "k1 is known"
     again.close()
 
@@ -48,21 +59,32 @@ def test_what_is_known_under_both_spellings_is_put_together(tmp_path: Path) -> N
     """An older version knew the keys and positions of each spelling apart: a row that comes again is sent once."""
     position = {"queue_manager": OTHER_QM, "epoch": "e", "queue": "private$/in"}
     desk = Desk(tmp_path / "data")
-    rows = lambda *numbers: [{"body": b"%d" % n, "destination": NEW, "sequence": n, **position} for n in numbers]  # noqa: E731  # one line is enough
-    keys = lambda *names: [{"body": name.encode(), "destination": NEW, "key": name} for name in names]  # noqa: E731  # the same
+
+    def rows(*numbers: int) -> list[dict[str, object]]:
+        return [{"body": b"%d" % n, "destination": NEW, "sequence": n, **position} for n in numbers]
+
+    def keys(*names: str) -> list[dict[str, object]]:
+        return [{"body": name.encode(), "destination": NEW, "key": name} for name in names]
+
     desk.send([*rows(1, 2, 4_200), *keys("a", "b")], batch="1")
     desk.close()
     respelled(tmp_path / "data", OLD)
-    with sqlite3.connect(tmp_path / "data" / DATABASE_FILE) as connection:  # before today's version opens it
+    with sqlite3.connect(
+        tmp_path / "data" / DATABASE_FILE
+    ) as connection:  # before today's version opens it
         connection.execute("UPDATE queues SET destination = 'http://[2001:db8::2]/msmq/private$/q'")
-        connection.execute("UPDATE scopes SET destination = destination || '#'")  # no URL: it stays for this open
+        connection.execute(
+            "UPDATE scopes SET destination = destination || '#'"
+        )  # no URL: it stays for this open
     connection.close()
     desk = Desk(tmp_path / "data", first_identifier=10)
     desk.send([*rows(2, 3), *keys("b", "c")], batch="2")
     desk.close()
     with sqlite3.connect(tmp_path / "data" / DATABASE_FILE) as connection:
         connection.execute("UPDATE scopes SET destination = rtrim(destination, '#')")
-        assert {spelling for (spelling,) in connection.execute("SELECT destination FROM scopes")} == {OLD, NEW}
+        assert {
+            spelling for (spelling,) in connection.execute("SELECT destination FROM scopes")
+        } == {OLD, NEW}
     connection.close()
 
     again = Desk(tmp_path / "data", first_identifier=20)
@@ -73,7 +95,10 @@ def test_what_is_known_under_both_spellings_is_put_together(tmp_path: Path) -> N
     again.at += 31 * DAY
     while again.outbox.sweep(again.at):
         pass
-    left = {name: again.outbox.database.connection.execute(f"SELECT count(*) FROM {name}").fetchone() for name in KNOWN}
+    left = {
+        name: again.outbox.database.connection.execute(f"SELECT count(*) FROM {name}").fetchone()
+        for name in KNOWN
+    }
     assert set(left.values()) == {(0,)}, "what was put together ends as all else"
     again.close()
 
@@ -86,11 +111,14 @@ def test_what_is_there_under_both_spellings_stays_and_what_is_no_url_too(tmp_pat
     with sqlite3.connect(tmp_path / "data" / DATABASE_FILE) as connection:
         for number, spelling in enumerate((OLD, OF_A_STRANGER)):
             connection.execute(
-                "INSERT INTO queues(destination, kind, stream_ordinal, base, end, acknowledged_to, released_to, receipts_url, "
+                "INSERT INTO queues(destination, kind, stream_ordinal, base, end, "
+"acknowledged_to, released_to, receipts_url, "
                 "resend_interval_index, paused, started_at, last_acknowledged_at) "
                 "VALUES (?, 'stream', ?, 0, 0, 0, 0, '', 0, 0, 0, 0)", (spelling, str(77 + number)),
             )  # fmt: skip
     connection.close()
     again = Desk(tmp_path / "data")
-    assert [queue.key for queue in again.sender] == [QueueKey(url, "stream") for url in (NEW, A, OLD, OF_A_STRANGER)]
+    assert [queue.key for queue in again.sender] == [
+        QueueKey(url, "stream") for url in (NEW, A, OLD, OF_A_STRANGER)
+    ]
     again.close()

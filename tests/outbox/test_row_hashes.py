@@ -26,13 +26,22 @@ from srmp_spark.store.outbox.stages import CheckedStage
 
 RNG = random.Random(3)
 POSITION = {"queue_manager": "q", "epoch": "e", "queue": "private$/in"}
-TYPES = {"key": pa.string(), "sequence": pa.int64(), "queue_manager": pa.string(), "epoch": pa.string(), "queue": pa.string()}
+TYPES = {
+    "key": pa.string(),
+    "sequence": pa.int64(),
+    "queue_manager": pa.string(),
+    "epoch": pa.string(),
+    "queue": pa.string(),
+}
 
 
 def mixed(count: int) -> list[dict[str, Any]]:
     """Rows that are known by a key, a source position, and their content."""
     kinds = [lambda n: {"key": f"k{n}"}, lambda n: POSITION | {"sequence": n}, lambda n: {}]
-    return [{"body": b"%d" % n, "destination": RNG.choice([A, B]), **RNG.choice(kinds)(n)} for n in range(count)]
+    return [
+        {"body": b"%d" % n, "destination": RNG.choice([A, B]), **RNG.choice(kinds)(n)}
+        for n in range(count)
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +66,9 @@ def judge(path: Path) -> CheckedStage:
     return CheckedStage(path.name, 0, rows, stage.bytes, stage.schema)
 
 
-def staged(desk: Desk, rows: list[dict[str, Any]], batch: str = "1", name: str = "s.arrow") -> tuple[str, Path]:
+def staged(
+    desk: Desk, rows: list[dict[str, Any]], batch: str = "1", name: str = "s.arrow"
+) -> tuple[str, Path]:
     path = desk.outbox.stages.folder / name
     write_stage(path, table_of(rows, TYPES))
     return desk.outbox.stages.add("app", batch, 0, "0", judge(path), desk.at).stage_id, path
@@ -70,7 +81,9 @@ def refuse_to_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan_module, "row_hashes", refuse)
 
 
-@pytest.mark.parametrize("rows", [mixed(10), [{"body": b"%d" % n} for n in range(10)], [{"body": b"", "key": None}] * 10])
+@pytest.mark.parametrize(
+    "rows", [mixed(10), [{"body": b"%d" % n} for n in range(10)], [{"body": b"", "key": None}] * 10]
+)
 def test_what_is_stored_is_what_a_commit_would_hash(desk: Desk, rows: list[dict[str, Any]]) -> None:
     _, path = staged(desk, rows)
     stage = StageFile(path)
@@ -82,7 +95,9 @@ def test_what_is_stored_is_what_a_commit_would_hash(desk: Desk, rows: list[dict[
                 assert (one is None and other is None) or np.array_equal(one, other)
 
 
-def test_a_commit_hashes_no_row_again_and_decides_the_same(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_hashes_no_row_again_and_decides_the_same(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = mixed(20)
     plain = Desk(tmp_path / "plain")
     assert plain.commit([plain.stage(rows, types=TYPES)]) == CommitResult(20, 0)
@@ -92,14 +107,21 @@ def test_a_commit_hashes_no_row_again_and_decides_the_same(desk: Desk, tmp_path:
         refuse_to_hash(patch)
         assert desk.commit([stage]) == CommitResult(20, 0)
     assert [bodies(desk.read(to)) for to in (A, B)] == [bodies(plain.read(to)) for to in (A, B)]
-    tables = {table: f"SELECT * FROM {table} ORDER BY 1, 2, 3" for table in ("identities", "positions", "position_contents")}
+    tables = {
+        table: f"SELECT * FROM {table} ORDER BY 1, 2, 3"
+        for table in ("identities", "positions", "position_contents")
+    }
     for table, query in tables.items():
-        found, wanted = (each.outbox.database.connection.execute(query).fetchall() for each in (desk, plain))
+        found, wanted = (
+            each.outbox.database.connection.execute(query).fetchall() for each in (desk, plain)
+        )
         assert [row[:4] for row in found] == [row[:4] for row in wanted], table
     plain.close()
     assert not path.exists()
     assert not hashes_of(path).exists(), "it goes with its stage"
-    assert desk.send(rows, types=TYPES, batch="1") == CommitResult(0, 20), "and they are known when they are hashed"
+    assert desk.send(rows, types=TYPES, batch="1") == CommitResult(0, 20), (
+        "and they are known when they are hashed"
+    )
 
 
 def cut(data: bytes) -> bytes:
@@ -117,7 +139,9 @@ DAMAGES: list[Callable[[bytes], bytes]] = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_a_crash_or_a_broken_disk_leaves_is_not_used(desk: Desk, damage: Callable[[bytes], bytes]) -> None:
+def test_what_a_crash_or_a_broken_disk_leaves_is_not_used(
+    desk: Desk, damage: Callable[[bytes], bytes]
+) -> None:
     rows = [{"body": b"%d" % n, "key": f"k{n}"} for n in range(10)]
     assert desk.send(rows) == CommitResult(10, 0)
     stage, path = staged(desk, rows, "2")
@@ -165,7 +189,9 @@ def test_hashes_of_another_stage_are_not_used(desk: Desk) -> None:
     assert desk.commit([stage], batch="2") == CommitResult(0, 10)
 
 
-def test_a_small_stage_has_no_file_and_a_large_one_has_its_first_rows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_stage_has_no_file_and_a_large_one_has_its_first_rows(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, path = staged(desk, mixed(3))
     assert not hashes_of(path).exists()
     monkeypatch.setattr(module, "HASHED_ROWS_MAX", 7)
@@ -176,7 +202,9 @@ def test_a_small_stage_has_no_file_and_a_large_one_has_its_first_rows(desk: Desk
     assert desk.send(rows, batch="2") == CommitResult(0, 10)
 
 
-def test_a_stage_that_takes_long_to_hash_is_hashed_at_its_commit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_takes_long_to_hash_is_hashed_at_its_commit(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its reader has other work to do, and is killed if that takes too long."""
     monkeypatch.setattr(module, "HASHING_SECONDS_MAX", -1)
     stage, path = staged(desk, [{"body": b"%d" % n, "key": f"k{n}"} for n in range(10)])
@@ -193,7 +221,9 @@ def test_rows_for_several_queues_are_hashed_at_the_commit(desk: Desk) -> None:
     assert desk.commit([stage], batch="2") == CommitResult(0, 20)
 
 
-def test_a_full_disk_costs_the_hashes_and_not_the_stage(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_the_hashes_and_not_the_stage(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Full(FileIO):
         def write(self, data: Any) -> int:
             if self.tell() > 100:

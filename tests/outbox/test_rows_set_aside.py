@@ -33,29 +33,59 @@ RELIABLE = "http://c.example/wsrm/private$/orders"
 
 HOLDS = {
     "a destination's numbers": ("queues", "UPDATE queues SET end = 'many' WHERE destination = ?"),
-    "a destination's stream": ("queues", "UPDATE queues SET stream_ordinal = 'none' WHERE destination = ?"),
-    "a destination's earlier streams": ("queues", "UPDATE queues SET earlier = '{' WHERE destination = ?"),
-    "a destination that acknowledged the future": ("queues", "UPDATE queues SET acknowledged_to = 99 WHERE destination = ?"),
-    "a part's number": ("parts", "UPDATE parts SET ids_first = 'x' WHERE id = (SELECT min(id) FROM parts) AND ? = ?1"),
-    "a group's data": ("groups", "UPDATE groups SET data_id = x'00' WHERE id = (SELECT min(id) FROM groups) AND ? = ?1"),
+    "a destination's stream": (
+        "queues",
+        "UPDATE queues SET stream_ordinal = 'none' WHERE destination = ?",
+    ),
+    "a destination's earlier streams": (
+        "queues",
+        "UPDATE queues SET earlier = '{' WHERE destination = ?",
+    ),
+    "a destination that acknowledged the future": (
+        "queues",
+        "UPDATE queues SET acknowledged_to = 99 WHERE destination = ?",
+    ),
+    "a part's number": (
+        "parts",
+        "UPDATE parts SET ids_first = 'x' WHERE id = (SELECT min(id) FROM parts) AND ? = ?1",
+    ),
+    "a group's data": (
+        "groups",
+        "UPDATE groups SET data_id = x'00' WHERE id = (SELECT min(id) FROM groups) AND ? = ?1",
+    ),
 }
 """Damage to what is stored of destination A → the table whose row is set aside, and how it is done."""
 OTHERS = {
     "a stage": ("stages", "UPDATE stages SET rows = 'x'"),
     "a batch": ("batches", "UPDATE batches SET stages = 7"),
-    "a batch's number in parts": ("parts", "UPDATE parts SET batch_no = 'x' WHERE queue_id IS NULL"),
+    "a batch's number in parts": (
+        "parts",
+        "UPDATE parts SET batch_no = 'x' WHERE queue_id IS NULL",
+    ),
     "a scope": ("scopes", "UPDATE scopes SET batch_no = x''"),
     "a note of identities": ("identity_log", "UPDATE identity_log SET hashes = 3"),
     "how many rows a dead letter has": ("moved", "UPDATE moved SET rows = x'ff'"),
     "a dead letter": ("moved", "UPDATE moved SET serials = x'01'"),
     "a note of damage": ("meta", "INSERT INTO meta VALUES ('damaged stream http://x', '[1]')"),
     "how far receipts were read": ("meta", "INSERT INTO meta VALUES ('order_queue_read_to', 'x')"),
-    "how far dead letters were handed over": ("meta", "INSERT INTO meta VALUES ('dead_letters_handed_to', x'ff')"),
-    "how far those of one queue were handed over": ("letter_cursors", "INSERT INTO letter_cursors VALUES ('private$/f', 'x')"),
-    "the retention clock": ("meta", "INSERT OR REPLACE INTO meta VALUES ('retention_clock', 'noon')"),
+    "how far dead letters were handed over": (
+        "meta",
+        "INSERT INTO meta VALUES ('dead_letters_handed_to', x'ff')",
+    ),
+    "how far those of one queue were handed over": (
+        "letter_cursors",
+        "INSERT INTO letter_cursors VALUES ('private$/f', 'x')",
+    ),
+    "the retention clock": (
+        "meta",
+        "INSERT OR REPLACE INTO meta VALUES ('retention_clock', 'noon')",
+    ),
     "an incarnation": ("meta", "UPDATE meta SET value = 'x' WHERE key GLOB 'incarnation:*'"),
     "the last stream": ("meta", "INSERT OR REPLACE INTO meta VALUES ('last_stream_ordinal', 'x')"),
-    "the serials of forgotten queues": ("meta", "INSERT OR REPLACE INTO meta VALUES ('serials_after', 'x')"),
+    "the serials of forgotten queues": (
+        "meta",
+        "INSERT OR REPLACE INTO meta VALUES ('serials_after', 'x')",
+    ),
 }
 """Damage to what belongs to no destination."""
 
@@ -84,7 +114,9 @@ def rows(desk: Desk) -> dict[QueueKey, OutgoingQueueRow]:
 
 
 @pytest.mark.parametrize("what", HOLDS)
-def test_it_holds_its_own_destination(desk: Desk, what: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_holds_its_own_destination(
+    desk: Desk, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
     table, damage = HOLDS[what]
     stream = rows(desk)[STREAM].stream_ordinal
     desk = reopened(desk, damage)
@@ -96,7 +128,9 @@ def test_it_holds_its_own_destination(desk: Desk, what: str, caplog: pytest.LogC
     assert held.paused
     assert held.released_to == held.end >= 2, "all that waits counts as in doubt"
     if table == "queues":
-        assert held.stream_ordinal > stream, "its stream is begun anew: nobody knows how far the old one went"
+        assert held.stream_ordinal > stream, (
+            "its stream is begun anew: nobody knows how far the old one went"
+        )
         assert bodies(desk.read(A)) == [b"1", b"2"], "nothing of it is lost"
     else:
         assert bodies(desk.read(A)) == [b"2"]
@@ -115,10 +149,14 @@ def test_what_belongs_to_no_destination_holds_none(desk: Desk, what: str) -> Non
     table, damage = OTHERS[what]
     desk.stage([{"body": b"staged"}], batch="9")
     run = SerialRun(QueueKey(B, "stream"), 1, 1)
-    desk.outbox.write(OutgoingChanges([], [], [DeadLetter(run, "dropped", None, False, None)], [], 0, 1), NOW)
+    desk.outbox.write(
+        OutgoingChanges([], [], [DeadLetter(run, "dropped", None, False, None)], [], 0, 1), NOW
+    )
     if "parts" in what:  # what a process that was killed left of a batch
         with desk.outbox.database.transaction() as connection:
-            connection.execute("INSERT INTO parts(id, batch_no, rows, final, journal) VALUES (900, 900, 1, 0, 0)")
+            connection.execute(
+                "INSERT INTO parts(id, batch_no, rows, final, journal) VALUES (900, 900, 1, 0, 0)"
+            )
     before = rows(desk)
     desk = reopened(desk, damage)
     assert {each.table for each in desk.outbox.set_aside} == {table}
@@ -135,8 +173,12 @@ def test_a_session_that_cannot_be_read_holds_its_destination(desk: Desk) -> None
     desk.send([{"body": b"r", "destination": RELIABLE}], batch="r")
     desk.save()
     with desk.outbox.database.transaction() as connection:
-        (number,) = connection.execute("SELECT id FROM queues WHERE destination = ?", (RELIABLE,)).fetchone()
-        save_session(connection, number, SessionRow("c", "s", Versions().dump(), 0, (), begun_at=NOW))
+        (number,) = connection.execute(
+            "SELECT id FROM queues WHERE destination = ?", (RELIABLE,)
+        ).fetchone()
+        save_session(
+            connection, number, SessionRow("c", "s", Versions().dump(), 0, (), begun_at=NOW)
+        )
     desk = reopened(desk, "UPDATE reliable_sessions SET versions = 'RM 9.9'")
     assert [each.table for each in desk.outbox.set_aside] == ["reliable_sessions"]
     assert desk.outbox.sessions() == {}
@@ -145,7 +187,9 @@ def test_a_session_that_cannot_be_read_holds_its_destination(desk: Desk) -> None
 
 def test_its_bytes_are_kept(desk: Desk) -> None:
     desk = reopened(desk, "UPDATE queues SET receipts_url = x'00ff' WHERE destination = ?")
-    ((content, destination),) = desk.outbox.database.connection.execute("SELECT content, destination FROM set_aside").fetchall()
+    ((content, destination),) = desk.outbox.database.connection.execute(
+        "SELECT content, destination FROM set_aside"
+    ).fetchall()
     assert destination == A
     kept = json.loads(content)
     assert kept["receipts_url"] == {"base64": "AP8="}
@@ -155,7 +199,9 @@ def test_its_bytes_are_kept(desk: Desk) -> None:
 def test_it_is_forgotten_with_its_destination(desk: Desk) -> None:
     desk = reopened(desk, "UPDATE queues SET end = 'many' WHERE destination = ?")
     letter = DeadLetter(SerialRun(STREAM, 1, 2), "dropped", None, False, None)
-    desk.outbox.write(OutgoingChanges([], [], [letter], [STREAM], desk.outbox.last_stream_ordinal, 1), NOW)
+    desk.outbox.write(
+        OutgoingChanges([], [], [letter], [STREAM], desk.outbox.last_stream_ordinal, 1), NOW
+    )
     assert desk.outbox.set_aside == []
     assert reopened(desk).outbox.set_aside == []
 
@@ -166,7 +212,10 @@ def test_streams_never_begin_with_an_ordinal_that_was_used(desk: Desk) -> None:
     desk = reopened(desk, HOLDS["a destination's numbers"][1], OTHERS["the last stream"][1])
     assert len(desk.outbox.set_aside) == 2
     assert rows(desk)[STREAM].stream_ordinal > stream
-    assert desk.outbox.last_stream_ordinal >= rows(desk)[STREAM].stream_ordinal >> 32 or desk.outbox.last_stream_ordinal > 0
+    assert (
+        desk.outbox.last_stream_ordinal >= rows(desk)[STREAM].stream_ordinal >> 32
+        or desk.outbox.last_stream_ordinal > 0
+    )
 
 
 def test_without_its_place_forwarding_is_held_until_nothing_waits(desk: Desk) -> None:

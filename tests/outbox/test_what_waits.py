@@ -15,7 +15,14 @@ from test_crash import assert_nothing_invisible, next_send
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.srmp.encoder import encode
-from srmp_spark.srmp.outgoing_effects import DeadLetter, EarlierStream, Load, QueueKey, Send, SerialRun
+from srmp_spark.srmp.outgoing_effects import (
+    DeadLetter,
+    EarlierStream,
+    Load,
+    QueueKey,
+    Send,
+    SerialRun,
+)
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.store.outbox.limits import DEAD_LETTER_DAYS
 from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT
@@ -30,7 +37,10 @@ def desk(tmp_path: Path) -> Desk:
 
 def number_of_groups(desk: Desk) -> tuple[int, int, int]:
     execute = desk.outbox.database.connection.execute
-    return tuple(execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("parts", "groups", "data"))  # type: ignore[return-value]  # three
+    return tuple(
+        execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("parts", "groups", "data")
+    )  # type: ignore[return-value]  # three
 
 
 def test_every_column_comes_back_as_a_message_that_can_be_encoded(desk: Desk) -> None:
@@ -40,22 +50,52 @@ def test_every_column_comes_back_as_a_message_that_can_be_encoded(desk: Desk) ->
         "response_queue": "DIRECT=http://r.example/msmq/q", "admin_queue": "DIRECT=http://r.example/msmq/admin",
         "time_to_reach_queue": NOW + 5, "extension": b"ext", "key": "k", "delivery": "recoverable", "journal": True,
     }  # fmt: skip
-    desk.send([row], types={"time_to_reach_queue": pa.timestamp("us", tz="UTC"), "app_specific": pa.int64()})
+    desk.send(
+        [row],
+        types={"time_to_reach_queue": pa.timestamp("us", tz="UTC"), "app_specific": pa.int64()},
+    )
     (stored,) = desk.read(A, "plain")
     message = stored.message
     assert message.destination == "http://A.example/msmq/Private$/Orders", "as it was spelled"
-    assert (message.label, message.priority, message.correlation) == ("L & <é>", 7, bytes(range(20)))
-    assert (message.app_specific, message.body_type, message.body, message.extension) == (2**32 - 1, 30, b"\x00\xff", b"ext")
-    assert (message.response_queue, message.delivery_receipt_to) == (row["response_queue"], "http://r.example/msmq/admin")
-    assert (message.time_to_reach_queue, message.sent_at, message.journal, message.durable) == (NOW + 5, NOW, True, True)
-    assert (message.lineage, message.source_qm, message.uniquifier, message.id) == (QM, QM, 1, f"{{{QM}}}\\1")
+    assert (message.label, message.priority, message.correlation) == (
+        "L & <é>",
+        7,
+        bytes(range(20)),
+    )
+    assert (message.app_specific, message.body_type, message.body, message.extension) == (
+        2**32 - 1,
+        30,
+        b"\x00\xff",
+        b"ext",
+    )
+    assert (message.response_queue, message.delivery_receipt_to) == (
+        row["response_queue"],
+        "http://r.example/msmq/admin",
+    )
+    assert (message.time_to_reach_queue, message.sent_at, message.journal, message.durable) == (
+        NOW + 5,
+        NOW,
+        True,
+        True,
+    )
+    assert (message.lineage, message.source_qm, message.uniquifier, message.id) == (
+        QM,
+        QM,
+        1,
+        f"{{{QM}}}\\1",
+    )
     encode(message, boundary="b")
 
 
 def test_the_shortest_row(desk: Desk) -> None:
     desk.send([{"body": b""}])
     (stored,) = desk.read()
-    assert (stored.message.body, stored.message.label, stored.message.priority, stored.message.body_type) == (b"", "", 3, 0)
+    assert (
+        stored.message.body,
+        stored.message.label,
+        stored.message.priority,
+        stored.message.body_type,
+    ) == (b"", "", 3, 0)
     assert (stored.message.first_in_transaction, stored.message.last_in_transaction) == (True, True)
     encode(stored.message, boundary="b")
 
@@ -66,9 +106,15 @@ def test_a_load_keeps_to_its_limits(desk: Desk) -> None:
     load = desk.outbox.load
     assert [m.serial for m in load(Load(STREAM, 0, 10**6, 256, 10**6, 1))] == [*range(1, 257)]
     assert [m.serial for m in load(Load(STREAM, 250, 260, 256, 10**6, 1))] == [*range(251, 261)]
-    assert [m.serial for m in load(Load(STREAM, 255, 10**6, 256, 350, 1))] == [256, 257, 258], "100 bytes each"
-    assert [m.serial for m in load(Load(STREAM, 599, 10**6, 9, 200, 1))] == [600], "the next has 5,000"
-    assert [m.serial for m in load(Load(STREAM, 600, 10**6, 9, 200, 1))] == [601], "one may be larger, alone"
+    assert [m.serial for m in load(Load(STREAM, 255, 10**6, 256, 350, 1))] == [256, 257, 258], (
+        "100 bytes each"
+    )
+    assert [m.serial for m in load(Load(STREAM, 599, 10**6, 9, 200, 1))] == [600], (
+        "the next has 5,000"
+    )
+    assert [m.serial for m in load(Load(STREAM, 600, 10**6, 9, 200, 1))] == [601], (
+        "one may be larger, alone"
+    )
     assert load(Load(STREAM, 602, 10**6, 9, 200, 1)) == []
     assert load(Load(QueueKey(B, "stream"), 0, 9, 9, 9, 1)) == []
 
@@ -81,7 +127,10 @@ def test_finished_and_dead_messages_against_an_oracle(desk: Desk) -> None:
     serial = 0
     for turn in range(60):
         if turn % 3 == 0:
-            rows = [{"body": b"%d/%d" % (turn, n), "journal": n % 5 == 0} for n in range(rng.choice([1, 5, 300, 700]))]
+            rows = [
+                {"body": b"%d/%d" % (turn, n), "journal": n % 5 == 0}
+                for n in range(rng.choice([1, 5, 300, 700]))
+            ]
             desk.send(rows, batch=str(turn))
             for row in rows:
                 serial += 1
@@ -93,7 +142,9 @@ def test_finished_and_dead_messages_against_an_oracle(desk: Desk) -> None:
             gone = [n for n in range(run.first, run.last + 1) if n in there]
             if rng.random() < 0.6:
                 finished.append(run)
-                journal += [(n, there.pop(n)) for n in gone if int(there[n].split(b"/")[1]) % 5 == 0]
+                journal += [
+                    (n, there.pop(n)) for n in gone if int(there[n].split(b"/")[1]) % 5 == 0
+                ]
                 for n in gone:
                     there.pop(n, None)
             elif not finished:
@@ -101,16 +152,24 @@ def test_finished_and_dead_messages_against_an_oracle(desk: Desk) -> None:
                 dead += [(n, there.pop(n), "dropped") for n in gone]
         before = desk.sender.changes()
         desk.outbox.write(before._replace(finished=[], dead_letters=letters), NOW + turn)
-        desk.outbox.write(before._replace(queues=[], finished=finished, dead_letters=[]), NOW + turn)
+        desk.outbox.write(
+            before._replace(queues=[], finished=finished, dead_letters=[]), NOW + turn
+        )
         if rng.random() < 0.2:
             desk.close()
             desk = Desk(desk.directory, first_identifier=desk.next_identifier)
         found = read_all(desk.outbox, STREAM, rng.choice([7, 256]), rng.choice([100, 1 << 20]))
         assert {stored.serial: stored.message.body for stored in found} == there
-        assert all(stored.message.uniquifier == stored.serial for stored in found), "one queue: as many identifiers"
+        assert all(stored.message.uniquifier == stored.serial for stored in found), (
+            "one queue: as many identifiers"
+        )
         assert_nothing_invisible(desk)
     moved = list(desk.outbox.waiting.moved(0, 10**9))
-    told = [(m.serial, m.message.body, row.reason, row.fate) for row, messages, _ in moved for m in messages]
+    told = [
+        (m.serial, m.message.body, row.reason, row.fate)
+        for row, messages, _ in moved
+        for m in messages
+    ]
     assert sorted((n, b, r) for n, b, r, fate in told if fate == "dead") == sorted(dead)
     assert sorted((n, b) for n, b, _, fate in told if fate == "journal") == sorted(journal)
     assert len(dead) > 500
@@ -144,12 +203,17 @@ def test_a_dead_letter_says_why_when_and_what(desk: Desk) -> None:
         1,
     )
     assert (row.application, row.batch, row.enqueued_at, keys) == ("app", "1", NOW, ["k1"])
-    assert (row.position, row.stream_ordinal) == (desk.outbox.database.position, str(send.message.stream.id.ordinal))  # type: ignore[union-attr]  # a stream
+    assert (row.position, row.stream_ordinal) == (
+        desk.outbox.database.position,
+        str(send.message.stream.id.ordinal),
+    )  # type: ignore[union-attr]  # a stream
     (dead,) = messages
     assert dead.message._replace(stream=send.message.stream) == send.message._replace(priority=3)
     assert dead.serial - row.base == send.message.stream.current  # type: ignore[union-attr]  # a stream
     assert bodies(desk.read()) == [b"b"]
-    assert desk.send([{"body": b"a", "key": "k1", "label": "x"}], batch="2").known == 1, "dead, but known"
+    assert desk.send([{"body": b"a", "key": "k1", "label": "x"}], batch="2").known == 1, (
+        "dead, but known"
+    )
     desk.at += DEAD_LETTER_DAYS * DAY + 1
     while desk.outbox.sweep(desk.at):
         pass
@@ -164,7 +228,9 @@ def test_a_large_run_dies_without_being_copied(desk: Desk) -> None:
     desk.save()
     after = {n for (n,) in desk.outbox.database.connection.execute("SELECT id FROM data")}
     assert before == after
-    assert [m.message.body for _, ms, _ in desk.outbox.waiting.moved(0, 10**6) for m in ms] == [b"%d" % n for n in range(2_000)]
+    assert [m.message.body for _, ms, _ in desk.outbox.waiting.moved(0, 10**6) for m in ms] == [
+        b"%d" % n for n in range(2_000)
+    ]
     assert desk.sender.forget(A, "stream")
     desk.save()
     assert desk.outbox.queue_rows() == []
@@ -178,7 +244,9 @@ def test_finals_are_loaded_as_runs(desk: Desk) -> None:
     desk.send([{"body": b"%d" % n} for n in range(300)], batch="3", dead_letter=True)
     assert [m.message.dead_letter for m in desk.read()] == [True] * 10 + [False] * 3 + [True] * 300
     changes = desk.sender.changes()
-    desk.outbox.write(changes._replace(finished=[SerialRun(STREAM, 3, 4), SerialRun(STREAM, 13, 14)]), NOW)
+    desk.outbox.write(
+        changes._replace(finished=[SerialRun(STREAM, 3, 4), SerialRun(STREAM, 13, 14)]), NOW
+    )
     assert desk.outbox.finals() == {STREAM: [(1, 2), (5, 10), (15, 313)]}
 
 
@@ -197,7 +265,9 @@ def test_the_engine_s_rows_come_back_as_they_were(desk: Desk) -> None:
     assert again.outbox.last_stream_ordinal == last
 
 
-def test_an_earlier_stream_comes_back_with_its_address_and_as_an_older_version_left_it(desk: Desk) -> None:
+def test_an_earlier_stream_comes_back_with_its_address_and_as_an_older_version_left_it(
+    desk: Desk,
+) -> None:
     """The address has a column of its own: an older version reads the other one, and goes on to write it."""
     desk.send([{"body": b"%d" % n} for n in range(3)], dead_letter=True)
     (stream,) = desk.sender
@@ -219,7 +289,9 @@ def test_an_earlier_stream_comes_back_with_its_address_and_as_an_older_version_l
     assert older.outbox.queue_rows()[0].earlier == (old._replace(receipts_url=""),)
     (found,) = older.sender
     assert isinstance(found, OutgoingStream)
-    assert found.earlier == (old._replace(receipts_url=stream.receipts_url),), "a version with one secret told all the same"
+    assert found.earlier == (old._replace(receipts_url=stream.receipts_url),), (
+        "a version with one secret told all the same"
+    )
 
 
 def test_a_copied_data_directory_holds_what_waits(desk: Desk) -> None:
@@ -237,7 +309,9 @@ def test_a_copied_data_directory_holds_what_waits(desk: Desk) -> None:
     assert Desk(desk.directory, epoch="e2").outbox.held == []
 
 
-def test_another_queue_manager_s_outbox_is_refused(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_queue_manager_s_outbox_is_refused(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.close()
     monkeypatch.setattr("outbox_kit.QM", "00000000-1111-0000-0000-000000000000")
     with pytest.raises(StoreDamagedError, match="mixed up"):
@@ -267,13 +341,18 @@ def test_rows_of_our_own(desk: Desk) -> None:
     ]
     prepared: Any = desk.outbox.prepare_rows("send", "1", rows, NOW)
     desk.write(prepared.run())
-    assert [(m.message.body, m.message.app_specific) for m in desk.read()] == [(b"a", 5), ("é".encode(), 0)]
+    assert [(m.message.body, m.message.app_specific) for m in desk.read()] == [
+        (b"a", 5),
+        ("é".encode(), 0),
+    ]
     assert list(desk.outbox.stages.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("kind", ["stream", "plain"])
-def test_serials_of_a_forgotten_queue_are_not_given_out_again(desk: Desk, kind: str, restart: bool) -> None:
+def test_serials_of_a_forgotten_queue_are_not_given_out_again(
+    desk: Desk, kind: str, restart: bool
+) -> None:
     """Its dead letters are found by them for weeks."""
     more = {"delivery": "transactional" if kind == "stream" else "express"}
     key = QueueKey(A, kind)  # type: ignore[arg-type]  # a Kind

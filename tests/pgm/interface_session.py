@@ -32,7 +32,9 @@ def make() -> None:
 def main(folder: Path) -> None:
     ip("link", "set", "lo", "up")
     make()
-    running = RunningQueueManager(folder / "data", queues=[LISTENING], pgm="udp:30121", pgm_interface=NAME)
+    running = RunningQueueManager(
+        folder / "data", queues=[LISTENING], pgm="udp:30121", pgm_interface=NAME
+    )
     with running:
         multicast(running, 1)
         until(lambda: last(running) == 3, "three messages came")
@@ -50,7 +52,13 @@ def main(folder: Path) -> None:
 
 
 def multicast(running: RunningQueueManager, first: int) -> None:
-    send(running, [{"destination": f"MULTICAST={GROUP}", "body": b"price %d" % (first + n)} for n in range(3)])
+    send(
+        running,
+        [
+            {"destination": f"MULTICAST={GROUP}", "body": b"price %d" % (first + n)}
+            for n in range(3)
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -59,7 +59,9 @@ def rows(running: RunningQueueManager, after: int = 0) -> list[dict[str, Any]]:
     where = {"epoch": status(running)["epoch"], "after": after, "to": last(running)}
     if where["to"] <= after:
         return []
-    answer = requests.get(f"{running.api}/v1/queues/{quote_queue_name(QUEUE)}/rows", params=where, timeout=60)
+    answer = requests.get(
+        f"{running.api}/v1/queues/{quote_queue_name(QUEUE)}/rows", params=where, timeout=60
+    )
     answer.raise_for_status()
     found: list[dict[str, Any]] = pa.ipc.open_stream(answer.content).read_all().to_pylist()
     return found
@@ -69,13 +71,18 @@ def send(running: RunningQueueManager, messages: Iterable[Mapping[str, Any]]) ->
     """As ``srmp-spark send`` does; ``body`` is bytes."""
     given = [{**each, "body_base64": base64.b64encode(each["body"]).decode()} for each in messages]
     for at in range(0, len(given), 100):
-        part = [{name: value for name, value in each.items() if name != "body"} for each in given[at : at + 100]]
+        part = [
+            {name: value for name, value in each.items() if name != "body"}
+            for each in given[at : at + 100]
+        ]
         OutgoingClient(running.api).send_away(part)
 
 
 def outgoing(running: RunningQueueManager, destination: str) -> dict[str, Any]:
     """The entry of ``status.outgoing``; empty if there is none."""
-    return next((each for each in status(running)["outgoing"] if each["destination"] == destination), {})
+    return next(
+        (each for each in status(running)["outgoing"] if each["destination"] == destination), {}
+    )
 
 
 def metric(running: RunningQueueManager, name: str) -> dict[str, float]:
@@ -94,7 +101,9 @@ def message(number: int, body: bytes = b"x", to: str = f"MSMQ:{GROUP.format_name
 class Stranger:
     """A source of our own without a queue manager, on loopback."""
 
-    def __init__(self, encapsulation: Encapsulation, *, tsi: Tsi | None = None, path: str | None = None) -> None:
+    def __init__(
+        self, encapsulation: Encapsulation, *, tsi: Tsi | None = None, path: str | None = None
+    ) -> None:
         """``tsi``: that of another one that ended; ``path``: what it writes into its SPMs in place of its address."""
         interface = find_interface("127.0.0.1")
         self.outlet = Outlet(encapsulation, interface, GROUP.group, 1, is_source=True)
@@ -103,7 +112,9 @@ class Stranger:
             now=time.monotonic(), settings=SourceSettings(txw_max_rte=1e6),
         )  # fmt: skip
 
-    def send(self, apdus: Iterable[bytes], *, drop: Callable[[bytes], bool] = lambda packet: False) -> None:
+    def send(
+        self, apdus: Iterable[bytes], *, drop: Callable[[bytes], bool] = lambda packet: False
+    ) -> None:
         """All of them, one packet each; those that ``drop`` names never leave."""
         for apdu in apdus:
             self.source.send(apdu)

@@ -9,7 +9,15 @@ from typing import Any
 
 from srmp_spark.pgm.addresses import Tsi, nla_of
 from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, SessionEnded, SessionOpened, Unicast
+from srmp_spark.pgm.outputs import (
+    Apdu,
+    DataLost,
+    Multicast,
+    Output,
+    SessionEnded,
+    SessionOpened,
+    Unicast,
+)
 from srmp_spark.pgm.packets import NO_OPTIONS, Data, Nak, Options, Packet, PacketType, Spm
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.sequence import wrap
@@ -48,7 +56,15 @@ class Sender:
     def __init__(self, *, first: int = 0, **settings: Any) -> None:
         self.now = 1000.0
         self.settings = SourceSettings(**settings)
-        self.source = Source(TSI, DPORT, source=SOURCE, group=GROUP, now=self.now, settings=self.settings, first=first)
+        self.source = Source(
+            TSI,
+            DPORT,
+            source=SOURCE,
+            group=GROUP,
+            now=self.now,
+            settings=self.settings,
+            first=first,
+        )
 
     def says(self) -> list[Packet]:
         """What leaves now."""
@@ -104,7 +120,11 @@ class Listener:
         out: list[tuple[float, Output]] = []
         while (at := self.receiver.next_timer()) is not None and at <= when:
             self.now = max(self.now, at)
-            out += [(self.now, each) for each in self.receiver.poll(self.now) if not isinstance(each, Multicast)]
+            out += [
+                (self.now, each)
+                for each in self.receiver.poll(self.now)
+                if not isinstance(each, Multicast)
+            ]
         self.now = when
         return out
 

@@ -39,7 +39,9 @@ from srmp_spark.queue_manager.multicast.settings import Encapsulation, PgmSettin
 from srmp_spark.srmp.apdu import apdu_of
 
 KEY = SessionKey(SOURCE, TSI)
-SETTINGS = PgmSettings(encapsulation=Encapsulation(3055), receiver=ReceiverSettings(nak_rb_ivl=(0.0, 0.0)))
+SETTINGS = PgmSettings(
+    encapsulation=Encapsulation(3055), receiver=ReceiverSettings(nak_rb_ivl=(0.0, 0.0))
+)
 
 
 class Inlet:
@@ -87,7 +89,9 @@ def with_listener(dialogue: Callable[[Listener, Inlet, Main], Coroutine[Any, Any
     async def run() -> None:
         inlet, main = Inlet(), Main()
         listener = Listener(3, QUEUE, GROUP, SETTINGS, main)
-        outlet = SimpleNamespace(unicast=lambda packet, to: None, multicast=lambda packets: None, close=lambda: None)
+        outlet = SimpleNamespace(
+            unicast=lambda packet, to: None, multicast=lambda packets: None, close=lambda: None
+        )
         interface = SimpleNamespace(name="lo")
         sockets: Any = SimpleNamespace(
             address=GROUP, inlet=inlet, outlet=outlet, interface=interface, close=inlet.close
@@ -168,7 +172,9 @@ def test_a_fault_of_ours_costs_one_message(
     with_listener(dialogue)
 
 
-def test_nothing_is_read_while_too_much_waits_for_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_while_too_much_waits_for_its_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     good = apdu_of(message(1, b"price"), GROUP)
     monkeypatch.setattr(module, "PENDING_BYTES_MAX", 2 * len(good))
 
@@ -218,7 +224,9 @@ def test_figures_cross_when_they_have_changed() -> None:
         inlet.put(data(1, b"more"))
         await turns()
         (figures,) = listener.figures()
-        assert [(each.session, each.packets, each.messages) for each in figures.changed] == [(KEY, 2, 2)]
+        assert [(each.session, each.packets, each.messages) for each in figures.changed] == [
+            (KEY, 2, 2)
+        ]
         listener.engine._forget(KEY)
         (figures,) = listener.figures()
         assert (figures.changed, figures.gone, figures.totals["odata"]) == ([], [KEY], 2)
@@ -261,7 +269,9 @@ def test_the_next_gateway_goes_on_where_the_last_one_was() -> None:
 def arrived() -> Arrived:
     apdu = apdu_of(message(1), GROUP)
     found: Any = read_apdu(apdu, GROUP)
-    return Arrived(0, KEY, 4, 5, len(apdu), found.post.post, found.post.head_length, found.message, found.parts)
+    return Arrived(
+        0, KEY, 4, 5, len(apdu), found.post.post, found.post.head_length, found.message, found.parts
+    )
 
 
 def acceptor_that(does: Callable[[Delivery], None]) -> Any:
@@ -285,10 +295,16 @@ def test_what_is_settled_is_told_once_a_turn_and_only_to_its_gateway() -> None:
             raise ProcessMustEndError("x")
 
         for does in (lambda delivery: delivery.acknowledge(None), refuse, fail, end):
-            accept(acceptor_that(does), Delivery(arrived(), settlement, refusals.append), GROUP.format_name)
+            accept(
+                acceptor_that(does),
+                Delivery(arrived(), settlement, refusals.append),
+                GROUP.format_name,
+            )
         assert told == []
         await asyncio.sleep(0)
-        assert told == [Settled(0, 3 * size)], "nothing is told of one that the end of the process leaves open"
+        assert told == [Settled(0, 3 * size)], (
+            "nothing is told of one that the end of the process leaves open"
+        )
         assert [(each.first, each.last, each.status, each.reason) for each in refusals] == [
             (4, 5, 503, "paused"), (4, 5, 503, "internal")
         ]  # fmt: skip

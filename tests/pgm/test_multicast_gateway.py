@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from multicast_kit import GROUP, LISTENING, QUEUE, Stranger, last, message, metric, rows, status, until
+from multicast_kit import (
+    GROUP,
+    LISTENING,
+    QUEUE,
+    Stranger,
+    last,
+    message,
+    metric,
+    rows,
+    status,
+    until,
+)
 
 from srmp_spark.pgm.addresses import Tsi, nla_of
 from srmp_spark.pgm.encoder import encode
@@ -26,7 +37,10 @@ from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
 
 ORDERS = "private$/orders"
 LINEAGE = "0a0b0c0d-7777-7777-7777-0a0b0c0d0e0f"
-FAST = "[pgm_constants]\nnak_rpt_ivl = 0.1\nnak_rdata_ivl = 0.1\nnak_ncf_retries = 100\nnak_data_retries = 100\n"
+FAST = (
+    "[pgm_constants]\nnak_rpt_ivl = 0.1\nnak_rdata_ivl = 0.1\nnak_ncf_retries = "
+    "100\nnak_data_retries = 100\n"
+)
 FLOOD_SECONDS = 4.0
 CPU_SHARE_MAX = 0.25
 """Of the CPU time of the gateway under a flood: what the main process may need of it."""
@@ -50,7 +64,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     config = folder / "constants.toml"
     config.write_text(FAST)
     pgm = f"udp:{kept_port()}"
-    with RunningQueueManager(folder / "data", queues=[LISTENING, ORDERS], pgm=pgm, config=config) as running:
+    with RunningQueueManager(
+        folder / "data", queues=[LISTENING, ORDERS], pgm=pgm, config=config
+    ) as running:
         yield Live(running, Encapsulation.parse(pgm))
 
 
@@ -76,7 +92,9 @@ def posted(live: Live, number: int) -> float:
     """A good sender's message by SRMP is answered 200; the seconds that it took."""
     host, _, port = live.running.ready["listening"].partition("://")[2].rpartition(":")
     to = f"http://{host}:{port}/msmq/{ORDERS}"
-    sent = ForeignMessage(to=to, lineage=LINEAGE, uniquifier=number, sent_at=1_790_000_000, body=b"order %d" % number)
+    sent = ForeignMessage(
+        to=to, lineage=LINEAGE, uniquifier=number, sent_at=1_790_000_000, body=b"order %d" % number
+    )
     began = time.monotonic()
     with socket.create_connection((host, int(port)), timeout=30) as wire:
         wire.sendall(post(sent).raw)
@@ -100,18 +118,26 @@ def test_a_killed_gateway_is_started_again_and_nothing_is_lost(live: Live) -> No
     send(0)
     until(lambda: stranger.speak() or last(running) == before + 3, "three messages came")
     heard = 'queue="private$/prices",what="odata"'
-    counted = until(lambda: metric(running, "srmp_pgm_packets_total").get(heard, 0), "they are counted")
+    counted = until(
+        lambda: metric(running, "srmp_pgm_packets_total").get(heard, 0), "they are counted"
+    )
     gateway = until(lambda: gateway_of(live.pid), "there is a gateway")
     assert running.stderr().count("multicast.died") == 0
     os.kill(gateway, signal.SIGKILL)
     until(lambda: gateway_of(live.pid) != gateway, "it has ended")
     send(3)
     posted(live, 1)
-    until(lambda: stranger.speak() or last(running) == before + 6, "what was sent meanwhile is asked for")
+    until(
+        lambda: stranger.speak() or last(running) == before + 6,
+        "what was sent meanwhile is asked for",
+    )
     send(6)
     until(lambda: stranger.speak() or last(running) == before + 9, "and what was sent later comes")
     assert bodies(live, before) == sent, "in order, each once"
-    until(lambda: metric(running, "srmp_pgm_packets_total").get(heard, 0) >= counted + 3, "counters go on")
+    until(
+        lambda: metric(running, "srmp_pgm_packets_total").get(heard, 0) >= counted + 3,
+        "counters go on",
+    )
     until(lambda: status(running)["multicast"]["deaf"] == [], "it hears again")
     assert running.stderr().count("multicast.died") == 1
     assert running.process is not None
@@ -129,7 +155,9 @@ def test_a_flood_costs_the_gateway_and_not_the_main_process(live: Live) -> None:
     began = cpu_seconds(live.pid), cpu_seconds(gateway)
     assert flood(live) > 10_000
     of_main, of_gateway = cpu_seconds(live.pid) - began[0], cpu_seconds(gateway) - began[1]
-    assert of_main < CPU_SHARE_MAX * of_gateway, f"{of_main:.2f} s beside {of_gateway:.2f} s of the gateway"
+    assert of_main < CPU_SHARE_MAX * of_gateway, (
+        f"{of_main:.2f} s beside {of_gateway:.2f} s of the gateway"
+    )
 
     async def both() -> list[float]:
         flooding = asyncio.create_task(asyncio.to_thread(flood, live))
@@ -139,18 +167,31 @@ def test_a_flood_costs_the_gateway_and_not_the_main_process(live: Live) -> None:
         return waits
 
     waits = asyncio.run(both())
-    assert max(waits) < LATE_MAX_S, f"a good sender waited {max(waits):.2f} s, {len(waits)} messages"
+    assert max(waits) < LATE_MAX_S, (
+        f"a good sender waited {max(waits):.2f} s, {len(waits)} messages"
+    )
     assert gateway_of(live.pid) == gateway
     stranger = Stranger(live.pgm)
     stranger.send([apdu_of(message(77, b"after all that"), GROUP)])
-    until(lambda: metric(running, "srmp_pgm_packets_total").get(f'queue="{QUEUE}",what="malformed"', 0) > 1_000, "counted")
+    until(
+        lambda: (
+            metric(running, "srmp_pgm_packets_total").get(f'queue="{QUEUE}",what="malformed"', 0)
+            > 1_000
+        ),
+        "counted",
+    )
     assert last(running) >= before
     stranger.close()
 
 
 def flood(live: Live) -> int:
     """Send for FLOOD_SECONDS; how many datagrams."""
-    end, count, group, path = time.monotonic() + FLOOD_SECONDS, 0, (GROUP.group, live.pgm.udp_port), nla_of("127.0.0.1")
+    end, count, group, path = (
+        time.monotonic() + FLOOD_SECONDS,
+        0,
+        (GROUP.group, live.pgm.udp_port),
+        nla_of("127.0.0.1"),
+    )
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
         while time.monotonic() < end:
@@ -169,7 +210,10 @@ def flood(live: Live) -> int:
 
 
 def refused(folder: Path, **options: str) -> ServeFailedError:
-    with pytest.raises(ServeFailedError) as failed, RunningQueueManager(folder / "d", queues=[LISTENING], **options):
+    with (
+        pytest.raises(ServeFailedError) as failed,
+        RunningQueueManager(folder / "d", queues=[LISTENING], **options),
+    ):
         pass
     return failed.value
 

@@ -13,7 +13,20 @@ from srmp_spark.pgm.checksum import checksum, sum_of
 from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.encoder import DataEncoder, encode
 from srmp_spark.pgm.limits import NAK_LIST_MAX, OPTIONS_MAX, TPDU_MAX, TXW_SQNS_MAX
-from srmp_spark.pgm.packets import NO_OPTIONS, Data, Fragment, Nak, Options, Packet, PacketType, Poll, Polr, Reset, Spm, Spmr
+from srmp_spark.pgm.packets import (
+    NO_OPTIONS,
+    Data,
+    Fragment,
+    Nak,
+    Options,
+    Packet,
+    PacketType,
+    Poll,
+    Polr,
+    Reset,
+    Spm,
+    Spmr,
+)
 
 SIX = nla_of("2001:db8::7")
 OPENPGM = samples()
@@ -77,14 +90,20 @@ def test_openpgms_packets_are_read_and_written_octet_by_octet(name: str) -> None
 
 def test_what_openpgms_packets_say() -> None:
     assert decode(OPENPGM["cap_fin_spm"]) == Spm(TSI, DPORT, 0, 0, 2**32 - 1, SOURCE)
-    assert decode(OPENPGM["cap_fin_spm_with_options"]) == Spm(TSI, DPORT, 7, 0, 5, SOURCE, Options(fin=True))
+    assert decode(OPENPGM["cap_fin_spm_with_options"]) == Spm(
+        TSI, DPORT, 7, 0, 5, SOURCE, Options(fin=True)
+    )
     assert decode(OPENPGM["cap_raw_nak"]) == Nak(PacketType.NAK, TSI, DPORT, 2, SOURCE, GROUP)
     assert decode(OPENPGM["cap_raw_ncf_with_options"]) == Nak(
         PacketType.NCF, TSI, DPORT, 17, SOURCE, GROUP, Options(nak_list=(18,))
     )
     rdata = decode(OPENPGM["cap_raw_rdata_with_options"])
     assert isinstance(rdata, Data)
-    assert (rdata.is_repair, rdata.sequence_number, rdata.options.fragment) == (True, 2, Fragment(0, 2872, 3000))
+    assert (rdata.is_repair, rdata.sequence_number, rdata.options.fragment) == (
+        True,
+        2,
+        Fragment(0, 2872, 3000),
+    )
 
 
 def test_openpgm_goes_on_counting_offsets_from_one_apdu_to_the_next() -> None:
@@ -101,7 +120,9 @@ def test_upstream_packets_have_their_ports_the_other_way_round() -> None:
     for packet, ports in ((spm(), down), (odata(), down), (nak(type=PacketType.NCF), down), (nak(), up), (Spmr(TSI, DPORT), up),
                           (nak(type=PacketType.NNAK), up), (Polr(TSI, DPORT, 1, 2), up)):  # fmt: skip
         octets = encode(packet)
-        assert (int.from_bytes(octets[:2], "big"), int.from_bytes(octets[2:4], "big")) == ports, packet
+        assert (int.from_bytes(octets[:2], "big"), int.from_bytes(octets[2:4], "big")) == ports, (
+            packet
+        )
 
 
 def test_a_packet_that_changed_on_the_way_is_refused() -> None:
@@ -183,19 +204,31 @@ def test_cve_2024_21357_a_list_longer_than_its_packet() -> None:
     octets = encode(nak(options=Options(nak_list=(13, 14))))
     for count in (3, 62, 63):
         length = 4 + 4 * count
-        lying = octets[:38] + min(4 + length, 65_535).to_bytes(2, "big") + b"\x82" + bytes([length & 255]) + octets[42:]
+        lying = (
+            octets[:38]
+            + min(4 + length, 65_535).to_bytes(2, "big")
+            + b"\x82"
+            + bytes([length & 255])
+            + octets[42:]
+        )
         with pytest.raises(RemoteProtocolError):
             decode(summed(lying))
     for length in (4, 5, 6, 7, 9):
         with pytest.raises(RemoteProtocolError):
-            decode(with_options(nak(), f"{0x00040000 + 4 + length:08x} 82{length:02x}0000" + "00" * (length - 4)))
+            decode(
+                with_options(
+                    nak(), f"{0x00040000 + 4 + length:08x} 82{length:02x}0000" + "00" * (length - 4)
+                )
+            )
 
 
 def test_options_that_are_unknown_or_out_of_place_are_passed_over() -> None:
     """Only network elements look at the OPX bits (9). Windows sends options on ODATA that nobody here has seen."""
     assert decode(with_options(odata(), "0004000c a1080200 7a7a7a7a")) == odata()
     assert decode(with_options(odata(), "00040008 8f04007f")) == odata(), "OPT_RST is for SPMs"
-    assert decode(with_options(spm(), "00040018 01100000 000000010000000200000003 8e0400ff")) == spm(options=Options(fin=True))
+    assert decode(
+        with_options(spm(), "00040018 01100000 000000010000000200000003 8e0400ff")
+    ) == spm(options=Options(fin=True))
 
 
 def test_at_most_sixteen_options() -> None:
@@ -211,7 +244,12 @@ def test_at_most_sixteen_options() -> None:
 def test_at_most_sixty_two_numbers_in_a_nak_list() -> None:
     length = 4 + 4 * (NAK_LIST_MAX + 1)
     with pytest.raises(RemoteProtocolError):
-        decode(with_options(nak(), f"{0x00040000 + 4 + length:08x} 82{length & 255:02x}0000" + "00" * (length - 4)))
+        decode(
+            with_options(
+                nak(),
+                f"{0x00040000 + 4 + length:08x} 82{length & 255:02x}0000" + "00" * (length - 4),
+            )
+        )
     with pytest.raises(LocalProtocolError, match="NAK_LIST_MAX is 62, got 63"):
         encode(nak(options=Options(nak_list=tuple(range(63)))))
 
@@ -253,13 +291,17 @@ def test_what_no_packet_can_hold_is_our_own_fault() -> None:
 
 def plain_sum(data: bytes) -> int:
     """RFC 1071, word by word."""
-    total = sum(int.from_bytes(data[at : at + 2].ljust(2, b"\0"), "big") for at in range(0, len(data), 2))
+    total = sum(
+        int.from_bytes(data[at : at + 2].ljust(2, b"\0"), "big") for at in range(0, len(data), 2)
+    )
     while total > 0xFFFF:
         total = (total >> 16) + (total & 0xFFFF)
     return total % 0xFFFF
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 255, 256, 257, 258, 719, 720, 721, 1439, 1440, 1441, 1472, 9000, 65_514])
+@pytest.mark.parametrize(
+    "length", [0, 1, 2, 255, 256, 257, 258, 719, 720, 721, 1439, 1440, 1441, 1472, 9000, 65_514]
+)
 def test_the_sum_is_that_of_words_at_any_length(length: int) -> None:
     random = Random(length)
     for data in (random.randbytes(length), b"\xff" * length, bytes(length)):
@@ -269,7 +311,9 @@ def test_the_sum_is_that_of_words_at_any_length(length: int) -> None:
 def test_data_are_written_in_haste_as_they_are_at_leisure() -> None:
     random = Random(7)
     for case in range(500):
-        tsi = Tsi(random.choice((random.randbytes(6), b"\xff" * 6, bytes(6))), random.getrandbits(16))
+        tsi = Tsi(
+            random.choice((random.randbytes(6), b"\xff" * 6, bytes(6))), random.getrandbits(16)
+        )
         port, number, trail = (
             random.getrandbits(16),
             random.getrandbits(32),
@@ -277,8 +321,18 @@ def test_data_are_written_in_haste_as_they_are_at_leisure() -> None:
         )
         payload = random.randbytes(random.choice((1, 2, 3, 1_428, random.randint(1, 2_000))))
         fragment = Fragment(*(random.getrandbits(32) for _ in range(3))) if case % 2 else None
-        data = Data(bool(case % 3), tsi, port, number, trail, payload, Options(fragment=fragment) if fragment else NO_OPTIONS)
-        octets = DataEncoder(tsi, port).encode(number, trail, payload, sum_of(payload), fragment, is_repair=data.is_repair)
+        data = Data(
+            bool(case % 3),
+            tsi,
+            port,
+            number,
+            trail,
+            payload,
+            Options(fragment=fragment) if fragment else NO_OPTIONS,
+        )
+        octets = DataEncoder(tsi, port).encode(
+            number, trail, payload, sum_of(payload), fragment, is_repair=data.is_repair
+        )
         assert octets == encode(data)
         assert octets[6:8] != b"\0\0"
 
@@ -286,6 +340,10 @@ def test_data_are_written_in_haste_as_they_are_at_leisure() -> None:
 def test_what_no_data_packet_can_hold_is_refused_in_haste_too() -> None:
     encoder, whole = DataEncoder(TSI, DPORT), TPDU_MAX - 24
     assert len(encoder.encode(0, 0, bytes(whole), 0, None, is_repair=False)) == TPDU_MAX
-    for number, octets, fragment in ((0, whole + 1, None), (0, whole - 19, Fragment(0, 0, 1)), (2**32, 1, None)):
+    for number, octets, fragment in (
+        (0, whole + 1, None),
+        (0, whole - 19, Fragment(0, 0, 1)),
+        (2**32, 1, None),
+    ):
         with pytest.raises(LocalProtocolError):
             encoder.encode(number, 0, bytes(octets), 0, fragment, is_repair=False)

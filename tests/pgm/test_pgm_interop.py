@@ -10,9 +10,12 @@ import pytest
 from srmp_spark.testing.pgm import openpgm, two_hosts
 
 lacking = ", ".join(two_hosts.missing_tools()) or ("" if openpgm.flags() else "OpenPGM")
-needs_openpgm = pytest.mark.skipif(bool(lacking), reason=f"{lacking} is missing: apt-get install {openpgm.PACKAGES}")
+needs_openpgm = pytest.mark.skipif(
+    bool(lacking), reason=f"{lacking} is missing: apt-get install {openpgm.PACKAGES}"
+)
 needs_namespaces = pytest.mark.skipif(
-    not lacking and not two_hosts.may_unshare(), reason="this kernel allows no user namespaces: unshare -rn fails"
+    not lacking and not two_hosts.may_unshare(),
+    reason="this kernel allows no user namespaces: unshare -rn fails",
 )
 
 CASES = (
@@ -30,4 +33,6 @@ def test_every_apdu_arrives_in_order_whatever_is_lost() -> None:
     for case in CASES:
         command += ["--case", *case]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
-    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["4 of 4 hold"]), done.stdout + done.stderr
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["4 of 4 hold"]), (
+        done.stdout + done.stderr
+    )

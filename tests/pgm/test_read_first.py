@@ -41,10 +41,18 @@ class Inlet:
 
 def listener_of(inlet: Inlet, naks: list[bytes]) -> Listener:
     """With sockets of our own making; what it asks for comes into ``naks``."""
-    outlet = SimpleNamespace(unicast=lambda packet, to: naks.append(packet), multicast=lambda packets: None, close=lambda: None)
+    outlet = SimpleNamespace(
+        unicast=lambda packet, to: naks.append(packet),
+        multicast=lambda packets: None,
+        close=lambda: None,
+    )
     address = MulticastAddress("239.192.9.1", DPORT)
-    sockets: Any = SimpleNamespace(address=address, inlet=inlet, outlet=outlet, interface=SimpleNamespace(name="lo"))
-    settings = PgmSettings(encapsulation=Encapsulation(3055), receiver=ReceiverSettings(nak_rb_ivl=(0.0, 0.0)))
+    sockets: Any = SimpleNamespace(
+        address=address, inlet=inlet, outlet=outlet, interface=SimpleNamespace(name="lo")
+    )
+    settings = PgmSettings(
+        encapsulation=Encapsulation(3055), receiver=ReceiverSettings(nak_rb_ivl=(0.0, 0.0))
+    )
     main = SimpleNamespace(is_congested=False, send=lambda message: None)
     listener = Listener(0, "private$/prices", address, settings, main)
     listener.sockets = sockets

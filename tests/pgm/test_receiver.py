@@ -24,7 +24,12 @@ TRAIL, RETRIES, LIMIT = LossReason.TRAIL, LossReason.RETRIES, LossReason.LIMIT
 def test_the_constants_are_those_of_the_document() -> None:
     """[MC-MQSRM] 2.1.3.1, the table; NAK_RB_IVL below it."""
     s = ReceiverSettings()
-    assert (s.nak_rpt_ivl, s.nak_rdata_ivl, s.nak_ncf_retries, s.nak_data_retries) == (0.75, 2, 10, 10)
+    assert (s.nak_rpt_ivl, s.nak_rdata_ivl, s.nak_ncf_retries, s.nak_data_retries) == (
+        0.75,
+        2,
+        10,
+        10,
+    )
     assert s.nak_rb_ivl == (0.01, 0.05)
 
 
@@ -72,7 +77,12 @@ def test_an_spm_without_a_window_begins_nothing() -> None:
 
 def test_opt_join_begins_earlier() -> None:
     """9.4.2, and not earlier than the trail."""
-    for join, trail, honour, first in ((95, 90, True, 95), (85, 90, True, 90), (95, 90, False, 101), (101, 90, True, 101)):
+    for join, trail, honour, first in (
+        (95, 90, True, 95),
+        (85, 90, True, 90),
+        (95, 90, False, 101),
+        (101, 90, True, 101),
+    ):
         listener = Listener(honour_join=honour)
         assert told(listener.spm(trail, 100, options=Options(join=join))) == [("from", first)]
         expected = tuple(range(first, 101))
@@ -106,7 +116,9 @@ def test_a_missing_number_is_asked_for_after_a_back_off() -> None:
     naks = listener.receiver.poll(listener.now + 0.05)
     packet = naks[0].packet
     assert naks == [Unicast(SOURCE, packet), Multicast(packet, is_local=True)]
-    assert decode(packet) == Nak(PacketType.NAK, TSI, DPORT, 0, SOURCE, GROUP, Options(nak_list=(1,)))
+    assert decode(packet) == Nak(
+        PacketType.NAK, TSI, DPORT, 0, SOURCE, GROUP, Options(nak_list=(1,))
+    )
     alone = listening(multicast_naks=False)
     alone.odata(2)
     assert [type(out) for out in alone.receiver.poll(alone.now + 0.05)] == [Unicast]
@@ -118,14 +130,18 @@ def test_naks_go_to_the_path_of_the_newest_spm_where_it_is_trusted() -> None:
     listener.odata(1)
     listener.spm(0, 1, path=RECEIVER)
     listener.spm(0, 1, path=GROUP, sequence_number=1)
-    assert [out.to for _, out in listener.until(listener.now + 0.1) if isinstance(out, Unicast)] == [RECEIVER]
+    assert [
+        out.to for _, out in listener.until(listener.now + 0.1) if isinstance(out, Unicast)
+    ] == [RECEIVER]
 
 
 def test_naks_go_to_nobody_whom_a_forged_spm_names() -> None:
     listener = listening()
     listener.odata(1)
     listener.spm(0, 1, path=RECEIVER)
-    assert [out.to for _, out in listener.until(listener.now + 0.1) if isinstance(out, Unicast)] == [SOURCE]
+    assert [
+        out.to for _, out in listener.until(listener.now + 0.1) if isinstance(out, Unicast)
+    ] == [SOURCE]
 
 
 def test_many_sessions_ask_no_more_often_than_two() -> None:
@@ -134,7 +150,9 @@ def test_many_sessions_ask_no_more_often_than_two() -> None:
     for number in range(60):
         made_up = Tsi(b"forged", number + 1)
         listener.spm(0, 10_000, tsi=made_up)
-        listener.odata(10_500, tsi=made_up)  # 500 are missing: more than all of them may be asked for in three seconds
+        listener.odata(
+            10_500, tsi=made_up
+        )  # 500 are missing: more than all of them may be asked for in three seconds
     asked = [out for _, out in listener.until(listener.now + 3.0) if isinstance(out, Unicast)]
     assert 200 <= len(asked) <= 3 * 200 + 20
 
@@ -184,7 +202,9 @@ def test_after_the_retries_the_number_is_lost() -> None:
     out = listener.until(1030.0)
     naks = [at for at, each in out if isinstance(each, Unicast)]
     assert len(naks) == 11, "one, and NAK_NCF_RETRIES more"
-    events = [(round(at - 1000.0, 3), told([each])) for at, each in out if not isinstance(each, Unicast)]
+    events = [
+        (round(at - 1000.0, 3), told([each])) for at, each in out if not isinstance(each, Unicast)
+    ]
     assert events == [(8.8, [(0, 2, RETRIES)]), (8.8, [b"apdu 3"])]
     confirmed = listening(session_idle=60.0)
     confirmed.odata(1)
@@ -225,7 +245,9 @@ def test_others_cannot_keep_us_waiting_for_ever() -> None:
     out = []
     while not out:
         listener.ncf(0)
-        out = [each for _, each in listener.until(listener.now + 1.0) if not isinstance(each, Unicast)]
+        out = [
+            each for _, each in listener.until(listener.now + 1.0) if not isinstance(each, Unicast)
+        ]
     assert told(out) == [(0, 0, RETRIES), b"apdu 1"]
     assert listener.now == pytest.approx(1020.0, abs=1.0)
 
@@ -299,7 +321,9 @@ def test_values_of_a_window_that_are_less_than_known_are_ignored() -> None:
     listener.odata(0)
     listener.odata(5, trail=3)
     assert told(listener.spm(1, 2, path=RECEIVER)) == []
-    assert [out.to for _, out in listener.until(listener.now + 0.1) if isinstance(out, Unicast)] == [RECEIVER]
+    assert [
+        out.to for _, out in listener.until(listener.now + 0.1) if isinstance(out, Unicast)
+    ] == [RECEIVER]
 
 
 def test_spms_out_of_sequence_are_discarded() -> None:
@@ -314,7 +338,11 @@ def test_a_number_too_far_ahead_gives_up_the_oldest() -> None:
     """RXW_SQNS_MAX: one forged packet must not cost a list of 2^31 numbers."""
     listener = listening(rxw_sqns_max=10)
     listener.odata(1)
-    assert told(listener.odata(2**30, trail=0)) == [(0, 0, LIMIT), b"apdu 1", (2, 2**30 - 10, LIMIT)]
+    assert told(listener.odata(2**30, trail=0)) == [
+        (0, 0, LIMIT),
+        b"apdu 1",
+        (2, 2**30 - 10, LIMIT),
+    ]
     assert len(listener.asks(0.1)[0][1]) == 9
 
 
@@ -360,7 +388,9 @@ def test_no_more_sessions_than_sessions_max() -> None:
     assert listener.receiver.counts["session refused"] == 2
     listener.hears(Spm(TSI._replace(source_port=1), DPORT, 0, 0, 0, SOURCE, Options(reset=Reset())))
     listener.odata(0, tsi=TSI._replace(source_port=9))
-    assert {session.key.tsi.source_port for session in listener.receiver} == {0, 2, 9}, "an ended one makes room"
+    assert {session.key.tsi.source_port for session in listener.receiver} == {0, 2, 9}, (
+        "an ended one makes room"
+    )
     listener.until(1100.0)
     assert len(listener.receiver) == 0
     assert listener.receiver.next_timer() is None
@@ -401,7 +431,9 @@ def test_what_is_missing_faster_than_it_can_be_asked_for_is_given_up_and_told() 
         listener.spm(0, 100 * jump - 1)
         lists.append(session.window.missing)
         assert session.window.lead == before + 100
-    assert lists[:MISSING_WINDOWS] == [100] * MISSING_WINDOWS, "as much at once as an outage leaves behind"
+    assert lists[:MISSING_WINDOWS] == [100] * MISSING_WINDOWS, (
+        "as much at once as an outage leaves behind"
+    )
     assert sum(lists[MISSING_WINDOWS:]) <= 2 * 63 * 0.2 + 1, "and what NAKs can ask for"
     out = listener.odata(100 * 200, trail=100 * 200)
     assert told(out)[-1] == b"apdu 20000"

@@ -9,7 +9,18 @@ from srmp_spark.pgm.addresses import nla_of
 from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.limits import APDU_MAX
 from srmp_spark.pgm.outputs import Apdu, DataLost, EndReason, LossReason, Unicast
-from srmp_spark.pgm.packets import Data, Fragment, Nak, Options, Packet, PacketType, Poll, Polr, Reset, Spmr
+from srmp_spark.pgm.packets import (
+    Data,
+    Fragment,
+    Nak,
+    Options,
+    Packet,
+    PacketType,
+    Poll,
+    Polr,
+    Reset,
+    Spmr,
+)
 from srmp_spark.pgm.receive_window import DELIVERED_AT_ONCE, DELIVERED_PER_PACKET
 from srmp_spark.pgm.receiver import Receiver
 
@@ -30,7 +41,9 @@ def test_fragments_become_their_apdu() -> None:
     out += listener.odata(2, b"gh", options=part(0, 6, 8))
     assert told(out) == []
     out = listener.odata(1, b"def", options=part(0, 3, 8))
-    assert [(each.first, each.last, each.data) for each in out if isinstance(each, Apdu)] == [(0, 2, b"abcdefgh")]
+    assert [(each.first, each.last, each.data) for each in out if isinstance(each, Apdu)] == [
+        (0, 2, b"abcdefgh")
+    ]
 
 
 def test_an_apdu_is_assembled_across_increments_of_the_window() -> None:
@@ -53,7 +66,9 @@ def test_offsets_are_not_asked() -> None:
     listener.odata(0, b"abc", options=part(0, 3000, 6))
     assert told(listener.odata(1, b"def", options=part(0, 3003, 6))) == [b"abcdef"]
     listener.odata(2, b"abc", options=part(777, 0, 6))
-    assert told(listener.odata(3, b"def", options=part(777, 3, 6))) == [b"abcdef"], "the other field wrong"
+    assert told(listener.odata(3, b"def", options=part(777, 3, 6))) == [b"abcdef"], (
+        "the other field wrong"
+    )
 
 
 def test_a_lost_fragment_loses_its_whole_apdu_and_each_number_is_told_once() -> None:
@@ -68,16 +83,20 @@ def test_a_lost_fragment_loses_its_whole_apdu_and_each_number_is_told_once() -> 
 
 def test_an_apdu_that_began_before_we_joined_is_told_as_that() -> None:
     listener = Listener()
-    assert told(listener.odata(7, b"ab", options=part(5, 4, 8))) == [("from", 7), (7, 7, LossReason.JOINED)]
+    assert told(listener.odata(7, b"ab", options=part(5, 4, 8))) == [
+        ("from", 7),
+        (7, 7, LossReason.JOINED),
+    ]
     assert told(listener.odata(8, b"ab", options=part(5, 6, 8))) == [(8, 8, LossReason.JOINED)]
     assert told(listener.odata(9)) == [b"apdu 9"]
 
 
 def test_fragments_that_make_no_apdu_are_told() -> None:
     listener = listening()
-    assert told(listener.odata(0, b"abc", options=part(0, 0, 5)) + listener.odata(1, b"def", options=part(0, 3, 5))) == [
-        (0, 1, LossReason.BROKEN)
-    ]
+    assert told(
+        listener.odata(0, b"abc", options=part(0, 0, 5))
+        + listener.odata(1, b"def", options=part(0, 3, 5))
+    ) == [(0, 1, LossReason.BROKEN)]
     out = listener.odata(2, b"abc", options=part(2, 0, 5)) + listener.odata(3)
     assert told(out) == [(2, 2, LossReason.INCOMPLETE), b"apdu 3"], "its rest never came"
     assert told(listener.odata(4, b"abc", options=part(2, 3, 5))) == [(4, 4, LossReason.INCOMPLETE)]
@@ -94,7 +113,9 @@ def test_an_apdu_above_64_kilobytes_is_refused_without_being_kept() -> None:
         assert told(listener.odata(number, piece, options=part(2, offset, APDU_MAX + 1))) == [
             (number, number, LossReason.TOO_LARGE)
         ]
-    assert told(listener.odata(5, piece, options=part(5, 0, 2**32 - 1))) == [(5, 5, LossReason.TOO_LARGE)]
+    assert told(listener.odata(5, piece, options=part(5, 0, 2**32 - 1))) == [
+        (5, 5, LossReason.TOO_LARGE)
+    ]
 
 
 # --- many at once -----------------------------------------------------------------------------------------------------------
@@ -108,7 +129,9 @@ def test_what_a_repair_sets_free_is_told_in_steps_that_leave_time_to_read() -> N
     found = told(listener.odata(0))
     assert len(found) == DELIVERED_AT_ONCE
     found += told(listener.odata(count))
-    assert len(found) == DELIVERED_AT_ONCE + DELIVERED_PER_PACKET, "who comes meanwhile takes some along"
+    assert len(found) == DELIVERED_AT_ONCE + DELIVERED_PER_PACKET, (
+        "who comes meanwhile takes some along"
+    )
     (session,) = listener.receiver
     while session.window is not None and session.window.has_ready:
         assert listener.receiver.next_timer() <= listener.now, "without waiting for anything"
@@ -129,7 +152,9 @@ def test_what_is_ready_counts_as_held_and_is_told_before_anything_is_given_up() 
     out = listener.odata(81)
     for number in range(82, 200):
         out += listener.odata(number, bytes(800))
-    assert [each.last for each in out if isinstance(each, DataLost)] == [80], "what is missing, and nothing that came"
+    assert [each.last for each in out if isinstance(each, DataLost)] == [80], (
+        "what is missing, and nothing that came"
+    )
     assert session.window.octets <= 100_000
 
 
@@ -209,7 +234,10 @@ def test_an_apdu_that_the_end_cut_off_is_lost_by_the_end(end: EndReason) -> None
 def test_sources_with_one_tsi_are_told_apart_by_their_address() -> None:
     """libzmq's GSI was the same in every run."""
     listener = listening()
-    assert told(listener.hears(Data(False, TSI, DPORT, 70, 70, b"other"), RECEIVER)) == [("from", 70), b"other"]
+    assert told(listener.hears(Data(False, TSI, DPORT, 70, 70, b"other"), RECEIVER)) == [
+        ("from", 70),
+        b"other",
+    ]
     assert told(listener.odata(0)) == [b"apdu 0"]
     assert len(listener.receiver) == 2
 

@@ -31,7 +31,9 @@ def test_what_was_missed_meanwhile_is_asked_for_and_told_in_order() -> None:
 def test_what_the_source_no_longer_keeps_is_told_as_lost() -> None:
     listener = resumed(5)
     out = listener.spm(9, 10)
-    assert [each for each in out if isinstance(each, DataLost)] == [DataLost(KEY, 5, 8, LossReason.TRAIL)]
+    assert [each for each in out if isinstance(each, DataLost)] == [
+        DataLost(KEY, 5, 8, LossReason.TRAIL)
+    ]
     assert told(listener.odata(9, trail=9)) == [b"apdu 9"]
 
 

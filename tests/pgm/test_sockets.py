@@ -52,7 +52,9 @@ def packets(*sizes: int) -> list[bytes]:
     return [bytes([number & 255]) * size for number, size in enumerate(sizes)]
 
 
-def test_packets_come_as_they_left_with_the_address_of_the_interface(ends: tuple[Outlet, Inlet]) -> None:
+def test_packets_come_as_they_left_with_the_address_of_the_interface(
+    ends: tuple[Outlet, Inlet],
+) -> None:
     """Also those that left as one pack: equal ones, a shorter one behind them, a longer one, one alone."""
     outlet, inlet = ends
     sent = packets(*[1_400] * 100, 900, 1_472, 1_472, 20, 1_000)
@@ -63,7 +65,10 @@ def test_packets_come_as_they_left_with_the_address_of_the_interface(ends: tuple
 
 def test_whoever_reads_learns_that_there_is_more(encapsulation: Encapsulation) -> None:
     outlet = Outlet(encapsulation, LO, GROUP, 1, is_source=True, packs=False)
-    inlet, witness = Inlet.of_group(encapsulation, LO, GROUP), Inlet.of_group(encapsulation, LO, GROUP)
+    inlet, witness = (
+        Inlet.of_group(encapsulation, LO, GROUP),
+        Inlet.of_group(encapsulation, LO, GROUP),
+    )
     assert (inlet.read(), inlet.is_behind, inlet.errors) == ([], False, 0)
     sent = packets(*range(1, 1_401, 7))
     outlet.multicast(sent)
@@ -77,7 +82,9 @@ def test_whoever_reads_learns_that_there_is_more(encapsulation: Encapsulation) -
     outlet.close()
 
 
-def test_nothing_of_another_group_comes(encapsulation: Encapsulation, ends: tuple[Outlet, Inlet]) -> None:
+def test_nothing_of_another_group_comes(
+    encapsulation: Encapsulation, ends: tuple[Outlet, Inlet]
+) -> None:
     other = Outlet(encapsulation, LO, OTHER_GROUP, 1, is_source=True)
     member = Inlet.of_group(encapsulation, LO, OTHER_GROUP)
     other.multicast([b"of another group"])
@@ -88,7 +95,9 @@ def test_nothing_of_another_group_comes(encapsulation: Encapsulation, ends: tupl
     member.close()
 
 
-def test_what_is_sent_to_the_source_alone_comes_by_its_outlet(encapsulation: Encapsulation, ends: tuple[Outlet, Inlet]) -> None:
+def test_what_is_sent_to_the_source_alone_comes_by_its_outlet(
+    encapsulation: Encapsulation, ends: tuple[Outlet, Inlet]
+) -> None:
     receiver = Outlet(encapsulation, LO, GROUP, 1, is_source=False)
     receiver.unicast(b"a NAK", nla_of("127.0.0.1"))
     assert read(ends[0].inlet, 1) == [(b"a NAK", nla_of("127.0.0.1"))]
@@ -106,7 +115,10 @@ def test_a_source_hears_what_is_for_it_alone_of_its_group(encapsulation: Encapsu
     for packet in by_type:
         outlet.multicast([packet])
     assert len(read(everything, 101 + len(by_type))) == 101 + len(by_type)
-    assert [packet for packet, _ in read(inlet, 2)] == [by_type[PacketType.NAK], by_type[PacketType.SPMR]]
+    assert [packet for packet, _ in read(inlet, 2)] == [
+        by_type[PacketType.NAK],
+        by_type[PacketType.SPMR],
+    ]
     assert inlet.read() == []
     for each in (outlet, inlet, everything):
         each.close()
@@ -124,7 +136,9 @@ def test_the_router_alert_option_is_no_part_of_the_packet() -> None:
     inlet.close()
 
 
-def test_a_source_keeps_what_the_kernel_refuses_and_a_receiver_does_not(encapsulation: Encapsulation) -> None:
+def test_a_source_keeps_what_the_kernel_refuses_and_a_receiver_does_not(
+    encapsulation: Encapsulation,
+) -> None:
     source = Outlet(encapsulation, LO, GROUP, 1, is_source=True)
     receiver = Outlet(encapsulation, LO, GROUP, 1, is_source=False)
     for outlet in (source, receiver):
@@ -134,7 +148,9 @@ def test_a_source_keeps_what_the_kernel_refuses_and_a_receiver_does_not(encapsul
     source.multicast([b"behind it"])
     assert source.is_blocked
     assert not source.flush()
-    assert not receiver.is_blocked, "it asks again, and must not be stopped by an address that somebody made up"
+    assert not receiver.is_blocked, (
+        "it asks again, and must not be stopped by an address that somebody made up"
+    )
     source.close()
     receiver.close()
 
@@ -155,7 +171,9 @@ def test_interfaces_go_by_name_or_address() -> None:
     assert find_interface("lo") == find_interface("127.0.0.1") == LO
     assert LO.address == "127.0.0.1"
     assert LO.mtu > 1_500
-    with pytest.raises(ConfigurationError, match=r"no such interface is up here; there are .*lo \(127\.0\.0\.1\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"no such interface is up here; there are .*lo \(127\.0\.0\.1\)"
+    ):
         find_interface("nosuch0")
     with pytest.raises(ConfigurationError, match="no such interface"):
         find_interface("192.0.2.77")
@@ -184,7 +202,9 @@ except ConfigurationError as error:
 
 
 def test_raw_without_the_right_to_it_says_what_to_do() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_RIGHTS], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_RIGHTS], capture_output=True, text=True, check=True
+    )
     assert "CAP_NET_RAW" in done.stdout
     assert "AmbientCapabilities=CAP_NET_RAW" in done.stdout
     assert "--pgm udp:PORT" in done.stdout

@@ -9,7 +9,17 @@ from srmp_spark.errors import ConfigurationError, LocalProtocolError
 from srmp_spark.pgm.encoder import encode
 from srmp_spark.pgm.limits import APDU_SENT_MAX
 from srmp_spark.pgm.outputs import Multicast
-from srmp_spark.pgm.packets import Data, Fragment, Nak, Options, Packet, PacketType, Reset, Spm, Spmr
+from srmp_spark.pgm.packets import (
+    Data,
+    Fragment,
+    Nak,
+    Options,
+    Packet,
+    PacketType,
+    Reset,
+    Spm,
+    Spmr,
+)
 from srmp_spark.pgm.settings import SourceSettings
 from srmp_spark.pgm.source_states import TRANSITIONS, SourceEvent, SourceState
 from srmp_spark.pgm.spm_schedule import SPMS_AT_START
@@ -65,14 +75,20 @@ def test_the_numbers_wrap() -> None:
     sender = Sender(first=2**32 - 1, **FAST)
     sender.source.send(b"a")
     sender.source.send(b"b")
-    assert [(each.sequence_number, each.trail) for each in data_of(sender.says())] == [(2**32 - 1,) * 2, (0, 2**32 - 1)]
+    assert [(each.sequence_number, each.trail) for each in data_of(sender.says())] == [
+        (2**32 - 1,) * 2,
+        (0, 2**32 - 1),
+    ]
     sender.now += 0.5
     assert sender.says() == [Spm(TSI, DPORT, SPMS_AT_START, 2**32 - 1, 0, SOURCE)]
-    assert sender.hears(0, 2**32 - 1) == [Nak(PacketType.NCF, TSI, DPORT, 0, SOURCE, GROUP, Options(nak_list=(2**32 - 1,)))]
+    assert sender.hears(0, 2**32 - 1) == [
+        Nak(PacketType.NCF, TSI, DPORT, 0, SOURCE, GROUP, Options(nak_list=(2**32 - 1,)))
+    ]
     sender.now += 0.06
-    assert [(each.is_repair, each.payload) for each in data_of(sender.says())] == [(True, b"a"), (True, b"b")], (
-        "the oldest first"
-    )
+    assert [(each.is_repair, each.payload) for each in data_of(sender.says())] == [
+        (True, b"a"),
+        (True, b"b"),
+    ], "the oldest first"
 
 
 def test_an_apdu_has_at_most_64_kilobytes() -> None:
@@ -98,7 +114,9 @@ def test_router_alert_is_on_spms_ncfs_and_repairs() -> None:
     """RFC 3208 4."""
     sender = Sender(**FAST)
     sender.source.send(b"a")
-    assert [out.router_alert for out in sender.source.poll(sender.now)] == [True] * SPMS_AT_START + [False]
+    assert [out.router_alert for out in sender.source.poll(sender.now)] == [
+        True
+    ] * SPMS_AT_START + [False]
     nak = Nak(PacketType.NAK, TSI, DPORT, 0, SOURCE, GROUP)
     assert [out.router_alert for out in sender.source.receive(nak, sender.now)] == [True]
     assert [out.router_alert for out in sender.source.poll(sender.now)] == [True]
@@ -144,7 +162,9 @@ def test_ncfs_go_first_then_spms_then_data_and_repairs_take_turns_with_new_data(
     sender.now += 0.5
     sender.source.send(b"4")
     sender.source.send(b"5")
-    kinds = [(type(p).__name__, getattr(p, "is_repair", None), p.sequence_number) for p in sender.says()]
+    kinds = [
+        (type(p).__name__, getattr(p, "is_repair", None), p.sequence_number) for p in sender.says()
+    ]
     assert kinds == [
         ("Nak", None, 0), ("Spm", None, SPMS_AT_START),
         ("Data", True, 0), ("Data", False, 4), ("Data", True, 1), ("Data", False, 5), ("Data", True, 2),
@@ -157,7 +177,13 @@ def test_ncfs_go_first_then_spms_then_data_and_repairs_take_turns_with_new_data(
 def test_ambient_spms_come_after_half_a_second_or_fifty_packets() -> None:
     """[MC-MQSRM] 2.1.3.1: "either 50 data packets … or 0.5 seconds …, whichever comes sooner"."""
     sender = Sender(**FAST)
-    assert [at for at, _ in spms_of(sender.until(1002.2))][SPMS_AT_START - 1 :] == [0.0, 0.5, 1.0, 1.5, 2.0]
+    assert [at for at, _ in spms_of(sender.until(1002.2))][SPMS_AT_START - 1 :] == [
+        0.0,
+        0.5,
+        1.0,
+        1.5,
+        2.0,
+    ]
     for _ in range(120):
         sender.source.send(b"x")
     packets = sender.says()
@@ -200,7 +226,9 @@ def sent(count: int, **settings: float) -> Sender:
 def test_an_ncf_answers_any_nak_at_once_with_the_same_list() -> None:
     """RFC 3208 5.2 and 9.3.4: "any NAK it receives", so those outside the window too; RDATA only within (5.3)."""
     sender = sent(5)
-    assert sender.hears(1, 3, 4) == [Nak(PacketType.NCF, TSI, DPORT, 1, SOURCE, GROUP, Options(nak_list=(3, 4)))]
+    assert sender.hears(1, 3, 4) == [
+        Nak(PacketType.NCF, TSI, DPORT, 1, SOURCE, GROUP, Options(nak_list=(3, 4)))
+    ]
     assert sender.hears(500) == [Nak(PacketType.NCF, TSI, DPORT, 500, SOURCE, GROUP)]
     sender.now += 0.06
     assert [each.sequence_number for each in data_of(sender.says())] == [1, 3, 4]
@@ -215,7 +243,9 @@ def test_a_repair_carries_the_trail_of_now() -> None:
     sender.until(1011.0)
     assert sender.source.window.trail == 3
     sender.hears(3)
-    assert [(each.sequence_number, each.trail, each.payload) for each in data_of(sender.says())] == [(3, 3, b"new")]
+    assert [
+        (each.sequence_number, each.trail, each.payload) for each in data_of(sender.says())
+    ] == [(3, 3, b"new")]
 
 
 def test_rdata_waits_by_the_formula() -> None:
@@ -236,7 +266,9 @@ def test_a_number_that_waits_already_is_repaired_once() -> None:
     left = [packet for _, packet in sender.until(1000.4)]
     assert [each.sequence_number for each in data_of(left)] == [8]
     sender.hears(8)
-    assert [each.sequence_number for each in data_of([packet for _, packet in sender.until(1000.9)])] == [8], "again, later"
+    assert [
+        each.sequence_number for each in data_of([packet for _, packet in sender.until(1000.9)])
+    ] == [8], "again, later"
 
 
 def test_a_storm_of_naks_is_no_storm_of_ncfs() -> None:
@@ -281,7 +313,9 @@ def test_the_trail_moves_every_txw_adv_ivl_past_what_is_older_than_the_window() 
         longest = max(longest, len(sender.source.window))
         if sender.source.window.trail > trail:
             advanced.append((second, second - sender.source.window.trail))
-    assert advanced == [(at, 254) for at in range(270, 700, 45)], "(when, age of the oldest that is kept)"
+    assert advanced == [(at, 254) for at in range(270, 700, 45)], (
+        "(when, age of the oldest that is kept)"
+    )
     assert 290 < longest <= 300
 
 
@@ -295,7 +329,14 @@ def test_an_idle_window_closes_until_it_is_empty() -> None:
 
 def test_the_trail_waits_for_the_first_pending_nak() -> None:
     """[MC-MQSRM] 2.1.3.1: "In this case, the trailing edge only advances up to the first pending NAK request"."""
-    sender = sent(10, txw_secs=10.0, txw_adv_secs=1.0, txw_adv_ivl=1.0, advance_delay_max=5.0, rdata_delay=60.0)
+    sender = sent(
+        10,
+        txw_secs=10.0,
+        txw_adv_secs=1.0,
+        txw_adv_ivl=1.0,
+        advance_delay_max=5.0,
+        rdata_delay=60.0,
+    )
     sender.until(1008.5)
     sender.hears(4)
     sender.until(1009.5)
@@ -304,7 +345,9 @@ def test_the_trail_waits_for_the_first_pending_nak() -> None:
     assert sender.source.window.trail == 4
     sender.until(1016.5)
     assert sender.source.window.trail == 10, "advance_delay_max is over"
-    assert data_of([packet for _, packet in sender.until(1040.0)]) == [], "what the window lost is repaired no more"
+    assert data_of([packet for _, packet in sender.until(1040.0)]) == [], (
+        "what the window lost is repaired no more"
+    )
 
 
 def test_a_full_window_suspends_new_data() -> None:
@@ -313,7 +356,11 @@ def test_a_full_window_suspends_new_data() -> None:
     for _ in range(5):
         sender.source.send(b"x")
     assert len(data_of(sender.says())) == 3
-    left = [(round(at - 1000.0, 3), p.sequence_number) for at, p in sender.until(1020.0) if isinstance(p, Data)]
+    left = [
+        (round(at - 1000.0, 3), p.sequence_number)
+        for at, p in sender.until(1020.0)
+        if isinstance(p, Data)
+    ]
     assert left == [(8.0, 3), (8.0, 4)]
     octets = Sender(**FAST, txw_bytes_max=65_536)
     octets.source.send(bytes(65_000))
@@ -351,13 +398,17 @@ def test_a_reset_is_told_at_once_and_naks_are_not_processed() -> None:
     sender = Sender(txw_max_rte=2000.0)
     sender.source.send(bytes(5000))
     sender.says()
-    assert [len(sender.hears(0)), len(sender.hears(0))] == [1, 0], "the second would be confirmed a little later"
+    assert [len(sender.hears(0)), len(sender.hears(0))] == [1, 0], (
+        "the second would be confirmed a little later"
+    )
     sender.source.reset(sender.now, 9)
     sender.source.reset(sender.now, 10)
     assert sender.hears(0) == []
     left = sender.until(1310.0)
     assert {type(packet) for _, packet in left} == {Spm}
-    assert {packet.options for _, packet in left if isinstance(packet, Spm)} == {Options(reset=Reset(True, 9))}
+    assert {packet.options for _, packet in left if isinstance(packet, Spm)} == {
+        Options(reset=Reset(True, 9))
+    }
     assert sender.source.state is SourceState.CLOSED
     sender.source.close(sender.now)
     sender.source.reset(sender.now)

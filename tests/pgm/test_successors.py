@@ -40,14 +40,30 @@ def test_in_sequence_is_greater_and_within_half_the_number_space() -> None:
 
 def test_copies_that_the_network_held_back_are_late_however_many() -> None:
     """A burst of old ones right behind a new one."""
-    assert places((0, 50, 9), (0.1, 40, 5), (0.2, 41, 6), (0.3, 42, 6), (0.4, 51, 9)) == [NEXT, LATE, LATE, LATE, NEXT]
+    assert places((0, 50, 9), (0.1, 40, 5), (0.2, 41, 6), (0.3, 42, 6), (0.4, 51, 9)) == [
+        NEXT,
+        LATE,
+        LATE,
+        LATE,
+        NEXT,
+    ]
 
 
 def test_a_successor_is_believed_when_two_ascend_after_the_silence() -> None:
     at = SUCCESSOR_SILENCE_S
     assert places((0, 50, 9), (at, 0, -1), (at + 0.01, 1, -1)) == [NEXT, LATE, ANEW]
-    assert places((0, 50, 9), (at, 1, -1), (at + 0.01, 1, -1), (at + 0.02, 1, -1)) == [NEXT, LATE, LATE, LATE], "one, doubled"
-    assert places((0, 50, 9), (at, 1, -1), (at + 0.01, 0, -1), (at + 0.02, 1, -1)) == [NEXT, LATE, LATE, ANEW]
+    assert places((0, 50, 9), (at, 1, -1), (at + 0.01, 1, -1), (at + 0.02, 1, -1)) == [
+        NEXT,
+        LATE,
+        LATE,
+        LATE,
+    ], "one, doubled"
+    assert places((0, 50, 9), (at, 1, -1), (at + 0.01, 0, -1), (at + 0.02, 1, -1)) == [
+        NEXT,
+        LATE,
+        LATE,
+        ANEW,
+    ]
 
 
 def test_one_in_sequence_proves_that_the_old_source_lives() -> None:
@@ -67,7 +83,11 @@ def test_a_lead_that_goes_back_is_of_somebody_else_whatever_the_number() -> None
 def restarted(listener: Listener, *leads: int, **more: Any) -> list[Any]:
     """Half a second later a successor begins, with an SPM for each lead."""
     listener.now += SUCCESSOR_SILENCE_S
-    return [short for number, lead in enumerate(leads) for short in told(listener.hears(spm(number, lead, **more)))]
+    return [
+        short
+        for number, lead in enumerate(leads)
+        for short in told(listener.hears(spm(number, lead, **more)))
+    ]
 
 
 def with_a_gap() -> Listener:
@@ -108,7 +128,9 @@ def test_data_that_came_before_the_first_spm_of_the_successor_are_asked_for_too(
     for lead, trail, first in ((4, 3, 3), (wrap(-1), 0, 0)):
         listener = with_a_gap()
         listener.odata(2, b"new")
-        assert restarted(listener, lead, lead, trail=trail)[-1] == ("from", first), "no more than it has, none that it has not"
+        assert restarted(listener, lead, lead, trail=trail)[-1] == ("from", first), (
+            "no more than it has, none that it has not"
+        )
 
 
 @pytest.mark.parametrize("fin", [True, False])
@@ -118,7 +140,15 @@ def test_a_source_that_ended_and_begins_anew_is_heard(fin: bool) -> None:
     listener.odata(0)
     listener.spm(0, 0, options=Options(fin=True) if fin else Options())
     if not fin:
-        assert told([each for _, each in listener.until(listener.now + listener.settings.session_idle - 1)]) == []
+        assert (
+            told(
+                [
+                    each
+                    for _, each in listener.until(listener.now + listener.settings.session_idle - 1)
+                ]
+            )
+            == []
+        )
     assert restarted(listener, -1, -1)[-1] == ("from", 0)
     assert told(listener.odata(0, b"new")) == [b"new"]
 
@@ -174,4 +204,8 @@ def test_where_all_places_are_taken_the_silent_one_makes_room_and_is_told() -> N
         (0, 0, LossReason.SILENT), b"apdu 1", EndReason.SILENT, ("from", 0),
     ]  # fmt: skip
     assert len(listener.receiver) == 2
-    assert sum(session.window.octets for session in listener.receiver if session.window) == listener.receiver.budget.used == 0
+    assert (
+        sum(session.window.octets for session in listener.receiver if session.window)
+        == listener.receiver.budget.used
+        == 0
+    )

@@ -34,7 +34,9 @@ HAPPENS = (
 
 
 @pytest.mark.parametrize("seeds", SCHEDULES)
-def test_no_row_is_lost_and_none_counts_as_received_that_nobody_read(stores: Stores, seeds: range) -> None:
+def test_no_row_is_lost_and_none_counts_as_received_that_nobody_read(
+    stores: Stores, seeds: range
+) -> None:
     _, finding = find(stores, seeds)
     assert finding is None, f"{finding}"
 

@@ -7,7 +7,17 @@ import pytest
 from srmp_spark.testing.queries.planted import PLANTS, planted
 from srmp_spark.testing.queries.query import Asked
 from srmp_spark.testing.queries.run import run
-from srmp_spark.testing.queries.steps import Advance, Arrive, Crash, MakeQueue, Receive, Restore, Start, Step, Stop
+from srmp_spark.testing.queries.steps import (
+    Advance,
+    Arrive,
+    Crash,
+    MakeQueue,
+    Receive,
+    Restore,
+    Start,
+    Step,
+    Stop,
+)
 from srmp_spark.testing.queries.truth import Log
 from srmp_spark.testing.queries.world import Stores
 
@@ -75,11 +85,18 @@ def test_every_plant_has_a_story() -> None:
 
 def test_receive_goes_on_in_a_queue_that_has_begun_a_new_epoch(stores: Stores) -> None:
     """It asked the old epoch for rows behind its end, and was refused, for ever."""
-    steps = [*OLD_ROWS, Restore("A", frozenset()), *NEW_ROWS, *(Receive(ORDERS, "default", 2) for _ in range(3))]
+    steps = [
+        *OLD_ROWS,
+        Restore("A", frozenset()),
+        *NEW_ROWS,
+        *(Receive(ORDERS, "default", 2) for _ in range(3)),
+    ]
     lines: list[str] = []
     assert run(stores, steps, lines.append) is None
     found = [line for line in lines if " of orders of A" in line and line.startswith("  ")]
-    assert [line.count(" of orders of A") for line in found] == [3, 2, 2, 2, 1], "two arrivals, and all that they brought"
+    assert [line.count(" of orders of A") for line in found] == [3, 2, 2, 2, 1], (
+        "two arrivals, and all that they brought"
+    )
 
 
 def test_a_wrong_word_of_the_model_is_told(stores: Stores) -> None:

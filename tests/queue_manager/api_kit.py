@@ -12,7 +12,9 @@ from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.testing.service import RunningQueueManager
 
 
-def call(running: RunningQueueManager, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+def call(
+    running: RunningQueueManager, method: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, Any]:
     """One call without a client's help: status, and JSON if it is that."""
     connection = http.client.HTTPConnection(*address(running), timeout=20)
     connection.request(
@@ -24,7 +26,9 @@ def call(running: RunningQueueManager, method: str, path: str, body: Any = None,
     answer = connection.getresponse()
     text = answer.read()
     connection.close()
-    return answer.status, json.loads(text) if answer.headers.get("content-type") == "application/json" else text.decode()
+    return answer.status, json.loads(text) if answer.headers.get(
+        "content-type"
+    ) == "application/json" else text.decode()
 
 
 def address(running: RunningQueueManager) -> tuple[str, int]:

@@ -14,7 +14,9 @@ from srmp_spark.testing.service import RunningQueueManager
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
-    with RunningQueueManager(tmp_path_factory.mktemp("qm") / "data", queues=QUEUES, retransmission_timeout=1) as queue_manager:
+    with RunningQueueManager(
+        tmp_path_factory.mktemp("qm") / "data", queues=QUEUES, retransmission_timeout=1
+    ) as queue_manager:
         yield queue_manager
 
 

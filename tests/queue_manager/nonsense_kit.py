@@ -123,9 +123,13 @@ def put(database: Path, table: str, row: dict[str, Any], columns: list[str], val
                 values[key] = was + n if isinstance(was, int) else f"{was[:-1]}{chr(ord('a') + n)}"
             values[column] = value
             names = ", ".join(f'"{name}"' for name in values)
-            marks = ", ".join("CAST(? AS TEXT)" if isinstance(each, Text) else "?" for each in values.values())
+            marks = ", ".join(
+                "CAST(? AS TEXT)" if isinstance(each, Text) else "?" for each in values.values()
+            )
             try:
-                connection.execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", [*values.values()])
+                connection.execute(
+                    f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", [*values.values()]
+                )
             except sqlite3.IntegrityError:  # a rowid takes integers alone
                 continue
             taken += 1

@@ -43,9 +43,17 @@ class Peer:
         }
         return ForeignMessage(**{**given, **values})
 
-    def stream(self, current: int, *, ordinal: int = 1, receipts_to: str | None = None, **values: object) -> ForeignMessage:
-        to = (receipts_to or "http://127.0.0.1:9/msmq/private$/order_queue$") if current == 1 else None
-        stream = ForeignStream(guid=SOURCE, ordinal=ordinal, current=current, previous=current - 1, receipts_to=to)
+    def stream(
+        self, current: int, *, ordinal: int = 1, receipts_to: str | None = None, **values: object
+    ) -> ForeignMessage:
+        to = (
+            (receipts_to or "http://127.0.0.1:9/msmq/private$/order_queue$")
+            if current == 1
+            else None
+        )
+        stream = ForeignStream(
+            guid=SOURCE, ordinal=ordinal, current=current, previous=current - 1, receipts_to=to
+        )
         return self.message("private$/payments", stream=stream, priority=0, **values)
 
     def send(self, message: ForeignMessage, headers: dict[str, str] | None = None) -> Reply:
@@ -56,7 +64,11 @@ class Peer:
             "POST",
             written.target,
             written.content,
-            {"Content-Type": written.content_type, "SOAPAction": '"MSMQMessage"', **(headers or {})},
+            {
+                "Content-Type": written.content_type,
+                "SOAPAction": '"MSMQMessage"',
+                **(headers or {}),
+            },
         )
         answer = self._connection.getresponse()
         answer.read()

@@ -12,7 +12,8 @@ from srmp_spark.clock import SystemClock
 from srmp_spark.errors import MemoryAheadError, ProcessMustEndError
 from srmp_spark.queue_manager.acceptor import GATE_SECTION, Gate
 from srmp_spark.queue_manager.config import load
-from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.queue_manager.configured_queues import ensure_queues
+from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
@@ -36,7 +37,8 @@ class World:
         written = post(message)
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         head = (
-            f"POST {written.target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {written.content_type}\r\n"
+            f"POST {written.target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+            f"{written.content_type}\r\n"
             f"Content-Length: {len(written.content)}\r\nConnection: close\r\n\r\n"
         )
         writer.write(head.encode() + written.content)
@@ -48,7 +50,11 @@ class World:
             writer.close()
 
     def rows(self) -> int:
-        return int(self.manager.directory.writer.execute("SELECT coalesce(sum(last - first + 1), 0) FROM groups").fetchone()[0])
+        return int(
+            self.manager.directory.writer.execute(
+                "SELECT coalesce(sum(last - first + 1), 0) FROM groups"
+            ).fetchone()[0]
+        )
 
 
 def run(directory: Path, test: Callable[[World], Awaitable[None]]) -> None:
@@ -57,12 +63,25 @@ def run(directory: Path, test: Callable[[World], Awaitable[None]]) -> None:
         clock = SystemClock()
         fatal: list[ProcessMustEndError] = []
         with DataDirectory.open(directory, now=clock.utc()) as data:
-            manager = QueueManager(config, data, config.local_hosts(config.listen), "http://h", clock, on_fatal=fatal.append)
+            manager = QueueManager(
+                config,
+                data,
+                config.local_hosts(config.listen),
+                "http://h",
+                clock,
+                on_fatal=fatal.append,
+            )
             await ensure_queues(manager)
-            endpoint = SrmpEndpoint(manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=lambda: 0.0)
-            server = await asyncio.get_running_loop().create_server(endpoint.connection, "127.0.0.1", 0)
+            endpoint = SrmpEndpoint(
+                manager.acceptor, count_refusal=manager.metrics.refuse, utc_seconds=lambda: 0.0
+            )
+            server = await asyncio.get_running_loop().create_server(
+                endpoint.connection, "127.0.0.1", 0
+            )
             try:
-                await asyncio.wait_for(test(World(manager, server.sockets[0].getsockname()[1], fatal)), 20)
+                await asyncio.wait_for(
+                    test(World(manager, server.sockets[0].getsockname()[1], fatal)), 20
+                )
             finally:
                 server.close()
                 await endpoint.drain(0.1)
@@ -89,7 +108,11 @@ def test_a_bug_of_the_engine_before_anything_changed_is_503_once_in_the_log_and_
     async def test(world: World) -> None:
         receiver = world.manager.receiver
         assert (await world.send(1)).startswith(b"HTTP/1.1 200 ")
-        before = receiver.history.rows(), receiver.queues["private$/orders"].end, world.manager.journal.position
+        before = (
+            receiver.history.rows(),
+            receiver.queues["private$/orders"].end,
+            world.manager.journal.position,
+        )
         if where == "record":
             monkeypatch.setattr("srmp_spark.queue_manager.acceptor.Record", broken)
         elif where == "lookup":
@@ -100,14 +123,20 @@ def test_a_bug_of_the_engine_before_anything_changed_is_503_once_in_the_log_and_
             monkeypatch.setattr(receiver, "_accepted", broken)
         for _ in range(3):
             assert (await world.send(2)).startswith(b"HTTP/1.1 503 ")
-        assert (receiver.history.rows(), receiver.queues["private$/orders"].end, world.manager.journal.position) == before
+        assert (
+            receiver.history.rows(),
+            receiver.queues["private$/orders"].end,
+            world.manager.journal.position,
+        ) == before
         told = [each for each in caplog.records if each.getMessage().startswith("request.failed")]
         assert len(told) == 1
         assert told[0].exc_info is not None
         assert "disk" in told[0].getMessage()
         assert world.fatal == []
         monkeypatch.undo()
-        assert (await world.send(2)).startswith(b"HTTP/1.1 200 "), "its sender sends again, and it is new"
+        assert (await world.send(2)).startswith(b"HTTP/1.1 200 "), (
+            "its sender sends again, and it is new"
+        )
         assert world.rows() == 2
 
     run(tmp_path / "d", test)
@@ -132,14 +161,18 @@ def test_what_fails_after_the_engine_was_asked_ends_the_process_unanswered(
         assert "a bug" in str(world.fatal[0])
         assert "met a bug of srmp-spark" in str(world.fatal[0]), "the log does not blame the disk"
         monkeypatch.undo()
-        assert await world.send(2) == b"", "the repeat is not answered either: only the next start knows what is true"
+        assert await world.send(2) == b"", (
+            "the repeat is not answered either: only the next start knows what is true"
+        )
         assert len(world.fatal) == 1
         assert world.rows() == 1
 
     run(tmp_path / "d", test)
 
 
-def test_what_is_under_way_when_the_process_must_end_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_under_way_when_the_process_must_end_is_not_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(world: World) -> None:
         real = world.manager.journal.submit
         calls: list[object] = []
@@ -176,7 +209,9 @@ def test_what_fails_before_the_engine_is_asked_is_503_and_nothing_is_lost(
     run(tmp_path / "d", test)
 
 
-def test_what_is_stored_is_answered_even_if_nobody_could_be_told_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_stored_is_answered_even_if_nobody_could_be_told_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(world: World) -> None:
         with monkeypatch.context() as patched:
             patched.setattr(world.manager.acceptor, "_stored", broken)

@@ -7,7 +7,13 @@ import time
 
 import pytest
 
-from srmp_spark.queue_manager.address_race import ADDRESSES_MAX, DELAY_SECONDS, Overlap, connect_first, interleaved
+from srmp_spark.queue_manager.address_race import (
+    ADDRESSES_MAX,
+    DELAY_SECONDS,
+    Overlap,
+    connect_first,
+    interleaved,
+)
 
 V4, V6 = ["192.0.2.1", "192.0.2.2"], ["2001:db8::1", "2001:db8::2"]
 
@@ -47,7 +53,9 @@ def race(net: Net, *, overlap: int = 32) -> tuple[str, float]:
         begun = time.monotonic()
         shared = Overlap(overlap)
         try:
-            address, connection = await connect_first(list(net.after), net.connect, net.discard, shared)
+            address, connection = await connect_first(
+                list(net.after), net.connect, net.discard, shared
+            )
         finally:
             assert shared._left == overlap, "everything was given back"
         took = time.monotonic() - begun
@@ -109,10 +117,11 @@ def test_who_is_cancelled_leaves_nothing_open() -> None:
 
     async def run() -> None:
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(connect_first(list(net.after), net.connect, net.discard, Overlap(4)), 2 * DELAY_SECONDS)
+            await asyncio.wait_for(
+                connect_first(list(net.after), net.connect, net.discard, Overlap(4)),
+                2 * DELAY_SECONDS,
+            )
         await asyncio.sleep(0.05)
         assert (net.open, len(net.tried)) == (0, 2)
 
     asyncio.run(run())
-
-

@@ -115,7 +115,11 @@ CALLS: dict[str, tuple[Call, Call, str]] = {
     "received, after a purge": (purged, received, MARK),
     "made": (made, made, "SELECT name FROM queues ORDER BY name"),
     "paused": (paused, paused, "SELECT paused FROM queues WHERE name = 'q'"),
-    "a journal switched on": (journal_on, journal_on, "SELECT options FROM queues WHERE name = 'q'"),
+    "a journal switched on": (
+        journal_on,
+        journal_on,
+        "SELECT options FROM queues WHERE name = 'q'",
+    ),
     "deleted": (deleted, deleted, "SELECT name FROM queues WHERE deleted_at IS NULL ORDER BY name"),
 }
 """A call, one that changes nothing after it, and where the store has what both speak of."""

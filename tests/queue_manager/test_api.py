@@ -32,11 +32,17 @@ from srmp_spark.testing.service import RunningQueueManager
 
 
 class TestQueues:
-    def test_put_is_idempotent_and_the_kind_is_fixed(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+    def test_put_is_idempotent_and_the_kind_is_fixed(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
         path = "/v1/queues/private%24%2Fmade"
         assert call(running, "PUT", path, {"transactional": True})[0] == 201
         status, described = call(running, "PUT", path)
-        assert (status, described["name"], described["transactional"]) == (200, "private$/made", True)
+        assert (status, described["name"], described["transactional"]) == (
+            200,
+            "private$/made",
+            True,
+        )
         status, error = call(running, "PUT", path, {"transactional": False})
         assert (status, error["error"]["code"]) == (409, "queue-kind")
         assert set(error["error"]) == {"code", "message", "hint", "section"}
@@ -54,8 +60,12 @@ class TestQueues:
         fresh(client, running, "again", 0)
         assert queue(client, "again")["last"] == 3
 
-    @pytest.mark.parametrize("spelling", ["private%24%2Forders", "PRIVATE$%5CORDERS", "private$/orders"])
-    def test_any_spelling_of_a_name_is_the_queue(self, running: RunningQueueManager, spelling: str) -> None:
+    @pytest.mark.parametrize(
+        "spelling", ["private%24%2Forders", "PRIVATE$%5CORDERS", "private$/orders"]
+    )
+    def test_any_spelling_of_a_name_is_the_queue(
+        self, running: RunningQueueManager, spelling: str
+    ) -> None:
         status, found = call(running, "GET", f"/v1/queues/{spelling}")
         assert (status, found["name"]) == (200, "private$/orders")
 
@@ -70,23 +80,36 @@ class TestQueues:
         client.resume("paused")
         assert peer.send(peer.message("paused")).status == 200
 
-    def test_give_up_leaves_counted_holes(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+    def test_give_up_leaves_counted_holes(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
         fresh(client, running, "given_up", 5)
         path = "/v1/queues/given_up/give-up"
-        assert call(running, "POST", path + "?first=2&last=3&force=1") == (200, {"queue": "given_up", "given_up": 2})
+        assert call(running, "POST", path + "?first=2&last=3&force=1") == (
+            200,
+            {"queue": "given_up", "given_up": 2},
+        )
         assert call(running, "POST", path + "?first=4&last=4")[0] == 409, "it can be read"
         found = client.range("given_up", after=0)
         assert (found.first, found.end) == (1, 5), "they stay counted"
         assert client.holes("given_up", epoch=found.epoch, after=0, to=5) == 2
         with client.rows("given_up", epoch=found.epoch, after=0, to=5) as stream:
-            assert pa.ipc.open_stream(stream.as_file()).read_all().column("sequence").to_pylist() == [1, 4, 5]
+            assert pa.ipc.open_stream(stream.as_file()).read_all().column(
+                "sequence"
+            ).to_pylist() == [1, 4, 5]
         before = queue(client, "given_up")
         assert before["waiting"] == 3, "holes wait for nobody"
-        assert call(running, "POST", path + "?first=2&last=4&force=1") == (200, {"queue": "given_up", "given_up": 1})
+        assert call(running, "POST", path + "?first=2&last=4&force=1") == (
+            200,
+            {"queue": "given_up", "given_up": 1},
+        )
         after = queue(client, "given_up")
         assert after["waiting"] == 2
         assert 0 < after["bytes"] < before["bytes"], "what was a hole does not count again"
-        assert 'srmp_queue_waiting{consumer="default",queue="given_up"} 2' in call(running, "GET", "/metrics")[1]
+        assert (
+            'srmp_queue_waiting{consumer="default",queue="given_up"} 2'
+            in call(running, "GET", "/metrics")[1]
+        )
         for wrong, code in (
             ("?first=4&last=6&force=1", 409),
             ("?first=0&last=1", 400),
@@ -96,32 +119,50 @@ class TestQueues:
             assert call(running, "POST", path + wrong)[0] == code
         assert call(running, "POST", "/v1/queues/nobody/give-up?first=1&last=1")[0] == 404
 
-    def test_purge_leaves_counted_holes(self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer) -> None:
+    def test_purge_leaves_counted_holes(
+        self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer
+    ) -> None:
         fresh(client, running, "purged", 5)
         assert client.purge("purged") == {"queue": "purged", "purged": 5}
         described = queue(client, "purged")
-        assert (described["last"], described["received"], described["waiting"], described["bytes"]) == (5, 5, 0, 0)
+        assert (
+            described["last"],
+            described["received"],
+            described["waiting"],
+            described["bytes"],
+        ) == (5, 5, 0, 0)
         assert peer.send(peer.message("purged")).status == 200
         found = client.range("purged", after=0)
-        with client.rows("purged", epoch=found.epoch, after=0, to=6) as stream, pa.ipc.open_stream(stream.as_file()) as reader:
+        with (
+            client.rows("purged", epoch=found.epoch, after=0, to=6) as stream,
+            pa.ipc.open_stream(stream.as_file()) as reader,
+        ):
             assert reader.read_all().column("sequence").to_pylist() == [6]
 
-    def test_our_order_queue_shows_up_with_its_first_receipt(self, client: QueueManagerClient) -> None:
+    def test_our_order_queue_shows_up_with_its_first_receipt(
+        self, client: QueueManagerClient
+    ) -> None:
         assert all(each["name"] != "private$/order_queue$" for each in client.queues())
         assert client.range("private$/order_queue$").end == 0
 
 
 class TestRange:
-    def test_limits_of_rows_and_bytes(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+    def test_limits_of_rows_and_bytes(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
         fresh(client, running, "ranged", 10)
         found = client.range("ranged", after=0)
         assert (found.first, found.last, found.end, found.next_epoch) == (1, 10, 10, None)
         assert client.range("ranged", after=3, max_rows=4).last == 7
         assert client.range("ranged", after=10).last == 10
-        assert client.range("ranged", after=0, max_bytes=1).last == 1, "at least one row, however large"
+        assert client.range("ranged", after=0, max_bytes=1).last == 1, (
+            "at least one row, however large"
+        )
         assert 2 <= client.range("ranged", after=0, max_bytes=4000).last < 10
 
-    def test_errors_have_codes(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+    def test_errors_have_codes(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
         for arguments, status, code in (
             ({"after": 99_999}, 409, "past-the-end"),
             ({"epoch": "0123456789abcdef"}, 409, "unknown-epoch"),
@@ -129,7 +170,14 @@ class TestRange:
             with pytest.raises(ApiError) as refused:
                 client.range("private$/orders", **arguments)
             assert (refused.value.status, refused.value.code) == (status, code)
-        for query in ("after=-1", "after=x", "after=1&after=2", "max_rows=0", "wait=nan", "after=99999999999999999999"):
+        for query in (
+            "after=-1",
+            "after=x",
+            "after=1&after=2",
+            "max_rows=0",
+            "wait=nan",
+            "after=99999999999999999999",
+        ):
             assert call(running, "GET", f"/v1/queues/private%24%2Forders/range?{query}")[0] == 400
 
     def test_a_long_poll_returns_with_the_next_row(
@@ -157,7 +205,9 @@ class TestRange:
 
 
 class TestRows:
-    def test_as_arrow_and_dense_they_are_the_same(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+    def test_as_arrow_and_dense_they_are_the_same(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
         fresh(client, running, "rows", 7)
         epoch = client.range("rows").epoch
         with client.rows("rows", epoch=epoch, after=2, to=6, envelope=True) as stream:
@@ -168,7 +218,11 @@ class TestRows:
         assert plain.column("envelope")[0].as_py().startswith("<se:Envelope")
         with client.rows("rows", epoch=epoch, after=2, to=6, envelope=True, dense=True) as stream:
             assert stream.content_type == "application/vnd.srmp-spark.log"
-            batches = list(dense.batches(dense.frames(stream.as_file()), running.guid, "rows", 2, 6, envelope=True))
+            batches = list(
+                dense.batches(
+                    dense.frames(stream.as_file()), running.guid, "rows", 2, 6, envelope=True
+                )
+            )
         assert pa.Table.from_batches(batches) == plain
 
     def test_no_rows_are_an_empty_stream(self, client: QueueManagerClient) -> None:
@@ -189,7 +243,9 @@ class TestRows:
         ):
             assert call(running, "GET", f"{path}?{query}")[0] == status
 
-    def test_a_reader_that_hangs_up_hurts_nobody(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+    def test_a_reader_that_hangs_up_hurts_nobody(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
         fresh(client, running, "left", 3)
         epoch = client.range("left").epoch
         for _ in range(50):
@@ -201,12 +257,16 @@ class TestRows:
 
 
 class TestConsumers:
-    def test_register_mark_and_release(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+    def test_register_mark_and_release(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
         fresh(client, running, "consumed", 10)
         given = client.register("consumed", "default", holder="A", first=1)
         assert (given.received, given.ahead, given.queue_manager) == (0, (), running.guid)
         assert client.received("consumed", "default", epoch=given.epoch, to=4, holder="A") == 4
-        assert client.received("consumed", "default", epoch=given.epoch, to=2, holder="A") == 4, "marks never go back"
+        assert client.received("consumed", "default", epoch=given.epoch, to=2, holder="A") == 4, (
+            "marks never go back"
+        )
         described = queue(client, "consumed")
         assert (described["received"], described["waiting"]) == (4, 6)
         assert described["consumers"][0]["holder"] == "A"
@@ -216,7 +276,9 @@ class TestConsumers:
         assert (refused.value.status, refused.value.code) == (409, "past-the-end")
         client.release("consumed", "default", holder="A")
         assert queue(client, "consumed")["consumers"][0]["holder"] is None
-        assert client.register("consumed", "default", holder="B").received == 4, "at once: nobody holds it"
+        assert client.register("consumed", "default", holder="B").received == 4, (
+            "at once: nobody holds it"
+        )
 
     def test_a_second_receiver_hears_the_name_of_the_first_as_soon_as_it_renews(
         self, running: RunningQueueManager, client: QueueManagerClient
@@ -241,9 +303,13 @@ class TestConsumers:
         assert (refused[0].status, refused[0].code) == (409, "C00E0009")
         assert "query one" in refused[0].message
         with pytest.raises(ApiError, match="C00E0009"):
-            client.received("shared", "default", epoch=client.range("shared").epoch, to=0, holder="query two")
+            client.received(
+                "shared", "default", epoch=client.range("shared").epoch, to=0, holder="query two"
+            )
 
-    def test_a_killed_receiver_on_this_host_is_replaced_at_once(self, client: QueueManagerClient) -> None:
+    def test_a_killed_receiver_on_this_host_is_replaced_at_once(
+        self, client: QueueManagerClient
+    ) -> None:
         client.put_queue("taken")
         killed = dataclasses.replace(Holder.here("killed"), started="1").as_dict()
         client.register("taken", "default", holder=killed)
@@ -261,14 +327,27 @@ class TestConsumers:
         client.received("twice", "audit", epoch=epoch, to=3, holder="B")
         described = queue(client, "twice")
         assert (described["received"], described["waiting"]) == (0, 3)
-        assert {each["name"]: each["received"] for each in described["consumers"]} == {"audit": 3, "default": 0}
+        assert {each["name"]: each["received"] for each in described["consumers"]} == {
+            "audit": 3,
+            "default": 0,
+        }
 
-    def test_sequences_are_received_ahead(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+    def test_sequences_are_received_ahead(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
         fresh(client, running, "ahead", 5)
         given = client.register("ahead", "default", holder="A")
-        assert client.received("ahead", "default", epoch=given.epoch, to=4, holder="A", sequences=[4, 2]) == 0
+        assert (
+            client.received(
+                "ahead", "default", epoch=given.epoch, to=4, holder="A", sequences=[4, 2]
+            )
+            == 0
+        )
         assert client.register("ahead", "default", holder="A").ahead == ((2, 2), (4, 4))
-        assert client.received("ahead", "default", epoch=given.epoch, to=1, holder="A", sequences=[1]) == 2
+        assert (
+            client.received("ahead", "default", epoch=given.epoch, to=1, holder="A", sequences=[1])
+            == 2
+        )
 
     def test_rows_that_were_planned_with_another_queue_manager_are_refused(
         self, running: RunningQueueManager, client: QueueManagerClient
@@ -281,15 +360,23 @@ class TestConsumers:
             client.rows("whose", epoch=epoch, after=0, to=2, queue_manager="0" * 8)
         assert (refused.value.status, refused.value.code) == (409, "another-queue-manager")
 
-    def test_a_mark_may_say_where_it_begins(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
+    def test_a_mark_may_say_where_it_begins(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
         """Whatever was registered as planned, and by whom."""
         fresh(client, running, "began", 9)
         given = client.register("began", "default", holder="A", first=8)
-        assert client.received("began", "default", epoch=given.epoch, first=4, to=6, holder="A") == 0
+        assert (
+            client.received("began", "default", epoch=given.epoch, first=4, to=6, holder="A") == 0
+        )
         assert list(client.ahead_of("began", "default")) == [(4, 6)]
         assert list(client.ahead_of("began", "default", 4)) == [(5, 6)]
-        assert client.received("began", "default", epoch=given.epoch, first=1, to=3, holder="A") == 6
-        assert client.received("began", "default", epoch=given.epoch, first=9, to=8, holder="A") == 6, "nothing lies there"
+        assert (
+            client.received("began", "default", epoch=given.epoch, first=1, to=3, holder="A") == 6
+        )
+        assert (
+            client.received("began", "default", epoch=given.epoch, first=9, to=8, holder="A") == 6
+        ), "nothing lies there"
         assert list(client.ahead_of("began", "nobody")) == []
         with pytest.raises(ApiError, match="from is a whole number"):
             client._json(
@@ -320,7 +407,9 @@ class TestConsumers:
         client.put_queue("hung")
         client.register("hung", "default", holder="A")
         connection = http.client.HTTPConnection(*address(running), timeout=20)
-        connection.request("POST", "/v1/queues/hung/consumers/default/register", json.dumps({"holder": "ghost"}))
+        connection.request(
+            "POST", "/v1/queues/hung/consumers/default/register", json.dumps({"holder": "ghost"})
+        )
         time.sleep(0.3)
         connection.close()
         time.sleep(0.8)
@@ -332,12 +421,19 @@ class TestConsumers:
 class TestMessages:
     def test_a_local_message_is_a_row_like_any_other(self, client: QueueManagerClient) -> None:
         client.put_queue("sent")
-        (answer,) = client.send("sent", [{"label": "Größe <&>", "body_base64": "aGVsbG8=", "priority": 7}])
+        (answer,) = client.send(
+            "sent", [{"label": "Größe <&>", "body_base64": "aGVsbG8=", "priority": 7}]
+        )
         assert answer["state"] == "acknowledged"
         assert answer["destination"] == "sent"
         with client.rows("sent", epoch=client.range("sent").epoch, after=0, to=1) as stream:
             (row,) = pa.ipc.open_stream(stream.as_file()).read_all().to_pylist()
-        assert (row["label"], row["body"], row["priority"], row["transport"]) == ("Größe <&>", b"hello", 7, "api")
+        assert (row["label"], row["body"], row["priority"], row["transport"]) == (
+            "Größe <&>",
+            b"hello",
+            7,
+            "api",
+        )
         assert row["message_id"] == answer["message_id"]
 
     def test_transactional_ones_continue_our_stream(self, client: QueueManagerClient) -> None:
@@ -357,11 +453,17 @@ class TestMessages:
         (first,) = client.send(name, [{}])
         for current, previous in ((1, 0), (2**32 - 1, 1)):
             to = "http://127.0.0.1:9/msmq/private$/order_queue$" if current == 1 else None
-            stolen = ForeignStream(guid=ours, ordinal=2**64 - 1, current=current, previous=previous, receipts_to=to)
+            stolen = ForeignStream(
+                guid=ours, ordinal=2**64 - 1, current=current, previous=previous, receipts_to=to
+            )
             assert peer.send(peer.message(name, stream=stolen, priority=0)).status == 200
         (second,) = client.send(name, [{}])
         assert (second["stream_id"], second["stream_sequence"]) == (first["stream_id"], 2)
-        listed = {each["stream_id"] for each in client.status()["incoming_streams"] if each["queue"] == name}
+        listed = {
+            each["stream_id"]
+            for each in client.status()["incoming_streams"]
+            if each["queue"] == name
+        }
         assert listed == {first["stream_id"], f"uid:{ours}\\{2**64 - 1}"}
         path = f"/v1/streams/{quote(name, safe='')}/drop?stream="
         for each in (first["stream_id"], f"uid:{ours}\\{2**64 - 1}"):
@@ -371,9 +473,19 @@ class TestMessages:
 
     @pytest.mark.parametrize(
         "body",
-        [[], [1], {"priority": 8}, {"body_base64": "?"}, {"nonsense": 1}, {"key": "k"}, {"correlation_id_base64": "AA=="}],
+        [
+            [],
+            [1],
+            {"priority": 8},
+            {"body_base64": "?"},
+            {"nonsense": 1},
+            {"key": "k"},
+            {"correlation_id_base64": "AA=="},
+        ],
     )
-    def test_what_is_no_message_is_a_usage_error(self, running: RunningQueueManager, body: Any) -> None:
+    def test_what_is_no_message_is_a_usage_error(
+        self, running: RunningQueueManager, body: Any
+    ) -> None:
         assert call(running, "POST", "/v1/queues/private%24%2Forders/messages", body)[0] == 400
 
     @pytest.mark.parametrize(
@@ -392,19 +504,25 @@ class TestMessages:
     ) -> None:
         client.put_queue("checked")
         before = client.range("checked").end
-        status, error = call(running, "POST", "/v1/queues/checked/messages", [{"label": "good"}, body])
+        status, error = call(
+            running, "POST", "/v1/queues/checked/messages", [{"label": "good"}, body]
+        )
         assert (status, error["error"]["code"]) == (400, "usage")
         assert client.range("checked").end == before, "the good one before it is not stored either"
 
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_the_largest_label_and_numbers_come_back(self, client: QueueManagerClient, transactional: bool) -> None:
+    def test_the_largest_label_and_numbers_come_back(
+        self, client: QueueManagerClient, transactional: bool
+    ) -> None:
         name = f"largest-{transactional}".lower()
         client.put_queue(name, transactional=transactional)
         message = {"label": "&" * 8_192, "body_type": 2**32 - 1, "app_specific": 2**32 - 1}
         client.send(name, [message, message])
         with client.rows(name, epoch=client.range(name).epoch, after=0, to=2) as stream:
             rows = pa.ipc.open_stream(stream.as_file()).read_all().to_pylist()
-        assert [(row["label"], row["app_specific"], row["body_type"]) for row in rows] == [tuple(message.values())] * 2
+        assert [(row["label"], row["app_specific"], row["body_type"]) for row in rows] == [
+            tuple(message.values())
+        ] * 2
 
     def test_all_of_a_list_are_checked_with_the_codec_before_one_is_stored(
         self, running: RunningQueueManager, client: QueueManagerClient
@@ -438,7 +556,9 @@ class TestText:
             ("messages", b'{"\\ud800":1}'),
         ],
     )
-    def test_it_is_a_usage_error_and_status_stays_well(self, running: RunningQueueManager, path: str, body: bytes) -> None:
+    def test_it_is_a_usage_error_and_status_stays_well(
+        self, running: RunningQueueManager, path: str, body: bytes
+    ) -> None:
         connection = http.client.HTTPConnection(*address(running), timeout=20)
         connection.request("POST", f"/v1/queues/private%24%2Forders/{path}", body)
         answer = connection.getresponse()
@@ -446,14 +566,23 @@ class TestText:
         connection.close()
         assert call(running, "GET", "/v1/status")[0] == 200
 
-    def test_a_whole_pair_is_text(self, running: RunningQueueManager, client: QueueManagerClient) -> None:
-        assert client.send("private$/orders", [{"label": "\U0001f600"}])[0]["state"] == "acknowledged"
+    def test_a_whole_pair_is_text(
+        self, running: RunningQueueManager, client: QueueManagerClient
+    ) -> None:
+        assert (
+            client.send("private$/orders", [{"label": "\U0001f600"}])[0]["state"] == "acknowledged"
+        )
 
     def test_errors_are_written_in_ascii(self) -> None:
-        assert json.loads(Response.error(usage("no \ud800 ü")).body)["error"]["message"] == "no \ud800 ü"
+        assert (
+            json.loads(Response.error(usage("no \ud800 ü")).body)["error"]["message"]
+            == "no \ud800 ü"
+        )
         assert Response.error(usage("ü")).body.isascii()
 
-    def test_an_error_that_cannot_be_written_is_a_503(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_error_that_cannot_be_written_is_a_503(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         error = ApiError(418, b"no text", "x")  # type: ignore[arg-type]
         scope = {"type": "http", "path": "/", "method": "GET", "headers": []}
 

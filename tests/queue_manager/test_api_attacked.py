@@ -37,7 +37,9 @@ CHANGES = "/v1/queues/private%24%2Forders/purge"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
-    running = RunningQueueManager(tmp_path_factory.mktemp("attacked") / "data", queues=["private$/orders", "private$/other"])
+    running = RunningQueueManager(
+        tmp_path_factory.mktemp("attacked") / "data", queues=["private$/orders", "private$/other"]
+    )
     yield running.start()
     running.stop()
 
@@ -78,7 +80,9 @@ class TestConnections:
             sender.close()
             assert len(list(Path(f"/proc/{running.pid}/fd").iterdir())) < API_CONNECTIONS_MAX + 150
 
-    def test_one_that_never_sends_a_whole_head_is_closed(self, running: RunningQueueManager) -> None:
+    def test_one_that_never_sends_a_whole_head_is_closed(
+        self, running: RunningQueueManager
+    ) -> None:
         slow, silent = connected(running), connected(running)
         slow.sendall(b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
         for each in (slow, silent):
@@ -110,7 +114,11 @@ class TestPipelining:
     def test_a_few_are_answered_in_their_order(self, running: RunningQueueManager) -> None:
         with connected(running) as connection:
             paths = ["healthz", "nothing"] * (PIPELINED_MAX // 2)
-            connection.sendall(b"".join(b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % path.encode() for path in paths))
+            connection.sendall(
+                b"".join(
+                    b"GET /%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % path.encode() for path in paths
+                )
+            )
             answers = b""
             while answers.count(b"HTTP/1.1 ") < len(paths) or not answers.rstrip().endswith(b"}"):
                 answers += connection.recv(65_536)
@@ -120,15 +128,27 @@ class TestPipelining:
 
 class TestBodies:
     def test_a_call_of_a_holder_has_no_megabytes(self, running: RunningQueueManager) -> None:
-        status, answer = call(running, "POST", "/v1/queues/private%24%2Forders/consumers/c/register", ["x" * CALL_BODY_MAX])
+        status, answer = call(
+            running,
+            "POST",
+            "/v1/queues/private%24%2Forders/consumers/c/register",
+            ["x" * CALL_BODY_MAX],
+        )
         assert (status, answer["error"]["code"]) == (413, "too-large")
 
-    def test_many_small_values_are_refused_before_they_are_objects(self, running: RunningQueueManager) -> None:
+    def test_many_small_values_are_refused_before_they_are_objects(
+        self, running: RunningQueueManager
+    ) -> None:
         assert running.pid is not None
         before = memory_of(running.pid)
         body = b'[{"a":[' + b",".join([b"[]"] * (JSON_ITEMS_MAX * 8)) + b"]}]"
         for _ in range(4):
-            answer = requests.post(f"{running.api}/v1/outgoing/messages", body, headers={"srmp-client": "1"}, timeout=PATIENCE)
+            answer = requests.post(
+                f"{running.api}/v1/outgoing/messages",
+                body,
+                headers={"srmp-client": "1"},
+                timeout=PATIENCE,
+            )
             assert answer.status_code == 413
         assert memory_of(running.pid) - before < 100_000_000
 
@@ -148,17 +168,30 @@ class TestOrigins:
             ({"Referer": "http://localhost:3000/"}, "form"),
         ],
     )
-    def test_a_page_cannot_purge_a_queue(self, running: RunningQueueManager, headers: dict[str, str], code: str) -> None:
+    def test_a_page_cannot_purge_a_queue(
+        self, running: RunningQueueManager, headers: dict[str, str], code: str
+    ) -> None:
         connection = http.client.HTTPConnection(*address(running), timeout=PATIENCE)
         connection.request("POST", CHANGES, b"", headers)
         answer = connection.getresponse()
         assert (answer.status, json.loads(answer.read())["error"]["code"]) == (403, code)
         connection.close()
 
-    def test_the_page_of_the_api_itself_and_programs_can(self, running: RunningQueueManager) -> None:
+    def test_the_page_of_the_api_itself_and_programs_can(
+        self, running: RunningQueueManager
+    ) -> None:
         own = running.api
-        for headers in ({"Origin": own, "Content-Type": "application/json"}, {"srmp-client": "1"}, {}):
-            assert requests.post(f"{own}{CHANGES}", data=b"", headers=headers, timeout=PATIENCE).status_code == 200
+        for headers in (
+            {"Origin": own, "Content-Type": "application/json"},
+            {"srmp-client": "1"},
+            {},
+        ):
+            assert (
+                requests.post(
+                    f"{own}{CHANGES}", data=b"", headers=headers, timeout=PATIENCE
+                ).status_code
+                == 200
+            )
 
 
 class TestOwners:
@@ -184,7 +217,9 @@ class TestOwners:
             accepted.close()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
-    def test_another_user_of_the_host_hears_nothing_without_a_token(self, running: RunningQueueManager) -> None:
+    def test_another_user_of_the_host_hears_nothing_without_a_token(
+        self, running: RunningQueueManager
+    ) -> None:
         status, said = as_nobody(running, "/v1/status")
         assert (status, said["error"]["code"]) == (403, "foreign-user")
         assert as_nobody(running, "/healthz")[0] == 200
@@ -207,7 +242,9 @@ def as_nobody(running: RunningQueueManager, path: str) -> Any:
 
 
 class TestConsumers:
-    def test_names_without_marks_make_way_and_a_reader_keeps_nobody_out(self, running: RunningQueueManager) -> None:
+    def test_names_without_marks_make_way_and_a_reader_keeps_nobody_out(
+        self, running: RunningQueueManager
+    ) -> None:
         client = QueueManagerClient(running.api)
         for number in range(CONSUMERS_MAX + 20):
             client.register("private$/other", f"c{number}", holder="h")
@@ -236,8 +273,19 @@ class TestConsumers:
         client.release("private$/orders", "old", holder="h")
 
         def command(*words: str) -> set[str]:
-            line = [sys.executable, "-m", "srmp_spark.cli", "consumers", "private$/orders", *words, "--api", running.api]
-            done = subprocess.run(line, check=True, capture_output=True, text=True, timeout=PATIENCE)
+            line = [
+                sys.executable,
+                "-m",
+                "srmp_spark.cli",
+                "consumers",
+                "private$/orders",
+                *words,
+                "--api",
+                running.api,
+            ]
+            done = subprocess.run(
+                line, check=True, capture_output=True, text=True, timeout=PATIENCE
+            )
             return {json.loads(each)["name"] for each in done.stdout.splitlines()}
 
         assert "old" in command()
@@ -266,5 +314,10 @@ class TestTokens:
             with pytest.raises(ConfigurationError, match=r"plain HTTP.*allowPlainToken=true"):
                 QueueManagerClient(url, "secret")
             QueueManagerClient(url, "secret", allow_plain_token=True)
-        for url in ("https://queues.example.com", "http://localhost:1", "http://127.9.9.9:1", "http://[::1]:1"):
+        for url in (
+            "https://queues.example.com",
+            "http://localhost:1",
+            "http://127.9.9.9:1",
+            "http://[::1]:1",
+        ):
             QueueManagerClient(url, "secret")

@@ -27,7 +27,9 @@ class Rig:
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         self.begun += 1
         await self.go.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]}
+        )
         await send({"type": "http.response.body", "body": b""})
 
     async def fill(self, connect: Callable[[], Awaitable[Any]]) -> None:
@@ -42,7 +44,13 @@ def run(test: Callable[[Rig, ApiPort, Callable[[], Awaitable[Any]]], Awaitable[N
     async def main() -> None:
         rig = Rig()
         settings = uvicorn.Config(
-            rig.app, interface="asgi3", loop="none", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=1
+            rig.app,
+            interface="asgi3",
+            loop="none",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_graceful_shutdown=1,
         )
         settings.load()
         server = uvicorn.Server(settings)

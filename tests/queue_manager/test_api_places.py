@@ -96,7 +96,9 @@ def test_two_floods_take_places_from_the_larger_one(port: Port) -> None:
     for _ in range(200):
         port.comes(OTHER_FLOOD, Standing.IDLE)
         port.rests()
-    counts = {host: sum(each.host == host for each in port.callers) for host in (FLOOD, OTHER_FLOOD, GOOD)}
+    counts = {
+        host: sum(each.host == host for each in port.callers) for host in (FLOOD, OTHER_FLOOD, GOOD)
+    }
     assert counts[GOOD] == 2
     assert abs(counts[FLOOD] - counts[OTHER_FLOOD]) <= 2
 
@@ -145,7 +147,9 @@ def test_a_newcomer_finds_a_place_however_fast_others_come(port: Port) -> None:
 def test_a_flood_costs_little(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some 16 us for each connection, refused or not; a machine that is busy needs more."""
     made: list[int] = []
-    monkeypatch.setattr(places, "sorted", lambda *a, **k: made.append(1) or sorted(*a, **k), raising=False)
+    monkeypatch.setattr(
+        places, "sorted", lambda *a, **k: made.append(1) or sorted(*a, **k), raising=False
+    )
     port.enter(FLOOD, Standing.WAITING, 1_024)
     began = time.process_time()
     for _ in range(1_000):

@@ -33,7 +33,9 @@ def stream_of(queue: str, number: int, gap_at: int | None = None) -> SimpleNames
 
 
 class TestGuard:
-    def test_foreign_host_and_origin_are_refused_on_loopback(self, running: RunningQueueManager) -> None:
+    def test_foreign_host_and_origin_are_refused_on_loopback(
+        self, running: RunningQueueManager
+    ) -> None:
         assert call(running, "GET", "/v1/status", Host="evil.example")[0] == 403
         assert call(running, "GET", "/v1/status", Host="127.0.0.1.evil.example")[0] == 403
         assert call(running, "GET", "/v1/status", Origin="http://evil.example")[0] == 403
@@ -42,26 +44,41 @@ class TestGuard:
 
     def test_paths_and_methods_that_do_not_exist(self, running: RunningQueueManager) -> None:
         assert call(running, "GET", "/v1/nothing")[0] == 404
-        assert call(running, "POST", "/v1/outgoing/http%3A%2F%2Fnobody.example%2Fmsmq%2Fq/pause")[0] == 404
+        assert (
+            call(running, "POST", "/v1/outgoing/http%3A%2F%2Fnobody.example%2Fmsmq%2Fq/pause")[0]
+            == 404
+        )
         assert call(running, "DELETE", "/v1/status")[0] == 405
         assert call(running, "GET", "/v1/queues/" + "a/" * 50)[0] == 400
         assert call(running, "GET", "/v1/queues/%ff")[0] == 400
         assert call(running, "GET", "/v1/queues/a%00b")[0] == 400
-        assert call(running, "POST", "/v1/queues/private%24%2Forders/consumers/c/register", [1])[0] == 400
+        assert (
+            call(running, "POST", "/v1/queues/private%24%2Forders/consumers/c/register", [1])[0]
+            == 400
+        )
 
-    def test_a_token_is_compared_where_one_is_set(self, start: Callable[..., RunningQueueManager]) -> None:
+    def test_a_token_is_compared_where_one_is_set(
+        self, start: Callable[..., RunningQueueManager]
+    ) -> None:
         running = start(environment={"SRMP_SPARK_TOKEN": "0123456789abcdef-secret"})
         assert call(running, "GET", "/v1/status")[0] == 401
         assert call(running, "GET", "/metrics")[0] == 401
         assert call(running, "GET", "/v1/status", Authorization="Bearer wrong")[0] == 401
-        assert call(running, "GET", "/v1/status", Authorization="Bearer 0123456789abcdef-secret")[0] == 200
+        assert (
+            call(running, "GET", "/v1/status", Authorization="Bearer 0123456789abcdef-secret")[0]
+            == 200
+        )
         assert call(running, "GET", "/healthz")[0] == 200, "an orchestrator's probes carry none"
         assert "secret" not in running.stderr()
 
 
 def asking(**what: Any) -> Any:
     """A call of ``status`` without a query."""
-    none = {"text": lambda name, default=None: default, "integer": lambda name, low=0: None, "allows": lambda *_: True}
+    none = {
+        "text": lambda name, default=None: default,
+        "integer": lambda name, low=0: None,
+        "allows": lambda *_: True,
+    }
     return SimpleNamespace(**none, **what)
 
 
@@ -76,13 +93,22 @@ class TestStatus:
             "incoming_streams", "incoming_streams_count",
             "outgoing", "outgoing_seen_at", "dead_letters", "blocked_urls", "subscriptions",
         }  # fmt: skip
-        assert set(status["state"]) == {"uri", "position", "lag_seconds", "receipts_left_out", "failed", "rows_gone"}
+        assert set(status["state"]) == {
+            "uri",
+            "position",
+            "lag_seconds",
+            "receipts_left_out",
+            "failed",
+            "rows_gone",
+        }
         assert set(queue(client, "private$/orders")) >= {
             "name", "transactional", "multicast", "first", "last", "received", "waiting",
             "bytes", "oldest_waiting_seconds", "paused",
             "consumers",
         }  # fmt: skip
-        (stream,) = [each for each in status["incoming_streams"] if each["stream_id"].endswith("\\77")]
+        (stream,) = [
+            each for each in status["incoming_streams"] if each["stream_id"].endswith("\\77")
+        ]
         assert set(stream) == {
             "queue",
             "stream_id",
@@ -119,8 +145,16 @@ class TestStatus:
             health = HealthApi(it.manager, listening=[], api="")
             waiting = []
             for _ in range(2):
-                answer = json.loads(cast("bytes", (await health.status(asking(sees_all=True))).body))
-                waiting.append(next(each["waiting"] for each in answer["queues"] if each["name"] == "private$/forward$"))
+                answer = json.loads(
+                    cast("bytes", (await health.status(asking(sees_all=True))).body)
+                )
+                waiting.append(
+                    next(
+                        each["waiting"]
+                        for each in answer["queues"]
+                        if each["name"] == "private$/forward$"
+                    )
+                )
                 assert answer["outgoing_seen_at"] == "1970-01-01T00:00:00.000000Z"
             assert waiting == [1, 0]
 
@@ -132,10 +166,16 @@ class TestStatus:
         """A stranger's 3,000 streams into a queue that the token is not for cost one look at the queue's name."""
         built: list[str] = []
         stream_status = status_module.stream_status
-        monkeypatch.setattr(status_module, "stream_status", lambda each: built.append(each.queue) or stream_status(each))
+        monkeypatch.setattr(
+            status_module,
+            "stream_status",
+            lambda each: built.append(each.queue) or stream_status(each),
+        )
 
         async def test(it: Rig) -> None:
-            streams = [stream_of("strangers", number) for number in range(INCOMING_STREAMS_SHOWN_MAX * 3)]
+            streams = [
+                stream_of("strangers", number) for number in range(INCOMING_STREAMS_SHOWN_MAX * 3)
+            ]
             streams += [stream_of("own", 1, gap_at=None), stream_of("own", 2, gap_at=5)]
             streams.insert(0, stream_of("strangers", 9_999, gap_at=7))
             table = it.manager.receiver.streams
@@ -154,8 +194,15 @@ class TestStatus:
             request = asking(sees_all=False, sees=sees)
             answer = json.loads(cast("bytes", (await health.status(request)).body))
             assert {each["queue"] for each in answer["incoming_streams"]} == {"own"}
-            assert (answer["incoming_streams_count"], built, asked.count("strangers")) == (2, ["own", "own"], 3)
-            assert answer["multicast"] == {"deaf": [{"queue": "own"}], "sources": [{"queue": "own"}]}
+            assert (answer["incoming_streams_count"], built, asked.count("strangers")) == (
+                2,
+                ["own", "own"],
+                3,
+            )
+            assert answer["multicast"] == {
+                "deaf": [{"queue": "own"}],
+                "sources": [{"queue": "own"}],
+            }
             built.clear()
             it.manager.multicast = None
             outgoing = SimpleNamespace(status=no_outgoing, seen_at=0, set_aside=[], dead_letters={})
@@ -163,12 +210,16 @@ class TestStatus:
             answer = json.loads(cast("bytes", (await health.status(asking(sees_all=True))).body))
             assert answer["incoming_streams_count"] == len(streams)
             assert len(answer["incoming_streams"]) == len(built) == INCOMING_STREAMS_SHOWN_MAX
-            assert {each["gap_at"] for each in answer["incoming_streams"][:2]} == {5, 7}, "gaps are for the operator: first"
+            assert {each["gap_at"] for each in answer["incoming_streams"][:2]} == {5, 7}, (
+                "gaps are for the operator: first"
+            )
             monkeypatch.undo()
 
         rig(tmp_path / "d", test, "http://other.example")
 
-    def test_health_and_metrics(self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer) -> None:
+    def test_health_and_metrics(
+        self, running: RunningQueueManager, client: QueueManagerClient, peer: Peer
+    ) -> None:
         fresh(client, running, "measured", 1)
         assert peer.send(peer.message("nobody")).status == 400
         assert call(running, "GET", "/healthz") == (200, "ok\n")
@@ -184,5 +235,7 @@ class TestStatus:
         ):  # fmt: skip
             assert name in text, name
         for own in ("order_queue$", "forward$"):
-            assert f'srmp_queue_waiting{{consumer="default",queue="private$/{own}"}}' not in text, "nobody receives from it"
+            assert f'srmp_queue_waiting{{consumer="default",queue="private$/{own}"}}' not in text, (
+                "nobody receives from it"
+            )
             assert f'srmp_queue_oldest_waiting_seconds{{queue="private$/{own}"}}' not in text

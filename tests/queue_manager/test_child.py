@@ -28,7 +28,9 @@ class Child(ChildLink):
     noun = "helper"
 
 
-def asked(command: dict[str, Any], answer: Callable[[AnswerWriter, dict[str, Any]], None]) -> dict[str, Any]:
+def asked(
+    command: dict[str, Any], answer: Callable[[AnswerWriter, dict[str, Any]], None]
+) -> dict[str, Any]:
     """Ask a child that is a thread here: what it answered."""
 
     async def main() -> dict[str, Any]:

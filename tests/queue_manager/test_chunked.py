@@ -10,19 +10,33 @@ from hypothesis import strategies as st
 
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.queue_manager.chunked import ChunkedBody
-from srmp_spark.queue_manager.http_limits import CHUNK_LINE_MAX, CHUNK_MEAN_MIN, CHUNK_TRAILERS_MAX, CHUNKS_FREE
+from srmp_spark.queue_manager.http_limits import (
+    CHUNK_LINE_MAX,
+    CHUNK_MEAN_MIN,
+    CHUNK_TRAILERS_MAX,
+    CHUNKS_FREE,
+)
 from srmp_spark.srmp.limits import CONTENT_MAX
 
 
 def encoded(parts: list[bytes], trailers: bytes = b"") -> bytes:
-    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n" + trailers + b"\r\n"
+    return (
+        b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
+        + b"0\r\n"
+        + trailers
+        + b"\r\n"
+    )
 
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.binary(min_size=1, max_size=50), max_size=6), st.binary(max_size=30), st.lists(st.integers(0, 400), max_size=6)
+    st.lists(st.binary(min_size=1, max_size=50), max_size=6),
+    st.binary(max_size=30),
+    st.lists(st.integers(0, 400), max_size=6),
 )
-def test_any_cut_gives_the_same_content_and_the_same_rest(parts: list[bytes], rest: bytes, cuts: list[int]) -> None:
+def test_any_cut_gives_the_same_content_and_the_same_rest(
+    parts: list[bytes], rest: bytes, cuts: list[int]
+) -> None:
     wire = encoded(parts, b"X-Trailer: 1\r\n") + rest
     body, begin, left = ChunkedBody(), 0, None
     for end in [*sorted(cut for cut in cuts if cut < len(wire) - len(rest)), len(wire)]:

@@ -55,7 +55,10 @@ class WallClock:
         (folder / "patch").mkdir()
         (folder / "patch" / "sitecustomize.py").write_text(PATCH)
         self._file = folder / "off"
-        self.environment = {"PYTHONPATH": f"{folder / 'patch'}:{ROOT}", "CLOCK_IS_OFF_BY": str(self._file)}
+        self.environment = {
+            "PYTHONPATH": f"{folder / 'patch'}:{ROOT}",
+            "CLOCK_IS_OFF_BY": str(self._file),
+        }
         self.set(0)
 
     def set(self, off: float) -> None:
@@ -87,13 +90,17 @@ def offsets(dice: random.Random) -> Iterator[float]:
 
 
 @pytest.mark.timeout(120 + JUMPS * 2)
-def test_stream_receipts_keep_their_times_and_every_message_is_a_row(running: RunningQueueManager, clock: WallClock) -> None:
+def test_stream_receipts_keep_their_times_and_every_message_is_a_row(
+    running: RunningQueueManager, clock: WallClock
+) -> None:
     dice = random.Random(SEED)
 
     async def run() -> tuple[StreamSender, Ledger]:
         ledger = Ledger()
         async with ReceiptsServer() as receipts:
-            manager = ForeignQueueManager(lambda: running.endpoint, ledger, receipts_url=receipts.url(), resend_table=(30.0,))
+            manager = ForeignQueueManager(
+                lambda: running.endpoint, ledger, receipts_url=receipts.url(), resend_table=(30.0,)
+            )
             receipts.on_receipt = manager.on_receipt
             sender = StreamSender(manager, QUEUE, window=1000)
             sending = asyncio.create_task(sender.run())
@@ -117,7 +124,9 @@ def test_stream_receipts_keep_their_times_and_every_message_is_a_row(running: Ru
             assert receipt.at - receipt.last_sent_at >= RECEIPT_EARLIEST
     [entry] = [each for each in QueueManagerClient(running.api).queues() if each["name"] == QUEUE]
     assert entry["last"] == ledger.sent == ledger.count("receipted_at")
-    print(f"{JUMPS + 2} jumps, seed {SEED}: {ledger.sent} messages, {len(new)} receipts in their time")
+    print(
+        f"{JUMPS + 2} jumps, seed {SEED}: {ledger.sent} messages, {len(new)} receipts in their time"
+    )
 
 
 def waiting(api: str) -> int:
@@ -125,25 +134,43 @@ def waiting(api: str) -> int:
     return sum(each["queued"] + each["awaiting_stream_receipt"] for each in found)
 
 
-def test_what_waits_to_be_sent_does_not_expire_by_a_slip_of_the_clock(running: RunningQueueManager, clock: WallClock) -> None:
+def test_what_waits_to_be_sent_does_not_expire_by_a_slip_of_the_clock(
+    running: RunningQueueManager, clock: WallClock
+) -> None:
     """Set ahead by years, a message with an hour to live waits on, an alarm is told, and set right again it is as before."""
     with socket.socket() as nobody:  # a port that refuses
         nobody.bind(("127.0.0.1", 0))
         destination = f"http://127.0.0.1:{nobody.getsockname()[1]}/msmq/private$/in"
         base = f"{running.api}/v1/outbox/clock/1"
         live_until = pa.scalar(int((time.time() + 3600) * 1e6), pa.timestamp("us", "UTC"))
-        rows = pa.table({"body": [b"1", b"2"], "destination": [destination] * 2, "time_to_reach_queue": [live_until] * 2})
+        rows = pa.table(
+            {
+                "body": [b"1", b"2"],
+                "destination": [destination] * 2,
+                "time_to_reach_queue": [live_until] * 2,
+            }
+        )
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows)
-        staged = requests.post(f"{base}/stage?partition=0&attempt=0", data=sink.getvalue().to_pybytes(), timeout=30).json()
-        assert requests.post(f"{base}/commit", json={"stages": [staged["stage"]]}, timeout=30).json() == {"new": 2, "known": 0}
+        staged = requests.post(
+            f"{base}/stage?partition=0&attempt=0", data=sink.getvalue().to_pybytes(), timeout=30
+        ).json()
+        assert requests.post(
+            f"{base}/commit", json={"stages": [staged["stage"]]}, timeout=30
+        ).json() == {"new": 2, "known": 0}
         assert waiting(running.api) == 2
         clock.set(10 * YEAR_S)
         deadline = time.monotonic() + 30
         while "expiry.paused" not in running.stderr():
-            requests.post(f"{running.api}/v1/outgoing/{requests.utils.quote(destination, safe='')}/pause", timeout=30)
-            requests.post(f"{running.api}/v1/outgoing/{requests.utils.quote(destination, safe='')}/resume", timeout=30)
+            requests.post(
+                f"{running.api}/v1/outgoing/{requests.utils.quote(destination, safe='')}/pause",
+                timeout=30,
+            )
+            requests.post(
+                f"{running.api}/v1/outgoing/{requests.utils.quote(destination, safe='')}/resume",
+                timeout=30,
+            )
             assert time.monotonic() < deadline, running.stderr()[-2000:]
             time.sleep(0.1)
         assert waiting(running.api) == 2

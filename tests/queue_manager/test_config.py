@@ -23,7 +23,8 @@ def refused(flags: dict[str, object], environment: dict[str, str] | None = None)
 def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path: Path) -> None:
     file = tmp_path / "serve.toml"
     file.write_text(
-        'listen = "127.0.0.1:1"\napi = "127.0.0.1:2"\nretention_hours = 3\nqueue = ["a", "private$/B:transactional"]\n'
+        'listen = "127.0.0.1:1"\napi = "127.0.0.1:2"\nretention_hours = 3\nqueue = ["a", '
+        '"private$/B:transactional"]\n'
     )
     config = load(
         {"data_dir": "d", "config": str(file), "listen": "127.0.0.1:7"},
@@ -64,12 +65,21 @@ def test_what_others_put_into_the_environment_is_no_key_of_ours() -> None:
         ({"queue": ["a:b:journl"]}, "did you mean 'journal'"),
         ({"expired": "drop"}, "known: keep, refuse"),
         ({"machine_quota_bytes": "0"}, "machine-quota-bytes"),
-        ({"queue": ["a:multicast=234.1.1.1:8001:transactional"], "pgm": "raw"}, "multicast messages are express"),
-        ({"queue": ["a:multicast=234.1.1.1:8001:multicast=234.1.1.2:1"], "pgm": "raw"}, "one multicast address"),
+        (
+            {"queue": ["a:multicast=234.1.1.1:8001:transactional"], "pgm": "raw"},
+            "multicast messages are express",
+        ),
+        (
+            {"queue": ["a:multicast=234.1.1.1:8001:multicast=234.1.1.2:1"], "pgm": "raw"},
+            "one multicast address",
+        ),
         ({"queue": ["a:multicast=10.0.0.1:8001"], "pgm": "raw"}, "is no multicast address"),
         ({"queue": ["a:multicast=234.1.1.1"], "pgm": "raw"}, "is no multicast address"),
         ({"queue": ["a:multicast=234.1.1.1:8001"]}, "needs --pgm raw"),
-        ({"queue": ["a:multicast=234.1.1.1:8001", "b:multicast=234.1.1.1:8001"], "pgm": "raw"}, "give each its own"),
+        (
+            {"queue": ["a:multicast=234.1.1.1:8001", "b:multicast=234.1.1.1:8001"], "pgm": "raw"},
+            "give each its own",
+        ),
         ({"pgm": "udp"}, "or udp:PORT"),
         ({"pgm": "udp:70000"}, "or udp:PORT"),
         ({"pgm": "raw", "pgm_ttl": "256"}, "from 1 to 255"),
@@ -108,7 +118,16 @@ def test_an_api_beyond_loopback_needs_a_token_and_tls(tmp_path: Path) -> None:
     token.touch(0o600)
     token.write_text(TOKEN + "\n")
     assert "--api-cert" in refused({"api": "0.0.0.0:0", "token_file": str(token)})
-    config = load({"data_dir": "d", "api": "0.0.0.0:0", "token_file": str(token), "api_cert": "c", "api_key": "k"}, {})
+    config = load(
+        {
+            "data_dir": "d",
+            "api": "0.0.0.0:0",
+            "token_file": str(token),
+            "api_cert": "c",
+            "api_key": "k",
+        },
+        {},
+    )
     assert config.token == TOKEN
     token.write_text("short")
     assert "16 or more" in refused({"token_file": str(token)})
@@ -127,7 +146,9 @@ def test_an_api_beyond_loopback_needs_a_token_and_tls(tmp_path: Path) -> None:
         ("multicast=1:b", QueueSpec("multicast=1:b", False)),
     ],
 )
-def test_only_a_known_suffix_is_an_option_and_every_other_colon_belongs_to_the_name(written: str, spec: QueueSpec) -> None:
+def test_only_a_known_suffix_is_an_option_and_every_other_colon_belongs_to_the_name(
+    written: str, spec: QueueSpec
+) -> None:
     assert QueueSpec.parse(written) == spec
 
 
@@ -143,9 +164,13 @@ def test_what_public_url_and_host_name_do_to_receipts_and_destinations() -> None
     assert plain.public_base(listening) == "http://127.0.0.1:8080"
     named = load({"data_dir": "d", "host_name": ["Gateway", "b"]}, {})
     assert named.public_base(listening) == "http://gateway:8080"
-    assert all(host in named.local_hosts(listening) for host in ("gateway", "b", "127.0.0.1", "localhost"))
+    assert all(
+        host in named.local_hosts(listening) for host in ("gateway", "b", "127.0.0.1", "localhost")
+    )
     assert "evil" not in named.local_hosts(listening)
-    public = load({"data_dir": "d", "public_url": "https://mq.example:8443/", "host_name": ["gateway"]}, {})
+    public = load(
+        {"data_dir": "d", "public_url": "https://mq.example:8443/", "host_name": ["gateway"]}, {}
+    )
     assert public.public_base(listening) == "https://mq.example:8443"
     assert "mq.example" in public.local_hosts(listening)
     everywhere = load({"data_dir": "d", "listen": "0.0.0.0:80"}, {})
@@ -165,25 +190,41 @@ def test_messages_that_come_too_late_are_kept_unless_it_is_said_otherwise(tmp_pa
     file = tmp_path / "serve.toml"
     file.write_text('expired = "refuse"\nmachine_quota_bytes = 1000000\nqueue = ["a:journal"]\n')
     config = load({**flags, "config": str(file)}, {})
-    assert (config.expired, config.machine_quota_bytes, config.queue) == ("refuse", 1_000_000, (QueueSpec("a", False, True),))
+    assert (config.expired, config.machine_quota_bytes, config.queue) == (
+        "refuse",
+        1_000_000,
+        (QueueSpec("a", False, True),),
+    )
 
 
-def test_two_listeners_of_one_port_and_a_state_that_cannot_be_a_folder_are_told_at_once(tmp_path: Path) -> None:
+def test_two_listeners_of_one_port_and_a_state_that_cannot_be_a_folder_are_told_at_once(
+    tmp_path: Path,
+) -> None:
     told = refused({"listen": "127.0.0.1:8090", "api": "127.0.0.1:8090"})
     assert told == "--listen and --api are both 127.0.0.1:8090: give each its own port"
-    assert load({"data_dir": "d", "listen": "127.0.0.1:0", "api": "127.0.0.1:0"}, {}), "any two free ones"
+    assert load({"data_dir": "d", "listen": "127.0.0.1:0", "api": "127.0.0.1:0"}, {}), (
+        "any two free ones"
+    )
     file = tmp_path / "README.md"
     file.write_text("")
-    assert refused({"state": str(file)}) == f"--state {file}: {file} is a file; name a folder, which is made if it is not there"
+    assert (
+        refused({"state": str(file)})
+        == f"--state {file}: {file} is a file; name a folder, which is made if it is not there"
+    )
     assert f"{file} is a file" in refused({"state": f"file://{file}/state"})
     assert load({"data_dir": "d", "state": str(tmp_path / "new" / "state")}, {}), "it is made"
     assert load({"data_dir": "d", "state": "s3://bucket/state"}, {})
 
 
-def test_a_state_folder_that_delta_cannot_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_a_state_folder_that_delta_cannot_use_is_refused_before_anything_starts(
+    tmp_path: Path,
+) -> None:
     """Delta writes to ``a%20b`` and reads ``a b``: it would never publish."""
     said = refused({"state": str(tmp_path / "a%20b")})
-    assert said.endswith(f"if {tmp_path / 'a b'} is meant, name that: a path is taken as it is, only a URL is decoded")
+    assert said.endswith(
+        f"if {tmp_path / 'a b'} is meant, name that: a path is taken as it is, only a URL "
+        "is decoded"
+    )
     assert "with %20 in its path" in refused({"state": f"file://{tmp_path}/a%2520b"})
     for state in (str(tmp_path / "50% of it"), f"file://{tmp_path}/a%20b", "s3://bucket/a%20b"):
         load({"data_dir": str(tmp_path / "d"), "state": state}, {})

@@ -24,7 +24,14 @@ from srmp_spark.sequences.sequence_set import SequenceSet
 UTC = 1_790_000_000_000_000
 
 
-def ask(consumer: Consumer, holder: HolderValue, now: float, *, planned: int | None = None, seen: int | None = None) -> str:
+def ask(
+    consumer: Consumer,
+    holder: HolderValue,
+    now: float,
+    *,
+    planned: int | None = None,
+    seen: int | None = None,
+) -> str:
     seen = consumer.renewals if seen is None else seen
     return try_register(consumer, holder, planned, seen, now=now, utc=UTC + int(now * 1e6))
 
@@ -38,7 +45,9 @@ class TestLease:
         assert consumer.is_held(10.0 + LEASE_SECONDS - 0.1)
         assert not consumer.is_held(10.0 + LEASE_SECONDS)
 
-    def test_a_second_receiver_waits_and_is_refused_by_name_as_soon_as_the_holder_renews(self) -> None:
+    def test_a_second_receiver_waits_and_is_refused_by_name_as_soon_as_the_holder_renews(
+        self,
+    ) -> None:
         consumer = Consumer("default")
         ask(consumer, "query orders", 0.0)
         seen = consumer.renewals
@@ -47,7 +56,11 @@ class TestLease:
         ask(consumer, "query orders", 10.0)
         with pytest.raises(ApiError) as refused:
             ask(consumer, "B", 10.1, seen=seen)
-        assert (refused.value.status, refused.value.code) == (409, SHARING_VIOLATION) == (409, "C00E0009")
+        assert (
+            (refused.value.status, refused.value.code)
+            == (409, SHARING_VIOLATION)
+            == (409, "C00E0009")
+        )
         assert "query orders" in refused.value.message
         assert "--consumer" in refused.value.hint
 
@@ -90,7 +103,9 @@ class TestMarks:
         assert consumer.mark_to(110).rows == 10
         assert (consumer.received, list(consumer.ahead.runs())) == (10, [(101, 110)])
         assert consumer.waiting(1, 120) == 90 + 10
-        assert consumer.mark_to(100).rows == 0, "below the first planned row there is nothing to mark"
+        assert consumer.mark_to(100).rows == 0, (
+            "below the first planned row there is nothing to mark"
+        )
 
     def test_a_mark_that_says_where_it_begins_covers_that(self) -> None:
         """A query knows from its checkpoint where it began, whoever has registered since."""
@@ -134,15 +149,23 @@ class TestMarks:
         consumer = Consumer("default")
         for begin in range(2, 60_000, 2_000):
             assert consumer.mark_each(range(begin, begin + 2_000, 2)).rows == 1_000
-        assert (consumer.received, len(consumer.ahead), consumer.waiting(1, 60_001)) == (0, 30_000, 30_001)
+        assert (consumer.received, len(consumer.ahead), consumer.waiting(1, 60_001)) == (
+            0,
+            30_000,
+            30_001,
+        )
         assert consumer.mark_each(range(1, 60_002, 2)).rows == 30_001
         assert (consumer.received, len(consumer.ahead)) == (60_001, 0)
 
     @settings(max_examples=100, deadline=None)
     @given(
-        st.lists(st.sets(st.integers(1, 40), max_size=12), max_size=6), st.sets(st.integers(1, 40)), st.integers(0, 20)
+        st.lists(st.sets(st.integers(1, 40), max_size=12), max_size=6),
+        st.sets(st.integers(1, 40)),
+        st.integers(0, 20),
     )
-    def test_a_mark_goes_on_behind_what_is_no_more(self, takes: list[set[int]], holes: set[int], trimmed: int) -> None:
+    def test_a_mark_goes_on_behind_what_is_no_more(
+        self, takes: list[set[int]], holes: set[int], trimmed: int
+    ) -> None:
         consumer, gone = Consumer("default"), SequenceSet((n, n) for n in holes)
         model = set[int]()
         for take in takes:
@@ -152,7 +175,9 @@ class TestMarks:
             passed = next(n for n in range(1, 100) if n not in model | holes and n > trimmed) - 1
             model |= set(range(1, passed + 1))
             assert consumer.received == passed
-            assert {n for low, high in consumer.ahead.runs() for n in range(low, high + 1)} == {n for n in model if n > passed}
+            assert {n for low, high in consumer.ahead.runs() for n in range(low, high + 1)} == {
+                n for n in model if n > passed
+            }
 
     @settings(max_examples=150, deadline=None)
     @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 8)), max_size=25))
@@ -164,7 +189,9 @@ class TestMarks:
             marked = consumer.mark_to(first + more)
             assert marked.rows == len(new - model)
             told = {n for low, high in marked.runs for n in range(low, high + 1)}
-            assert new - model <= told <= model | new, "all that is new is decided, and nothing that is not received"
+            assert new - model <= told <= model | new, (
+                "all that is new is decided, and nothing that is not received"
+            )
             model |= new
         assert {n for n in range(1, 60) if not consumer.waiting(n, n)} == model
         assert consumer.waiting(1, 55) == len(set(range(1, 56)) - model)

@@ -38,15 +38,21 @@ def spoil(directory: Path, queue: str) -> None:
     """Change one byte of the queue's only group."""
     with sqlite3.connect(directory / "store.db") as store:
         found = store.execute(
-            "SELECT groups.id, data FROM groups JOIN queues ON queues.id = queue_id WHERE name = ?", (queue,)
+            "SELECT groups.id, data FROM groups JOIN queues ON queues.id = queue_id WHERE name = ?",
+            (queue,),
         ).fetchall()
         ((number, data),) = found
-        store.execute("UPDATE groups SET data = ? WHERE id = ?", (data[:-3] + bytes([data[-3] ^ 1]) + data[-2:], number))
+        store.execute(
+            "UPDATE groups SET data = ? WHERE id = ?",
+            (data[:-3] + bytes([data[-3] ^ 1]) + data[-2:], number),
+        )
     store.close()
 
 
 @pytest.mark.parametrize("with_state", [False, True])
-def test_status_names_a_damaged_queue_until_its_rows_are_given_up(start: Start, tmp_path: Path, with_state: bool) -> None:
+def test_status_names_a_damaged_queue_until_its_rows_are_given_up(
+    start: Start, tmp_path: Path, with_state: bool
+) -> None:
     running = start("d", queues=["bad", "good"])
     client = QueueManagerClient(running.api, retry_seconds=5)
     for queue in ("bad", "good"):

@@ -38,13 +38,29 @@ class Sender:
         self.forgets = False
 
     def has(self, number: int, *numbers: int, queue: str = FAILED, **fields: Any) -> None:
-        self.groups[number] = {"id": number, "messages": [self._letter(n, **fields) for n in numbers]}
+        self.groups[number] = {
+            "id": number,
+            "messages": [self._letter(n, **fields) for n in numbers],
+        }
         self.queue_of[number] = queue
 
     def _letter(self, number: int, **fields: Any) -> dict[str, Any]:
-        asks = {"delivery_receipt_to": TO, "commitment_receipt_to": TO, "commitment_negative": True, "dead_letter": True}
+        asks = {
+            "delivery_receipt_to": TO,
+            "commitment_receipt_to": TO,
+            "commitment_negative": True,
+            "dead_letter": True,
+        }
         message = Message(
-            TO, "MSMQ:label", self.guid, number, has_msmq=True, durable=True, body=b"%d" % number, **asks, **fields
+            TO,
+            "MSMQ:label",
+            self.guid,
+            number,
+            has_msmq=True,
+            durable=True,
+            body=b"%d" % number,
+            **asks,
+            **fields,
         )
         content_type, content = encode(message, boundary="b")
         head = http_head("/msmq/private$/in", "elsewhere.example", content_type, len(content))
@@ -67,7 +83,11 @@ class Sender:
         return self.groups[left[0]] if left else {"id": None}
 
 
-def run(folder: Path, test: Callable[[QueueManager, Sender, DeadLetters], Awaitable[None]], **settings: Any) -> None:
+def run(
+    folder: Path,
+    test: Callable[[QueueManager, Sender, DeadLetters], Awaitable[None]],
+    **settings: Any,
+) -> None:
     async def body(manager: QueueManager) -> None:
         sender = Sender(manager)
         manager.outgoing = SimpleNamespace(link=sender)  # type: ignore[assignment]  # all that is asked of it
@@ -246,7 +266,11 @@ def test_nobody_can_take_the_place_of_a_letter_before_it_comes(tmp_path: Path) -
     async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
         last = StreamId(manager.directory.queue_manager, 2**64 - 1)
         place = StreamPosition(last, 1, 0, start=True, send_receipts_to=TO)
-        for n, queue, name in ((1, FAILED, "CN=mallory"), (2, "private$/plain", "CN=mallory"), (3, "private$/plain", None)):
+        for n, queue, name in (
+            (1, FAILED, "CN=mallory"),
+            (2, "private$/plain", "CN=mallory"),
+            (3, "private$/plain", None),
+        ):
             stolen = Message(
                 f"http://h/msmq/{queue}", "MSMQ:", letters._lineage, n, has_msmq=True, durable=True, priority=0,
                 stream=place if queue == FAILED else None,
@@ -254,7 +278,9 @@ def test_nobody_can_take_the_place_of_a_letter_before_it_comes(tmp_path: Path) -
             content_type, content = encode(stolen, boundary="b")
             head = http_head(f"/msmq/{queue}", "h", content_type, len(content))
             arrival = Arrival(1, "https", "192.0.2.66:1", name)
-            manager.acceptor.take(decode(content_type, content), arrival, head + content, len(head), Stored())
+            manager.acceptor.take(
+                decode(content_type, content), arrival, head + content, len(head), Stored()
+            )
         taken = manager.receiver.queues[FAILED].end
         sender.has(4, 1, 2, 3)
         letters.wake()
@@ -264,7 +290,9 @@ def test_nobody_can_take_the_place_of_a_letter_before_it_comes(tmp_path: Path) -
     run(tmp_path / "d", test)
 
 
-def test_a_queue_that_is_gone_holds_no_other_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_queue_that_is_gone_holds_no_other_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(manager: QueueManager, sender: Sender, letters: DeadLetters) -> None:
         sender.has(1, 1, queue="private$/gone")
         sender.has(2, 2, queue="private$/plain")
@@ -289,7 +317,9 @@ def test_one_that_is_no_message_or_that_the_engine_refuses_holds_no_other_up(
             lambda queue, message, arrival: refused if message.body == b"3" else judge(queue, message, arrival),
         )  # fmt: skip
         sender.has(1, 1, 2, 3, 4, 5)
-        sender.groups[1]["messages"][1]["post_base64"] = base64.b64encode(b"POST / HTTP/1.1\r\n\r\nno message").decode()
+        sender.groups[1]["messages"][1]["post_base64"] = base64.b64encode(
+            b"POST / HTTP/1.1\r\n\r\nno message"
+        ).decode()
         sender.has(2, 6)
         letters.wake()
         await until(lambda: not sender.groups)

@@ -33,11 +33,20 @@ def both(url: str) -> dict[str, Any]:
 
 
 def place(current: int, to: str | None, *, ordinal: int = 7) -> dict[str, Any]:
-    position = StreamPosition(StreamId(SOURCE, ordinal), current, current - 1, current == 1, to if current == 1 else None)
+    position = StreamPosition(
+        StreamId(SOURCE, ordinal), current, current - 1, current == 1, to if current == 1 else None
+    )
     return {"queue": PAYMENTS, "stream": position, "dead_letter": True, "priority": 0}
 
 
-async def mark(it: Rig, to: int, queue: str = ORDERS, reason: Reason = Reason.RECEIVED, *, consumer: str = "default") -> None:
+async def mark(
+    it: Rig,
+    to: int,
+    queue: str = ORDERS,
+    reason: Reason = Reason.RECEIVED,
+    *,
+    consumer: str = "default",
+) -> None:
     found = it.manager.catalogue.find(queue)
     await it.manager.register(found, consumer, "A", None, asyncio.Event())
     await it.manager.received(found, found.span(None), consumer, "A", to, None, reason=reason)
@@ -48,7 +57,11 @@ def left(it: Rig, table: str = "decided_receipts") -> int:
 
 
 def told(receipts: list[ForeignReceipt]) -> list[tuple[str | None, str | None, int]]:
-    return [(each.commitment_of, each.decision, each.message_class) for each in receipts if each.decision]
+    return [
+        (each.commitment_of, each.decision, each.message_class)
+        for each in receipts
+        if each.decision
+    ]
 
 
 class TestReasons:
@@ -59,7 +72,9 @@ class TestReasons:
             ("given up", "negative", 0x8001), ("rejected", "negative", 0xC004),
         ],
     )  # fmt: skip
-    def test_each_way_out_of_the_queue(self, tmp_path: Path, how: str, decision: str, number: int) -> None:
+    def test_each_way_out_of_the_queue(
+        self, tmp_path: Path, how: str, decision: str, number: int
+    ) -> None:
         async def test(it: Rig) -> None:
             async with ReceiptsServer() as server:
                 await it.take(**both(server.url("private$/admin")))
@@ -77,7 +92,11 @@ class TestReasons:
                     request: Any = type(
                         "R",
                         (),
-                        {"parameters": {"queue": ORDERS}, "required_integer": lambda s, n: 1, "integer": lambda s, n: 1},
+                        {
+                            "parameters": {"queue": ORDERS},
+                            "required_integer": lambda s, n: 1,
+                            "integer": lambda s, n: 1,
+                        },
                     )()
                     await GiveUpApi(it.manager).post(request)
                 await until(lambda: server.receipts and left(it) == 0)
@@ -87,8 +106,12 @@ class TestReasons:
 
         rig(tmp_path / "d", test, ALLOW)
 
-    @pytest.mark.parametrize(("kind", "number"), [("expired", 0xC002), ("invalid-signature", 0xC004)])
-    def test_a_message_that_is_discarded(self, tmp_path: Path, kind: RepeatKind, number: int) -> None:
+    @pytest.mark.parametrize(
+        ("kind", "number"), [("expired", 0xC002), ("invalid-signature", 0xC004)]
+    )
+    def test_a_message_that_is_discarded(
+        self, tmp_path: Path, kind: RepeatKind, number: int
+    ) -> None:
         """NackReceiveTimeout, NackReceiveRejected; what finds it too old, or its signature wrong, is not here."""
 
         async def test(it: Rig) -> None:
@@ -117,7 +140,9 @@ class TestReasons:
 
         rig(tmp_path / "d", test, ALLOW)
 
-    def test_what_is_marked_and_not_saved_yet_is_received_and_not_purged_or_deleted(self, tmp_path: Path) -> None:
+    def test_what_is_marked_and_not_saved_yet_is_received_and_not_purged_or_deleted(
+        self, tmp_path: Path
+    ) -> None:
         async def test(it: Rig) -> None:
             async with ReceiptsServer() as server:
                 for _ in range(4):
@@ -126,16 +151,22 @@ class TestReasons:
                 await it.manager.register(found, "default", "A", None, asyncio.Event())
                 delete = asyncio.create_task(it.manager.delete_queue(ORDERS))
                 # The deletion is first in line; the mark is made before it runs.
-                marks = asyncio.create_task(it.manager.received(found, found.span(None), "default", "A", 2, None))
+                marks = asyncio.create_task(
+                    it.manager.received(found, found.span(None), "default", "A", 2, None)
+                )
                 await asyncio.gather(marks, delete)
                 await until(lambda: len(server.receipts) == 4 and left(it) == 0)
-                assert [each[1] for each in sorted(told(server.receipts))] == ["positive"] * 2 + ["negative"] * 2
+                assert [each[1] for each in sorted(told(server.receipts))] == ["positive"] * 2 + [
+                    "negative"
+                ] * 2
 
         rig(tmp_path / "d", test, ALLOW)
 
 
 class TestFinalStreamReceipts:
-    def test_after_the_stream_receipt_to_the_order_queue_of_the_stream(self, tmp_path: Path) -> None:
+    def test_after_the_stream_receipt_to_the_order_queue_of_the_stream(
+        self, tmp_path: Path
+    ) -> None:
         async def test(it: Rig) -> None:
             async with ReceiptsServer() as server:
                 for current in (1, 2, 3):
@@ -143,7 +174,12 @@ class TestFinalStreamReceipts:
                 await mark(it, 2, PAYMENTS)
                 await it.manager.purge_queue(PAYMENTS)
                 await until(lambda: len(told(server.receipts)) == 3)
-                assert [each.decision for each in server.receipts] == [None, "positive", "positive", "negative"]
+                assert [each.decision for each in server.receipts] == [
+                    None,
+                    "positive",
+                    "positive",
+                    "negative",
+                ]
                 stream = server.receipts[0]
                 assert stream.last_ordinal == 3
                 assert [each.last_ordinal for each in server.receipts[1:]] == [1, 2, 3]
@@ -163,7 +199,9 @@ class TestFinalStreamReceipts:
 
         rig(tmp_path / "d", test, ALLOW)
 
-    def test_a_message_that_comes_again_in_a_new_stream_is_told_of_there(self, tmp_path: Path) -> None:
+    def test_a_message_that_comes_again_in_a_new_stream_is_told_of_there(
+        self, tmp_path: Path
+    ) -> None:
         """Neither receipt of the old stream arrived, so its sender gave it up; the row is decided by then."""
 
         async def test(it: Rig) -> None:
@@ -181,7 +219,9 @@ class TestFinalStreamReceipts:
 
         rig(tmp_path / "d", test, ALLOW)
 
-    def test_what_a_sender_may_have_discarded_is_told_again_under_another_identifier(self, tmp_path: Path) -> None:
+    def test_what_a_sender_may_have_discarded_is_told_again_under_another_identifier(
+        self, tmp_path: Path
+    ) -> None:
         async def test(it: Rig) -> None:
             async with ReceiptsServer() as server:
                 await it.take(**place(1, server.url()))
@@ -192,32 +232,45 @@ class TestFinalStreamReceipts:
                 await it.take(**place(1, server.url(), ordinal=8))
                 await until(lambda: len(told(server.receipts)) == 2)
                 first, second = (each for each in server.receipts if each.decision)
-                assert (first.stream_id, second.stream_id) == (f"uid:{SOURCE}\\7", f"uid:{SOURCE}\\8")
+                assert (first.stream_id, second.stream_id) == (
+                    f"uid:{SOURCE}\\7",
+                    f"uid:{SOURCE}\\8",
+                )
                 assert identifier(first) != identifier(second)
 
         rig(tmp_path / "d", test, ALLOW)
 
-    def test_what_came_too_late_to_a_stream_is_told_of_and_the_stream_goes_on(self, tmp_path: Path) -> None:
+    def test_what_came_too_late_to_a_stream_is_told_of_and_the_stream_goes_on(
+        self, tmp_path: Path
+    ) -> None:
         """``--expired refuse``: NackReceiveTimeout, after the stream receipt that covers the position."""
 
         async def test(it: Rig) -> None:
             async with ReceiptsServer() as server:
                 await it.take(**place(1, server.url()))
-                await it.take(**place(2, None), time_to_reach_queue=1, **both(server.url("private$/admin")))
+                await it.take(
+                    **place(2, None), time_to_reach_queue=1, **both(server.url("private$/admin"))
+                )
                 await it.take(**place(3, None))
                 await until(lambda: len(told(server.receipts)) == 2)
                 commitment, stream, final = server.receipts
-                assert {(each.decision, each.message_class) for each in (commitment, final)} == {("negative", 0xC002)}
+                assert {(each.decision, each.message_class) for each in (commitment, final)} == {
+                    ("negative", 0xC002)
+                }
                 assert (stream.decision, stream.last_ordinal) == (None, 3)
                 assert commitment.commitment_of == f"uuid:2@{SOURCE}"
                 assert (final.stream_id, final.last_ordinal) == (f"uid:{SOURCE}\\7", 2)
                 await until(lambda: left(it) == 0)
-                assert it.manager.catalogue.find(PAYMENTS).end == 2, "rows of 1 and 3, which are not decided"
+                assert it.manager.catalogue.find(PAYMENTS).end == 2, (
+                    "rows of 1 and 3, which are not decided"
+                )
                 assert left(it, "undecided") == 2
 
         rig(tmp_path / "d", test, ALLOW, expired="refuse")
 
-    def test_it_may_come_again_in_the_next_stream_before_that_is_stored(self, tmp_path: Path) -> None:
+    def test_it_may_come_again_in_the_next_stream_before_that_is_stored(
+        self, tmp_path: Path
+    ) -> None:
         """Its sender discards what names a stream that it gave up: one commit, and the receipt names the new place alone."""
 
         async def test(it: Rig) -> None:
@@ -225,13 +278,16 @@ class TestFinalStreamReceipts:
                 late = {"time_to_reach_queue": 1}
                 it.numbers = iter([1, 1])
                 both_places = asyncio.gather(
-                    it.take(**place(1, server.url()), **late), it.take(**place(1, server.url(), ordinal=8), **late)
+                    it.take(**place(1, server.url()), **late),
+                    it.take(**place(1, server.url(), ordinal=8), **late),
                 )
                 await asyncio.sleep(0)
                 assert len(it.manager.acceptor._batch) == 2, "one commit"
                 await both_places
                 await until(lambda: told(server.receipts) and left(it) == 0)
-                assert [each.stream_id for each in server.receipts if each.decision] == [f"uid:{SOURCE}\\8"]
+                assert [each.stream_id for each in server.receipts if each.decision] == [
+                    f"uid:{SOURCE}\\8"
+                ]
 
         rig(tmp_path / "d", test, ALLOW, expired="refuse")
 
@@ -241,7 +297,9 @@ def identifier(receipt: ForeignReceipt) -> str:
 
 
 class TestDelivery:
-    def test_one_identifier_and_the_same_bytes_over_repeats_and_restarts(self, tmp_path: Path) -> None:
+    def test_one_identifier_and_the_same_bytes_over_repeats_and_restarts(
+        self, tmp_path: Path
+    ) -> None:
         """The peer keeps it and its answer is lost: it drops the repeat by the identifier (3.1.5.1.11)."""
         seen: list[str] = []
 
@@ -263,7 +321,9 @@ class TestDelivery:
         assert len(seen) >= 3
         assert len(set(seen)) == 1
 
-    def test_a_decision_that_was_not_expanded_before_the_end_is_by_the_next_start(self, tmp_path: Path) -> None:
+    def test_a_decision_that_was_not_expanded_before_the_end_is_by_the_next_start(
+        self, tmp_path: Path
+    ) -> None:
         async def before(it: Rig) -> None:
             for _ in range(3):
                 await it.take(**both(f"http://127.0.0.1:{PORT}/msmq/private$/admin"))
@@ -274,12 +334,16 @@ class TestDelivery:
         async def after(it: Rig) -> None:
             async with ReceiptsServer(port=PORT) as server:
                 await until(lambda: len(server.receipts) == 3 and left(it) == 0, 10)
-                assert [each[0] for each in told(server.receipts)] == [f"uuid:{n}@{SOURCE}" for n in (1, 2, 3)]
+                assert [each[0] for each in told(server.receipts)] == [
+                    f"uuid:{n}@{SOURCE}" for n in (1, 2, 3)
+                ]
 
         rig(tmp_path / "d", before, ALLOW, resend_table="0.1")
         rig(tmp_path / "d", after, ALLOW, resend_table="0.1")
 
-    def test_a_host_that_is_away_and_a_url_that_nobody_allows_cost_the_others_nothing(self, tmp_path: Path) -> None:
+    def test_a_host_that_is_away_and_a_url_that_nobody_allows_cost_the_others_nothing(
+        self, tmp_path: Path
+    ) -> None:
         async def test(it: Rig) -> None:
             async with ReceiptsServer() as server:
                 for n in range(60):
@@ -348,7 +412,9 @@ class TestDelivery:
         async def test(it: Rig) -> None:
             async with ReceiptsServer() as server:
                 for n in range(9):
-                    await it.take(**both(f"http://127.0.0.1:1/msmq/private$/a{n}"), peer="192.0.2.1:9")
+                    await it.take(
+                        **both(f"http://127.0.0.1:1/msmq/private$/a{n}"), peer="192.0.2.1:9"
+                    )
                 await it.take(**both(server.url("private$/admin")))
                 await mark(it, 10)
                 await until(lambda: (len(server.receipts), left(it)) == (1, 9))
@@ -365,13 +431,19 @@ class TestDelivery:
         async def test(it: Rig) -> None:
             tried: list[tuple[str | None, bool]] = []
 
-            async def deliver(url: str, build: object, *, peer: str, sender_name: str | None, first: bool) -> str:
+            async def deliver(
+                url: str, build: object, *, peer: str, sender_name: str | None, first: bool
+            ) -> str:
                 tried.append((sender_name, first))
                 return "delivered" if sender_name == "CN=machine1" else "failed"
 
             monkeypatch.setattr(it.manager.receipts, "deliver", deliver)
             for name in (None, "CN=machine2", "CN=machine1") * 3:
-                await it.take(**both("https://machine1/msmq/private$/admin"), peer="192.0.2.9:5", sender_name=name)
+                await it.take(
+                    **both("https://machine1/msmq/private$/admin"),
+                    peer="192.0.2.9:5",
+                    sender_name=name,
+                )
             await mark(it, 9)
             await until(lambda: left(it) == 6)
             assert [name for name, _ in tried].count("CN=machine1") == 3
@@ -388,7 +460,9 @@ class TestDelivery:
                 await until(lambda: left(it) == 0 and left(it, "undecided") == 0, 15)
                 assert len(server.receipts) == 350
                 assert len({identifier(each) for each in server.receipts}) == 350
-                assert {each[0] for each in told(server.receipts)} == {f"uuid:{n}@{SOURCE}" for n in range(1, 351)}
+                assert {each[0] for each in told(server.receipts)} == {
+                    f"uuid:{n}@{SOURCE}" for n in range(1, 351)
+                }
 
         rig(tmp_path / "d", test, ALLOW)
 
@@ -416,6 +490,8 @@ def test_a_rejection_is_a_word_of_the_default_consumer_alone(tmp_path: Path) -> 
             assert refused.value.status == 400
         await reject("default", True)
         await until(lambda: left(it) == 1)
-        assert it.manager.directory.writer.execute("SELECT reason FROM decided_receipts").fetchone() == (0xC004,)
+        assert it.manager.directory.writer.execute(
+            "SELECT reason FROM decided_receipts"
+        ).fetchone() == (0xC004,)
 
     rig(tmp_path / "d", test)

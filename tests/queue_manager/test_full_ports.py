@@ -43,11 +43,17 @@ def _silent(stack: contextlib.ExitStack, address: tuple[str, int], said: bytes) 
             each.sendall(said)
 
 
-def _send(running: RunningQueueManager, number: int, connection: http.client.HTTPConnection | None = None) -> int:
+def _send(
+    running: RunningQueueManager, number: int, connection: http.client.HTTPConnection | None = None
+) -> int:
     host, port = running.endpoint
     written = post(
         ForeignMessage(
-            to=f"http://{host}:{port}/msmq/{QUEUE}", lineage=LINEAGE, uniquifier=number, sent_at=1_790_000_000, body=b"x"
+            to=f"http://{host}:{port}/msmq/{QUEUE}",
+            lineage=LINEAGE,
+            uniquifier=number,
+            sent_at=1_790_000_000,
+            body=b"x",
         )
     )
     fields = {"Content-Type": written.content_type, "SOAPAction": '"MSMQMessage"'}
@@ -58,7 +64,9 @@ def _send(running: RunningQueueManager, number: int, connection: http.client.HTT
     return answer.status
 
 
-@pytest.mark.parametrize("said", [b"", b"POST /msmq/private$/orders HT"], ids=["nothing", "half-a-head"])
+@pytest.mark.parametrize(
+    "said", [b"", b"POST /msmq/private$/orders HT"], ids=["nothing", "half-a-head"]
+)
 def test_a_good_sender_gets_the_place_of_one_that_says_nothing(
     running: RunningQueueManager, said: bytes, request: pytest.FixtureRequest
 ) -> None:
@@ -68,7 +76,9 @@ def test_a_good_sender_gets_the_place_of_one_that_says_nothing(
     with contextlib.ExitStack() as stack:
         _silent(stack, running.endpoint, said)
         assert _send(running, first + 1) == 200, "a new connection finds a place"
-        assert _send(running, first + 2, kept) == 200, "a connection whose message was accepted has kept its own"
+        assert _send(running, first + 2, kept) == 200, (
+            "a connection whose message was accepted has kept its own"
+        )
         api = http.client.HTTPConnection(*_api(running), timeout=10)
         api.request("GET", "/healthz")
         assert api.getresponse().status == 200, "the API has places of its own"
@@ -81,7 +91,14 @@ def test_handshakes_without_an_end_make_way_too(running: RunningQueueManager) ->
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with contextlib.ExitStack() as stack:
         _silent(stack, ("127.0.0.1", port), b"\x16\x03\x01")
-        assert _send(running, 1, http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)) == 200
+        assert (
+            _send(
+                running,
+                1,
+                http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context),
+            )
+            == 200
+        )
         assert _send(running, 2) == 200, "and at the plain port, which has the same places"
     assert "Traceback" not in running.stderr()
 

@@ -28,7 +28,9 @@ class Peers:
         self.slow: list[str] = []
         self.goes_on = asyncio.Event()
 
-    def connect(self, host: str, *, speaks: bool = True) -> tuple[asyncio.Task[None], socket.socket]:
+    def connect(
+        self, host: str, *, speaks: bool = True
+    ) -> tuple[asyncio.Task[None], socket.socket]:
         theirs = socket.create_connection(self._listening.getsockname())
         ours, _ = self._listening.accept()
         for each in (ours, theirs):

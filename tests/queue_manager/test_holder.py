@@ -22,7 +22,9 @@ def test_this_process_lives() -> None:
 def test_a_process_that_ended_is_gone_even_before_it_is_reaped() -> None:
     say = "print(json.dumps(Holder.here('child').as_dict()), flush=True)"
     code = f"import json; from srmp_spark.holder import Holder; {say}; input()"
-    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     import json
 
     holder = Holder.from_dict(json.loads(child.stdout.readline()))
@@ -47,7 +49,13 @@ def test_of_others_only_time_tells(change: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{}, {"host": "h"}, {**Holder.here("x").as_dict(), "pid": "1"}, {**Holder.here("x").as_dict(), "host": "h" * 501}]
+    "value",
+    [
+        {},
+        {"host": "h"},
+        {**Holder.here("x").as_dict(), "pid": "1"},
+        {**Holder.here("x").as_dict(), "host": "h" * 501},
+    ],
 )
 def test_what_is_no_holder_is_refused(value: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="holder"):

@@ -41,7 +41,8 @@ class Read:
 
 def test_one_answer_after_the_other_and_nothing_of_the_first_is_in_the_second() -> None:
     text = (
-        b"HTTP/1.1 503 Busy\r\nSrmp-Reason: disk-full\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\nno"
+        b"HTTP/1.1 503 Busy\r\nSrmp-Reason: disk-full\r\nRetry-After: "
+        b"7\r\nContent-Length: 2\r\n\r\nno"
         + INTERIM
         + b"HTTP/1.1 500 Worse\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     )
@@ -53,15 +54,29 @@ def test_one_answer_after_the_other_and_nothing_of_the_first_is_in_the_second() 
 
 
 def test_a_200_needs_no_words_and_others_are_printable_and_short() -> None:
-    assert Read().feed(b"HTTP/1.1 200 Fine\r\nContent-Length: 0\r\n\r\n").answers == [PeerAnswer(200, "", None)]
-    (answer,) = Read().feed(b"HTTP/1.1 400 No\r\nSrmp-Reason: a\xadb" + b"x" * 1000 + b"\r\nContent-Length: 0\r\n\r\n").answers
+    assert Read().feed(b"HTTP/1.1 200 Fine\r\nContent-Length: 0\r\n\r\n").answers == [
+        PeerAnswer(200, "", None)
+    ]
+    (answer,) = (
+        Read()
+        .feed(
+            b"HTTP/1.1 400 No\r\nSrmp-Reason: a\xadb"
+            + b"x" * 1000
+            + b"\r\nContent-Length: 0\r\n\r\n"
+        )
+        .answers
+    )
     assert answer.reason == "a?b" + "x" * (REASON_MAX - 3)
 
 
 def test_an_answer_without_a_length_ends_with_the_connection() -> None:
     read = Read().feed(b"HTTP/1.1 200 OK\r\n\r\nfine")
     assert (read.answers, read.parser.ends_with_connection) == ([], True)
-    assert not Read().feed(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfine").parser.ends_with_connection
+    assert (
+        not Read()
+        .feed(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfine")
+        .parser.ends_with_connection
+    )
     assert not Read().feed(b"HTTP/1.1 200 OK\r\n").parser.ends_with_connection
 
 
@@ -70,7 +85,9 @@ def test_the_limits_count_the_head_the_interim_answers_and_the_body() -> None:
     assert not Read().feed(head, b"y" * (ANSWER_HEAD_MAX - len(head))).parser.head_has_no_end
     assert Read().feed(head, b"y" * (ANSWER_HEAD_MAX - len(head) + 1)).parser.head_has_no_end
     assert not Read().feed(INTERIM * INTERIM_ANSWERS_MAX).parser.head_has_no_end
-    flood = Read().feed(INTERIM * (INTERIM_ANSWERS_MAX + 1) + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    flood = Read().feed(
+        INTERIM * (INTERIM_ANSWERS_MAX + 1) + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    )
     assert flood.parser.head_has_no_end
     assert flood.answers == [], "however few reads bring it"
     body = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n".ljust(ANSWER_MAX, b"x")

@@ -56,7 +56,15 @@ def says(*pieces: bytes) -> Reply:
         ((b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",), 200),
         ((b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",), 200),
         ((b"HTTP/1.0 200 OK\r\n\r\nuntil the end",), 200),
-        ((b"HTTP/1.1 301 Moved\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n",), 301),
+        (
+            (
+                (
+                    b"HTTP/1.1 301 Moved\r\nLocation: http://169.254.169.254/\r\nContent-Lengt"
+                    b"h: 0\r\n\r\n"
+                ),
+            ),
+            301,
+        ),
         ((b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",), 400),
         ((b"HTTP/1.1 204 No Content\r\n\r\n",), 204),
     ],
@@ -67,7 +75,9 @@ def test_a_complete_answer_counts_whatever_it_says(pieces: tuple[bytes, ...], st
 
 def test_the_reason_of_another_queue_manager_is_kept_for_the_log() -> None:
     assert (
-        exchange(says(b"HTTP/1.1 400 Bad\r\nSrmp-Reason: unknown-queue; x\r\nContent-Length: 0\r\n\r\n")).reason
+        exchange(
+            says(b"HTTP/1.1 400 Bad\r\nSrmp-Reason: unknown-queue; x\r\nContent-Length: 0\r\n\r\n")
+        ).reason
         == "unknown-queue; x"
     )
 

@@ -45,7 +45,9 @@ SENDER = "aaaaaaaa-0000-4000-8000-00000000000b"
 _numbers = itertools.count(1)
 
 
-def client_context(authority: Authority, identity: Identity | None = None, *, weak: bool = False) -> ssl.SSLContext:
+def client_context(
+    authority: Authority, identity: Identity | None = None, *, weak: bool = False
+) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=str(authority.ca))
     if weak:
         context.set_ciphers("ALL:@SECLEVEL=0")
@@ -74,9 +76,20 @@ class World(NamedTuple):
             "sent_at": 1_790_000_000, "body": b"x", "durable": True, **values,
         })  # fmt: skip
 
-    def stream(self, current: int, *, ordinal: int = 1, guid: str = VICTIM, to: str = "http://127.0.0.1:9/x") -> ForeignMessage:
+    def stream(
+        self,
+        current: int,
+        *,
+        ordinal: int = 1,
+        guid: str = VICTIM,
+        to: str = "http://127.0.0.1:9/x",
+    ) -> ForeignMessage:
         stream = ForeignStream(
-            guid=guid, ordinal=ordinal, current=current, previous=current - 1, receipts_to=to if current == 1 else None
+            guid=guid,
+            ordinal=ordinal,
+            current=current,
+            previous=current - 1,
+            receipts_to=to if current == 1 else None,
         )
         return self.message(PAYMENTS, stream=stream, priority=0)
 
@@ -86,21 +99,30 @@ class World(NamedTuple):
         last = requests.get(base, timeout=20).json()["last"]
         if not last:
             return []
-        with pa.ipc.open_stream(requests.get(f"{base}/rows?after=0&to={last}", timeout=20).content) as reader:
+        with pa.ipc.open_stream(
+            requests.get(f"{base}/rows?after=0&to={last}", timeout=20).content
+        ) as reader:
             return list(reader.read_all().to_pylist())
 
     def streams(self) -> list[dict[str, Any]]:
-        return list(requests.get(f"{self.running.api}/v1/status", timeout=20).json()["incoming_streams"])
+        return list(
+            requests.get(f"{self.running.api}/v1/status", timeout=20).json()["incoming_streams"]
+        )
 
     def metric(self, name: str) -> float:
         text = requests.get(f"{self.running.api}/metrics", timeout=20).text
-        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
+        return sum(
+            float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name)
+        )
 
 
 def send(connection: http.client.HTTPConnection, message: ForeignMessage) -> tuple[int, str | None]:
     written = post(message)
     connection.request(
-        "POST", written.target, written.content, {"Content-Type": written.content_type, "SOAPAction": '"MSMQMessage"'}
+        "POST",
+        written.target,
+        written.content,
+        {"Content-Type": written.content_type, "SOAPAction": '"MSMQMessage"'},
     )
     answer = connection.getresponse()
     answer.read()
@@ -120,7 +142,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 class TestWhoSends:
-    def test_a_sender_without_a_certificate_is_a_row_of_https_without_a_name(self, world: World) -> None:
+    def test_a_sender_without_a_certificate_is_a_row_of_https_without_a_name(
+        self, world: World
+    ) -> None:
         connection = world.connect(client_context(world.authority))
         assert send(connection, world.message(body=b"without")) == (200, None)
         assert send(connection, world.message(body=b"again")) == (200, None), "kept alive"
@@ -130,13 +154,25 @@ class TestWhoSends:
         assert found[0]["peer"].startswith("127.0.0.1:")
 
     def test_a_certificate_names_the_sender(self, world: World) -> None:
-        parts = [(NameOID.COUNTRY_NAME, "DE"), (NameOID.ORGANIZATION_NAME, "Ex, Inc"), (NameOID.COMMON_NAME, "machine1")]
+        parts = [
+            (NameOID.COUNTRY_NAME, "DE"),
+            (NameOID.ORGANIZATION_NAME, "Ex, Inc"),
+            (NameOID.COMMON_NAME, "machine1"),
+        ]
         subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in parts])
         identity = world.authority.issue("named", subject=subject)
-        assert send(world.connect(client_context(world.authority, identity)), world.message(body=b"named"))[0] == 200
+        assert (
+            send(
+                world.connect(client_context(world.authority, identity)),
+                world.message(body=b"named"),
+            )[0]
+            == 200
+        )
         (row,) = [row for row in world.rows(ORDERS) if row["body"] == b"named"]
         assert (row["transport"], row["sender_name"]) == ("https", "CN=machine1,O=Ex\\, Inc,C=DE")
-        assert world.metric(f'srmp_messages_accepted_total{{queue="{ORDERS}",transport="https"}}') >= 1
+        assert (
+            world.metric(f'srmp_messages_accepted_total{{queue="{ORDERS}",transport="https"}}') >= 1
+        )
 
     def test_plain_http_goes_on_beside_it(self, world: World) -> None:
         plain = Peer(world.running)
@@ -199,7 +235,9 @@ class TestBadCertificates:
         before = world.metric(f'srmp_tls_refused_total{{why="{why}"}}')
         rows = len(world.rows(ORDERS))
         with pytest.raises((ssl.SSLError, OSError, http.client.HTTPException)):
-            send(world.connect(client_context(world.authority, identity, weak=True)), world.message())
+            send(
+                world.connect(client_context(world.authority, identity, weak=True)), world.message()
+            )
         assert len(world.rows(ORDERS)) == rows
         assert world.metric(f'srmp_tls_refused_total{{why="{why}"}}') == before + 1
 
@@ -257,28 +295,41 @@ class TestWhoseStream:
         before = world.streams()
         assert [(each["sequence_number"], each["reject_count"]) for each in before] == [(2, 0)]
         forgers: list[http.client.HTTPConnection] = [
-            world.connect(client_context(world.authority, world.authority.issue("mallory"))),  # another certificate
+            world.connect(
+                client_context(world.authority, world.authority.issue("mallory"))
+            ),  # another certificate
             world.connect(client_context(world.authority)),  # none
             http.client.HTTPConnection(*world.running.endpoint, timeout=20),  # plain HTTP
         ]
         rows = len(world.rows(PAYMENTS))
         for number in range(FORGERIES):
             for forger in forgers:
-                forged = world.stream(1, ordinal=6 + number) if number % 2 else world.stream(1 + number % 7, ordinal=5)
+                forged = (
+                    world.stream(1, ordinal=6 + number)
+                    if number % 2
+                    else world.stream(1 + number % 7, ordinal=5)
+                )
                 assert send(forger, forged) == (403, "stream-sender; [MC-MQSRM] 5.1")
         assert world.streams() == before
         assert len(world.rows(PAYMENTS)) == rows
-        assert world.metric('srmp_messages_refused_total{reason="stream-sender",status="403"}') == 3 * FORGERIES
+        assert (
+            world.metric('srmp_messages_refused_total{reason="stream-sender",status="403"}')
+            == 3 * FORGERIES
+        )
         assert send(owner, world.stream(3, ordinal=5))[0] == 200, "the owner goes on"
         assert send(owner, world.stream(1, ordinal=7))[0] == 200, "and begins the next"
         assert [each["sequence_number"] for each in world.streams()] == [1]
         for connection in (*forgers, owner):
             connection.close()
         log = world.running.stderr()
-        assert log.count("accept.refused status=403") == 1, "the stream is explained once, whoever forges how often"
+        assert log.count("accept.refused status=403") == 1, (
+            "the stream is explained once, whoever forges how often"
+        )
         assert "srmp-spark streams drop --queue private$/payments" in log
 
-    def test_it_is_its_owners_after_kill_9(self, start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
+    def test_it_is_its_owners_after_kill_9(
+        self, start: Callable[..., RunningQueueManager], tmp_path: Path
+    ) -> None:
         authority = Authority(tmp_path / "files")
         server, machine = authority.issue("qm"), authority.issue("machine1")
         running = start(
@@ -289,11 +340,15 @@ class TestWhoseStream:
         assert send(world.connect(client_context(authority, machine)), world.stream(1))[0] == 200
         running.kill9()
         with sqlite3.connect(f"file:{running.data_dir}/store.db?mode=ro", uri=True) as database:
-            assert database.execute("SELECT sender_name FROM streams").fetchall() == [("CN=machine1",)]
+            assert database.execute("SELECT sender_name FROM streams").fetchall() == [
+                ("CN=machine1",)
+            ]
         running.restart()
         assert send(world.connect(client_context(authority)), world.stream(2))[0] == 403
         renewed = authority.issue("machine1", file="renewed")
-        assert send(world.connect(client_context(authority, renewed)), world.stream(2))[0] == 200, "the same subject"
+        assert send(world.connect(client_context(authority, renewed)), world.stream(2))[0] == 200, (
+            "the same subject"
+        )
 
 
 class TestUnderLoad:
@@ -339,7 +394,9 @@ class TestUnderLoad:
     def test_who_connects_and_says_nothing_is_given_up(self, world: World) -> None:
         before = world.metric('srmp_tls_refused_total{why="too-slow"}')
         silent = [socket.create_connection(("127.0.0.1", world.port)) for _ in range(20)]
-        assert send(world.connect(client_context(world.authority)), world.message())[0] == 200, "they are in nobody's way"
+        assert send(world.connect(client_context(world.authority)), world.message())[0] == 200, (
+            "they are in nobody's way"
+        )
         for each in silent:
             each.settimeout(HANDSHAKE_SECONDS + 5)
             assert each.recv(1) == b""
@@ -350,7 +407,9 @@ class TestUnderLoad:
         written = post(world.message())
         hello = ssl.MemoryBIO()
         with pytest.raises(ssl.SSLWantReadError):
-            client_context(world.authority).wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
+            client_context(world.authority).wrap_bio(
+                ssl.MemoryBIO(), hello, server_hostname="localhost"
+            ).do_handshake()
         first = hello.read()
         for length in (0, 1, 5, 100, len(first)):
             with socket.create_connection(("127.0.0.1", world.port)) as raw:
@@ -365,7 +424,9 @@ class TestUnderLoad:
         assert "Traceback" not in log, log[log.find("Traceback") :][:3000]
         assert "eof_received" not in log
 
-    def test_sigterm_answers_what_was_received(self, start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
+    def test_sigterm_answers_what_was_received(
+        self, start: Callable[..., RunningQueueManager], tmp_path: Path
+    ) -> None:
         authority = Authority(tmp_path / "files")
         server = authority.issue("qm")
         running = start(
@@ -400,7 +461,9 @@ def test_a_foreign_sender_over_tls_with_its_certificate(world: World) -> None:
                 stream.enqueue(b"stream %d" % number)
             stream.close()
             plain = MessageSender(manager, ORDERS, connections=2)
-            await asyncio.gather(stream.run(), plain.run([(b"foreign %d" % n, True) for n in range(30)], rate=1000))
+            await asyncio.gather(
+                stream.run(), plain.run([(b"foreign %d" % n, True) for n in range(30)], rate=1000)
+            )
         return ledger
 
     directory = world.directory / "foreign"

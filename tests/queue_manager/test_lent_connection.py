@@ -57,7 +57,9 @@ def sequences(stream: IO[bytes]) -> list[int]:
     return [sequence for batch in rows for sequence in batch.column("sequence").to_pylist()]
 
 
-def test_the_connection_serves_further_calls(running: RunningQueueManager, client: QueueManagerClient, large: int) -> None:
+def test_the_connection_serves_further_calls(
+    running: RunningQueueManager, client: QueueManagerClient, large: int
+) -> None:
     connection = connect(running)
     for _ in range(2):
         connection.request("GET", path_of(client, large), headers={"Accept": DENSE_STREAM})
@@ -75,7 +77,11 @@ def test_who_has_read_all_rows_uses_the_connection_again(
 ) -> None:
     made: list[object] = []
     connect = urllib3.util.connection.create_connection
-    monkeypatch.setattr(urllib3.util.connection, "create_connection", lambda *a, **k: made.append(a) or connect(*a, **k))
+    monkeypatch.setattr(
+        urllib3.util.connection,
+        "create_connection",
+        lambda *a, **k: made.append(a) or connect(*a, **k),
+    )
     client = QueueManagerClient(running.api)
     epoch = client.range(QUEUE).epoch
     for _ in range(3):
@@ -93,8 +99,13 @@ def test_a_call_sent_ahead_is_answered_behind_the_rows(
 ) -> None:
     host, _, port = running.api.partition("://")[2].rpartition(":")
     with socket.create_connection((host, int(port)), timeout=20) as both:
-        head = f"GET {path_of(client, large)} HTTP/1.1\r\nHost: {host}\r\nAccept: {DENSE_STREAM}\r\n\r\n"
-        both.sendall(head.encode() + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        head = (
+            f"GET {path_of(client, large)} HTTP/1.1\r\nHost: {host}\r\nAccept: "
+            f"{DENSE_STREAM}\r\n\r\n"
+        )
+        both.sendall(
+            head.encode() + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
         time.sleep(0.3)  # both are there before we take a byte
         got = b"".join(iter(lambda: both.recv(1 << 20), b""))
     rows, _, health = got.rpartition(b"0\r\n\r\n")
@@ -109,7 +120,9 @@ def test_head_is_answered_without_rows_and_the_connection_goes_on(
 ) -> None:
     host, _, port = running.api.partition("://")[2].rpartition(":")
     with socket.create_connection((host, int(port)), timeout=20) as both:
-        both.sendall(f"HEAD {path_of(client, large)} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\n\r\n".encode())
+        both.sendall(
+            f"HEAD {path_of(client, large)} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\n\r\n".encode()
+        )
         both.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         got = b"".join(iter(lambda: both.recv(1 << 20), b""))
     head, _, rest = got.partition(b"\r\n\r\n")
@@ -119,17 +132,23 @@ def test_head_is_answered_without_rows_and_the_connection_goes_on(
     assert rest.endswith(b"\r\n\r\nok\n")
 
 
-def test_a_caller_that_goes_away_harms_nobody(running: RunningQueueManager, client: QueueManagerClient, large: int) -> None:
+def test_a_caller_that_goes_away_harms_nobody(
+    running: RunningQueueManager, client: QueueManagerClient, large: int
+) -> None:
     for _ in range(40):  # more than the reader has threads
         connection = connect(running)
         connection.request("GET", path_of(client, large), headers={"Accept": DENSE_STREAM})
         connection.getresponse().read(100)
         connection.close()
-    with client.rows(QUEUE, epoch=client.range(QUEUE).epoch, after=0, to=large, dense=True) as stream:
+    with client.rows(
+        QUEUE, epoch=client.range(QUEUE).epoch, after=0, to=large, dense=True
+    ) as stream:
         assert sequences(stream.as_file()) == list(range(1, large + 1))
 
 
-def test_a_reader_that_dies_is_no_end_of_the_rows(start: Callable[..., RunningQueueManager]) -> None:
+def test_a_reader_that_dies_is_no_end_of_the_rows(
+    start: Callable[..., RunningQueueManager],
+) -> None:
     running = start(queues=[QUEUE])
     client = QueueManagerClient(running.api, retry_seconds=10)
     sender = Peer(running)
@@ -147,7 +166,9 @@ def test_a_reader_that_dies_is_no_end_of_the_rows(start: Callable[..., RunningQu
         assert sequences(stream.as_file()) == list(range(1, 25))
 
 
-def test_over_tls_the_rows_go_through_the_server(start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
+def test_over_tls_the_rows_go_through_the_server(
+    start: Callable[..., RunningQueueManager], tmp_path: Path
+) -> None:
     certificate, key = make_certificate(tmp_path)
     running = start(queues=[QUEUE], api_cert=certificate, api_key=key)
     sender = Peer(running)
@@ -155,7 +176,9 @@ def test_over_tls_the_rows_go_through_the_server(start: Callable[..., RunningQue
         assert sender.send(sender.message(QUEUE, body=bytes([number]) * LARGE)).status == 200
     sender.close()
     connection = http.client.HTTPSConnection(
-        f"localhost:{running.api.rpartition(':')[2]}", context=ssl.create_default_context(cafile=str(certificate)), timeout=20
+        f"localhost:{running.api.rpartition(':')[2]}",
+        context=ssl.create_default_context(cafile=str(certificate)),
+        timeout=20,
     )
     with contextlib.closing(connection):
         connection.request("GET", f"/v1/queues/{quote(QUEUE, safe='')}/range")

@@ -19,8 +19,12 @@ def test_of_two_that_bound_one_port_the_second_is_told_when_it_listens() -> None
         assert same == endpoint
         listen(first, endpoint, "--listen")
         with pytest.raises(
-            ConfigurationError, match=r"--listen 127\.0\.0\.1:\d+: Address already in use; another process listens"
+            ConfigurationError,
+            match=r"--listen 127\.0\.0\.1:\d+: Address already in use; another process listens",
         ):
             listen(second, same, "--listen")
-        with pytest.raises(ConfigurationError, match="another process listens there; stop it or choose another port"):
+        with pytest.raises(
+            ConfigurationError,
+            match="another process listens there; stop it or choose another port",
+        ):
             bind(endpoint, "--api")

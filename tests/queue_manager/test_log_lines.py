@@ -16,7 +16,8 @@ def line(text: str, *values: object) -> str:
 def test_a_stranger_writes_no_line_of_his_own() -> None:
     url = "http://a\n2026-11-25 18:00:00,000 WARNING token=stolen\r\x1b[2J\x7f\x85\u2028"
     assert line("receipt.refused url=%s", url) == (
-        "WARNING receipt.refused url=http://a\\x0a2026-11-25 18:00:00,000 WARNING token=stolen\\x0d\\x1b[2J\\x7f\\x85\\u2028"
+        "WARNING receipt.refused url=http://a\\x0a2026-11-25 18:00:00,000 WARNING "
+        "token=stolen\\x0d\\x1b[2J\\x7f\\x85\\u2028"
     )
 
 

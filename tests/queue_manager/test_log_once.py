@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from srmp_spark.queue_manager.log_once import LINES_MAX, PERIOD_SECONDS, REASONS_MAX, TEXT_MAX, LogOnce
+from srmp_spark.queue_manager.log_once import (
+    LINES_MAX,
+    PERIOD_SECONDS,
+    REASONS_MAX,
+    TEXT_MAX,
+    LogOnce,
+)
 
 
 def test_a_reason_is_written_once_however_often_others_come_in_between() -> None:
@@ -16,7 +22,10 @@ def test_more_reasons_than_the_budget_are_counted_and_told_with_the_next_line() 
     log = LogOnce()
     written = [log.line(f"reason {number}", number * 0.001) for number in range(10_000)]
     assert sum(each is not None for each in written) == LINES_MAX
-    assert log.line("a new one", PERIOD_SECONDS + 20) == f"a new one ({10_000 - LINES_MAX} other lines were left out)"
+    assert (
+        log.line("a new one", PERIOD_SECONDS + 20)
+        == f"a new one ({10_000 - LINES_MAX} other lines were left out)"
+    )
     assert log.line("the next", PERIOD_SECONDS + 20) == "the next"
 
 

@@ -45,7 +45,9 @@ class Child:
             is_long = received.packet == LONG_COMMAND
             command = read_long_command(received.answer) if is_long else json.loads(received.packet)
             self.commands.append(command)
-            received.answer.whole({"messages": [{"message_id": f"n\\{n}"} for n in range(len(command["messages"]))]})
+            received.answer.whole(
+                {"messages": [{"message_id": f"n\\{n}"} for n in range(len(command["messages"]))]}
+            )
             received.answer.close()
 
     async def ask_for_list(self, command: dict[str, Any], extra: LongList) -> bytes:
@@ -60,7 +62,9 @@ class Child:
 def with_child(test: Callable[[Any, Child], Awaitable[None]]) -> None:
     async def run() -> None:
         child = Child()
-        manager = SimpleNamespace(slices=Slices(), acceptor=SimpleNamespace(gate=None), outgoing=child)
+        manager = SimpleNamespace(
+            slices=Slices(), acceptor=SimpleNamespace(gate=None), outgoing=child
+        )
         try:
             await test(manager, child)
         finally:
@@ -80,14 +84,21 @@ async def post(manager: Any, pieces: list[bytes]) -> Any:
 @pytest.mark.parametrize(("count", "size"), [(MESSAGES_MAX, 1), (12, 3_900_000)])
 def test_the_loop_has_its_turns(count: int, size: int) -> None:
     body = base64.b64encode(b"x" * size).decode()
-    text = json.dumps([{"destination": "http://h/msmq/q", "body_base64": body, "key": f"{n}"} for n in range(count)])
+    text = json.dumps(
+        [
+            {"destination": "http://h/msmq/q", "body_base64": body, "key": f"{n}"}
+            for n in range(count)
+        ]
+    )
     pieces, turns = pieces_of(text.encode()), [0.0, 0.0]
 
     async def test(manager: Any, child: Child) -> None:
         async with turns_of_the_loop(turns):
             answer = await OutgoingApi(manager).messages(request)
         assert len(json.loads(answer.body)) == count
-        assert [each["key"] for each in child.commands[0]["messages"]] == [f"{n}" for n in range(count)]
+        assert [each["key"] for each in child.commands[0]["messages"]] == [
+            f"{n}" for n in range(count)
+        ]
         assert all(each["body_base64"] == body for each in child.commands[0]["messages"])
 
     async def given_pieces(_limit: int) -> list[bytes]:
@@ -96,7 +107,9 @@ def test_the_loop_has_its_turns(count: int, size: int) -> None:
     request: Any = SimpleNamespace(pieces=given_pieces, caller="t")
     with_child(test)
     longest, all_turns = turns
-    assert longest < all_turns * TURN_SHARE_MAX, f"{longest * 1e3:.0f} ms of {all_turns * 1e3:.0f} ms"
+    assert longest < all_turns * TURN_SHARE_MAX, (
+        f"{longest * 1e3:.0f} ms of {all_turns * 1e3:.0f} ms"
+    )
 
 
 @pytest.mark.parametrize("padding", [0, 70_000])
@@ -104,12 +117,17 @@ def test_the_loop_has_its_turns(count: int, size: int) -> None:
     "messages",
     [
         {"destination": "a"},
-        [{"destination": "ä\u2028€😀\\", "label": '"]}'}, {"op": "operate", "messages": [1, {"x": None}]}],
+        [
+            {"destination": "ä\u2028€😀\\", "label": '"]}'},
+            {"op": "operate", "messages": [1, {"x": None}]},
+        ],
     ],
 )
 def test_messages_cross_as_they_were_sent(messages: Any, padding: int) -> None:
     async def test(manager: Any, child: Child) -> None:
-        found = await post(manager, [b" " * padding, json.dumps(messages, ensure_ascii=False).encode()])
+        found = await post(
+            manager, [b" " * padding, json.dumps(messages, ensure_ascii=False).encode()]
+        )
         wanted = messages if isinstance(messages, list) else [messages]
         assert child.commands == [{"op": "send", "token": "t", "messages": wanted}]
         assert [each["message_id"] for each in found] == [f"n\\{n}" for n in range(len(wanted))]
@@ -128,7 +146,9 @@ def test_messages_cross_as_they_were_sent(messages: Any, padding: int) -> None:
         ('{}]},{"a":[{}', 400, "not JSON"),
     ],
 )
-def test_what_is_no_list_of_messages_does_not_cross(text: str, status: int, said: str, padding: int) -> None:
+def test_what_is_no_list_of_messages_does_not_cross(
+    text: str, status: int, said: str, padding: int
+) -> None:
     async def test(manager: Any, child: Child) -> None:
         with pytest.raises(ApiError, match=said) as error:
             await post(manager, [b" " * padding, text.encode()])
@@ -142,7 +162,9 @@ def test_what_is_no_list_of_messages_does_not_cross(text: str, status: int, said
     command=st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
     items=st.lists(st.one_of(st.text(max_size=9), st.just("x" * PACKET_MAX)), max_size=5),
 )
-def test_packets_of_a_long_command_are_the_command(command: dict[str, Any], items: list[str]) -> None:
+def test_packets_of_a_long_command_are_the_command(
+    command: dict[str, Any], items: list[str]
+) -> None:
     command.pop("é", None)
     packets = [*long_command(command, LongList("é", [json.dumps(each).encode() for each in items]))]
     assert json.loads(b"".join(packets)) == {**command, "é": items}
@@ -161,7 +183,11 @@ def request_of(text: bytes) -> Request:
 
 
 def test_what_the_calls_may_hold_fits_their_limits() -> None:
-    marks = {"epoch": "e" * 32, "holder": {"name": "x" * 1_000}, "sequences": [2**63 - 1] * SEQUENCES_MAX}
+    marks = {
+        "epoch": "e" * 32,
+        "holder": {"name": "x" * 1_000},
+        "sequences": [2**63 - 1] * SEQUENCES_MAX,
+    }
     assert len(json.dumps(marks)) < MARKS_BODY_MAX
     serials = {"destination": "h" * 2_048, "serials": [2**63 - 1] * SERIALS_MAX}
     assert len(json.dumps(serials)) < SERIALS_BODY_MAX
@@ -172,7 +198,10 @@ def test_a_body_of_more_than_its_call_can_use_is_refused(call: str) -> None:
     manager: Any = SimpleNamespace()
     handler = ConsumersApi(manager).received if call == "received" else OutgoingApi(manager).states
     limit = MARKS_BODY_MAX if call == "received" else SERIALS_BODY_MAX
-    for text, said in ((b" " * (limit + 1), str(limit)), (b'{"a":[%b0]}' % (b"{}," * NESTED_MAX), "NESTED_MAX")):
+    for text, said in (
+        (b" " * (limit + 1), str(limit)),
+        (b'{"a":[%b0]}' % (b"{}," * NESTED_MAX), "NESTED_MAX"),
+    ):
         with pytest.raises(ApiError, match=said) as error:
             asyncio.run(handler(request_of(text)))
         assert error.value.status == 413

@@ -60,7 +60,9 @@ def pieces_of(text: bytes) -> list[bytes]:
     return [text[at : at + 200_000] for at in range(0, len(text), 200_000)]
 
 
-async def post(manager: QueueManager, queue: str, text: bytes | list[bytes]) -> list[dict[str, Any]]:
+async def post(
+    manager: QueueManager, queue: str, text: bytes | list[bytes]
+) -> list[dict[str, Any]]:
     whole = text if isinstance(text, list) else pieces_of(text)
 
     async def pieces(_limit: int) -> list[bytes]:
@@ -76,7 +78,10 @@ def messages(count: int, size: int = 1) -> bytes:
     return json.dumps([{"body_base64": body, "label": f"n{n}"} for n in range(count)]).encode()
 
 
-@pytest.mark.parametrize(("queue", "count", "size"), [("q", MESSAGES_MAX, 1), ("t", MESSAGES_MAX, 1), ("q", 12, 3_900_000)])
+@pytest.mark.parametrize(
+    ("queue", "count", "size"),
+    [("q", MESSAGES_MAX, 1), ("t", MESSAGES_MAX, 1), ("q", 12, 3_900_000)],
+)
 def test_the_loop_has_its_turns(tmp_path: Path, queue: str, count: int, size: int) -> None:
     pieces, turns = pieces_of(messages(count, size)), [0.0, 0.0]
 
@@ -86,7 +91,9 @@ def test_the_loop_has_its_turns(tmp_path: Path, queue: str, count: int, size: in
 
     rig(tmp_path / "d", test, queue=["q", "t:transactional"], host_name=["h"])
     longest, all_turns = turns
-    assert longest < all_turns * TURN_SHARE_MAX, f"{longest * 1e3:.0f} ms of {all_turns * 1e3:.0f} ms"
+    assert longest < all_turns * TURN_SHARE_MAX, (
+        f"{longest * 1e3:.0f} ms of {all_turns * 1e3:.0f} ms"
+    )
 
 
 def test_a_long_body_is_decoded_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +115,9 @@ def test_a_long_body_is_decoded_in_steps(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3 * 65_536, 3 * 65_536 + 1, 400_001])
-@pytest.mark.parametrize(("at", "instead"), [(None, ""), (5, "="), (262_143, "="), (262_142, "=="), (7, "é"), (9, "\n")])
+@pytest.mark.parametrize(
+    ("at", "instead"), [(None, ""), (5, "="), (262_143, "="), (262_142, "=="), (7, "é"), (9, "\n")]
+)
 def test_base64_in_steps_is_what_it_is_as_a_whole(size: int, at: int | None, instead: str) -> None:
     text = base64.b64encode(bytes(range(256)) * (size // 256) + b"x" * (size % 256)).decode()
     if at is not None:
@@ -130,10 +139,14 @@ def test_base64_in_steps_is_what_it_is_as_a_whole(size: int, at: int | None, ins
 def test_posts_at_once_keep_their_order_in_the_stream(tmp_path: Path) -> None:
     async def test(manager: QueueManager) -> None:
         text = messages(3 * WAITING_MESSAGES_MAX)
-        found = await asyncio.gather(*(post(manager, "t", text) for _ in range(3)), post(manager, "t", messages(1)))
+        found = await asyncio.gather(
+            *(post(manager, "t", text) for _ in range(3)), post(manager, "t", messages(1))
+        )
         numbers = [[each["stream_sequence"] for each in answer] for answer in found]
         assert all(each == list(range(each[0], each[0] + len(each))) for each in numbers)
-        assert sorted(n for each in numbers for n in each) == list(range(1, 9 * WAITING_MESSAGES_MAX + 2))
+        assert sorted(n for each in numbers for n in each) == list(
+            range(1, 9 * WAITING_MESSAGES_MAX + 2)
+        )
         assert manager.catalogue.find("t").end == 9 * WAITING_MESSAGES_MAX + 1
 
     rig(tmp_path / "d", test, queue=["t:transactional"], host_name=["h"])
@@ -176,7 +189,12 @@ def test_a_bug_in_one_message_keeps_no_room_from_later_callers(
 
 async def read(text: bytes, piece: int) -> list[object]:
     async with Slices().work() as work:
-        return [each async for each in json_items([text[at : at + piece] for at in range(0, len(text), piece)], work)]
+        return [
+            each
+            async for each in json_items(
+                [text[at : at + piece] for at in range(0, len(text), piece)], work
+            )
+        ]
 
 
 LONG = "ä€😀" * CHUNK_BYTES
@@ -194,7 +212,9 @@ LONG = "ä€😀" * CHUNK_BYTES
 )
 def test_long_json_is_what_it_is_as_a_whole(text: str, piece: int) -> None:
     whole = json.loads(text.removeprefix("\ufeff"))
-    assert asyncio.run(read(text.encode(), piece)) == (whole if isinstance(whole, list) else [whole])
+    assert asyncio.run(read(text.encode(), piece)) == (
+        whole if isinstance(whole, list) else [whole]
+    )
 
 
 @pytest.mark.parametrize(

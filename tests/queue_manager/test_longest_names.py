@@ -47,7 +47,11 @@ def accepted(manager: QueueManager, number: int, to: str) -> asyncio.Future[int]
     written = post(message)
     manager.acceptor.take(
         decode(written.content_type.encode(), written.content),
-        Arrival(manager.clock.utc(), "http", "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff%interface0000]:65535"),
+        Arrival(
+            manager.clock.utc(),
+            "http",
+            "[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff%interface0000]:65535",
+        ),
         written.content,
         0,
         SimpleNamespace(
@@ -62,7 +66,9 @@ def accepted(manager: QueueManager, number: int, to: str) -> asyncio.Future[int]
 def test_the_longest_names_that_are_accepted_are_read_at_the_next_start(tmp_path: Path) -> None:
     async def test(manager: QueueManager) -> None:
         await manager.create_queue(LOCAL, transactional=True)
-        assert await asyncio.gather(*(accepted(manager, n, to) for n, to in enumerate(TO))) == [200] * len(TO)
+        assert await asyncio.gather(*(accepted(manager, n, to) for n, to in enumerate(TO))) == [
+            200
+        ] * len(TO)
         queue = manager.catalogue.find(LOCAL)
         name = "𐍈" * CONSUMER_NAME_LENGTH_MAX
         await manager.register(queue, name, "me", 1, asyncio.Event())
@@ -71,8 +77,13 @@ def test_the_longest_names_that_are_accepted_are_read_at_the_next_start(tmp_path
     async def again(manager: QueueManager) -> None:
         check(manager, "undecided")
         found = state.load(manager.directory.writer)
-        assert [(each.sequence_number, each.guid) for each in found.streams] == [(1, GUID)] * len(TO)
-        assert {len(each.queue) for each in found.streams if "://" in each.queue} >= {len(TO[1]), len(TO[2])}
+        assert [(each.sequence_number, each.guid) for each in found.streams] == [(1, GUID)] * len(
+            TO
+        )
+        assert {len(each.queue) for each in found.streams if "://" in each.queue} >= {
+            len(TO[1]),
+            len(TO[2]),
+        }
         await manager.purge_queue(LOCAL)
 
     async def decided(manager: QueueManager) -> None:
@@ -80,7 +91,9 @@ def test_the_longest_names_that_are_accepted_are_read_at_the_next_start(tmp_path
 
     def check(manager: QueueManager, *tables: str) -> None:
         assert manager.set_aside == []
-        assert any(manager.directory.writer.execute(f"SELECT 1 FROM {each}").fetchone() for each in tables)
+        assert any(
+            manager.directory.writer.execute(f"SELECT 1 FROM {each}").fetchone() for each in tables
+        )
 
     options = {"store_and_forward": "true", "allow_url": [f"http://{HOST}:65535"]}
     rig(tmp_path / "d", test, **options)
@@ -93,7 +106,9 @@ def test_the_longest_names_that_are_accepted_are_read_at_the_next_start(tmp_path
     st.sampled_from(["a", "%25", "%20", " ", "%3f", "é", "İ", "𐍈", "%f0%90%8d%88", "./"]), st.integers(1, ENVELOPE_MAX),
     st.sampled_from(["", "q", "private$/q"]), st.booleans(),
 )  # fmt: skip
-def test_no_destination_of_an_envelope_has_a_longer_name(sign: str, count: int, name: str, is_before: bool) -> None:
+def test_no_destination_of_an_envelope_has_a_longer_name(
+    sign: str, count: int, name: str, is_before: bool
+) -> None:
     many = sign * min(count, (ENVELOPE_MAX - 600) // len(sign.encode()))
     path = many + name if is_before else name + many
     try:

@@ -10,7 +10,11 @@ import pytest
 
 from srmp_spark.queue_manager.lookups import Remembered, resolve, resolve_blocking
 
-ENTRIES = [(socket.AF_INET, kind, 6, "", (host, 80)) for host in ("192.0.2.2", "192.0.2.1", "192.0.2.2") for kind in (1, 2)]
+ENTRIES = [
+    (socket.AF_INET, kind, 6, "", (host, 80))
+    for host in ("192.0.2.2", "192.0.2.1", "192.0.2.2")
+    for kind in (1, 2)
+]
 
 
 def both(host: str) -> tuple[Any, Any]:
@@ -23,8 +27,12 @@ def test_each_address_once_in_the_resolvers_order(monkeypatch: pytest.MonkeyPatc
     assert both("orders.example") == (("192.0.2.2", "192.0.2.1"),) * 2
 
 
-@pytest.mark.parametrize("error", [socket.gaierror(-2, "Name or service not known"), OSError(24, "Too many open files")])
-def test_a_host_without_an_address_is_no_error(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+@pytest.mark.parametrize(
+    "error", [socket.gaierror(-2, "Name or service not known"), OSError(24, "Too many open files")]
+)
+def test_a_host_without_an_address_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
     def fail(*args: Any, **options: Any) -> Any:
         raise error
 

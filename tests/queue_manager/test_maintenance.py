@@ -18,9 +18,10 @@ from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager import maintenance
 from srmp_spark.queue_manager.api.status import state_failed
 from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.disk_gate import SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.maintenance import Maintenance
-from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store import disk_room, retention, sealing
 from srmp_spark.store.delta.restore_watch import RestoreWatch, given_up_error
 from srmp_spark.store.directory import DataDirectory
@@ -48,9 +49,18 @@ def rig(directory: Path, test: Callable[[QueueManager, Maintenance, Clock], Any]
         clock = Clock()
         config = load({"data_dir": str(directory), "queue": ["q"]}, {})
         with DataDirectory.open(directory, now=clock.utc()) as data:
-            manager = QueueManager(config, data, config.local_hosts(config.listen), "http://h", clock, on_fatal=pytest.fail)
+            manager = QueueManager(
+                config,
+                data,
+                config.local_hosts(config.listen),
+                "http://h",
+                clock,
+                on_fatal=pytest.fail,
+            )
             await ensure_queues(manager)
-            await manager.journal.checkpoint()  # what the log has yet to copy would count as promised
+            await (
+                manager.journal.checkpoint()
+            )  # what the log has yet to copy would count as promised
             try:
                 result = test(manager, Maintenance(manager, on_unused=lambda: None), clock)
                 if result is not None:
@@ -64,10 +74,14 @@ def rig(directory: Path, test: Callable[[QueueManager, Maintenance, Clock], Any]
 
 
 def disk(monkeypatch: pytest.MonkeyPatch, free: int, total: int) -> None:
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=total))
+    monkeypatch.setattr(
+        os, "statvfs", lambda _: SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=total)
+    )
 
 
-def test_the_gate_closes_before_the_disk_is_full_and_opens_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_closes_before_the_disk_is_full_and_opens_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         least = disk_room.DISK_FREE_MIN
         disk(monkeypatch, least, 100 * least)
@@ -78,7 +92,9 @@ def test_the_gate_closes_before_the_disk_is_full_and_opens_again(tmp_path: Path,
         assert manager.acceptor.gate.reason == "disk-full"
         refused: list[tuple[int, str, int | None]] = []
         connection = SimpleNamespace(
-            refuse=lambda status, reason, section, retry_after: refused.append((status, reason, retry_after))
+            refuse=lambda status, reason, section, retry_after: refused.append(
+                (status, reason, retry_after)
+            )
         )
         manager.acceptor.accept(connection, SimpleNamespace(headers={}), b"", 0)
         assert refused == [(503, "disk-full", 30)]
@@ -89,7 +105,9 @@ def test_the_gate_closes_before_the_disk_is_full_and_opens_again(tmp_path: Path,
     rig(tmp_path / "d", test)
 
 
-def test_on_a_small_volume_a_share_of_it_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_small_volume_a_share_of_it_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         disk(monkeypatch, 10 << 20, 64 << 20)
         maintenance_.disk.look()
@@ -114,7 +132,9 @@ async def until(manager: QueueManager, gate: DiskGate, condition: Callable[[], b
     assert condition()
 
 
-def test_room_inside_the_database_opens_it_and_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_room_inside_the_database_opens_it_and_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A volume whose queues were emptied: the file system shows nothing of it."""
 
     def grow(transaction: Transaction) -> None:
@@ -128,7 +148,9 @@ def test_room_inside_the_database_opens_it_and_is_given_back(tmp_path: Path, mon
         disk(monkeypatch, least - 1, 100 * least)
         gate.look()
         assert gate.is_closed
-        await manager.journal.transact(lambda transaction: transaction.connection.execute("DROP TABLE filling"))
+        await manager.journal.transact(
+            lambda transaction: transaction.connection.execute("DROP TABLE filling")
+        )
         assert manager.journal.free_bytes > 20 << 20
         await until(manager, gate, lambda: not gate.is_closed)
         assert gate.gives_back
@@ -141,7 +163,9 @@ def test_room_inside_the_database_opens_it_and_is_given_back(tmp_path: Path, mon
     rig(tmp_path / "d", test)
 
 
-def test_the_log_is_cut_when_its_length_alone_keeps_the_volume_shut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_cut_when_its_length_alone_keeps_the_volume_shut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What else is on the volume leaves less than the least and that length: without a restart it would never open."""
 
     def grow(transaction: Transaction) -> None:
@@ -149,14 +173,20 @@ def test_the_log_is_cut_when_its_length_alone_keeps_the_volume_shut(tmp_path: Pa
         transaction.written += 6 << 20
 
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
-        least, gate, database = disk_room.DISK_FREE_MIN, maintenance_.disk, manager.directory.database
+        least, gate, database = (
+            disk_room.DISK_FREE_MIN,
+            maintenance_.disk,
+            manager.directory.database,
+        )
         await manager.journal.transact(grow)
         await manager.journal.checkpoint()
         assert disk_room.wal_bytes(database) > 6 << 20
         shown = least + (1 << 20)
 
         def statvfs(_: object) -> SimpleNamespace:
-            return SimpleNamespace(f_bavail=shown - disk_room.wal_bytes(database), f_frsize=1, f_blocks=100 * least)
+            return SimpleNamespace(
+                f_bavail=shown - disk_room.wal_bytes(database), f_frsize=1, f_blocks=100 * least
+            )
 
         monkeypatch.setattr(os, "statvfs", statvfs)
         gate.look()
@@ -164,14 +194,18 @@ def test_the_log_is_cut_when_its_length_alone_keeps_the_volume_shut(tmp_path: Pa
         await until(manager, gate, lambda: not gate.is_closed)
         assert disk_room.wal_bytes(database) < 1 << 20
         kept = await manager.journal.transact(
-            lambda transaction: transaction.connection.execute("PRAGMA journal_size_limit").fetchone()[0]
+            lambda transaction: transaction.connection.execute(
+                "PRAGMA journal_size_limit"
+            ).fetchone()[0]
         )
         assert kept == WAL_KEPT_BYTES, "as before"
         shown = least - (1 << 20)
         gate.look()
         commits = manager.journal.position
         await gate.cut_log()
-        assert (gate.is_closed, manager.journal.position) == (True, commits), "it would not help, so nothing is written"
+        assert (gate.is_closed, manager.journal.position) == (True, commits), (
+            "it would not help, so nothing is written"
+        )
 
     rig(tmp_path / "d", test)
 
@@ -191,8 +225,12 @@ def test_the_length_of_the_log_is_the_room_in_which_pages_are_given_back(
         filling = "INSERT INTO filling VALUES (zeroblob(3 << 20))"
         await manager.journal.transact(grow)
         for _ in range(6):
-            await until(manager, gate, lambda: database.stat().st_size >= manager.journal.used_bytes)
-            await manager.journal.transact(lambda transaction: transaction.connection.execute(filling))
+            await until(
+                manager, gate, lambda: database.stat().st_size >= manager.journal.used_bytes
+            )
+            await manager.journal.transact(
+                lambda transaction: transaction.connection.execute(filling)
+            )
         await until(manager, gate, lambda: database.stat().st_size >= manager.journal.used_bytes)
         full = 100_000 + disk_room.wal_bytes(database) + database.stat().st_size
 
@@ -204,7 +242,9 @@ def test_the_length_of_the_log_is_the_room_in_which_pages_are_given_back(
         monkeypatch.setattr(os, "statvfs", statvfs)
         gate.look()
         assert gate.is_closed
-        await manager.journal.transact(lambda transaction: transaction.connection.execute("DROP TABLE filling"))
+        await manager.journal.transact(
+            lambda transaction: transaction.connection.execute("DROP TABLE filling")
+        )
         gate.look()
         assert gate.is_closed
         assert not await gate.give_back(), "it would go through the log, which may grow"
@@ -220,23 +260,34 @@ def test_the_length_of_the_log_is_the_room_in_which_pages_are_given_back(
     rig(tmp_path / "d", test)
 
 
-def test_what_is_refused_says_what_there_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused_says_what_there_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         gate, floor = maintenance_.disk, disk_room.DISK_FREE_FLOOR
         disk(monkeypatch, floor + 500, 64 << 20)
         manager.acceptor.unwritten_bytes = 501
         gate.look()
-        told = f"only {floor + 500} bytes are free below the data directory, 501 of them promised to messages that were taken"
-        assert manager.acceptor.gate.message.startswith(told), "less than the least, although more are free"
+        told = (
+            f"only {floor + 500} bytes are free below the data directory, 501 of them "
+            "promised to messages that were taken"
+        )
+        assert manager.acceptor.gate.message.startswith(told), (
+            "less than the least, although more are free"
+        )
         manager.acceptor.unwritten_bytes = 0
         disk(monkeypatch, floor - 7, 64 << 20)
         gate.look()
-        assert manager.acceptor.gate.message.startswith(f"only {floor - 7} bytes are free below the data directory, 0 in its")
+        assert manager.acceptor.gate.message.startswith(
+            f"only {floor - 7} bytes are free below the data directory, 0 in its"
+        )
 
     rig(tmp_path / "d", test)
 
 
-def test_nothing_is_sealed_while_there_is_no_room_for_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sealed_while_there_is_no_room_for_a_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         reader = Reader(set())
         manager.reader = cast("Any", reader)
@@ -254,7 +305,9 @@ def test_nothing_is_sealed_while_there_is_no_room_for_a_segment(tmp_path: Path, 
     rig(tmp_path / "d", test)
 
 
-def test_what_was_taken_counts_before_the_disk_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_taken_counts_before_the_disk_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fast sender fills a small volume between two looks of the clock."""
 
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
@@ -262,7 +315,9 @@ def test_what_was_taken_counts_before_the_disk_shows_it(tmp_path: Path, monkeypa
         disk(monkeypatch, floor + 10_000, 64 << 20)
         maintenance_.disk.look()
         assert acceptor.gate is None
-        assert acceptor.room == 5_000, "the next look comes after these bytes, whatever the clock says"
+        assert acceptor.room == 5_000, (
+            "the next look comes after these bytes, whatever the clock says"
+        )
         acceptor.unwritten_bytes = 10_001
         maintenance_.disk.look()
         assert acceptor.gate is not None
@@ -327,7 +382,9 @@ def test_a_damaged_queue_stops_neither_sealing_nor_retention_of_the_others(
     rig(tmp_path / "d", test)
 
 
-def test_sealing_looks_at_queues_that_grew_and_now_and_then_at_those_with_old_rows(tmp_path: Path) -> None:
+def test_sealing_looks_at_queues_that_grew_and_now_and_then_at_those_with_old_rows(
+    tmp_path: Path,
+) -> None:
     """With ten thousand queues at rest, a second of the clock costs nothing."""
 
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
@@ -372,7 +429,9 @@ def test_sealing_looks_at_queues_that_grew_and_now_and_then_at_those_with_old_ro
     rig(tmp_path / "d", test)
 
 
-def test_a_database_of_which_no_look_at_all_queues_succeeds_is_asked_queue_by_queue(tmp_path: Path) -> None:
+def test_a_database_of_which_no_look_at_all_queues_succeeds_is_asked_queue_by_queue(
+    tmp_path: Path,
+) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         for name in ("a", "b"):
             await manager.create_queue(name, transactional=False)
@@ -386,14 +445,18 @@ def test_a_database_of_which_no_look_at_all_queues_succeeds_is_asked_queue_by_qu
     rig(tmp_path / "d", test)
 
 
-def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_copy_closes_the_gate_for_good_and_stops_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         stopped: list[bool] = []
         maintenance_._on_unused = lambda: stopped.append(True)
         of: dict[str, Any] = {"event": "failed", "of": "inbox", "remedy": "look"}
         maintenance_._on_event(of | {"error": "the store is away", "fatal": False})
         assert manager.acceptor.gate is None
-        maintenance_._on_event(of | {"error": "it is an older copy", "fatal": True, "older_copy": True})
+        maintenance_._on_event(
+            of | {"error": "it is an older copy", "fatal": True, "older_copy": True}
+        )
         assert stopped == [True]
         assert manager.acceptor.gate.reason == "older-copy"
         disk(monkeypatch, 1 << 40, 1 << 41)
@@ -417,7 +480,9 @@ def test_what_the_watch_of_restores_finds_ends_the_process_although_no_publisher
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         stopped: list[bool] = []
         maintenance_._on_unused = lambda: stopped.append(True)
-        RestoreWatch(tmp_path, str(tmp_path / "state"), "G", 5.0).run(threading.Event(), maintenance_._on_event)
+        RestoreWatch(tmp_path, str(tmp_path / "state"), "G", 5.0).run(
+            threading.Event(), maintenance_._on_event
+        )
         assert stopped == [True]
         assert manager.acceptor.gate.reason == "older-copy"
         found = state_failed(manager)
@@ -427,10 +492,21 @@ def test_what_the_watch_of_restores_finds_ends_the_process_although_no_publisher
     rig(tmp_path / "d", test)
 
 
-def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(tmp_path: Path) -> None:
+def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(
+    tmp_path: Path,
+) -> None:
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         def fail(of: str, error: str, **more: Any) -> None:
-            maintenance_._on_event({"event": "failed", "of": of, "error": error, "remedy": f"mend {of}", "fatal": False} | more)
+            maintenance_._on_event(
+                {
+                    "event": "failed",
+                    "of": of,
+                    "error": error,
+                    "remedy": f"mend {of}",
+                    "fatal": False,
+                }
+                | more
+            )
 
         assert state_failed(manager) is None
         fail("inbox", "no room")
@@ -441,19 +517,30 @@ def test_what_is_in_the_way_of_the_state_is_told_until_its_publisher_goes_on(tmp
         fail("sending", "a damaged table", fatal=True)
         found = state_failed(manager)
         assert found is not None
-        assert (found["of"], found["remedy"], found["ended"]) == ("sending", "mend sending", True), "what has ended comes first"
+        assert (found["of"], found["remedy"], found["ended"]) == (
+            "sending",
+            "mend sending",
+            True,
+        ), "what has ended comes first"
         maintenance_._on_event({"event": "recovered", "of": "inbox"})
         assert list(manager.state_lag.failures) == ["sending"]
         fail("inbox", "rows 1 to 2 cannot be read", queue="q")
         assert list(manager.state_lag.failures) == ["sending"], "a damaged queue is told as such"
-        maintenance_._on_event({"event": "rows_gone", "of": "inbox", "ranges": [["e", "q", 2, 5]] * 101, "further": 9})
-        assert manager.state_lag.rows_gone == [{"epoch": "e", "queue": "q", "first": 2, "last": 5}] * 100
+        maintenance_._on_event(
+            {"event": "rows_gone", "of": "inbox", "ranges": [["e", "q", 2, 5]] * 101, "further": 9}
+        )
+        assert (
+            manager.state_lag.rows_gone
+            == [{"epoch": "e", "queue": "q", "first": 2, "last": 5}] * 100
+        )
         assert manager.acceptor.gate is None
 
     rig(tmp_path / "d", test)
 
 
-def test_a_state_that_is_away_does_not_keep_messages_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_is_away_does_not_keep_messages_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         monkeypatch.setattr(maintenance, "STATE_COMPARE_SECONDS", 0.05)
         manager.config = dataclasses.replace(manager.config, state="s")
@@ -465,7 +552,9 @@ def test_a_state_that_is_away_does_not_keep_messages_out(tmp_path: Path, monkeyp
     rig(tmp_path / "d", test)
 
 
-def test_a_clock_set_forward_is_told_and_lets_nothing_expire_early(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clock_set_forward_is_told_and_lets_nothing_expire_early(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
         clock.pass_by(100)
         begun = clock.utc()
@@ -477,13 +566,17 @@ def test_a_clock_set_forward_is_told_and_lets_nothing_expire_early(tmp_path: Pat
         clock.wall -= 20 * 365 * 86_400
         await maintenance_._clock()
         assert caplog.text.count("clock.jumped") == 2
-        assert maintenance_._trusted_utc() == clock.utc(), "set back: nothing is older than the wall clock says"
+        assert maintenance_._trusted_utc() == clock.utc(), (
+            "set back: nothing is older than the wall clock says"
+        )
 
     rig(tmp_path / "d", test)
 
 
 @pytest.mark.parametrize(("state", "synced_to"), [(None, 7), ("s", 2)], ids=["no state", "a state"])
-def test_of_our_order_queue_what_was_read_is_what_may_go(tmp_path: Path, state: str | None, synced_to: int) -> None:
+def test_of_our_order_queue_what_was_read_is_what_may_go(
+    tmp_path: Path, state: str | None, synced_to: int
+) -> None:
     """Strangers may fill it: what was read and published, if it is published, is kept up to a cap."""
 
     def test(manager: QueueManager, maintenance_: Maintenance, clock: Clock) -> None:
@@ -492,8 +585,17 @@ def test_of_our_order_queue_what_was_read_is_what_may_go(tmp_path: Path, state: 
         maintenance_._synced = {ORDER_QUEUE: 2}
         orders, ours = manager.catalogue.find("q"), manager.catalogue.find(ORDER_QUEUE)
         ours.end = 7
-        assert maintenance_._limits_of(orders) == {"synced_to": 0, "bytes_max": None, "read_to": 0, "unsynced_max": None}
-        capped = {"synced_to": synced_to, "bytes_max": retention.ORDER_QUEUE_BYTES_MAX, "read_to": 5}
+        assert maintenance_._limits_of(orders) == {
+            "synced_to": 0,
+            "bytes_max": None,
+            "read_to": 0,
+            "unsynced_max": None,
+        }
+        capped = {
+            "synced_to": synced_to,
+            "bytes_max": retention.ORDER_QUEUE_BYTES_MAX,
+            "read_to": 5,
+        }
         capped |= {"unsynced_max": retention.ORDER_QUEUE_UNPUBLISHED_MAX}
         assert maintenance_._limits_of(ours) == capped
         maintenance_.disk.is_tight = True

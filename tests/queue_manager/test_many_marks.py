@@ -36,7 +36,9 @@ def scattered(queue: Queue) -> list[str]:
     return names
 
 
-def test_a_commit_writes_no_more_than_its_share_and_all_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_writes_no_more_than_its_share_and_all_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: Counter[int] = Counter()
     longest = [0.0]
     save = marks.save
@@ -45,13 +47,21 @@ def test_a_commit_writes_no_more_than_its_share_and_all_are_stored(tmp_path: Pat
         queue = await put(manager, 5)
         names = scattered(queue)
 
-        def noted(db: sqlite3.Connection, queue_id: int, name: str, received: int, changes: marks.StoredMarks) -> None:
+        def noted(
+            db: sqlite3.Connection,
+            queue_id: int,
+            name: str,
+            received: int,
+            changes: marks.StoredMarks,
+        ) -> None:
             written[manager.journal.position] += len(changes.pieces)
             save(db, queue_id, name, received, changes)
 
         monkeypatch.setattr(marks, "save", noted)
         async with turns_of_the_loop(longest):
-            marking = [manager.received(queue, queue.span(None), name, "me", None, [3]) for name in names]
+            marking = [
+                manager.received(queue, queue.span(None), name, "me", None, [3]) for name in names
+            ]
             await asyncio.gather(*marking)
         for name in names:
             assert queue.consumer(name).is_stored
@@ -78,16 +88,24 @@ def test_one_that_is_deleted_while_it_waits_does_not_come_back(tmp_path: Path) -
         *others, refused = await marking
         assert all(isinstance(each, Consumer) for each in others)
         assert isinstance(refused, ApiError)
-        assert (refused.status, refused.code) == (409, "not-registered"), "its mark is stored nowhere"
-        found = manager.directory.writer.execute("SELECT name FROM consumers WHERE name LIKE 'c%'").fetchall()
+        assert (refused.status, refused.code) == (409, "not-registered"), (
+            "its mark is stored nowhere"
+        )
+        found = manager.directory.writer.execute(
+            "SELECT name FROM consumers WHERE name LIKE 'c%'"
+        ).fetchall()
         assert {name for (name,) in found} == set(names[:-1])
         found = manager.directory.writer.execute("SELECT DISTINCT consumer FROM marks").fetchall()
-        assert {name for (name,) in found} == set(names[:-1]), "one of the same name would find its marks"
+        assert {name for (name,) in found} == set(names[:-1]), (
+            "one of the same name would find its marks"
+        )
 
     rig(tmp_path / "d", test)
 
 
-def test_one_mark_among_a_million_runs_writes_one_piece_and_a_start_finds_all(tmp_path: Path) -> None:
+def test_one_mark_among_a_million_runs_writes_one_piece_and_a_start_finds_all(
+    tmp_path: Path,
+) -> None:
     """What a commit writes does not grow with what is there: the attack was quadratic."""
     runs = SequenceSet()
     runs.add_each(range(2, 2_000_002, 2))
@@ -114,13 +132,17 @@ def test_one_mark_among_a_million_runs_writes_one_piece_and_a_start_finds_all(tm
     rig(tmp_path / "d", again)
 
 
-async def written_by(manager: QueueManager, queue: Queue, sequences: list[int]) -> tuple[int, dict[str, int]]:
+async def written_by(
+    manager: QueueManager, queue: Queue, sequences: list[int]
+) -> tuple[int, dict[str, int]]:
     """Bytes of blobs, and rows by table, that a mark writes."""
     size = 0
     rows: Counter[str] = Counter()
     save, save_consumer = marks.save, state.save_consumer
 
-    def noted(db: sqlite3.Connection, queue_id: int, name: str, received: int, changes: marks.StoredMarks) -> None:
+    def noted(
+        db: sqlite3.Connection, queue_id: int, name: str, received: int, changes: marks.StoredMarks
+    ) -> None:
         nonlocal size
         size += sum(len(piece.bits or b"") for piece in changes.pieces)
         rows["marks"] += len(changes.pieces) + len(changes.gone)
@@ -156,7 +178,9 @@ def test_a_call_with_many_scattered_sequences_leaves_the_loop_to_others(tmp_path
         async with turns_of_the_loop(longest):
             await manager.received(queue, queue.span(None), "default", "A", None, each)
         assert queue.default.is_stored
-        assert marks.load(manager.directory.writer, queue.id, "default", 0) == SequenceSet((n, n) for n in each)
+        assert marks.load(manager.directory.writer, queue.id, "default", 0) == SequenceSet(
+            (n, n) for n in each
+        )
 
     rig(tmp_path / "d", test)
     assert longest[0] < TURN_SECONDS_MAX, f"{longest[0] * 1e3:.0f} ms"
@@ -170,7 +194,9 @@ def test_a_purge_between_thousands_of_received_rows_is_many_commits(tmp_path: Pa
         queue = await put_many(manager, 20_000)
         other = queue.consumer("other")
         await register(manager, "A")
-        await manager.received(queue, queue.span(None), "default", "A", None, list(range(2, 20_001, 2)))
+        await manager.received(
+            queue, queue.span(None), "default", "A", None, list(range(2, 20_001, 2))
+        )
         before = manager.journal.position
         async with turns_of_the_loop(longest):
             assert await manager.purge_queue("q") == 10_000
@@ -181,16 +207,24 @@ def test_a_purge_between_thousands_of_received_rows_is_many_commits(tmp_path: Pa
 
     async def again(manager: QueueManager) -> None:
         queue = manager.catalogue.find("q")
-        assert (queue.state.count, queue.default.received, len(queue.default.ahead)) == (0, 20_000, 0)
+        assert (queue.state.count, queue.default.received, len(queue.default.ahead)) == (
+            0,
+            20_000,
+            0,
+        )
         assert queue.waiting_for(queue.consumer("other")) == 10_000
-        assert manager.directory.writer.execute("SELECT count(*) FROM holes").fetchone() == (10_000,)
+        assert manager.directory.writer.execute("SELECT count(*) FROM holes").fetchone() == (
+            10_000,
+        )
 
     rig(tmp_path / "d", test)
     rig(tmp_path / "d", again)
     assert longest[0] < TURN_SECONDS_MAX, f"{longest[0] * 1e3:.0f} ms"
 
 
-def test_a_purge_spares_what_readers_have_across_its_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_spares_what_readers_have_across_its_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(service, "HOLES_OF_A_COMMIT", 3)
 
     async def test(manager: QueueManager) -> None:
@@ -208,11 +242,16 @@ def test_a_purge_spares_what_readers_have_across_its_commits(tmp_path: Path, mon
         assert await manager.purge_queue("q", SequenceSet((n, n) for n in spared)) == 40 - 5 - 5
         assert held == ["began", "ended"]
         assert list(queue.default.ahead.gaps(1, 40)) == [(1, 1), (12, 13), (29, 29), (40, 40)]
-        holes = manager.directory.writer.execute("SELECT first, last FROM holes ORDER BY first").fetchall()
+        holes = manager.directory.writer.execute(
+            "SELECT first, last FROM holes ORDER BY first"
+        ).fetchall()
         gone = {n for first, last in holes for n in range(first, last + 1)}
         assert gone == set(range(1, 41)) - {3, 6, 9, 30, 31} - set(spared)
         assert queue.state.count == len(spared)
-        assert marks.load(manager.directory.writer, queue.id, "default", on_disk(manager)) == queue.default.ahead
+        assert (
+            marks.load(manager.directory.writer, queue.id, "default", on_disk(manager))
+            == queue.default.ahead
+        )
 
     rig(tmp_path / "d", test)
 
@@ -223,7 +262,9 @@ async def put_many(manager: QueueManager, rows: int) -> Queue:
     return queue
 
 
-def test_what_a_call_wrote_that_was_undone_is_written_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_call_wrote_that_was_undone_is_written_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bug in one function of a commit undoes only what that function wrote."""
 
     async def test(manager: QueueManager) -> None:
@@ -241,7 +282,9 @@ def test_what_a_call_wrote_that_was_undone_is_written_by_the_next(tmp_path: Path
         assert not queue.default.is_stored
         await manager.received(queue, queue.span(None), "default", "A", None, [9_000])
         stored = marks.load(manager.directory.writer, queue.id, "default", 0)
-        assert list(stored.runs()) == [(3, 3), (5, 5), (9_000, 9_000)], "they are in another piece than the last one"
+        assert list(stored.runs()) == [(3, 3), (5, 5), (9_000, 9_000)], (
+            "they are in another piece than the last one"
+        )
 
     rig(tmp_path / "d", test)
 
@@ -256,7 +299,9 @@ def test_a_call_whose_consumer_goes_between_its_commits_is_not_answered_200(
         queue = await put(manager, 10)
         consumer = queue.consumer("c")
         consumer.holder = "me"
-        marking = asyncio.ensure_future(manager.received(queue, queue.span(None), "c", "me", None, list(range(2, 11))))
+        marking = asyncio.ensure_future(
+            manager.received(queue, queue.span(None), "c", "me", None, list(range(2, 11)))
+        )
         while not consumer.changes or not consumer.is_stored:
             await asyncio.sleep(0)
         assert not marking.done()
@@ -269,7 +314,10 @@ def test_a_call_whose_consumer_goes_between_its_commits_is_not_answered_200(
             await marking
         expected = (404, "unknown-queue") if deletes == "the queue" else (409, "not-registered")
         assert (refused.value.status, refused.value.code) == expected
-        assert manager.directory.writer.execute("SELECT 1 FROM consumers WHERE name = 'c'").fetchone() is None
+        assert (
+            manager.directory.writer.execute("SELECT 1 FROM consumers WHERE name = 'c'").fetchone()
+            is None
+        )
 
     rig(tmp_path / "d", test)
 

@@ -23,8 +23,9 @@ from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.messages import MessagesApi
 from srmp_spark.queue_manager.catalogue import Queue, QueueEpoch
 from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
-from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.srmp import receiver
 from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.effects import Refused
@@ -39,14 +40,26 @@ LINEAGE = "aaaaaaaa-0000-4000-8000-000000000002"
 YEAR = 365 * 86_400
 
 
-def rig(directory: Path, test: Callable[[QueueManager], Awaitable[None]], clock: Clock | None = None, **settings: Any) -> None:
+def rig(
+    directory: Path,
+    test: Callable[[QueueManager], Awaitable[None]],
+    clock: Clock | None = None,
+    **settings: Any,
+) -> None:
     """One life of a queue manager with the queue ``q``, without ports and without a reader."""
 
     async def main() -> None:
         given = clock or Clock()
         config = load({"data_dir": str(directory), "queue": ["q"], **settings}, {})
         with DataDirectory.open(directory, now=given.utc()) as data:
-            manager = QueueManager(config, data, config.local_hosts(config.listen), "http://h", given, on_fatal=pytest.fail)
+            manager = QueueManager(
+                config,
+                data,
+                config.local_hosts(config.listen),
+                "http://h",
+                given,
+                on_fatal=pytest.fail,
+            )
             await ensure_queues(manager)
             try:
                 await test(manager)
@@ -58,7 +71,9 @@ def rig(directory: Path, test: Callable[[QueueManager], Awaitable[None]], clock:
     asyncio.run(main())
 
 
-def sent(manager: QueueManager, queue: str = "q", size: int = 10, host: str = "localhost") -> asyncio.Future[int]:
+def sent(
+    manager: QueueManager, queue: str = "q", size: int = 10, host: str = "localhost"
+) -> asyncio.Future[int]:
     """A message on its way; the status it is answered with."""
     answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     if queue == ORDER_QUEUE:
@@ -104,7 +119,9 @@ async def mark(manager: QueueManager, holder: str, to: int) -> None:
 
 async def give_up(manager: QueueManager, first: int, last: int) -> None:
     request: Any = SimpleNamespace(
-        parameters={"queue": "q"}, integer=lambda name: 1, required_integer=lambda name: {"first": first, "last": last}[name]
+        parameters={"queue": "q"},
+        integer=lambda name: 1,
+        required_integer=lambda name: {"first": first, "last": last}[name],
     )
     await GiveUpApi(manager).post(request)
 
@@ -115,7 +132,9 @@ def on_disk(manager: QueueManager) -> int:
 
 class TestMarks:
     @pytest.mark.parametrize("mark", [{"to": 4}, {"to": 0, "sequences": [2, 4]}])
-    def test_a_stale_checkpoint_marks_no_row_of_the_next_epoch(self, tmp_path: Path, mark: dict[str, Any]) -> None:
+    def test_a_stale_checkpoint_marks_no_row_of_the_next_epoch(
+        self, tmp_path: Path, mark: dict[str, Any]
+    ) -> None:
         async def test(manager: QueueManager) -> None:
             queue = await put(manager, 5)
             queue.epochs.append(QueueEpoch("next", 4))
@@ -142,7 +161,9 @@ class TestMarks:
         rig(tmp_path / "d", test)
 
     @pytest.mark.parametrize("commit", ["the same", "the next"])
-    def test_a_mark_saved_beside_a_purge_does_not_undo_it(self, tmp_path: Path, commit: str) -> None:
+    def test_a_mark_saved_beside_a_purge_does_not_undo_it(
+        self, tmp_path: Path, commit: str
+    ) -> None:
         async def test(manager: QueueManager) -> None:
             queue = await put(manager, 5)
             await register(manager, "A")
@@ -177,8 +198,13 @@ class TestMarks:
             marking = asyncio.create_task(mark(manager, "A", 4))
             assert (await purge, on_disk(manager)) == (6, 10)
             await marking
-            holes = manager.directory.writer.execute("SELECT first, last FROM holes ORDER BY first").fetchall()
-            assert (holes, list(queue.waiting.holes.runs())) == ([(3, 6), (9, 10)], [(3, 6), (9, 10)])
+            holes = manager.directory.writer.execute(
+                "SELECT first, last FROM holes ORDER BY first"
+            ).fetchall()
+            assert (holes, list(queue.waiting.holes.runs())) == (
+                [(3, 6), (9, 10)],
+                [(3, 6), (9, 10)],
+            )
 
         rig(tmp_path / "d", test)
 
@@ -191,7 +217,11 @@ class TestMarks:
             await mark(manager, "A", 7)
             assert queue.state.count == 6
             await give_up(manager, 2, 5)
-            assert (queue.state.count, queue.waiting_for(queue.default), queue.waiting_for(other)) == (4, 4, 6)
+            assert (
+                queue.state.count,
+                queue.waiting_for(queue.default),
+                queue.waiting_for(other),
+            ) == (4, 4, 6)
             await put(manager, 2)
             assert queue.state.count == 6
 
@@ -220,7 +250,11 @@ class TestMarks:
 
         caplog.set_level("INFO")
         rig(tmp_path / "d", test)
-        told = [record.getMessage() for record in caplog.records if "consumer.release_ignored" in record.getMessage()]
+        told = [
+            record.getMessage()
+            for record in caplog.records
+            if "consumer.release_ignored" in record.getMessage()
+        ]
         assert told == [
             'consumer.release_ignored queue=q consumer=default by="B" held_by="nobody"',
             'consumer.release_ignored queue=q consumer=default by="B\\n" held_by="A"',
@@ -234,10 +268,18 @@ class TestMarks:
             await register(manager, "A")
             await give_up(manager, 3, 4)
             await manager.received(queue, queue.span(None), "default", "A", None, [1, 2, 5, 7])
-            assert (queue.default.received, list(queue.default.ahead.runs()), on_disk(manager)) == (5, [(7, 7)], 5)
+            assert (queue.default.received, list(queue.default.ahead.runs()), on_disk(manager)) == (
+                5,
+                [(7, 7)],
+                5,
+            )
             await give_up(manager, 6, 6)
             await manager.received(queue, queue.span(None), "default", "A", None, [8])
-            assert (queue.default.received, list(queue.default.ahead.runs()), on_disk(manager)) == (8, [], 8)
+            assert (queue.default.received, list(queue.default.ahead.runs()), on_disk(manager)) == (
+                8,
+                [],
+                8,
+            )
 
         rig(tmp_path / "d", test)
 
@@ -256,7 +298,9 @@ class TestMarks:
     def test_who_waits_for_a_lease_gets_that_of_the_queue_that_is_there_now(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(service, "LEASE_LOOK_SECONDS", 0.6)  # no look falls between deletion and creation
+        monkeypatch.setattr(
+            service, "LEASE_LOOK_SECONDS", 0.6
+        )  # no look falls between deletion and creation
 
         async def test(manager: QueueManager) -> None:
             await put(manager, 5)
@@ -277,7 +321,9 @@ class TestMarks:
 
         rig(tmp_path / "d", test)
 
-    def test_who_waits_at_a_queue_that_is_deleted_is_told(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_who_waits_at_a_queue_that_is_deleted_is_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(service, "LEASE_LOOK_SECONDS", 0.02)
 
         async def test(manager: QueueManager) -> None:
@@ -292,7 +338,9 @@ class TestMarks:
         rig(tmp_path / "d", test)
 
 
-def test_a_queue_is_opened_with_what_its_own_transaction_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_is_opened_with_what_its_own_transaction_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The commit thread may be in COMMIT on the same connection by then."""
 
     async def test(manager: QueueManager) -> None:
@@ -320,7 +368,9 @@ class TestQuota:
                 assert await sent(manager, size=500) == 200
                 await mark(manager, "A", n)
             assert queue.state.count == 2
-            assert old <= queue.state.bytes_waiting < 2 * old, "in proportion, within one entry of neighbours"
+            assert old <= queue.state.bytes_waiting < 2 * old, (
+                "in proportion, within one entry of neighbours"
+            )
 
         async def again(manager: QueueManager) -> None:
             queue = manager.catalogue.find("q")
@@ -341,7 +391,9 @@ class TestQuota:
             assert (queue.waiting.bytes, queue.state.count) == (0, 0)
 
         async def again(manager: QueueManager) -> None:
-            assert manager.catalogue.find(ORDER_QUEUE).waiting.bytes > 10_000, "the trimming above was not made durable"
+            assert manager.catalogue.find(ORDER_QUEUE).waiting.bytes > 10_000, (
+                "the trimming above was not made durable"
+            )
             assert await sent(manager, ORDER_QUEUE) == 200
 
         rig(tmp_path / "d", test, queue_quota_bytes=10_000)
@@ -394,7 +446,9 @@ class TestRetentionAndTheClock:
             assert maintenance._trusted_utc() <= wall + 1_000_000
             clock.pass_by(100)
             assert wall + 90_000_000 <= maintenance._trusted_utc() <= wall + 120_000_000
-            await put(manager, 1)  # it arrives in the future: the next start must not believe it either
+            await put(
+                manager, 1
+            )  # it arrives in the future: the next start must not believe it either
 
         async def once_more(manager: QueueManager) -> None:
             assert Maintenance(manager, on_unused=lambda: None)._trusted_utc() <= wall + 120_000_000
@@ -404,7 +458,9 @@ class TestRetentionAndTheClock:
         rig(tmp_path / "d", jumped, clock)
         rig(tmp_path / "d", once_more, clock)
 
-    def test_without_any_identifier_the_newest_row_says_where_to_begin(self, tmp_path: Path) -> None:
+    def test_without_any_identifier_the_newest_row_says_where_to_begin(
+        self, tmp_path: Path
+    ) -> None:
         clock = Clock()
         wall = clock.utc()
 
@@ -465,14 +521,18 @@ def test_no_start_renews_the_limit_of_what_is_forwarded(tmp_path: Path) -> None:
         rig(tmp_path / "d", test, store_and_forward="true", allow_url=["http://other.example"])
 
 
-def test_behind_a_message_that_is_refused_nothing_of_a_call_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_a_message_that_is_refused_nothing_of_a_call_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a stream it would stand behind a gap: answered 200, told as stored, and nowhere."""
 
     async def test(manager: QueueManager) -> None:
         monkeypatch.setattr("srmp_spark.queue_manager.identifiers.Identifiers.take", _numbered())
         judge, calls = manager.receiver._not_now, itertools.count(1)
         full = Refused(503, "quota", "full", "[MC-MQSRM] 3.1.5.1.12", 1)
-        monkeypatch.setattr(manager.receiver, "_not_now", lambda *given: full if next(calls) == 3 else judge(*given))
+        monkeypatch.setattr(
+            manager.receiver, "_not_now", lambda *given: full if next(calls) == 3 else judge(*given)
+        )
 
         async def pieces(_limit: int) -> list[bytes]:
             return [json.dumps([{"label": f"{n}"} for n in range(5)]).encode()]
@@ -481,10 +541,15 @@ def test_behind_a_message_that_is_refused_nothing_of_a_call_is_stored(tmp_path: 
         with pytest.raises(ApiError) as refused:
             await MessagesApi(manager).post(request)
         assert refused.value.status == 503
-        assert refused.value.message == "message 3 of 5: the queue refuses the message: quota (2 were stored)"
+        assert (
+            refused.value.message
+            == "message 3 of 5: the queue refuses the message: quota (2 were stored)"
+        )
         assert manager.catalogue.find("t").end == 2
         assert len(json.loads(cast("bytes", (await MessagesApi(manager).post(request)).body))) == 5
-        assert manager.catalogue.find("t").end == 7, "all of them were sent again, and none stands behind a gap"
+        assert manager.catalogue.find("t").end == 7, (
+            "all of them were sent again, and none stands behind a gap"
+        )
 
     rig(tmp_path / "d", test, queue=["q", "t:transactional"], host_name=["h"])
 

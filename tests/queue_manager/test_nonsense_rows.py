@@ -30,7 +30,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with rows of its own."""
     data = tmp_path_factory.mktemp("template") / "data"
     with RunningQueueManager(data, queues=[ORDERS, "private$/t:transactional"]) as running:
-        QueueManagerClient(running.api).send(ORDERS, [{"label": f"{n}", "body_base64": ""} for n in range(3)])
+        QueueManagerClient(running.api).send(
+            ORDERS, [{"label": f"{n}", "body_base64": ""} for n in range(3)]
+        )
         end = time.monotonic() + WAIT_S
         while "sender.ready" not in running.stderr():
             assert time.monotonic() < end
@@ -69,9 +71,14 @@ def test_no_reader_of_a_table_fails(template: Path, tmp_path: Path, table: str, 
             decisions.owed(directory.writer, lane, 100)
         if table in MOVED and (kind in ("text", "blob") or kind.startswith("no UTF-8")):
             assert any(each.table == table for each in told)
-        if table in ("streams", "accepted_gaps", "decided_receipts", "undecided") and kind == "long":
+        if (
+            table in ("streams", "accepted_gaps", "decided_receipts", "undecided")
+            and kind == "long"
+        ):
             reasons = [each.reason for each in told if each.table == table]
-            assert any("characters" in each or "guid" in each for each in reasons), "a GUID of a thousand characters"
+            assert any("characters" in each or "guid" in each for each in reasons), (
+                "a GUID of a thousand characters"
+            )
         assert all(len(each.key) <= 250 and len(each.reason) <= 250 for each in told)
 
 
@@ -81,9 +88,16 @@ def test_a_row_that_is_moved_aside_keeps_its_bytes_and_good_ones_stay(
     template: Path, tmp_path: Path, table: str, kind: str
 ) -> None:
     data = copied(template, tmp_path / "data")
-    column = next(each for each in STORE[table] if each not in ("id", "queue_id", "first", "sequence", "number"))
+    column = next(
+        each
+        for each in STORE[table]
+        if each not in ("id", "queue_id", "first", "sequence", "number")
+    )
     put(data / "store.db", table, STORE[table], [column], NONSENSE[kind])
-    good = {**STORE[table], ("id" if "id" in STORE[table] else "first" if "first" in STORE[table] else "sequence"): 77}
+    good = {
+        **STORE[table],
+        ("id" if "id" in STORE[table] else "first" if "first" in STORE[table] else "sequence"): 77,
+    }
     if "last" in good:
         good["last"] = 78
     if table == "queue_epochs":
@@ -101,13 +115,18 @@ def test_a_row_that_is_moved_aside_keeps_its_bytes_and_good_ones_stay(
 
 
 @pytest.mark.parametrize("kind", ["text", "blob", "long", "negative", "no UTF-8"])
-def test_serve_starts_and_reports_nonsense_in_every_table(template: Path, tmp_path: Path, kind: str) -> None:
+def test_serve_starts_and_reports_nonsense_in_every_table(
+    template: Path, tmp_path: Path, kind: str
+) -> None:
     data = copied(template, tmp_path / "data")
     for name, tables in (("store.db", STORE), ("outbox.db", OUTBOX)):
         for table, row in tables.items():
             put(data / name, table, row, [*row], NONSENSE[kind])
     running = RunningQueueManager(
-        data, queues=[ORDERS, "private$/t:transactional"], listen_wsrm="127.0.0.1:0", allow_url=["http://127.0.0.1/*"]
+        data,
+        queues=[ORDERS, "private$/t:transactional"],
+        listen_wsrm="127.0.0.1:0",
+        allow_url=["http://127.0.0.1/*"],
     )
     with running:
         status: dict[str, Any] = {}

@@ -13,12 +13,20 @@ from srmp_spark.testing.service import RunningQueueManager
 def test_another_host_is_one_line_in_the_log(running: RunningQueueManager, peer: Any) -> None:
     for current, host in ((1, "127.0.0.1"), (2, "127.0.0.2"), (3, "127.0.0.2"), (4, "127.0.0.1")):
         written = post(peer.stream(current))
-        connection = http.client.HTTPConnection(*running.endpoint, timeout=20, source_address=(host, 0))
-        connection.request("POST", written.target, written.content, {"Content-Type": written.content_type})
+        connection = http.client.HTTPConnection(
+            *running.endpoint, timeout=20, source_address=(host, 0)
+        )
+        connection.request(
+            "POST", written.target, written.content, {"Content-Type": written.content_type}
+        )
         assert connection.getresponse().status == 200, current
         connection.close()
     deadline = time.monotonic() + 5
-    while not (told := [line for line in running.log.read_text().splitlines() if "stream.other_address" in line]):
+    while not (
+        told := [
+            line for line in running.log.read_text().splitlines() if "stream.other_address" in line
+        ]
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert len(told) == 1
@@ -33,7 +41,9 @@ def test_an_earlier_stream_is_one_line_in_the_log(running: RunningQueueManager, 
         for current in currents:
             assert peer.send(peer.stream(current, ordinal=ordinal)).status == 200
     deadline = time.monotonic() + 30
-    while not (told := [line for line in running.log.read_text().splitlines() if "stream.stale" in line]):
+    while not (
+        told := [line for line in running.log.read_text().splitlines() if "stream.stale" in line]
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert len(told) == 1

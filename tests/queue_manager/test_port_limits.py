@@ -14,7 +14,11 @@ from srmp_spark.queue_manager.port_limits import (
     ConnectionRoom,
     payer_of,
 )
-from srmp_spark.queue_manager.sockets import DESCRIPTORS_MIN, DESCRIPTORS_RESERVED, share_descriptors
+from srmp_spark.queue_manager.sockets import (
+    DESCRIPTORS_MIN,
+    DESCRIPTORS_RESERVED,
+    share_descriptors,
+)
 
 
 class TestShares:
@@ -68,7 +72,9 @@ class TestDescriptors:
             assert sum(process) + DESCRIPTORS_RESERVED <= limits[-1][0]
 
     @pytest.mark.parametrize("hard", [400, 1_024, 4_096, 10_000])
-    def test_a_low_limit_is_shared_by_the_ports_of_a_process(self, limits: list[tuple[int, int]], hard: int) -> None:
+    def test_a_low_limit_is_shared_by_the_ports_of_a_process(
+        self, limits: list[tuple[int, int]], hard: int
+    ) -> None:
         limits[:] = [(256, hard)]
         found = share_descriptors(rpc=True, mapper=True)
         for process in ((found.srmp, found.api), (found.rpc, found.mapper), (found.wsrm,)):
@@ -81,7 +87,9 @@ class TestDescriptors:
         assert found[2:4] == (0, 0)
         assert sum(found[:2]) + DESCRIPTORS_RESERVED <= 1_024
 
-    def test_next_to_none_is_an_error_that_says_what_to_do(self, limits: list[tuple[int, int]]) -> None:
+    def test_next_to_none_is_an_error_that_says_what_to_do(
+        self, limits: list[tuple[int, int]]
+    ) -> None:
         limits[:] = [(256, DESCRIPTORS_RESERVED + DESCRIPTORS_MIN - 1)]
         with pytest.raises(ConfigurationError, match="ulimit -n"):
             share_descriptors(rpc=False, mapper=False)

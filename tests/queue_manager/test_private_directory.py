@@ -56,26 +56,46 @@ def refusal(served: RunningQueueManager) -> str:
     return str(caught.value)
 
 
-def test_whatever_the_umask_is_nobody_else_can_read_a_data_directory_that_is_in_use(tmp_path: Path) -> None:
+def test_whatever_the_umask_is_nobody_else_can_read_a_data_directory_that_is_in_use(
+    tmp_path: Path,
+) -> None:
     data = tmp_path / "new" / "data"
     with RunningQueueManager(
         data, queues=[f"{ORDERS}:transactional"], prefix=CARELESS, state=tmp_path / "state", state_interval=0.2, allow_url=["http://127.0.0.1:*"],
     ) as running:  # fmt: skip
         client = OutgoingClient(running.api)
         url = f"{running.ready['listening']}/msmq/{ORDERS}"
-        client.send_away([{"destination": url, "label": f"order {n}", "body_base64": "aGVsbG8="} for n in range(10)])
-        queue_of = lambda: next(each for each in client.status()["queues"] if each["name"] == ORDERS)  # noqa: E731
+        client.send_away(
+            [
+                {"destination": url, "label": f"order {n}", "body_base64": "aGVsbG8="}
+                for n in range(10)
+            ]
+        )
+        queue_of = lambda: next(  # noqa: E731
+            each for each in client.status()["queues"] if each["name"] == ORDERS
+        )
         wait_for(lambda: queue_of()["last"] == 10)
         wait_for(lambda: client.status()["state"]["lag_seconds"] == 0)
         assert open_to_others(data) == {}
         made = {path.name for path in data.iterdir()}
-        assert {"store.db", "outbox.db", "identity", "lock", "endpoint.json", "delta", "stages", "segments"} <= made
+        assert {
+            "store.db",
+            "outbox.db",
+            "identity",
+            "lock",
+            "endpoint.json",
+            "delta",
+            "stages",
+            "segments",
+        } <= made
         # The Delta state is outside: there the umask decides, because others may be meant to read the tables.
         assert (tmp_path / "state" / "inbox").stat().st_mode & 0o055
     assert open_to_others(data) == {}
 
 
-def test_a_folder_that_others_can_enter_is_refused_with_the_command_that_repairs_it(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_enter_is_refused_with_the_command_that_repairs_it(
+    tmp_path: Path,
+) -> None:
     data = tmp_path / "what 0.1 was given"
     served = RunningQueueManager(data, queues=[ORDERS])
     served.start()
@@ -101,7 +121,9 @@ def test_an_empty_folder_that_others_can_enter_is_refused_and_left_empty(tmp_pat
     assert list(data.iterdir()) == []
 
 
-def test_wide_files_of_version_0_1_in_a_private_folder_are_narrowed_and_a_foreign_folder_in_it_stays(tmp_path: Path) -> None:
+def test_wide_files_of_version_0_1_in_a_private_folder_are_narrowed_and_a_foreign_folder_in_it_stays(
+    tmp_path: Path,
+) -> None:
     data = tmp_path / "data"
     served = RunningQueueManager(data, queues=[ORDERS])
     served.start()
@@ -121,7 +143,10 @@ def test_restore_makes_a_private_folder_and_refuses_a_wide_one(tmp_path: Path) -
     with new_directory(tmp_path / "restored") as path:
         assert open_to_others(path) == {}
     (tmp_path / "wide").mkdir(mode=0o755)
-    with pytest.raises(ConfigurationError, match="chmod -R go-rwx"), new_directory(tmp_path / "wide"):
+    with (
+        pytest.raises(ConfigurationError, match="chmod -R go-rwx"),
+        new_directory(tmp_path / "wide"),
+    ):
         pass
 
 
@@ -145,11 +170,17 @@ def test_the_embedded_queue_manager_gets_a_private_folder_and_a_private_log(
     assert list((tmp_path / "wide").iterdir()) == []
 
 
-@pytest.mark.parametrize("flag", ["token_file", "api_key", "listen_key", "client_key", "rpc_accounts"])
+@pytest.mark.parametrize(
+    "flag", ["token_file", "api_key", "listen_key", "client_key", "rpc_accounts"]
+)
 def test_a_file_with_a_secret_that_others_can_read_is_refused(tmp_path: Path, flag: str) -> None:
     certificate, key = make_certificate(tmp_path)
     secret = tmp_path / "secret"
-    secret.write_text({"token_file": "0123456789abcdef", "rpc_accounts": ".\\reader:secret"}.get(flag, key.read_text()))
+    secret.write_text(
+        {"token_file": "0123456789abcdef", "rpc_accounts": ".\\reader:secret"}.get(
+            flag, key.read_text()
+        )
+    )
     options = {
         "api_key": {"api_cert": certificate},
         "listen_key": {"listen_cert": certificate, "listen_https": "127.0.0.1:0"},
@@ -170,7 +201,16 @@ def test_commands_refuse_a_token_that_others_can_read(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("0123456789abcdef")
     token.chmod(0o604)
-    command = [sys.executable, "-m", "srmp_spark.cli", "status", "--api", "http://127.0.0.1:1", "--token-file", str(token)]
+    command = [
+        sys.executable,
+        "-m",
+        "srmp_spark.cli",
+        "status",
+        "--api",
+        "http://127.0.0.1:1",
+        "--token-file",
+        str(token),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert f"chmod 600 {token}" in done.stderr

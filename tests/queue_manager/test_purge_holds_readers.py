@@ -46,7 +46,9 @@ def test_a_call_that_comes_meanwhile_is_served_when_all_is_stored(tmp_path: Path
         readers._in_turn(served)
         assert seen == []
         assert await purging == 14 - len(SPARED)
-        assert seen == [len(SPARED)], "between two commits more rows are there, and one of them would be locked"
+        assert seen == [len(SPARED)], (
+            "between two commits more rows are there, and one of them would be locked"
+        )
         readers._in_turn(served)
         assert len(seen) == 2
         await readers.stop()
@@ -55,7 +57,9 @@ def test_a_call_that_comes_meanwhile_is_served_when_all_is_stored(tmp_path: Path
 
 
 @pytest.mark.parametrize("slices", [0, 1])
-def test_they_are_served_when_a_purge_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slices: int) -> None:
+def test_they_are_served_when_a_purge_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slices: int
+) -> None:
     async def test(manager: QueueManager) -> None:
         await put(manager, 14)
         readers = RemoteReadService(manager, 0)
@@ -78,7 +82,9 @@ def test_they_are_served_when_a_purge_fails(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("begins", [True, False])
-def test_they_are_served_when_who_asked_for_a_purge_is_gone(tmp_path: Path, *, begins: bool) -> None:
+def test_they_are_served_when_who_asked_for_a_purge_is_gone(
+    tmp_path: Path, *, begins: bool
+) -> None:
     async def test(manager: QueueManager) -> None:
         await put(manager, 14)
         readers = RemoteReadService(manager, 0)

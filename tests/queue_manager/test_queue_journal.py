@@ -70,13 +70,17 @@ class TestTheSwitch:
             for unseen in ("q;journal", "qq;journal", "q;journa", "qq"):
                 unknown = UnknownQueueError(unseen)
                 told = manager.catalogue.explained(unknown, lambda queue: queue != "q")
-                assert told is unknown, "nothing is told of a queue that the caller's token is not for"
+                assert told is unknown, (
+                    "nothing is told of a queue that the caller's token is not for"
+                )
 
         rig(tmp_path / "d", on, **ON)
         rig(tmp_path / "d", off)
         rig(tmp_path / "d", gone)
 
-    def test_no_queue_has_the_name_of_a_journal_and_our_order_queue_keeps_none(self, tmp_path: Path) -> None:
+    def test_no_queue_has_the_name_of_a_journal_and_our_order_queue_keeps_none(
+        self, tmp_path: Path
+    ) -> None:
         async def test(manager: QueueManager) -> None:
             with pytest.raises(ApiError, match="is the name of a journal"):
                 await manager.create_queue("x;journal", transactional=False)
@@ -95,7 +99,11 @@ class TestTheSwitch:
             await manager.create_queue("q", transactional=False)
             assert manager.catalogue.get("q;journal") is None
             await manager.create_queue("q", transactional=None, journal=True)
-            assert (journal(manager).trimmed_to, journal(manager).end, journal(manager).state.count) == (3, 3, 0)
+            assert (
+                journal(manager).trimmed_to,
+                journal(manager).end,
+                journal(manager).state.count,
+            ) == (3, 3, 0)
 
         rig(tmp_path / "d", test, **ON)
 
@@ -116,7 +124,9 @@ class TestWhatIsInIt:
 
         rig(tmp_path / "d", test, **ON)
 
-    def test_a_row_that_was_received_out_of_turn_waits_for_those_before_it(self, tmp_path: Path) -> None:
+    def test_a_row_that_was_received_out_of_turn_waits_for_those_before_it(
+        self, tmp_path: Path
+    ) -> None:
         async def test(manager: QueueManager) -> None:
             queue = await put(manager, 4)
             await register(manager, "A", 1)
@@ -148,13 +158,21 @@ class TestWhatIsInIt:
             await register(manager, "A")
             await mark(manager, "A", 2)
             await manager.create_queue("q", transactional=None, journal=True)
-            assert (journal(manager).trimmed_to, journal(manager).end, journal(manager).held_bytes) == (2, 2, 0)
+            assert (
+                journal(manager).trimmed_to,
+                journal(manager).end,
+                journal(manager).held_bytes,
+            ) == (2, 2, 0)
             await mark(manager, "A", 4)
             assert (journal(manager).end, journal(manager).state.count) == (4, 2)
             assert journal(manager).held_bytes > queue.held_bytes == 0
 
         async def again(manager: QueueManager) -> None:
-            assert (journal(manager).trimmed_to, journal(manager).end, journal(manager).state.count) == (2, 4, 2)
+            assert (
+                journal(manager).trimmed_to,
+                journal(manager).end,
+                journal(manager).state.count,
+            ) == (2, 4, 2)
 
         rig(tmp_path / "d", test)
         rig(tmp_path / "d", again)
@@ -170,7 +188,11 @@ class TestWhatIsInIt:
             await mark(manager, "A", 4)  # marks of the present epoch begin at its first row
             queue.default.stored_received, journal(manager).end = 2, 0
             queue.marks_moved()
-            assert journal(manager).span(None)[:1] + journal(manager).span(None)[3:] == (old, 2, None)
+            assert journal(manager).span(None)[:1] + journal(manager).span(None)[3:] == (
+                old,
+                2,
+                None,
+            )
             assert journal(manager).span("next")[2:] == (4, 3, None), "nothing of it yet"
             queue.default.stored_received = 3
             queue.marks_moved()
@@ -190,28 +212,44 @@ class TestConsumersOfIt:
             await register(manager, "A")
             await mark(manager, "A", 3)
             await receive_journal(manager, 2)
-            assert (queue.default.received, journal(manager).default.received, journal(manager).state.count) == (3, 2, 1)
+            assert (
+                queue.default.received,
+                journal(manager).default.received,
+                journal(manager).state.count,
+            ) == (3, 2, 1)
             with pytest.raises(ApiError, match="ends at 3, not 4"):
                 await receive_journal(manager, 4)
 
         async def again(manager: QueueManager) -> None:
             queue = manager.catalogue.find("q")
             assert sorted(queue.consumers) == ["default"]
-            assert (queue.default.received, journal(manager).default.received, journal(manager).state.count) == (3, 2, 1)
+            assert (
+                queue.default.received,
+                journal(manager).default.received,
+                journal(manager).state.count,
+            ) == (3, 2, 1)
             await manager.create_queue("q", transactional=None, journal=False)
             await manager.create_queue("q", transactional=None, journal=True)
-            assert journal(manager).default.received == 3, "who read it before is forgotten: it begins anew"
+            assert journal(manager).default.received == 3, (
+                "who read it before is forgotten: it begins anew"
+            )
 
         rig(tmp_path / "d", test, **ON)
         rig(tmp_path / "d", again)
 
-    def test_a_purge_takes_what_waits_in_it_and_leaves_the_queue_alone(self, tmp_path: Path) -> None:
+    def test_a_purge_takes_what_waits_in_it_and_leaves_the_queue_alone(
+        self, tmp_path: Path
+    ) -> None:
         async def test(manager: QueueManager) -> None:
             queue = await put(manager, 4)
             await register(manager, "A")
             await mark(manager, "A", 3)
             assert await manager.purge_queue("q;journal") == 3
-            assert (journal(manager).state.count, queue.state.count, queue.default.received) == (0, 1, 3)
+            assert (journal(manager).state.count, queue.state.count, queue.default.received) == (
+                0,
+                1,
+                3,
+            )
 
         async def again(manager: QueueManager) -> None:
             assert journal(manager).state.count == 0
@@ -255,7 +293,9 @@ class TestRetentionBehindIt:
             return retention.plan(log, "q", retention.Limits(before=2**62))
 
     @staticmethod
-    async def received(manager: QueueManager, first: int | None, to: int | None, sequences: list[int] | None) -> None:
+    async def received(
+        manager: QueueManager, first: int | None, to: int | None, sequences: list[int] | None
+    ) -> None:
         queue = journal(manager)
         await manager.register(queue, "default", "J", first, asyncio.Event())
         await manager.received(queue, queue.span(None), "default", "J", to, sequences)
@@ -276,7 +316,10 @@ class TestRetentionBehindIt:
             else:
                 await self.received(manager, None, 5, [5])
                 await self.received(manager, None, 4, [4])
-            assert (journal(manager).default.received, len(journal(manager).default.ahead)) == (5, 0)
+            assert (journal(manager).default.received, len(journal(manager).default.ahead)) == (
+                5,
+                0,
+            )
             assert self.deletable(manager) == 5
 
         rig(tmp_path / "d", test)
@@ -304,7 +347,9 @@ class TestRetentionBehindIt:
             await manager.purge_queue("q")
             await put(manager, 2)
             await mark(manager, "A", 7)
-            await self.received(manager, None, 7, [1, 2, 6, 7])  # `srmp-spark receive` names the rows that it printed
+            await self.received(
+                manager, None, 7, [1, 2, 6, 7]
+            )  # `srmp-spark receive` names the rows that it printed
             assert (journal(manager).default.received, journal(manager).state.count) == (7, 0)
             assert self.deletable(manager) == 7
 
@@ -318,8 +363,12 @@ class TestRetentionBehindIt:
             await manager.create_queue("q", transactional=None, journal=True)
             await put(manager, 2)
             await mark(manager, "A", 5)
-            left = state.StoredConsumer("q", ";journal/default", 0, SequenceSet([(4, 5)]), 4, None, None)
-            await manager.journal.transact(lambda t: state.save_consumer(t.connection, queue.id, left))
+            left = state.StoredConsumer(
+                "q", ";journal/default", 0, SequenceSet([(4, 5)]), 4, None, None
+            )
+            await manager.journal.transact(
+                lambda t: state.save_consumer(t.connection, queue.id, left)
+            )
             assert self.deletable(manager) is None
 
         async def again(manager: QueueManager) -> None:
@@ -378,7 +427,9 @@ def test_received_rows_are_read_from_it_byte_for_byte_also_after_a_kill(tmp_path
         (entry,) = client.queues()
         assert entry["name"] == name, "it is listed with its queue"
         assert (entry["journal"]["waiting"], entry["journal"]["received"]) == (1, 2)
-        assert cli(running, "purge", "--queue", f"{name};journal") == [{"queue": f"{name};journal", "purged": 1}]
+        assert cli(running, "purge", "--queue", f"{name};journal") == [
+            {"queue": f"{name};journal", "purged": 1}
+        ]
         assert len(cli(running, "peek", "--queue", name)) == 5
         peer.close()
         refused = Peer(running)
@@ -394,7 +445,16 @@ def test_a_long_poll_wakes_when_something_was_received(tmp_path: Path) -> None:
         assert peer.send(peer.message("q")).status == 200
         epoch = client.range("q;journal").epoch
         assert client.range("q;journal").end == 0
-        line = [sys.executable, "-m", "srmp_spark.cli", "receive", "--queue", "q", "--api", running.api]
+        line = [
+            sys.executable,
+            "-m",
+            "srmp_spark.cli",
+            "receive",
+            "--queue",
+            "q",
+            "--api",
+            running.api,
+        ]
         with subprocess.Popen(line, stdout=subprocess.DEVNULL) as receiver:
             found = client.range("q;journal", epoch=epoch, after=0, wait=10.0)
             while found.end == 0:  # a wait has an end

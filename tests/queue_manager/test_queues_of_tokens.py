@@ -13,23 +13,31 @@ from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store import queues
 
 
-def test_it_makes_none_where_there_are_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_makes_none_where_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(manager: QueueManager) -> None:
         room = 3
         monkeypatch.setattr(service, "QUEUES_OF_TOKENS_MAX", len(manager.catalogue) + room)
         for number in range(room):
-            assert await manager.create_queue(f"mine-{number}", transactional=None, is_restricted=True)
+            assert await manager.create_queue(
+                f"mine-{number}", transactional=None, is_restricted=True
+            )
         with pytest.raises(ApiError, match="a token for some queues makes none beyond") as refused:
             await manager.create_queue("mine-3", transactional=None, is_restricted=True)
         assert (refused.value.status, refused.value.code) == (409, "too-many-queues")
         assert "a token for all queues" in refused.value.hint
-        assert not await manager.create_queue("mine-0", transactional=None, is_restricted=True), "it is there"
+        assert not await manager.create_queue("mine-0", transactional=None, is_restricted=True), (
+            "it is there"
+        )
         assert await manager.create_queue("an operator's", transactional=None)
 
     rig(tmp_path / "d", test)
 
 
-def test_a_subqueue_that_becomes_a_queue_for_good_counts_like_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subqueue_that_becomes_a_queue_for_good_counts_like_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader opens subqueues, and a token declares them: together they would make as many queues as they like."""
 
     async def test(manager: QueueManager) -> None:
@@ -49,7 +57,9 @@ def test_a_subqueue_that_becomes_a_queue_for_good_counts_like_one(tmp_path: Path
     rig(tmp_path / "d", test)
 
 
-def test_one_queue_does_not_use_up_the_names_of_all_subqueues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_queue_does_not_use_up_the_names_of_all_subqueues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(manager: QueueManager) -> None:
         monkeypatch.setattr(queues, "SUBQUEUE_NAMES_OF_A_QUEUE_MAX", 2)
         monkeypatch.setattr(queues, "SUBQUEUE_NAMES_MAX", 3)

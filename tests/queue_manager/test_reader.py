@@ -22,7 +22,9 @@ class Wire:
         self.events = Events(self.theirs)
 
     def tell(self, event: dict[str, Any]) -> list[dict[str, Any]]:
-        sender = threading.Thread(target=self.events.tell, args=(event,), daemon=True)  # it waits for a reader, as it should
+        sender = threading.Thread(
+            target=self.events.tell, args=(event,), daemon=True
+        )  # it waits for a reader, as it should
         sender.start()
         found = []
         while True:
@@ -43,7 +45,14 @@ def wire() -> Any:
 
 
 def published(sequences: dict[str, dict[str, int]], position: int = 1) -> dict[str, Any]:
-    return {"event": "published", "uri": "s", "position": position, "as_of": 1.0, "sequences": sequences, "damaged": {}}
+    return {
+        "event": "published",
+        "uri": "s",
+        "position": position,
+        "as_of": 1.0,
+        "sequences": sequences,
+        "damaged": {},
+    }
 
 
 def merged(events: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
@@ -71,17 +80,27 @@ def test_the_longest_names_fit(wire: Wire) -> None:
 def test_only_what_changed_is_sent(wire: Wire) -> None:
     wire.tell(published({"e": {"a": 1, "b": 2}}))
     (event,) = wire.tell(published({"e": {"a": 1, "b": 3}}, position=2))
-    assert event == {"event": "published", "uri": "s", "position": 2, "as_of": 1.0, "sequences": {"e": {"b": 3}}}
+    assert event == {
+        "event": "published",
+        "uri": "s",
+        "position": 2,
+        "as_of": 1.0,
+        "sequences": {"e": {"b": 3}},
+    }
 
 
-def test_a_packet_that_does_not_fit_is_told_and_a_long_error_is_cut(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_packet_that_does_not_fit_is_told_and_a_long_error_is_cut(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
     assert wire.tell({"event": "huge", "text": "x" * 4_000_000}) == []
     assert "reader.event_too_large event=huge" in caplog.text
     (event,) = wire.tell({"event": "failed", "error": "x" * 4_000_000, "fatal": False})
     assert len(event["error"]) == EVENT_TEXT_MAX
 
 
-def test_a_main_process_that_is_gone_is_not_worth_a_word(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_main_process_that_is_gone_is_not_worth_a_word(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
     wire.ours.close()
     wire.events.tell({"event": "compared"})
     assert caplog.text == ""

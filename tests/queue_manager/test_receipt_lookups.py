@@ -33,8 +33,12 @@ class Names:
         finally:
             self.at_once -= 1
 
-    def ask(self, host: str, peer: str = "peer", *, allowed: bool = False) -> asyncio.Future[Sequence[str] | None]:
-        return asyncio.ensure_future(self.lookups.addresses(self.resolve, host, 80, peer=peer, allowed=allowed))
+    def ask(
+        self, host: str, peer: str = "peer", *, allowed: bool = False
+    ) -> asyncio.Future[Sequence[str] | None]:
+        return asyncio.ensure_future(
+            self.lookups.addresses(self.resolve, host, 80, peer=peer, allowed=allowed)
+        )
 
     async def is_asked(self, *hosts: str) -> bool:
         """Whether exactly these are looked up now, after a while on a busy machine."""
@@ -45,7 +49,9 @@ class Names:
         await asyncio.sleep(0.01)  # no other follows
         return self.asked == list(hosts)
 
-    async def quick(self, host: str, peer: str = "peer", *, allowed: bool = False) -> Sequence[str] | None:
+    async def quick(
+        self, host: str, peer: str = "peer", *, allowed: bool = False
+    ) -> Sequence[str] | None:
         return await asyncio.wait_for(self.ask(host, peer, allowed=allowed), 1)
 
 
@@ -66,7 +72,9 @@ def test_slow_names_of_one_peer_hold_one_slot_and_nobody_else_waits() -> None:
         names.slow.set()
         assert await asyncio.gather(*slow) == [("192.0.2.1",)] * 100
         assert names.most == 2
-        assert repr(names.lookups).startswith("<ReceiptLookups peers=0 "), "nothing is kept of a peer that waits for nothing"
+        assert repr(names.lookups).startswith("<ReceiptLookups peers=0 "), (
+            "nothing is kept of a peer that waits for nothing"
+        )
 
     run(test)
 
@@ -92,7 +100,9 @@ def test_hosts_that_the_operator_named_have_slots_that_no_stranger_fills() -> No
     run(test)
 
 
-def test_a_look_up_that_takes_too_long_is_no_address_but_keeps_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_up_that_takes_too_long_is_no_address_but_keeps_its_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its thread is still taken: a slot given back at the deadline would let a peer take them all."""
     monkeypatch.setattr(receipt_lookups, "LOOKUP_SECONDS", 0.05)
 
@@ -122,7 +132,9 @@ def test_a_host_without_an_address_is_not_asked_for_again_for_a_while() -> None:
 
 def test_many_receipts_for_one_host_are_one_look_up_and_the_next_moment_another() -> None:
     async def test(names: Names) -> None:
-        assert set(await asyncio.gather(*(names.ask("a.example") for _ in range(50)))) == {("192.0.2.1",)}
+        assert set(await asyncio.gather(*(names.ask("a.example") for _ in range(50)))) == {
+            ("192.0.2.1",)
+        }
         assert names.asked == ["a.example"]
         names.now += receipt_lookups.FOUND_SECONDS + 0.1
         await names.quick("a.example")

@@ -13,8 +13,9 @@ from srmp_spark.clock import SystemClock
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.queue_manager import receipts_sender
 from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.identifiers import Identifiers
-from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.srmp.effects import Ok
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.state import IDENTIFIER_MAX
@@ -35,7 +36,9 @@ class Recorder:
     def acknowledge(self, ok: Ok) -> None:
         self.stored.set()
 
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+    def refuse(
+        self, status: int, reason: str, section: str, retry_after: int | None = None
+    ) -> None:
         self.refused.append(status)
 
 
@@ -56,7 +59,9 @@ class Rig:
             **values,
         )  # fmt: skip
         waiting = Recorder()
-        arrival = Arrival(self.manager.clock.utc(), "https" if sender_name else "http", peer, sender_name)
+        arrival = Arrival(
+            self.manager.clock.utc(), "https" if sender_name else "http", peer, sender_name
+        )
         self.manager.acceptor.take(message, arrival, b"POST", 4, waiting)
         assert waiting.refused == []
         await asyncio.wait_for(waiting.stored.wait(), 5)
@@ -96,7 +101,12 @@ def rig(
         now = clock or SystemClock()
         with DataDirectory.open(directory, now=now.utc()) as data:
             manager = QueueManager(
-                config, data, config.local_hosts(config.listen), "http://gateway:8080", now, on_fatal=pytest.fail
+                config,
+                data,
+                config.local_hosts(config.listen),
+                "http://gateway:8080",
+                now,
+                on_fatal=pytest.fail,
             )
             await ensure_queues(manager)
             manager.start_sending()
@@ -130,7 +140,10 @@ def test_a_delivery_receipt_is_sent_once_and_forgotten_when_it_is_delivered(tmp_
             await until(lambda: server.receipts and owed(rig.manager) == 0)
             await asyncio.sleep(0.2)
             (receipt,) = server.receipts
-            assert (receipt.target, receipt.to) == ("/msmq/private$/receipts?SenderStream=XRntV", to), "2.2.5.2.2"
+            assert (receipt.target, receipt.to) == (
+                "/msmq/private$/receipts?SenderStream=XRntV",
+                to,
+            ), "2.2.5.2.2"
             assert receipt.headers["host"] == f"127.0.0.1:{server.port}"
             assert receipt.delivery_of == f"uuid:1@{SOURCE}"
             assert "<via>http://gateway:8080/msmq/private$/orders</via>" in receipt.envelope
@@ -146,7 +159,11 @@ def test_what_is_owed_survives_a_restart(tmp_path: Path) -> None:
         assert owed(rig.manager) == 1
 
     async def after(rig: Rig) -> None:
-        await until(lambda: not rig.manager.receipts._owed[:1] or rig.manager.receipts._owed[0].attempts >= 1)
+        await until(
+            lambda: (
+                not rig.manager.receipts._owed[:1] or rig.manager.receipts._owed[0].attempts >= 1
+            )
+        )
         assert owed(rig.manager) == 1, "not delivered, so still owed"
 
     rig(tmp_path / "d", before, "http://127.0.0.1:*")
@@ -175,10 +192,15 @@ def test_a_blocked_receipt_is_one_warning_with_the_flag_a_metric_and_a_line_in_s
         await rig.take(delivery_receipt_to="http://169.254.169.254:8080/latest")
         await until(lambda: rig.manager.metrics.receipts_blocked == 5)
         of_host = ["http://169.254.169.254", "http://169.254.169.254:8080"]
-        assert rig.manager.receipts.blocked_patterns == {"169.254.169.254": of_host, "(malformed)": []}
+        assert rig.manager.receipts.blocked_patterns == {
+            "169.254.169.254": of_host,
+            "(malformed)": [],
+        }
 
     rig(tmp_path / "d", test)
-    warnings = [record.getMessage() for record in caplog.records if "receipt.blocked" in record.getMessage()]
+    warnings = [
+        record.getMessage() for record in caplog.records if "receipt.blocked" in record.getMessage()
+    ]
     assert len(warnings) == 3
     assert "--allow-url http://169.254.169.254" in warnings[0]
 
@@ -199,11 +221,15 @@ def test_a_host_that_has_no_address_is_as_visible_as_one_that_is_not_allowed(
         assert rig.manager.metrics.receipts_blocked == 2
 
     rig(tmp_path / "d", test)
-    (warning,) = [record.getMessage() for record in caplog.records if "receipt.blocked" in record.getMessage()]
+    (warning,) = [
+        record.getMessage() for record in caplog.records if "receipt.blocked" in record.getMessage()
+    ]
     assert "make machine1 known to this host" in warning
 
 
-def test_the_host_is_resolved_once_and_the_judged_address_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_is_resolved_once_and_the_judged_address_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """DNS rebinding: the second answer of the resolver would be another host."""
     asked: list[str] = []
 
@@ -224,7 +250,9 @@ def test_the_host_is_resolved_once_and_the_judged_address_is_called(tmp_path: Pa
     rig(tmp_path / "d", test, "http://rebinding.example:*")
 
 
-def test_slow_names_of_one_peer_do_not_hold_up_the_stream_receipts_of_another(tmp_path: Path) -> None:
+def test_slow_names_of_one_peer_do_not_hold_up_the_stream_receipts_of_another(
+    tmp_path: Path,
+) -> None:
     async def test(rig: Rig) -> None:
         asked: list[str] = []
 
@@ -238,12 +266,21 @@ def test_slow_names_of_one_peer_do_not_hold_up_the_stream_receipts_of_another(tm
         async with ReceiptsServer() as server:
             honest = f"http://honest.example:{server.port}/msmq/private$/order_queue$"
             for n in range(20):
-                await rig.take(delivery_receipt_to=f"http://slow{n}.example/q", peer="198.51.100.1:5000")
-            for _ in range(20):  # the attacker names the honest host too: that takes none of the host's turns
-                await rig.take(delivery_receipt_to=honest.replace("/msmq/", "/elsewhere/"), peer="198.51.100.1:5000")
+                await rig.take(
+                    delivery_receipt_to=f"http://slow{n}.example/q", peer="198.51.100.1:5000"
+                )
+            for _ in range(
+                20
+            ):  # the attacker names the honest host too: that takes none of the host's turns
+                await rig.take(
+                    delivery_receipt_to=honest.replace("/msmq/", "/elsewhere/"),
+                    peer="198.51.100.1:5000",
+                )
             await until(lambda: asked)
             position = StreamPosition(StreamId(SOURCE, 1), 1, 0, True, honest)
-            await rig.take(queue="private$/payments", stream=position, priority=0, peer="198.51.100.2:5000")
+            await rig.take(
+                queue="private$/payments", stream=position, priority=0, peer="198.51.100.2:5000"
+            )
             await until(lambda: server.receipts, 3)
             assert asked == ["slow0.example", "honest.example"]
 
@@ -259,7 +296,12 @@ def test_a_url_that_is_none_is_never_looked_up(tmp_path: Path) -> None:
             return []
 
         rig.manager.receipts._resolve = resolve
-        for url in ("http://a@b.example/q", "ftp://b.example/q", "http://b.example/../q", "http://b.example:99999/q"):
+        for url in (
+            "http://a@b.example/q",
+            "ftp://b.example/q",
+            "http://b.example/../q",
+            "http://b.example:99999/q",
+        ):
             await rig.take(delivery_receipt_to=url)
         await until(lambda: rig.manager.metrics.receipts_blocked == 4)
         assert asked == []
@@ -268,11 +310,18 @@ def test_a_url_that_is_none_is_never_looked_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_one_host_gets_a_limited_number_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool) -> None:
-    rates = {"OWN_SENDER_RECEIPTS_PER_SECOND": 20.0 if own else 1e6, "HOST_RECEIPTS_PER_SECOND": 1e6 if own else 20.0}
+def test_one_host_gets_a_limited_number_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    rates = {
+        "OWN_SENDER_RECEIPTS_PER_SECOND": 20.0 if own else 1e6,
+        "HOST_RECEIPTS_PER_SECOND": 1e6 if own else 20.0,
+    }
     for rate, value in rates.items():
         monkeypatch.setattr(receipts_sender, rate, value)
-    monkeypatch.setattr(receipts_sender, "address_of", (lambda _: "the sender's") if own else (lambda _: object()))
+    monkeypatch.setattr(
+        receipts_sender, "address_of", (lambda _: "the sender's") if own else (lambda _: object())
+    )
     monkeypatch.setattr(receipts_sender, "HOST_PENDING_MAX", 5)
 
     async def test(rig: Rig) -> None:
@@ -288,7 +337,9 @@ def test_one_host_gets_a_limited_number_a_second(tmp_path: Path, monkeypatch: py
     rig(tmp_path / "d", test, "http://127.0.0.1:*")
 
 
-def test_a_flood_beyond_the_limit_is_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_beyond_the_limit_is_dropped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(receipts_sender, "OWED_MAX", 10)
 
     async def test(rig: Rig) -> None:
@@ -303,15 +354,25 @@ def test_a_stream_receipt_comes_half_a_second_after_the_last_message(tmp_path: P
     async def test(rig: Rig) -> None:
         async with ReceiptsServer() as server:
             for current in (1, 2, 3):
-                to = server.url("private$/order_queue$", "?SenderStream=XRntV") if current == 1 else None
-                position = StreamPosition(StreamId(SOURCE, 1), current, current - 1, current == 1, to)
+                to = (
+                    server.url("private$/order_queue$", "?SenderStream=XRntV")
+                    if current == 1
+                    else None
+                )
+                position = StreamPosition(
+                    StreamId(SOURCE, 1), current, current - 1, current == 1, to
+                )
                 await rig.take(queue="private$/payments", stream=position, priority=0)
             await asyncio.sleep(0.3)
             assert server.receipts == []
             await until(lambda: server.receipts)
-            assert [(each.stream_id, each.last_ordinal) for each in server.receipts] == [(f"uid:{SOURCE}\\1", 3)]
+            assert [(each.stream_id, each.last_ordinal) for each in server.receipts] == [
+                (f"uid:{SOURCE}\\1", 3)
+            ]
             (receipt,) = server.receipts
-            assert receipt.target == "/msmq/private$/order_queue$?SenderStream=XRntV", "3.1.6.3: the sender's order queue"
+            assert receipt.target == "/msmq/private$/order_queue$?SenderStream=XRntV", (
+                "3.1.6.3: the sender's order queue"
+            )
             assert (receipt.to, receipt.headers["host"]) == (
                 server.url("private$/order_queue$", "?SenderStream=XRntV"), f"127.0.0.1:{server.port}",
             )  # fmt: skip
@@ -333,14 +394,20 @@ def test_numbers_of_receipts_are_never_used_twice(tmp_path: Path) -> None:
     assert seen[0] == 1, "a new directory has given out none (3.1.3.1)"
 
 
-def test_a_receipt_for_which_no_number_is_left_stays_owed_and_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_receipt_for_which_no_number_is_left_stays_owed_and_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(rig: Rig) -> None:
         async with ReceiptsServer() as server:
-            rig.manager.receipts._identifiers = Identifiers(rig.manager.journal, "message_id", IDENTIFIER_MAX)
+            rig.manager.receipts._identifiers = Identifiers(
+                rig.manager.journal, "message_id", IDENTIFIER_MAX
+            )
             await rig.take(delivery_receipt_to=server.url("private$/r"))
             await until(lambda: "receipt.not_made" in caplog.text)
             await until(lambda: not rig.manager.receipts._tasks)
-            assert [(each.id, each.attempts > 0) for each in rig.manager.receipts._owed] == [(1, True)], "it is tried again"
+            assert [(each.id, each.attempts > 0) for each in rig.manager.receipts._owed] == [
+                (1, True)
+            ], "it is tried again"
             assert owed(rig.manager) == 1
             assert "begin a new data directory" in caplog.text
             assert "Traceback" not in caplog.text
@@ -364,7 +431,9 @@ async def settled(rig: Rig, clock: SetClock, seconds: float) -> None:
     await rig.manager.journal.drain()
 
 
-def over(directory: Path, clock: SetClock, *steps: tuple[float, float], take: bool = False) -> list[int]:
+def over(
+    directory: Path, clock: SetClock, *steps: tuple[float, float], take: bool = False
+) -> list[int]:
     """Start; for each step (seconds that pass, how wrong the wall clock is by then): how many receipts are owed after it."""
     seen: list[int] = []
 
@@ -380,12 +449,20 @@ def over(directory: Path, clock: SetClock, *steps: tuple[float, float], take: bo
     return seen
 
 
-@pytest.mark.parametrize("wrong", [0.0, 3650 * DAY, -3650 * DAY], ids=["right", "ten years ahead", "ten years back"])
-def test_a_receipt_is_given_up_after_four_days_however_the_wall_clock_is_set_meanwhile(tmp_path: Path, wrong: float) -> None:
-    assert over(tmp_path / "d", SetClock(), (DAY, wrong), (2.9 * DAY, wrong), (0.2 * DAY, wrong), take=True) == [1, 1, 0]
+@pytest.mark.parametrize(
+    "wrong", [0.0, 3650 * DAY, -3650 * DAY], ids=["right", "ten years ahead", "ten years back"]
+)
+def test_a_receipt_is_given_up_after_four_days_however_the_wall_clock_is_set_meanwhile(
+    tmp_path: Path, wrong: float
+) -> None:
+    assert over(
+        tmp_path / "d", SetClock(), (DAY, wrong), (2.9 * DAY, wrong), (0.2 * DAY, wrong), take=True
+    ) == [1, 1, 0]
 
 
-def test_a_receipt_of_a_time_when_the_clock_was_ahead_is_given_up_four_days_after_the_next_start(tmp_path: Path) -> None:
+def test_a_receipt_of_a_time_when_the_clock_was_ahead_is_given_up_four_days_after_the_next_start(
+    tmp_path: Path,
+) -> None:
     clock = SetClock()
     assert over(tmp_path / "d", clock, (0, 3650 * DAY), take=True) == [1]
     assert over(tmp_path / "d", clock, (3.9 * DAY, 0), (0.2 * DAY, 0)) == [1, 0]
@@ -396,7 +473,9 @@ def test_a_start_under_a_clock_that_is_ahead_gives_time_to_set_it_right(tmp_path
     assert over(tmp_path / "d", clock, (0, 0), take=True) == [1]
     clock.wrong = 3650 * DAY
     hour = 3600.0
-    assert over(tmp_path / "d", clock, (5 * hour, 3650 * DAY), (2 * hour, 0), (3 * DAY, 0), (DAY, 0)) == [1, 1, 1, 0]
+    assert over(
+        tmp_path / "d", clock, (5 * hour, 3650 * DAY), (2 * hour, 0), (3 * DAY, 0), (DAY, 0)
+    ) == [1, 1, 1, 0]
 
 
 def test_what_is_old_is_tried_for_six_hours_after_a_start_and_then_given_up(tmp_path: Path) -> None:

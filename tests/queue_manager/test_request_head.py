@@ -15,7 +15,8 @@ from srmp_spark.srmp.limits import CONTENT_MAX, TARGET_MAX
 GOOD = (
     b"POST /msmq/private$/orders HTTP/1.1\r\nHost: machine2\r\n"
     b'Content-Type: multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml\r\n'
-    b'Content-Length: 2300\r\nSOAPAction: "MSMQMessage"\r\nProxy-Accept: NonInteractiveClient\r\n\r\n'
+    b'Content-Length: 2300\r\nSOAPAction: "MSMQMessage"\r\nProxy-Accept: '
+    b"NonInteractiveClient\r\n\r\n"
 )
 
 
@@ -29,15 +30,27 @@ def status_of(head: bytes) -> int:
 
 def test_the_head_of_chapter_4() -> None:
     for read in (RequestHead.parse(GOOD), RequestHead.of_windows(GOOD)[0]):
-        assert (read.target, read.length, read.keep_alive, read.version) == (b"/msmq/private$/orders", 2300, True, "1.1")
-        assert read.headers[b"content-type"] == b'multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml'
+        assert (read.target, read.length, read.keep_alive, read.version) == (
+            b"/msmq/private$/orders",
+            2300,
+            True,
+            "1.1",
+        )
+        assert (
+            read.headers[b"content-type"]
+            == b'multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml'
+        )
     assert RequestHead.of_windows(GOOD + b"body")[1] == len(GOOD)
 
 
 @pytest.mark.parametrize("name", [b"Authorization", b"proxy-authorization", b"Cookie", b"COOKIE"])
 def test_a_head_knows_whether_credentials_are_in_it(name: bytes) -> None:
-    assert RequestHead.parse(GOOD.replace(b"SOAPAction", name + b": s\r\nSOAPAction")).has_credentials
-    assert not RequestHead.parse(GOOD.replace(b"SOAPAction", b"X-" + name + b": s\r\nSOAPAction")).has_credentials
+    assert RequestHead.parse(
+        GOOD.replace(b"SOAPAction", name + b": s\r\nSOAPAction")
+    ).has_credentials
+    assert not RequestHead.parse(
+        GOOD.replace(b"SOAPAction", b"X-" + name + b": s\r\nSOAPAction")
+    ).has_credentials
     assert not RequestHead.of_windows(GOOD)[0].has_credentials
 
 
@@ -45,27 +58,59 @@ PIECES = [
     (b"POST", [b"POST", b"post", b"GET"]),
     (
         b"/msmq/private$/orders",
-        [b"/msmq/q?SenderStream=x", b"/msmq/a%20b", b"/msmq/\xc3\xa4", b"/a b", b"*", b"http://h/msmq/q", b'/"<>{}|^`#', b"/"],
+        [
+            b"/msmq/q?SenderStream=x",
+            b"/msmq/a%20b",
+            b"/msmq/\xc3\xa4",
+            b"/a b",
+            b"*",
+            b"http://h/msmq/q",
+            b'/"<>{}|^`#',
+            b"/",
+        ],
     ),
     (b"HTTP/1.1", [b"HTTP/1.0", b"HTTP/2.0", b"HTTP/1.1 "]),
     (
         b"Host: machine2",
-        [b"Host: a:80", b"Host:a", b"Host: [::1]:80", b"Host:  a", b"Host: a,b", b"host: a", b"Host: a\r\nHost: b", b"X: y"],
+        [
+            b"Host: a:80",
+            b"Host:a",
+            b"Host: [::1]:80",
+            b"Host:  a",
+            b"Host: a,b",
+            b"host: a",
+            b"Host: a\r\nHost: b",
+            b"X: y",
+        ],
     ),
     (b"2300", [b"0", b"01", b"+1", b"1 ", b"99999999", b"", b"1, 1"]),
     (b"type=text/xml", [b"type=text/xml\t", b"type=\x00", b"type=\xe4", b"a\r\n b", b" "]),
-    (b'SOAPAction: "MSMQMessage"', [b'SOAPAction:"MSMQMessage"', b"SOAPAction: x", b'SOAPAction : "MSMQMessage"']),
+    (
+        b'SOAPAction: "MSMQMessage"',
+        [b'SOAPAction:"MSMQMessage"', b"SOAPAction: x", b'SOAPAction : "MSMQMessage"'],
+    ),
     (
         b"\r\nProxy-Accept: NonInteractiveClient",
-        [b"", b"\r\nTransfer-Encoding: chunked", b"\r\nExpect: 100-continue", b"\r\nConnection: close"],
+        [
+            b"",
+            b"\r\nTransfer-Encoding: chunked",
+            b"\r\nExpect: 100-continue",
+            b"\r\nConnection: close",
+        ],
     ),
     (b"\r\n", [b"\n"]),
 ]
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, len(PIECES) - 1), st.integers(0, 7), st.integers(0, 2)), max_size=3))
-def test_what_the_expression_for_windows_takes_httptools_takes_to_be_the_same(changes: list[tuple[int, int, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(PIECES) - 1), st.integers(0, 7), st.integers(0, 2)), max_size=3
+    )
+)
+def test_what_the_expression_for_windows_takes_httptools_takes_to_be_the_same(
+    changes: list[tuple[int, int, int]],
+) -> None:
     head = GOOD
     for piece, choice, skip in changes:
         old, news = PIECES[piece]
@@ -91,7 +136,10 @@ def test_what_the_expression_for_windows_takes_httptools_takes_to_be_the_same(ch
 @pytest.mark.parametrize("fold", [b"\r\n ", b"\r\n\t", b"\r\n    "])
 def test_a_folded_content_type_is_accepted_as_the_document_prints_it(fold: bytes) -> None:
     read = RequestHead.parse(GOOD.replace(b"; boundary", b";" + fold + b"boundary"))
-    assert read.headers[b"content-type"] == b'multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml'
+    assert (
+        read.headers[b"content-type"]
+        == b'multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml'
+    )
 
 
 FIELD = b'Content-Type: multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml'
@@ -100,10 +148,15 @@ FOLDS = [b"\r\n ", b"\r\n\t", b"\r\n   ", b" \r\n ", b"\r\n \r\n x", b"\r\n", b"
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(len(b"Content-Type:"), len(FIELD)), st.sampled_from(FOLDS)), max_size=4),
+    st.lists(
+        st.tuples(st.integers(len(b"Content-Type:"), len(FIELD)), st.sampled_from(FOLDS)),
+        max_size=4,
+    ),
     st.sampled_from([b"", b"\r\nConnection: upgrade\r\nUpgrade: x", b"\r\nX: a"]),
 )
-def test_a_head_is_accepted_by_the_content_type_that_readers_find_in_it(folds: list[tuple[int, bytes]], more: bytes) -> None:
+def test_a_head_is_accepted_by_the_content_type_that_readers_find_in_it(
+    folds: list[tuple[int, bytes]], more: bytes
+) -> None:
     """One POST whose fold was undone by one side only would be answered 200 and could never be read."""
     field = FIELD
     for at, fold in sorted(folds, reverse=True):
@@ -120,18 +173,25 @@ def test_a_head_is_accepted_by_the_content_type_that_readers_find_in_it(folds: l
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(b"boundary, 292", b"boundary,\r\n 292"), (b"type=text", b"type=\r\n text"), (b": multipart", b":\r\n multipart")],
+    [
+        (b"boundary, 292", b"boundary,\r\n 292"),
+        (b"type=text", b"type=\r\n text"),
+        (b": multipart", b":\r\n multipart"),
+    ],
 )
 def test_a_fold_inside_of_a_parameter_means_the_same_to_both_sides(old: bytes, new: bytes) -> None:
     envelope = (
         b'<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/">'
-        b'<se:Header><path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1"><action>MSMQ:a</action>'
+        b'<se:Header><path xmlns="http://schemas.xmlsoap.org/rp/" '
+        b'se:mustUnderstand="1"><action>MSMQ:a</action>'
         b"<to>http://h/msmq/q</to><id>uuid:1@aaaaaaaa-0000-4000-8000-000000000001</id></path>"
-        b'<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt></properties></se:Header>'
+        b'<properties se:mustUnderstand="1"><expiresAt>20380119T031407</expiresAt></proper'
+        b"ties></se:Header>"
         b"<se:Body></se:Body></se:Envelope>"
     )
     mark = b"--MSMQ - SOAP boundary, 292"
-    content = b"%b\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n%b%b--\r\n" % (
+    content = (b"%b\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: "
+b"%d\r\n\r\n%b%b--\r\n") % (
         mark, len(envelope), envelope, mark,
     )  # fmt: skip
     head = GOOD.replace(old, new)
@@ -147,7 +207,9 @@ def test_an_offer_to_upgrade_is_ignored_beside_a_folded_content_type_too() -> No
 
 def test_any_other_folded_field_is_refused() -> None:
     assert status_of(GOOD.replace(b"Host: machine2", b"Host: machine2\r\n x")) == 400
-    both = GOOD.replace(b"; boundary", b";\r\n boundary").replace(b"Host: machine2", b"Host: machine2\r\n x")
+    both = GOOD.replace(b"; boundary", b";\r\n boundary").replace(
+        b"Host: machine2", b"Host: machine2\r\n x"
+    )
     assert status_of(both) == 400
 
 
@@ -193,7 +255,9 @@ CL = b"Content-Length: 2300"
         (b"Host: machine2", b"Host: machine2" + b"\r\nX: y" * HEAD_LINES_MAX, 431),
     ],
 )
-def test_faults_of_the_head_have_the_status_that_http_gives_them(old: bytes, new: bytes, status: int) -> None:
+def test_faults_of_the_head_have_the_status_that_http_gives_them(
+    old: bytes, new: bytes, status: int
+) -> None:
     assert status_of(GOOD.replace(old, new)) == status
 
 
@@ -231,7 +295,9 @@ def test_chunked_and_upgrade_are_accepted() -> None:
         (b"\n", 400),
     ],
 )
-def test_an_unfinished_head_is_refused_as_soon_as_it_cannot_become_good(beginning: bytes, status: int) -> None:
+def test_an_unfinished_head_is_refused_as_soon_as_it_cannot_become_good(
+    beginning: bytes, status: int
+) -> None:
     if status == 200:
         check_unfinished(beginning, 0)
         return
@@ -241,9 +307,18 @@ def test_an_unfinished_head_is_refused_as_soon_as_it_cannot_become_good(beginnin
 
 
 @pytest.mark.parametrize(
-    "line", [b"GET /", b"FOO / HTTP/1.1", b"GET / HTTP/1.1", b"POST / HTTP/2.0", b"POST /" + b"a" * 3000 + b" HTTP/1.1"]
+    "line",
+    [
+        b"GET /",
+        b"FOO / HTTP/1.1",
+        b"GET / HTTP/1.1",
+        b"POST / HTTP/2.0",
+        b"POST /" + b"a" * 3000 + b" HTTP/1.1",
+    ],
 )
-def test_a_request_line_is_answered_the_same_whether_the_rest_of_the_head_has_come_or_not(line: bytes) -> None:
+def test_a_request_line_is_answered_the_same_whether_the_rest_of_the_head_has_come_or_not(
+    line: bytes,
+) -> None:
     whole = status_of(line + b"\r\nHost: a\r\n\r\n")
     with pytest.raises(HeadError) as refused:
         check_unfinished(line + b"\r\n", 0)
@@ -260,7 +335,9 @@ def status_in_pieces(head: bytes, size: int) -> int:
 
 
 @pytest.mark.parametrize(("bare_lf_after", "status"), [(60, 400), (HEAD_LINES_MAX + 5, 431)])
-def test_of_two_faults_the_first_decides_whether_the_head_came_whole_or_in_pieces(bare_lf_after: int, status: int) -> None:
+def test_of_two_faults_the_first_decides_whether_the_head_came_whole_or_in_pieces(
+    bare_lf_after: int, status: int
+) -> None:
     lines = [b"X: y\r\n"] * (HEAD_LINES_MAX + 20)
     lines[bare_lf_after] = b"X: y\n"
     head = GOOD[:-2] + b"".join(lines) + b"\r\n"
@@ -275,5 +352,8 @@ def test_a_method_that_is_too_long_is_one_whatever_follows() -> None:
 
 def test_via_is_a_list_that_each_hop_may_begin_anew() -> None:
     """RFC 9110 5.3, 7.6.3: who forwarded a message before; a second line of it is no fault, as it is of a length."""
-    head = b"POST /msmq/q HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nVia: 1.1 a, 1.1 b\r\nvia: 1.0 c\r\n\r\n"
+    head = (
+        b"POST /msmq/q HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nVia: 1.1 a, 1.1 "
+        b"b\r\nvia: 1.0 c\r\n\r\n"
+    )
     assert RequestHead.parse(head).headers[b"via"] == b"1.1 a, 1.1 b,1.0 c"

@@ -45,7 +45,9 @@ def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
 
 def reader_of(running: RunningQueueManager) -> int:
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-    modules = {Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[2]: int(pid) for pid in children}
+    modules = {
+        Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[2]: int(pid) for pid in children
+    }
     assert len(children) == 2, "a reader, a sender and nothing else"
     return modules[b"srmp_spark.queue_manager.reader.process"]
 
@@ -59,7 +61,10 @@ def test_the_ready_line_is_the_only_thing_on_stdout(tmp_path: Path) -> None:
     endpoint = json.loads((tmp_path / "data" / "endpoint.json").read_text())
     assert {key: endpoint[key] for key in running.ready} == running.ready
     found = (tmp_path / "data").stat()
-    assert (endpoint["process"]["pid"], endpoint["directory"]) == (running.ready["pid"], [found.st_dev, found.st_ino])
+    assert (endpoint["process"]["pid"], endpoint["directory"]) == (
+        running.ready["pid"],
+        [found.st_dev, found.st_ino],
+    )
     running.process.send_signal(signal.SIGTERM)
     assert running.process.stdout.read() == ""
     assert running.process.wait(20) == 0
@@ -70,7 +75,9 @@ def test_the_ready_line_is_the_only_thing_on_stdout(tmp_path: Path) -> None:
 def test_no_secret_is_in_the_arguments_of_a_process(start: Start) -> None:
     """Every user of a host may read them. Who knows the address of our receipts could acknowledge what waits to be sent."""
     running = start()
-    with contextlib.closing(sqlite3.connect(f"file:{running.data_dir / 'store.db'}?mode=ro", uri=True)) as database:
+    with contextlib.closing(
+        sqlite3.connect(f"file:{running.data_dir / 'store.db'}?mode=ro", uri=True)
+    ) as database:
         (secret,) = database.execute("SELECT value FROM meta WHERE key = 'receipts_key'").fetchone()
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     assert len(children) == 2
@@ -145,7 +152,10 @@ def test_what_was_acknowledged_survives_kill_9_and_the_numbers_go_on(start: Star
     assert peer.send(peer.stream(2)).status == 200
     assert peer.send(peer.message(body=b"after")).status == 200
     table = rows(client, "private$/orders")
-    assert table.column("body").to_pylist() == [b"%d" % n for n in range(20)] + [b"repeated", b"after"]
+    assert table.column("body").to_pylist() == [b"%d" % n for n in range(20)] + [
+        b"repeated",
+        b"after",
+    ]
     assert table.column("sequence").to_pylist() == list(range(1, 23))
     assert rows(client, "private$/payments").column("stream_sequence").to_pylist() == [1, 2]
     assert client.register("private$/orders", "default", holder="A").received == 5
@@ -182,7 +192,9 @@ def test_sigterm_answers_what_it_has_received(start: Start) -> None:
     peer = Peer(running)
     assert peer.send(peer.message()).status == 200
     with socket.create_connection(running.endpoint) as half:
-        half.sendall(b"POST /msmq/private$/orders HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12")
+        half.sendall(
+            b"POST /msmq/private$/orders HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n12"
+        )
         time.sleep(0.1)
         running.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
@@ -207,7 +219,10 @@ def test_the_quota_answers_503_until_something_is_received(start: Start) -> None
 def test_the_quota_of_the_machine_counts_all_queues(start: Start) -> None:
     running = start(queues=["private$/a", "private$/b"], machine_quota_bytes=2500)
     client, peer = QueueManagerClient(running.api), Peer(running)
-    replies = [peer.send(peer.message(queue, body=b"x" * 500)) for queue in ("private$/a", "private$/b", "private$/b")]
+    replies = [
+        peer.send(peer.message(queue, body=b"x" * 500))
+        for queue in ("private$/a", "private$/b", "private$/b")
+    ]
     assert [reply.status for reply in replies] == [200, 200, 503]
     assert replies[-1].reason.startswith("machine-quota; ")
     quota = client.status()["quota"]
@@ -274,7 +289,12 @@ def test_sealing_keeps_every_row_and_retention_trims(start: Start, tmp_path: Pat
     until(lambda: list(segments.glob("*/*.columns.arrow")), 30)
     table = rows(client, "private$/orders")
     assert table.column("sequence").to_pylist() == list(range(1, 5001))
-    until(lambda: QueueManagerClient(running.api).range("private$/orders", after=0, max_bytes=10_000).last < 20)
+    until(
+        lambda: (
+            QueueManagerClient(running.api).range("private$/orders", after=0, max_bytes=10_000).last
+            < 20
+        )
+    )
     running.kill9()
     running.restart()
     assert rows(client, "private$/orders").equals(table)
@@ -290,7 +310,9 @@ def test_sealing_keeps_every_row_and_retention_trims(start: Start, tmp_path: Pat
     until(lambda: not list(segments.glob("*/*")))
 
 
-def test_a_copied_directory_is_another_epoch_and_its_old_rows_are_still_there(start: Start, tmp_path: Path) -> None:
+def test_a_copied_directory_is_another_epoch_and_its_old_rows_are_still_there(
+    start: Start, tmp_path: Path
+) -> None:
     running = start(queues=QUEUES)
     peer = Peer(running)
     assert peer.send(peer.message()).status == 200
@@ -311,7 +333,9 @@ def test_a_copied_directory_is_another_epoch_and_its_old_rows_are_still_there(st
     peer.close()
 
 
-@pytest.mark.filterwarnings("ignore:ssl.OP_NO")  # to ask for an old version is deprecated, to refuse it is the point
+@pytest.mark.filterwarnings(
+    "ignore:ssl.OP_NO"
+)  # to ask for an old version is deprecated, to refuse it is the point
 def test_the_api_beyond_loopback_speaks_tls_only(start: Start, tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     token = tmp_path / "token"
@@ -327,7 +351,8 @@ def test_the_api_beyond_loopback_speaks_tls_only(start: Start, tmp_path: Path) -
     ):
         assert secure.version() in ("TLSv1.2", "TLSv1.3")
         secure.sendall(
-            b"GET /v1/status HTTP/1.1\r\nHost: anything\r\nAuthorization: Bearer 0123456789abcdef0123\r\n"
+            b"GET /v1/status HTTP/1.1\r\nHost: anything\r\nAuthorization: Bearer "
+            b"0123456789abcdef0123\r\n"
             b"Connection: close\r\n\r\n"
         )
         assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
@@ -335,7 +360,10 @@ def test_the_api_beyond_loopback_speaks_tls_only(start: Start, tmp_path: Path) -
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
     old.set_ciphers("ALL:@SECLEVEL=0")
     old.options |= ssl.OP_NO_TLSv1_2 | ssl.OP_NO_TLSv1_3
-    with socket.create_connection(("127.0.0.1", port)) as plain, pytest.raises((ssl.SSLError, OSError)):
+    with (
+        socket.create_connection(("127.0.0.1", port)) as plain,
+        pytest.raises((ssl.SSLError, OSError)),
+    ):
         old.wrap_socket(plain)
 
 
@@ -367,7 +395,9 @@ def test_a_failed_sync_ends_it_with_1_and_one_clear_line(tmp_path: Path) -> None
     running.ready = json.loads(process.stdout.readline())
     peer = Peer(running)
     answered = 0
-    with contextlib.suppress(OSError, http.client.HTTPException):  # the connection ends in the middle
+    with contextlib.suppress(
+        OSError, http.client.HTTPException
+    ):  # the connection ends in the middle
         while True:
             assert peer.send(peer.message()).status == 200
             answered += 1
@@ -382,7 +412,9 @@ def test_a_failed_sync_ends_it_with_1_and_one_clear_line(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("table", ["queues", "history", "streams", "groups", "queue_epochs"])
-def test_a_damaged_page_ends_the_start_with_6_and_one_clear_line(start: Start, tmp_path: Path, table: str) -> None:
+def test_a_damaged_page_ends_the_start_with_6_and_one_clear_line(
+    start: Start, tmp_path: Path, table: str
+) -> None:
     running = start(queues=QUEUES)
     peer = Peer(running)
     assert peer.send(peer.message()).status == 200
@@ -391,7 +423,9 @@ def test_a_damaged_page_ends_the_start_with_6_and_one_clear_line(start: Start, t
     running.stop()
     database = tmp_path / "data" / "store.db"
     with sqlite3.connect(database) as db:
-        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (page,) = db.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)
+        ).fetchone()
         (size,) = db.execute("PRAGMA page_size").fetchone()
     db.close()
     with database.open("r+b") as file:
@@ -419,7 +453,9 @@ def test_an_older_copy_takes_nothing_and_ends_with_6(start: Start, tmp_path: Pat
     peer.close()
     running.stop()  # a clean end publishes
     (data / "store.db").write_bytes(older["store.db"])
-    note = json.loads(older["identity"]) | {"inodes": json.loads((data / "identity").read_text())["inodes"]}
+    note = json.loads(older["identity"]) | {
+        "inodes": json.loads((data / "identity").read_text())["inodes"]
+    }
     (data / "identity").write_text(json.dumps(note))
     with pytest.raises(ServeFailedError) as failed:
         running.start()
@@ -438,11 +474,18 @@ def test_the_delta_state_is_written_and_its_lag_is_told(start: Start, tmp_path: 
     client, peer = QueueManagerClient(running.api), Peer(running)
     assert peer.send(peer.message()).status == 200
     peer.close()
-    until(lambda: client.status()["state"]["position"] > 0 and client.status()["state"]["lag_seconds"] < 5, 40)
+    until(
+        lambda: (
+            client.status()["state"]["position"] > 0 and client.status()["state"]["lag_seconds"] < 5
+        ),
+        40,
+    )
     assert client.status()["state"]["uri"] == str(tmp_path / "state")
     from deltalake import DeltaTable
 
-    until(lambda: DeltaTable(str(tmp_path / "state" / "inbox")).to_pyarrow_table().num_rows == 1, 20)
+    until(
+        lambda: DeltaTable(str(tmp_path / "state" / "inbox")).to_pyarrow_table().num_rows == 1, 20
+    )
 
 
 _MEETS = """
@@ -470,4 +513,6 @@ def test_gateways_start_together(tmp_path: Path) -> None:
     )  # fmt: skip
     with running:
         met = [line for line in running.stderr().splitlines() if line.startswith("meeting ")]
-    assert sorted(met) == [f"meeting srmp_spark.queue_manager.{each}.gateway 2" for each in ("remote_read", "wsrm")]
+    assert sorted(met) == [
+        f"meeting srmp_spark.queue_manager.{each}.gateway 2" for each in ("remote_read", "wsrm")
+    ]

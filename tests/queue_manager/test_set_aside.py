@@ -21,17 +21,24 @@ GUID = "caf195ea-615c-4264-ae08-11a4e60194c0"
 
 ITS_ID, OF_IT = "SELECT id", f"FROM queues WHERE name = '{ORDERS}'"
 DAMAGE = {
-    "streams": f"INSERT INTO streams VALUES ('{ORDERS}', '{GUID}', 'seven', 1, 1, 'http://h/', 'p:1', NULL, 0, 1, 1, NULL)",
-    "streams, a number": f"INSERT INTO streams VALUES ('{ORDERS}', 'g', '7', 'x', 1, 'http://h/', 'p:1', NULL, 0, 1, 1, NULL)",
-    "accepted_gaps": f"INSERT INTO accepted_gaps VALUES ('{ORDERS}', '{GUID}', 'seven', 1, 1, NULL)",
-    "owed_receipts": "INSERT INTO owed_receipts VALUES (1, 'delivery', 'http://h/', 'p:1', '{\"kind\": 1', 1)",
-    "owed_receipts, a field": "INSERT INTO owed_receipts VALUES (2, 'delivery', 'http://h/', 'p:1', '{\"kind\": 1}', 1)",
+    "streams": f"INSERT INTO streams VALUES ('{ORDERS}', '{GUID}', 'seven', 1, 1, "
+    "'http://h/', 'p:1', NULL, 0, 1, 1, NULL)",
+    "streams, a number": f"INSERT INTO streams VALUES ('{ORDERS}', 'g', '7', 'x', 1, "
+    "'http://h/', 'p:1', NULL, 0, 1, 1, NULL)",
+    "accepted_gaps": f"INSERT INTO accepted_gaps VALUES ('{ORDERS}', '{GUID}', 'seven', "
+    "1, 1, NULL)",
+    "owed_receipts": "INSERT INTO owed_receipts VALUES (1, 'delivery', 'http://h/', "
+    "'p:1', '{\"kind\": 1', 1)",
+    "owed_receipts, a field": "INSERT INTO owed_receipts VALUES (2, 'delivery', 'http://h/', "
+    "'p:1', '{\"kind\": 1}', 1)",
     "history": f"INSERT INTO history VALUES ('{GUID}', 'one', 'two', 'three')",
     "history, a time": f"INSERT INTO history VALUES ('{GUID}', 1, 2, x'00')",
     "history, an order": f"INSERT INTO history VALUES ('{GUID}', 9, 2, 1)",
     "consumers, a lease": "UPDATE consumers SET holder = 'zzz' WHERE name = 'default'",
-    "consumers, a name": f"INSERT INTO consumers {ITS_ID}, x'fffe', 0, '[]', NULL, NULL, NULL {OF_IT}",
-    "consumers, a mark": f"INSERT INTO consumers {ITS_ID}, 'c', 'x', '[]', NULL, NULL, NULL {OF_IT}",
+    "consumers, a name": f"INSERT INTO consumers {ITS_ID}, x'fffe', 0, '[]', NULL, NULL, "
+    f"NULL {OF_IT}",
+    "consumers, a mark": f"INSERT INTO consumers {ITS_ID}, 'c', 'x', '[]', NULL, NULL, "
+    f"NULL {OF_IT}",
     "consumers": "UPDATE consumers SET ahead = '[[1' WHERE name = 'default'",
     "marks": f"INSERT INTO marks SELECT id, 'default', 7, 1, 'zzz' {OF_IT}",
     "queues": f"UPDATE queues SET options = 'journal' WHERE name = '{ORDERS}'",
@@ -45,21 +52,36 @@ def execute(data: Path, statement: str) -> None:
 
 
 def told(running: RunningQueueManager) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = requests.get(f"{running.api}/v1/status", timeout=30).json()["set_aside"]
+    found: list[dict[str, Any]] = requests.get(f"{running.api}/v1/status", timeout=30).json()[
+        "set_aside"
+    ]
     return found
 
 
 @pytest.fixture(scope="module")
-def undamaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunningQueueManager, dict[str, bytes]]:
+def undamaged(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[RunningQueueManager, dict[str, bytes]]:
     """A queue manager that has three rows, all of them received, and is stopped; and its files."""
     running = RunningQueueManager(tmp_path_factory.mktemp("qm") / "data", queues=[ORDERS])
     with running:
         client = QueueManagerClient(running.api)
         client.send(ORDERS, [{"label": f"order {n}", "body_base64": "aGVsbG8="} for n in range(3)])
-        command = [sys.executable, "-m", "srmp_spark.cli", "receive", "--queue", ORDERS, "--api", running.api]
+        command = [
+            sys.executable,
+            "-m",
+            "srmp_spark.cli",
+            "receive",
+            "--queue",
+            ORDERS,
+            "--api",
+            running.api,
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
-    return running, {path.name: path.read_bytes() for path in running.data_dir.iterdir() if path.is_file()}
+    return running, {
+        path.name: path.read_bytes() for path in running.data_dir.iterdir() if path.is_file()
+    }
 
 
 @pytest.fixture
@@ -76,7 +98,9 @@ def served(undamaged: tuple[RunningQueueManager, dict[str, bytes]]) -> RunningQu
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_everything_else_starts_and_status_doctor_and_log_tell_of_the_row(served: RunningQueueManager, kind: str) -> None:
+def test_everything_else_starts_and_status_doctor_and_log_tell_of_the_row(
+    served: RunningQueueManager, kind: str
+) -> None:
     execute(served.data_dir, DAMAGE[kind])
     with served:
         (row,) = told(served)
@@ -89,12 +113,17 @@ def test_everything_else_starts_and_status_doctor_and_log_tell_of_the_row(served
         assert sent["state"] == "acknowledged"
         (queue,) = (each for each in client.status()["queues"] if each["name"] == ORDERS)
         assert (queue["last"], queue["waiting"]) == (4, 1), "what was received does not come again"
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")}
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")
+        }
         doctor = subprocess.run(
             [sys.executable, "-m", "srmp_spark.cli", "doctor", "--api", served.api],
             capture_output=True, text=True, timeout=60, env=environment,
         )  # fmt: skip
-        assert f"of table {row['table']} cannot be read, and was set aside" in doctor.stdout + doctor.stderr
+        assert (
+            f"of table {row['table']} cannot be read, and was set aside"
+            in doctor.stdout + doctor.stderr
+        )
 
 
 def test_a_row_that_was_set_aside_keeps_its_bytes(served: RunningQueueManager) -> None:
@@ -104,12 +133,20 @@ def test_a_row_that_was_set_aside_keeps_its_bytes(served: RunningQueueManager) -
         assert {each["table"] for each in told(served)} == {"streams", "owed_receipts"}
     with contextlib.closing(sqlite3.connect(served.data_dir / "store.db")) as connection:
         assert connection.execute("SELECT stream_ordinal FROM streams").fetchall() == [("seven",)]
-        assert connection.execute("SELECT payload FROM owed_receipts").fetchall() == [('{"kind": 1',)]
+        assert connection.execute("SELECT payload FROM owed_receipts").fetchall() == [
+            ('{"kind": 1',)
+        ]
 
 
 def test_a_thousand_rows_are_counted_and_a_hundred_are_told(served: RunningQueueManager) -> None:
-    with contextlib.closing(sqlite3.connect(served.data_dir / "store.db")) as connection, connection:
-        connection.executemany("INSERT INTO history VALUES (?, 1, 1, 'never')", [(f"lineage {n}",) for n in range(1000)])
+    with (
+        contextlib.closing(sqlite3.connect(served.data_dir / "store.db")) as connection,
+        connection,
+    ):
+        connection.executemany(
+            "INSERT INTO history VALUES (?, 1, 1, 'never')",
+            [(f"lineage {n}",) for n in range(1000)],
+        )
     with served:
         assert len(told(served)) == 100
         assert "store.set_aside further=900" in served.stderr()

@@ -22,7 +22,12 @@ from srmp_spark.queue_manager.child import answer as answer_module
 from srmp_spark.queue_manager.child.answer import STALL_SECONDS, AnswerWriter
 from srmp_spark.queue_manager.child.link import ANSWER_SECONDS
 from srmp_spark.queue_manager.reader import process, shared_pool
-from srmp_spark.queue_manager.reader.process import READS_MAX, READS_OF_TOKEN_MAX, STALL_WAITED_SECONDS, Reader
+from srmp_spark.queue_manager.reader.process import (
+    READS_MAX,
+    READS_OF_TOKEN_MAX,
+    STALL_WAITED_SECONDS,
+    Reader,
+)
 from srmp_spark.queue_manager.shares import Shares
 from srmp_spark.testing.service import RunningQueueManager
 
@@ -34,7 +39,9 @@ class TestShares:
     def test_one_caller_has_its_share_and_the_others_the_rest(self) -> None:
         shares: Shares[int] = Shares(4, 2)
         assert [shares.enter("a", number) for number in range(4)] == [[0], [1], [], []]
-        assert not shares.others_wait("b"), "what waits for a call of its own caller waits for nobody else"
+        assert not shares.others_wait("b"), (
+            "what waits for a call of its own caller waits for nobody else"
+        )
         assert [shares.enter("b", number) for number in (10, 11, 12)] == [[10], [11], []]
         assert shares.leave("a") == [2]
         assert shares.waiting == 2
@@ -81,7 +88,12 @@ class Call:
 def reader(tmp_path: Path) -> Iterator[tuple[Reader, threading.Semaphore, threading.Event]]:
     """A reader whose reads of rows last until the event; the semaphore counts those that run."""
     control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    settings = {"data_dir": str(tmp_path), "queue_manager": "q", "state": None, "state_interval": 1.0}
+    settings = {
+        "data_dir": str(tmp_path),
+        "queue_manager": "q",
+        "state": None,
+        "state_interval": 1.0,
+    }
     reader, running, end = Reader(control, settings), threading.Semaphore(0), threading.Event()
 
     def rows(command: dict[str, Any], answer: AnswerWriter) -> None:
@@ -141,7 +153,9 @@ def test_a_read_that_got_no_thread_is_refused_with_the_limit_it_waited_for(
     for call in calls[READS_OF_TOKEN_MAX:]:
         refusal = refusal_of(call)
         assert (refusal["status"], refusal["code"]) == (503, "too-many-reads")
-        assert f"the token a has {READS_OF_TOKEN_MAX} reads of rows in progress" in refusal["message"]
+        assert (
+            f"the token a has {READS_OF_TOKEN_MAX} reads of rows in progress" in refusal["message"]
+        )
         assert "read with fewer tasks" in refusal["hint"]
     calls += [submit(it, "rows", "b") for _ in range(READS_MAX - READS_OF_TOKEN_MAX)]
     refusal = refusal_of(submit(it, "rows", "c"))
@@ -173,7 +187,9 @@ def test_a_read_that_could_not_be_served_in_time_is_refused_at_once(
         call.ours.close()
 
 
-def test_a_caller_that_takes_nothing_is_given_up_when_patience_ends_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_that_takes_nothing_is_given_up_when_patience_ends_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(answer_module, "STALL_LOOK_SECONDS", 0.01)
     for direct in (False, True):
         call, patience = Call(), [STALL_SECONDS]
@@ -204,7 +220,9 @@ def test_a_caller_that_takes_nothing_is_given_up_when_patience_ends_and_not_befo
             each.close()
 
 
-def connected_readers(running: RunningQueueManager, path: str, token: str, count: int) -> Iterator[socket.socket]:
+def connected_readers(
+    running: RunningQueueManager, path: str, token: str, count: int
+) -> Iterator[socket.socket]:
     """Callers that ask for rows and take nothing."""
     host, _, port = running.api.partition("://")[2].rpartition(":")
     for number in range(count):
@@ -212,15 +230,21 @@ def connected_readers(running: RunningQueueManager, path: str, token: str, count
         silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         silent.connect((host, int(port)))
         accept = DENSE_STREAM if number % 2 else "*/*"
-        head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nAccept: {accept}\r\n\r\n"
+        head = (
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer "
+            f"{token}\r\nAccept: {accept}\r\n\r\n"
+        )
         silent.sendall(head.encode())
         yield silent
 
 
-def test_a_token_whose_callers_take_nothing_stops_no_other(start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
+def test_a_token_whose_callers_take_nothing_stops_no_other(
+    start: Callable[..., RunningQueueManager], tmp_path: Path
+) -> None:
     config = tmp_path / "config.toml"
     config.write_text("".join(
-        f'[[token]]\nname = "{name}"\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\nqueues = ["private$/{name}"]\n'
+        f'[[token]]\nname = "{name}"\nsha256 = "'
+f'{hashlib.sha256(token.encode()).hexdigest()}"\nqueues = ["private$/{name}"]\n'
         'verbs = ["read", "enqueue"]\n' for name, token in TOKENS.items()
     ))  # fmt: skip
     running = start(queues=[f"private$/{name}" for name in TOKENS], config=config)
@@ -228,7 +252,9 @@ def test_a_token_whose_callers_take_nothing_stops_no_other(start: Callable[..., 
     def call(name: str, method: str, path: str, **more: Any) -> requests.Response:
         headers = {"Authorization": f"Bearer {TOKENS[name]}"}
         url = f"{running.api}/v1/queues/private$%2F{name}/{path}"
-        answer = requests.request(method, url, headers=headers, timeout=STALL_WAITED_SECONDS - 2, **more)
+        answer = requests.request(
+            method, url, headers=headers, timeout=STALL_WAITED_SECONDS - 2, **more
+        )
         assert answer.status_code == 200, answer.text
         return answer
 
@@ -241,7 +267,10 @@ def test_a_token_whose_callers_take_nothing_stops_no_other(start: Callable[..., 
         call(name, "POST", "messages", json=[{"body_base64": body}] * count)
     with contextlib.ExitStack() as stack:
         path = f"/v1/queues/private$%2Fgreedy/{rows_of('greedy')}"
-        silent = [stack.enter_context(each) for each in connected_readers(running, path, TOKENS["greedy"], READS_MAX + 8)]
+        silent = [
+            stack.enter_context(each)
+            for each in connected_readers(running, path, TOKENS["greedy"], READS_MAX + 8)
+        ]
         answered: list[socket.socket] = []
         end = time.monotonic() + WAIT_S
         while len(answered) < READS_OF_TOKEN_MAX and time.monotonic() < end:
@@ -256,4 +285,6 @@ def test_the_limits_leave_half_to_others() -> None:
     assert READS_OF_TOKEN_MAX * 2 <= READS_MAX
     assert process.SHORT_READS_OF_TOKEN_MAX * 2 <= process.SHORT_READS_MAX
     assert STALL_WAITED_SECONDS < STALL_SECONDS
-    assert 2 * shared_pool.WAIT_SECONDS < ANSWER_SECONDS, "the refusal comes before the main process gives up"
+    assert 2 * shared_pool.WAIT_SECONDS < ANSWER_SECONDS, (
+        "the refusal comes before the main process gives up"
+    )

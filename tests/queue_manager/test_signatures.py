@@ -27,8 +27,15 @@ Start = Callable[..., RunningQueueManager]
 
 
 def message(lineage: str = KNOWN, **values: Any) -> ForeignMessage:
-    given: dict[str, Any] = {"uniquifier": next(_numbers), "sent_at": 1_790_000_000, "body": b"pay 100", "durable": True}
-    return ForeignMessage(to="http://localhost/msmq/private$/orders", lineage=lineage, **(given | values))
+    given: dict[str, Any] = {
+        "uniquifier": next(_numbers),
+        "sent_at": 1_790_000_000,
+        "body": b"pay 100",
+        "durable": True,
+    }
+    return ForeignMessage(
+        to="http://localhost/msmq/private$/orders", lineage=lineage, **(given | values)
+    )
 
 
 def forged(written: Post) -> Post:
@@ -40,7 +47,9 @@ def forged(written: Post) -> Post:
 
 def send(running: RunningQueueManager, written: Post) -> tuple[int, str | None]:
     connection = http.client.HTTPConnection(*running.endpoint, timeout=20)
-    connection.request("POST", written.target, written.content, {"Content-Type": written.content_type})
+    connection.request(
+        "POST", written.target, written.content, {"Content-Type": written.content_type}
+    )
     answer = connection.getresponse()
     answer.read()
     connection.close()
@@ -93,7 +102,9 @@ def test_each_message_has_its_status(begin: Start, config: Path) -> None:
     assert send(running, forged(signed_post(message(STRANGER), OTHER_KEY.sign)))[0] == 200
     assert send(running, signed_post(message(), OTHER_KEY.sign))[0] == 200
     assert send(running, signed_post(message(msmq=False), KEY.sign))[0] == 200
-    assert statuses(running) == [*sent, "invalid", "invalid", "unverified"], "the last one names no sender"
+    assert statuses(running) == [*sent, "invalid", "invalid", "unverified"], (
+        "the last one names no sender"
+    )
     assert metrics(running) == {
         ("valid", "literal/dsa-raw"): 1,
         ("invalid", "digest"): 2,
@@ -110,9 +121,18 @@ def test_each_message_has_its_status(begin: Start, config: Path) -> None:
 
 def test_a_malformed_signature_is_refused_and_leaves_no_row(begin: Start, config: Path) -> None:
     running = begin(config=config)
-    broken = signed_post(message(), KEY.sign, after=lambda text: text.replace("<SignatureValue>", "<SignatureValue>!"))
+    broken = signed_post(
+        message(),
+        KEY.sign,
+        after=lambda text: text.replace("<SignatureValue>", "<SignatureValue>!"),
+    )
     uncovered = signed_post(message(body=b"", extension=b"e"), KEY.sign)
-    uncovered = Post(uncovered.target, uncovered.content_type, uncovered.content.replace(b"cid:ext", b"cid:bod"), b"")
+    uncovered = Post(
+        uncovered.target,
+        uncovered.content_type,
+        uncovered.content.replace(b"cid:ext", b"cid:bod"),
+        b"",
+    )
     for written in (broken, uncovered):
         assert send(running, written) == (400, "malformed")
     assert statuses(running) == []

@@ -81,7 +81,9 @@ def test_whether_an_invalid_message_is_kept_is_a_flag() -> None:
         load({"data_dir": "d", "invalid_signature": "refuze"}, {})
 
 
-def test_all_keys_of_all_files_are_trusted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_all_keys_of_all_files_are_trusted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     first, second = tmp_path / "a.pem", tmp_path / "b.pem"
     first.write_bytes(rsa_signer(512).public_pem + rsa_signer().public_pem)
     second.write_bytes(dsa_signer().public_pem)
@@ -104,7 +106,9 @@ def test_all_keys_of_all_files_are_trusted(tmp_path: Path, caplog: pytest.LogCap
         (b"x" * (signers.FILE_MAX + 1), "is longer than 65536 bytes"),
     ],
 )
-def test_a_file_that_holds_no_key_is_named(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_a_file_that_holds_no_key_is_named(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
     file = tmp_path / "a.pem"
     if content is not None:
         file.write_bytes(content)

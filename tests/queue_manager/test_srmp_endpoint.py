@@ -25,13 +25,17 @@ class Inbox:
         self.posts: list[bytes] = []
         self.heads: list[int] = []
         self.waiting: list[SrmpConnection] = []
-        self.answer: Callable[[SrmpConnection, bytes], None] = lambda connection, post: connection.acknowledge(OK)
+        self.answer: Callable[[SrmpConnection, bytes], None] = lambda connection, post: (
+            connection.acknowledge(OK)
+        )
 
     def check_target(self, target: bytes) -> None:
         if b".." in target:
             raise RemoteProtocolError("no queue", section="s")
 
-    def accept(self, connection: SrmpConnection, head: RequestHead, post: bytes, head_length: int) -> None:
+    def accept(
+        self, connection: SrmpConnection, head: RequestHead, post: bytes, head_length: int
+    ) -> None:
         self.posts.append(post)
         self.heads.append(head_length)
         self.answer(connection, post)
@@ -43,7 +47,9 @@ class Inbox:
 class World:
     """An endpoint, its inbox, and connections to it."""
 
-    def __init__(self, endpoint: SrmpEndpoint, inbox: Inbox, port: int, refusals: list[tuple[int, str]]) -> None:
+    def __init__(
+        self, endpoint: SrmpEndpoint, inbox: Inbox, port: int, refusals: list[tuple[int, str]]
+    ) -> None:
         self.endpoint, self.inbox, self.port, self.refusals = endpoint, inbox, port, refusals
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -52,7 +58,9 @@ class World:
     async def say(self, *pieces: bytes, pause: float = 0.0) -> bytes:
         """Everything that comes back until the endpoint closes or is silent for a while."""
         reader, writer = await self.connect()
-        with contextlib.suppress(ConnectionResetError):  # it may answer and close while we still write
+        with contextlib.suppress(
+            ConnectionResetError
+        ):  # it may answer and close while we still write
             for piece in pieces:
                 writer.write(piece)
                 await writer.drain()
@@ -80,11 +88,16 @@ def run(test: Callable[[World], Awaitable[None]], **options: Any) -> None:
     async def main() -> None:
         inbox, refusals = Inbox(), []
         endpoint = SrmpEndpoint(
-            inbox, count_refusal=lambda status, reason: refusals.append((status, reason)), utc_seconds=lambda: 0.0, **options
+            inbox,
+            count_refusal=lambda status, reason: refusals.append((status, reason)),
+            utc_seconds=lambda: 0.0,
+            **options,
         )
         server = await asyncio.get_running_loop().create_server(endpoint.connection, "127.0.0.1", 0)
         try:
-            await asyncio.wait_for(test(World(endpoint, inbox, server.sockets[0].getsockname()[1], refusals)), 20)
+            await asyncio.wait_for(
+                test(World(endpoint, inbox, server.sockets[0].getsockname()[1], refusals)), 20
+            )
         finally:
             server.close()
             await endpoint.drain(0.1)
@@ -114,7 +127,9 @@ def test_the_stored_post_is_what_arrived() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 7, 40])
 def test_a_request_may_come_in_any_pieces(size: int) -> None:
-    raw = request(b"x" * 50) + request(b"y" * 50, b"Transfer-Encoding: chunked").replace(b"Content-Length: 50\r\n", b"")
+    raw = request(b"x" * 50) + request(b"y" * 50, b"Transfer-Encoding: chunked").replace(
+        b"Content-Length: 50\r\n", b""
+    )
     raw = raw[:-50] + b"a\r\n0123456789\r\n0\r\n\r\n" + request(b"z")
 
     async def test(world: World) -> None:
@@ -124,7 +139,11 @@ def test_a_request_may_come_in_any_pieces(size: int) -> None:
             writer.write(piece)
             await asyncio.sleep(0)
         assert statuses(await read_all(reader)) == [200, 200, 200]
-        assert [post.rpartition(b"\r\n\r\n")[2] for post in world.inbox.posts] == [b"x" * 50, b"0123456789", b"z"]
+        assert [post.rpartition(b"\r\n\r\n")[2] for post in world.inbox.posts] == [
+            b"x" * 50,
+            b"0123456789",
+            b"z",
+        ]
         writer.close()
 
     run(test)
@@ -135,7 +154,9 @@ def test_empty_lines_before_a_request_are_ignored_however_they_are_cut(size: int
     raw = b"\r\n\r\n" + request(b"x")
 
     async def test(world: World) -> None:
-        assert statuses(await world.say(*(raw[at : at + size] for at in range(0, len(raw), size)))) == [200]
+        assert statuses(
+            await world.say(*(raw[at : at + size] for at in range(0, len(raw), size)))
+        ) == [200]
         assert world.inbox.posts == [request(b"x")]
 
     run(test)
@@ -144,7 +165,9 @@ def test_empty_lines_before_a_request_are_ignored_however_they_are_cut(size: int
 def test_a_thousand_bad_requests_in_one_segment_do_not_hold_up_another_connection() -> None:
     async def test(world: World) -> None:
         def answer(connection: SrmpConnection, post: bytes) -> None:
-            connection.acknowledge(OK) if post.endswith(b"good") else connection.refuse(400, "bad", "s")
+            connection.acknowledge(OK) if post.endswith(b"good") else connection.refuse(
+                400, "bad", "s"
+            )
 
         world.inbox.answer = answer
         _, bad = await world.connect()
@@ -190,11 +213,15 @@ def test_a_thousand_refused_requests_in_one_segment() -> None:
 
 def test_a_refusal_has_no_body_and_says_why_in_a_header() -> None:
     async def test(world: World) -> None:
-        world.inbox.answer = lambda connection, post: connection.refuse(503, "quo\r\nta", "sec\x00tion é", 30)
+        world.inbox.answer = lambda connection, post: connection.refuse(
+            503, "quo\r\nta", "sec\x00tion é", 30
+        )
         answer = await world.say(request())
         assert b"Srmp-Reason: quo??ta; sec?tion ?\r\n" in answer
         assert b"Retry-After: 30\r\n" in answer
-        assert answer.endswith(b"Content-Length: 0\r\n" + answer.partition(b"Content-Length: 0\r\n")[2])
+        assert answer.endswith(
+            b"Content-Length: 0\r\n" + answer.partition(b"Content-Length: 0\r\n")[2]
+        )
         assert answer.endswith(b"\r\n\r\n"), "no body, and the connection lives"
 
     run(test)
@@ -261,7 +288,9 @@ def test_expect_100_continue_is_answered_when_the_head_is_good_and_the_body_not_
         writer.write(raw[-4:])
         assert statuses(await read_all(reader)) == [200]
         writer.close()
-        assert statuses(await world.say(raw)) == [200], "nobody waits for it when the body came along"
+        assert statuses(await world.say(raw)) == [200], (
+            "nobody waits for it when the body came along"
+        )
         bad = request(b"body", b"Expect: 100-continue", target=b"/..")[:-4]
         assert statuses(await world.say(bad)) == [400]
 
@@ -271,7 +300,8 @@ def test_expect_100_continue_is_answered_when_the_head_is_good_and_the_body_not_
 def test_too_large_is_413_before_the_body_and_the_answer_survives_what_is_still_sent() -> None:
     async def test(world: World) -> None:
         answer = await world.say(
-            b"POST /msmq/q HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\n", *[b"x" * 100_000] * 20
+            b"POST /msmq/q HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999\r\n\r\n",
+            *[b"x" * 100_000] * 20,
         )
         assert statuses(answer) == [413]
         assert b"<reset>" not in answer
@@ -291,7 +321,9 @@ def test_half_of_a_request_is_408_and_nothing_is_queued() -> None:
         reader, writer = await world.connect()
         writer.write(request())
         writer.write_eof()
-        assert statuses(await read_all(reader)) == [200], "a whole one is answered although no more will come"
+        assert statuses(await read_all(reader)) == [200], (
+            "a whole one is answered although no more will come"
+        )
         writer.close()
 
     run(test)
@@ -401,7 +433,9 @@ class TestAFullPort:
 
         run(test, connections_max=1)
 
-    def test_a_flood_that_is_not_admitted_holds_no_descriptors(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_flood_that_is_not_admitted_holds_no_descriptors(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(http_limits, "REFUSED_MAX", 3)
 
         async def test(world: World) -> None:
@@ -418,7 +452,9 @@ class TestAFullPort:
 
         run(test, connections_max=1)
 
-    def test_newcomers_by_the_hundred_cause_few_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_newcomers_by_the_hundred_cause_few_looks(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(http_limits, "RANK_SECONDS", 0.0)
         ranked: list[None] = []
         rank = SrmpEndpoint._rank
@@ -460,7 +496,9 @@ class TestAFullShare:
 
         run(test, connections_max=8)
 
-    @pytest.mark.parametrize("said", [request()[:9], request()[:-1]], ids=["half-a-head", "half-a-body"])
+    @pytest.mark.parametrize(
+        "said", [request()[:9], request()[:-1]], ids=["half-a-head", "half-a-body"]
+    )
     def test_one_with_a_request_in_progress_keeps_its_place(self, said: bytes) -> None:
         async def test(world: World) -> None:
             world.inbox.answer = world.inbox.hold
@@ -473,7 +511,10 @@ class TestAFullShare:
             await asyncio.sleep(0.05)
             for each in (*world.inbox.waiting,):
                 each.acknowledge(OK)
-            assert [statuses(await read_all(reader)) for reader, _ in (kept, waits)] == [[200], [200]]
+            assert [statuses(await read_all(reader)) for reader, _ in (kept, waits)] == [
+                [200],
+                [200],
+            ]
             world.inbox.waiting.clear()
             for _, writer in (kept, waits):
                 writer.close()
@@ -607,7 +648,9 @@ def test_when_the_process_must_end_there_is_no_answer() -> None:
     run(test)
 
 
-def test_a_folded_content_type_with_an_upgrade_is_answered(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folded_content_type_with_an_upgrade_is_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def test(world: World) -> None:
         fields = (b"Content-Type: text/xml;\r\n a=b", b"Connection: upgrade", b"Upgrade: x")
         assert statuses(await world.say(request(b"body", *fields))) == [200]

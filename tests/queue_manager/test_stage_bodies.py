@@ -63,14 +63,19 @@ def test_a_call_that_is_cut_off_closes_its_file_when_nobody_writes_to_it_any_mor
     monkeypatch.setattr(outbox, "_give_up", told_give_up)
 
     async def run() -> None:
-        events: Sequence[dict[str, Any]] = [{"type": "http.request", "body": b"x" * 100, "more_body": False}]
+        events: Sequence[dict[str, Any]] = [
+            {"type": "http.request", "body": b"x" * 100, "more_body": False}
+        ]
         left = iter(events)
 
         async def receive() -> dict[str, Any]:
             return next(left)
 
         manager = SimpleNamespace(outgoing=SimpleNamespace(folder=tmp_path), clock=Clock())
-        request, turn = cast("Any", SimpleNamespace(receive=receive)), StageTurn(None, time.monotonic)
+        request, turn = (
+            cast("Any", SimpleNamespace(receive=receive)),
+            StageTurn(None, time.monotonic),
+        )
         task = asyncio.create_task(OutboxApi(cast("Any", manager))._receive(request, turn))
         while not started.is_set() and not task.done():
             await asyncio.sleep(0.01)
@@ -142,7 +147,9 @@ def test_slow_stages_of_one_token_leave_half_of_the_places_to_others() -> None:
     asyncio.run(run())
 
 
-def test_a_body_below_the_rate_is_given_up_for_a_stage_that_waits_and_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_below_the_rate_is_given_up_for_a_stage_that_waits_and_for_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(stage_turns, "LOOK_SECONDS", 0.01)
 
     async def run() -> None:
@@ -152,7 +159,9 @@ def test_a_body_below_the_rate_is_given_up_for_a_stage_that_waits_and_for_nobody
         await stages.settle()
         for _, each in slow:
             each.put_nowait({"body": bytes(4_000), "more_body": True})
-        body.put_nowait({"body": bytes(int(STAGE_RATE_MIN * STAGE_RATE_SECONDS) + 1), "more_body": True})
+        body.put_nowait(
+            {"body": bytes(int(STAGE_RATE_MIN * STAGE_RATE_SECONDS) + 1), "more_body": True}
+        )
         await stages.settle()
         stages.clock.now += STAGE_RATE_SECONDS
         await stages.settle(0.1)
@@ -160,7 +169,9 @@ def test_a_body_below_the_rate_is_given_up_for_a_stage_that_waits_and_for_nobody
         others = [stages.begin("other") for _ in range(STAGES_OF_TOKEN_MAX + 1)]
         stages.clock.now += 1
         await stages.settle(0.1)
-        assert stages.refused == [], "who waits for a stage of its own token gets no place of others"
+        assert stages.refused == [], (
+            "who waits for a stage of its own token gets no place of others"
+        )
         for _, each in others:
             each.put_nowait(LAST)
         await asyncio.wait_for(asyncio.gather(*(task for task, _ in others)), WAIT_S)
@@ -168,7 +179,9 @@ def test_a_body_below_the_rate_is_given_up_for_a_stage_that_waits_and_for_nobody
         good_body.put_nowait(LAST)
         stages.clock.now += 1
         await asyncio.wait_for(good, WAIT_S)
-        assert [(each.status, each.code) for each in stages.refused] == [(503, "stage-too-slow")], "one for each that waits"
+        assert [(each.status, each.code) for each in stages.refused] == [(503, "stage-too-slow")], (
+            "one for each that waits"
+        )
         assert not fast.done()
         for _, each in [*slow, (fast, body)]:
             each.put_nowait(LAST)

@@ -22,7 +22,9 @@ ORDERS = "private$/orders"
 
 
 def doctor(api: str) -> tuple[int, list[dict[str, Any]]]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")
+    }
     done = subprocess.run(
         [sys.executable, "-m", "srmp_spark.cli", "doctor", "--api", api], capture_output=True, text=True, timeout=60,
         env=environment,
@@ -40,10 +42,14 @@ def failed(client: QueueManagerClient, *, is_there: bool) -> dict[str, Any] | No
         time.sleep(0.05)
 
 
-def test_a_publisher_that_has_ended_is_told_with_the_remedy_and_readiness_stays(tmp_path: Path) -> None:
+def test_a_publisher_that_has_ended_is_told_with_the_remedy_and_readiness_stays(
+    tmp_path: Path,
+) -> None:
     state = tmp_path / "state"
     DeltaTable.create(str(state / "inbox"), pa.schema([("mine", pa.string())]))
-    with RunningQueueManager(tmp_path / "data", queues=[ORDERS], state=state, state_interval=1) as running:
+    with RunningQueueManager(
+        tmp_path / "data", queues=[ORDERS], state=state, state_interval=1
+    ) as running:
         client = QueueManagerClient(running.api)
         found = failed(client, is_there=True)
         assert found is not None

@@ -32,7 +32,9 @@ class Clock:
         return self.now
 
 
-def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost") -> tuple[ssl.SSLObject, ssl.SSLObject]:
+def handshake(
+    server: ssl.SSLContext, client: ssl.SSLContext, host: str = "localhost"
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
     """Both sides in memory. Raises what either of them raises."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = server.wrap_bio(to_server, to_client, server_side=True)
@@ -100,7 +102,9 @@ def test_a_renewed_certificate_is_shown_to_new_handshakes(tmp_path: Path) -> Non
     assert after != before
 
 
-def test_half_a_renewal_changes_nothing_until_it_is_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_half_a_renewal_changes_nothing_until_it_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     authority, clock = Authority(tmp_path), Clock()
     identity = authority.issue("qm")
     server, client = server_of(identity, monotonic=clock), ClientTls(authority.ca)
@@ -111,7 +115,9 @@ def test_half_a_renewal_changes_nothing_until_it_is_whole(tmp_path: Path, caplog
         for _ in range(3):
             clock.now += CHECK_SECONDS
             assert serial_shown(server, client) == before
-        assert [record.getMessage().split()[0] for record in caplog.records] == ["tls.not_renewed"], "said once"
+        assert [record.getMessage().split()[0] for record in caplog.records] == [
+            "tls.not_renewed"
+        ], "said once"
         new.key.replace(identity.key)
         clock.now += CHECK_SECONDS
         assert serial_shown(server, client) != before
@@ -125,7 +131,9 @@ def test_an_authority_that_is_withdrawn_counts_no_more(tmp_path: Path) -> None:
     authority, other, clock = Authority(tmp_path / "a"), Authority(tmp_path / "b", "Other"), Clock()
     shared = tmp_path / "clients.pem"
     shared.write_bytes(authority.ca.read_bytes())
-    server = server_of(authority.issue("qm"), client_ca=shared, require_client_certificate=True, monotonic=clock)
+    server = server_of(
+        authority.issue("qm"), client_ca=shared, require_client_certificate=True, monotonic=clock
+    )
     machine = authority.issue("machine1")
     client = ClientTls(authority.ca, *machine)
     assert handshake(server.context(), client.context())[0].getpeercert()
@@ -146,7 +154,9 @@ def test_an_authority_that_is_withdrawn_counts_no_more(tmp_path: Path) -> None:
         ({"client_ca": "none.pem"}, "--client-ca: .*No such file"),
     ],
 )
-def test_files_that_cannot_be_used_are_named_at_start(files: dict[str, str], said: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_are_named_at_start(
+    files: dict[str, str], said: str, tmp_path: Path
+) -> None:
     authority = Authority(tmp_path)
     authority.issue("qm")
     authority.issue("other")
@@ -155,7 +165,9 @@ def test_files_that_cannot_be_used_are_named_at_start(files: dict[str, str], sai
     given = {"certificate": "qm.pem", "key": "qm.key", "client_ca": "ca.pem", **files}
     paths = {name: tmp_path / file for name, file in given.items()}
     with pytest.raises(ConfigurationError, match=f"(?s){said}"):
-        ServerTls(paths["certificate"], paths["key"], paths["client_ca"], require_client_certificate=False)
+        ServerTls(
+            paths["certificate"], paths["key"], paths["client_ca"], require_client_certificate=False
+        )
 
 
 def subject(*parts: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
@@ -179,11 +191,19 @@ def subject(*parts: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
     ],
 )  # fmt: skip
 def test_the_subject_is_written_as_rfc_4514_has_it_and_cannot_be_forged_by_commas(
-    parts: list[tuple[x509.ObjectIdentifier, str]], hosts: list[str], name: str, host: str | None, tmp_path: Path
+    parts: list[tuple[x509.ObjectIdentifier, str]],
+    hosts: list[str],
+    name: str,
+    host: str | None,
+    tmp_path: Path,
 ) -> None:
     authority = Authority(tmp_path)
-    server = server_of(authority.issue("qm"), client_ca=authority.ca, require_client_certificate=True)
-    client = ClientTls(authority.ca, *authority.issue("client", subject=subject(*parts), hosts=hosts, addresses=()))
+    server = server_of(
+        authority.issue("qm"), client_ca=authority.ca, require_client_certificate=True
+    )
+    client = ClientTls(
+        authority.ca, *authority.issue("client", subject=subject(*parts), hosts=hosts, addresses=())
+    )
     seen, _ = handshake(server.context(), client.context())
     assert sender_name_of(seen.getpeercert(), seen.getpeercert(binary_form=True)) == name
     assert host_of_sender(name) == host

@@ -39,7 +39,12 @@ def config_of(directory: Path, text: str, **flags: Any) -> ServeConfig:
 
 
 def token(*verbs: Any, queues: tuple[str, ...] = ("*",)) -> Token:
-    return Token(name="t", digest=hashlib.sha256(SECRET.encode()).digest(), queues=queues, verbs=frozenset(verbs))
+    return Token(
+        name="t",
+        digest=hashlib.sha256(SECRET.encode()).digest(),
+        queues=queues,
+        verbs=frozenset(verbs),
+    )
 
 
 class TestConfiguration:
@@ -65,7 +70,15 @@ verbs = ["enqueue", "admin"]
         tokens = Tokens((reader, writer))
         assert tokens.find(f"Bearer {SECRET}") is reader
         assert tokens.find(f"bearer  {OTHER} ".encode()) is writer
-        for wrong in (SECRET, f"Basic {SECRET}", f"Bearer {SECRET}x", f"Bearer {sha256(SECRET)}", "Bearer", "", "Bearer ü"):
+        for wrong in (
+            SECRET,
+            f"Basic {SECRET}",
+            f"Bearer {SECRET}x",
+            f"Bearer {sha256(SECRET)}",
+            "Bearer",
+            "",
+            "Bearer ü",
+        ):
             assert tokens.find(wrong) is None, wrong
 
     @pytest.mark.parametrize(
@@ -74,14 +87,23 @@ verbs = ["enqueue", "admin"]
             ('sha256 = "{digest}"\nverbs = ["read"]', "name is"),
             ('name = "a b"\nsha256 = "{digest}"\nverbs = ["read"]', "name is"),
             ('name = "a"\nverbs = ["read"]', "give file or sha256"),
-            ('name = "a"\nsha256 = "{digest}"\nfile = "f"\nverbs = ["read"]', "give file or sha256"),
+            (
+                'name = "a"\nsha256 = "{digest}"\nfile = "f"\nverbs = ["read"]',
+                "give file or sha256",
+            ),
             ('name = "a"\nsha256 = "0123"\nverbs = ["read"]', "64 hexadecimal digits"),
             ('name = "a"\nfile = "/no/such"\nverbs = ["read"]', "cannot be read"),
             ('name = "a"\nsha256 = "{digest}"', "verbs is a list of read, enqueue, admin"),
             ('name = "a"\nsha256 = "{digest}"\nverbs = []', "verbs is a list"),
-            ('name = "a"\nsha256 = "{digest}"\nverbs = ["write"]', "unknown verb 'write'; known: read, enqueue, admin"),
+            (
+                'name = "a"\nsha256 = "{digest}"\nverbs = ["write"]',
+                "unknown verb 'write'; known: read, enqueue, admin",
+            ),
             ('name = "a"\nsha256 = "{digest}"\nverbs = ["read"]\nqueues = []', "queues is a list"),
-            ('name = "a"\nsha256 = "{digest}"\nverbs = ["read"]\nqueues = ["a/b"]', "not a queue name"),
+            (
+                'name = "a"\nsha256 = "{digest}"\nverbs = ["read"]\nqueues = ["a/b"]',
+                "not a queue name",
+            ),
             ('name = "a"\nsha256 = "{digest}"\nverb = ["read"]', "did you mean 'verbs'?"),
         ],
     )
@@ -92,22 +114,36 @@ verbs = ["enqueue", "admin"]
     def test_names_and_secrets_are_unlike(self, tmp_path: Path) -> None:
         entry = '[[token]]\nname = "{}"\nsha256 = "{}"\nverbs = ["read"]\n'
         with pytest.raises(ConfigurationError, match="a stands there twice"):
-            config_of(tmp_path, entry.format("a", sha256(SECRET)) + entry.format("a", sha256(OTHER)))
+            config_of(
+                tmp_path, entry.format("a", sha256(SECRET)) + entry.format("a", sha256(OTHER))
+            )
         with pytest.raises(ConfigurationError, match="a and b are one token"):
-            config_of(tmp_path, entry.format("a", sha256(SECRET)) + entry.format("b", sha256(SECRET)))
+            config_of(
+                tmp_path, entry.format("a", sha256(SECRET)) + entry.format("b", sha256(SECRET))
+            )
         (tmp_path / "token").touch(0o600)
         (tmp_path / "token").write_text(SECRET)
         with pytest.raises(ConfigurationError, match="are one token"):
-            config_of(tmp_path, entry.format("a", sha256(SECRET)), token_file=str(tmp_path / "token"))
+            config_of(
+                tmp_path, entry.format("a", sha256(SECRET)), token_file=str(tmp_path / "token")
+            )
 
     def test_no_repr_and_no_error_shows_a_secret(self, tmp_path: Path) -> None:
         (tmp_path / "token").touch(0o600)
         (tmp_path / "token").write_text(SECRET)
         config = config_of(
-            tmp_path, f'[[token]]\nname = "a"\nsha256 = "{sha256(OTHER)}"\nverbs = ["read"]', token_file=str(tmp_path / "token")
+            tmp_path,
+            f'[[token]]\nname = "a"\nsha256 = "{sha256(OTHER)}"\nverbs = ["read"]',
+            token_file=str(tmp_path / "token"),
         )
         shown = repr(config) + repr(config.all_tokens()) + repr(admin_token(SECRET))
-        for secret in (SECRET, OTHER, sha256(OTHER), sha256(SECRET), repr(bytes.fromhex(sha256(SECRET)))):
+        for secret in (
+            SECRET,
+            OTHER,
+            sha256(OTHER),
+            sha256(SECRET),
+            repr(bytes.fromhex(sha256(SECRET))),
+        ):
             assert secret not in shown
         with pytest.raises(ConfigurationError) as error:
             config_of(tmp_path, f'[[token]]\nname = "a"\nsha256 = "{SECRET}"\nverbs = ["read"]')
@@ -126,14 +162,21 @@ class TestRoutes:
         for route in found:
             verb, extent = route.access
             assert verb in (*VERBS, "any", "none"), route.path
-            assert (verb == "none") is (extent is Extent.NOBODY) is (route.path in OPEN_PATHS), route.path
+            assert (verb == "none") is (extent is Extent.NOBODY) is (route.path in OPEN_PATHS), (
+                route.path
+            )
             assert (verb == "any") is (extent is Extent.SEEN), route.path
             assert (extent is Extent.QUEUE) is ("{queue}" in route.path), route.path
             if route.method in ("PUT", "DELETE") and "{queue}" in route.path:
                 assert verb == "admin", route.path
-        assert {route.path for route in found if route.access.verb == "any"} == {"/v1/status", "/v1/queues"}
+        assert {route.path for route in found if route.access.verb == "any"} == {
+            "/v1/status",
+            "/v1/queues",
+        }
 
-    @pytest.mark.parametrize("route", every_route(), ids=lambda route: f"{route.method} {route.path}")
+    @pytest.mark.parametrize(
+        "route", every_route(), ids=lambda route: f"{route.method} {route.path}"
+    )
     def test_it_takes_its_verb_and_its_queue(self, route: Route) -> None:
         """Whoever has everything else is refused, in words that name what is missing."""
         verb, extent = route.access
@@ -158,7 +201,11 @@ class TestRoutes:
 
 
 def test_a_token_for_a_queue_is_one_for_its_journal_and_no_other() -> None:
-    (route,) = (each for each in every_route() if (each.method, each.path) == ("GET", "/v1/queues/{queue}/rows"))
+    (route,) = (
+        each
+        for each in every_route()
+        if (each.method, each.path) == ("GET", "/v1/queues/{queue}/rows")
+    )
     reader = token("read", queues=("private$/orders",))
     authorize(reader, route.access, {"queue": "private$/Orders;Journal"})
     with pytest.raises(ApiError, match="for queue private\\$/payments"):
@@ -206,7 +253,12 @@ verbs = ["enqueue"]
 
     message = {"body_base64": "eA=="}
     assert call("POST", "queues/private$%2Forders/messages", OTHER, json=message).status_code == 200
-    assert call("POST", "queues/private$%2Fpayments/messages", "0123456789abcdef-admin", json=message).status_code == 200
+    assert (
+        call(
+            "POST", "queues/private$%2Fpayments/messages", "0123456789abcdef-admin", json=message
+        ).status_code
+        == 200
+    )
 
     unknown = call("GET", "status", "0123456789abcdef-nobody")
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (401, "token")
@@ -226,18 +278,33 @@ verbs = ["enqueue"]
     assert call("GET", "queues/private$%2Forders/range?after=0", SECRET).json()["end"] == 1
     assert call("GET", "queues/private$%2Forders/range?after=0", OTHER).status_code == 403
     assert call("POST", "outgoing/messages", OTHER, json=[]).status_code == 403
-    assert requests.get(f"{running.api}/metrics", headers={"Authorization": f"Bearer {SECRET}"}, timeout=20).status_code == 403
+    assert (
+        requests.get(
+            f"{running.api}/metrics", headers={"Authorization": f"Bearer {SECRET}"}, timeout=20
+        ).status_code
+        == 403
+    )
     assert requests.get(f"{running.api}/healthz", timeout=20).status_code == 200
 
     seen = call("GET", "status", SECRET).json()
     assert [each["name"] for each in seen["queues"]] == ["private$/orders"]
-    assert [each["name"] for each in call("GET", "queues", OTHER).json()["queues"]] == ["private$/orders"]
+    assert [each["name"] for each in call("GET", "queues", OTHER).json()["queues"]] == [
+        "private$/orders"
+    ]
     unread = {"order_queue_bytes": 512 * 1_048_576}
-    assert seen["quota"] == {"queue_bytes": 1_000_000, "machine_bytes": None, "machine_bytes_waiting": None, **unread}
+    assert seen["quota"] == {
+        "queue_bytes": 1_000_000,
+        "machine_bytes": None,
+        "machine_bytes_waiting": None,
+        **unread,
+    }
     everything = call("GET", "status", "0123456789abcdef-admin").json()
     assert everything["quota"]["machine_bytes"] == 2_000_000
     assert everything["quota"]["machine_bytes_waiting"] > 0, "what waits in queues of others too"
-    assert {each["name"] for each in everything["queues"]} >= {"private$/orders", "private$/payments"}
+    assert {each["name"] for each in everything["queues"]} >= {
+        "private$/orders",
+        "private$/payments",
+    }
 
     near = {
         token: call("POST", "queues/private$%2Forder/messages", token, json=message).json()["error"]
@@ -254,12 +321,17 @@ verbs = ["enqueue"]
         assert secret not in log
 
 
-def test_one_token_cannot_hold_all_connections(start: Callable[..., RunningQueueManager], tmp_path: Path) -> None:
+def test_one_token_cannot_hold_all_connections(
+    start: Callable[..., RunningQueueManager], tmp_path: Path
+) -> None:
     """More long polls than the port has places, all of one token and over one proxy: another token is answered."""
     admin, config = tmp_path / "admin.token", tmp_path / "config.toml"
     admin.touch(0o600)
     admin.write_text("0123456789abcdef-admin")
-    entry = f'name = "poller"\nsha256 = "{sha256(SECRET)}"\nqueues = ["private$/orders"]\nverbs = ["read"]\n'
+    entry = (
+        f'name = "poller"\nsha256 = "{sha256(SECRET)}"\nqueues = '
+        '["private$/orders"]\nverbs = ["read"]\n'
+    )
     config.write_text(f"[[token]]\n{entry}")
     running = start(queues=["private$/orders"], token_file=admin, config=config)
     host, _, port = running.api.partition("://")[2].rpartition(":")
@@ -269,15 +341,21 @@ def test_one_token_cannot_hold_all_connections(start: Callable[..., RunningQueue
     ).encode()
     with contextlib.ExitStack() as stack:
         for _ in range(API_CONNECTIONS_MAX + 50):
-            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            connection = stack.enter_context(
+                socket.create_connection((host, int(port)), timeout=20)
+            )
             with contextlib.suppress(OSError):  # its place may be another's already
                 connection.sendall(poll)
         began = time.monotonic()
         headers = {"Authorization": "Bearer 0123456789abcdef-admin"}
-        assert requests.get(f"{running.api}/v1/status", headers=headers, timeout=5).status_code == 200
+        assert (
+            requests.get(f"{running.api}/v1/status", headers=headers, timeout=5).status_code == 200
+        )
         assert time.monotonic() - began < 5, "half of a poll"
         refused = requests.get(
-            f"{running.api}/v1/queues/private$%2Forders/range?after=0", headers={"Authorization": f"Bearer {SECRET}"}, timeout=5
+            f"{running.api}/v1/queues/private$%2Forders/range?after=0",
+            headers={"Authorization": f"Bearer {SECRET}"},
+            timeout=5,
         )
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too-many-calls")
         assert "tokens of their own" in refused.json()["error"]["hint"]

@@ -48,7 +48,9 @@ def labels(api: str, queue: str = "private$/orders") -> list[bytes]:
         return list(pa.ipc.open_stream(stream).read_all().column("body").to_pylist())
 
 
-def test_a_second_service_is_refused_in_a_second_and_told_who_is_there(start: Start, tmp_path: Path) -> None:
+def test_a_second_service_is_refused_in_a_second_and_told_who_is_there(
+    start: Start, tmp_path: Path
+) -> None:
     running = start("data", queues=QUEUES)
     begun = time.monotonic()
     with pytest.raises(StoreInUseError) as refused:
@@ -61,7 +63,9 @@ def test_a_second_service_is_refused_in_a_second_and_told_who_is_there(start: St
                 RunningQueueManager(tmp_path / "data", queues=QUEUES).start()
             assert failed.value.code == 5
             assert f"process {running.pid} on {os.uname().nodename}" in failed.value.stderr
-            assert peer.send(peer.message(body=b"%d" % turn)).status == 200, "the first one noticed nothing"
+            assert peer.send(peer.message(body=b"%d" % turn)).status == 200, (
+                "the first one noticed nothing"
+            )
     assert labels(running.api) == [b"0", b"1", b"2"]
 
 
@@ -119,9 +123,14 @@ def test_one_stream_to_two_receivers_is_in_order_and_once_at_each(start: Start) 
             for peer in receivers if current != 1 else [first]:
                 assert peer.send(message).status == 200
                 assert peer.send(message).status == 200, "and again: its answer was lost"
-    found = {stream["queue"]: stream for stream in QueueManagerClient(one.api).status()["incoming_streams"]}
+    found = {
+        stream["queue"]: stream
+        for stream in QueueManagerClient(one.api).status()["incoming_streams"]
+    }
     assert found["private$/payments"]["sequence_number"] == 20
     assert QueueManagerClient(two.api).status()["incoming_streams"] == [], SOURCE
-    assert labels(one.api, "private$/payments") == sorted(labels(one.api, "private$/payments"), key=lambda b: int(b.split()[1]))
+    assert labels(one.api, "private$/payments") == sorted(
+        labels(one.api, "private$/payments"), key=lambda b: int(b.split()[1])
+    )
     assert len(labels(one.api, "private$/payments")) == 20
     assert QueueManagerClient(two.api).range("private$/payments").end == 0

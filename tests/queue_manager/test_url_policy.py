@@ -7,14 +7,26 @@ import pytest
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import split_url
 from srmp_spark.queue_manager.tls import host_of_sender
-from srmp_spark.queue_manager.url_policy import Allowed, Blocked, UrlPattern, UrlPolicy, address_of, split_receipt_url
+from srmp_spark.queue_manager.url_policy import (
+    Allowed,
+    Blocked,
+    UrlPattern,
+    UrlPolicy,
+    address_of,
+    split_receipt_url,
+)
 
 SENDER = "192.0.2.7"
 NOTHING_ALLOWED = UrlPolicy([])
 
 
 def decide(
-    url: str, resolved: list[str], *, patterns: list[str] | None = None, peer: str = SENDER, tls: str | None = None
+    url: str,
+    resolved: list[str],
+    *,
+    patterns: list[str] | None = None,
+    peer: str = SENDER,
+    tls: str | None = None,
 ) -> Allowed | Blocked:
     policy = UrlPolicy([UrlPattern.parse(each) for each in patterns or []])
     return policy.decide(split_receipt_url(url), resolved, peer=peer, tls_name=tls)
@@ -26,10 +38,14 @@ def test_the_sender_s_own_address_is_called_and_pinned() -> None:
         "the address that was judged, not the first"
     )
     assert decide(f"http://{SENDER}:8080/q", [SENDER]) == Allowed(SENDER)
-    assert decide("http://machine1/q", ["::ffff:192.0.2.7"]) == Allowed("::ffff:192.0.2.7"), "IPv6-mapped is the same address"
+    assert decide("http://machine1/q", ["::ffff:192.0.2.7"]) == Allowed("::ffff:192.0.2.7"), (
+        "IPv6-mapped is the same address"
+    )
 
 
-@pytest.mark.parametrize(("pattern", "url"), [("http://peer./*", "http://peer/q"), ("http://peer/*", "http://PEER./q")])
+@pytest.mark.parametrize(
+    ("pattern", "url"), [("http://peer./*", "http://peer/q"), ("http://peer/*", "http://PEER./q")]
+)
 def test_a_host_with_the_dot_of_an_absolute_name_is_the_same_host(pattern: str, url: str) -> None:
     """RFC 1034 3.1."""
     assert decide(url, ["198.51.100.1"], patterns=[pattern]) == Allowed("198.51.100.1")
@@ -39,24 +55,43 @@ def test_another_address_is_blocked_and_the_flag_is_named() -> None:
     blocked = decide("http://victim:8080/q", ["198.51.100.1"])
     assert isinstance(blocked, Blocked)
     assert (blocked.host, blocked.pattern) == ("victim", "http://victim:8080")
-    assert decide("http://victim:8080/q", ["198.51.100.1"], patterns=[blocked.pattern]) == Allowed("198.51.100.1")
+    assert decide("http://victim:8080/q", ["198.51.100.1"], patterns=[blocked.pattern]) == Allowed(
+        "198.51.100.1"
+    )
 
 
 @pytest.mark.parametrize(
     "address",
-    ["127.0.0.1", "::1", "169.254.169.254", "fe80::1", "::ffff:127.0.0.1", "0.0.0.0", "224.0.0.1", "::ffff:169.254.169.254"],
+    [
+        "127.0.0.1",
+        "::1",
+        "169.254.169.254",
+        "fe80::1",
+        "::ffff:127.0.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "::ffff:169.254.169.254",
+    ],
 )
 def test_loopback_and_link_local_need_a_pattern_even_for_the_sender_itself(address: str) -> None:
     blocked = decide("http://inside/q", [address], peer=address)
     assert isinstance(blocked, Blocked)
     assert "only by pattern" in blocked.reason
-    assert decide("http://inside/q", [address], peer=address, patterns=["http://inside"]) == Allowed(address)
+    assert decide(
+        "http://inside/q", [address], peer=address, patterns=["http://inside"]
+    ) == Allowed(address)
 
 
 def test_the_tls_name_of_the_sender_may_be_called_where_it_resolves_to() -> None:
-    assert decide("https://orders.example/q", ["198.51.100.1"], tls="Orders.Example") == Allowed("198.51.100.1")
-    assert isinstance(decide("https://orders.example/q", ["127.0.0.1"], tls="orders.example"), Blocked)
-    assert isinstance(decide("https://other.example/q", ["198.51.100.1"], tls="orders.example"), Blocked)
+    assert decide("https://orders.example/q", ["198.51.100.1"], tls="Orders.Example") == Allowed(
+        "198.51.100.1"
+    )
+    assert isinstance(
+        decide("https://orders.example/q", ["127.0.0.1"], tls="orders.example"), Blocked
+    )
+    assert isinstance(
+        decide("https://other.example/q", ["198.51.100.1"], tls="orders.example"), Blocked
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +161,9 @@ def test_a_backslash_ends_the_host() -> None:
 
 
 def test_a_host_without_an_address_is_blocked_without_a_hint() -> None:
-    assert NOTHING_ALLOWED.decide(split_url("http://h/q"), [], peer=SENDER) == Blocked("h", "the host has no address", "")
+    assert NOTHING_ALLOWED.decide(split_url("http://h/q"), [], peer=SENDER) == Blocked(
+        "h", "the host has no address", ""
+    )
 
 
 def test_only_ipv6_has_zones() -> None:
@@ -164,6 +201,10 @@ def test_each_address_that_may_be_called_was_judged() -> None:
     assert by_address == Allowed("203.0.113.6")
     by_name = UrlPolicy([]).decide(url, resolved, peer="198.51.100.1", tls_name="peer.example")
     assert by_name == Allowed("203.0.113.5", ("203.0.113.6",))
-    by_pattern = UrlPolicy([UrlPattern.parse("http://peer.example")]).decide(url, resolved, peer="198.51.100.1")
+    by_pattern = UrlPolicy([UrlPattern.parse("http://peer.example")]).decide(
+        url, resolved, peer="198.51.100.1"
+    )
     assert isinstance(by_pattern, Allowed)
-    assert by_pattern.addresses == tuple(resolved), "the operator named the host, whatever it resolves to"
+    assert by_pattern.addresses == tuple(resolved), (
+        "the operator named the host, whatever it resolves to"
+    )

@@ -35,7 +35,9 @@ class Rig:
         self.before_the_last_look: Callable[[], object] = lambda: None
 
     async def make(self, name: str) -> Queue:
-        stored = StoredQueue(1, name, False, False, {"undeclared": True}, 2, 2, Waiting(2), [("epoch", 1)], 0)
+        stored = StoredQueue(
+            1, name, False, False, {"undeclared": True}, 2, 2, Waiting(2), [("epoch", 1)], 0
+        )
         queue = self.catalogue.add(stored, QueueState(name=name, end=2, declared=False))
         queue.default.skip_to(2)
         queue.marks_moved()

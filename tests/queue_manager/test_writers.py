@@ -23,9 +23,16 @@ from srmp_spark.testing.service import RunningQueueManager
 
 SECRET = "0123456789abcdef-partner"
 PARTNER = Token(
-    name="partner", digest=hashlib.sha256(SECRET.encode()).digest(), queues=("private$/orders",), verbs=frozenset(("enqueue",))
+    name="partner",
+    digest=hashlib.sha256(SECRET.encode()).digest(),
+    queues=("private$/orders",),
+    verbs=frozenset(("enqueue",)),
 )
-READER = Token(name="reader", digest=hashlib.sha256(b"0123456789abcdef-reader").digest(), verbs=frozenset(("read",)))
+READER = Token(
+    name="reader",
+    digest=hashlib.sha256(b"0123456789abcdef-reader").digest(),
+    verbs=frozenset(("read",)),
+)
 ORDERS = "private$/orders"
 
 
@@ -33,7 +40,9 @@ def writers(*entries: dict[str, Any]) -> Writers:
     return Writers(parse_writers("writer", list(entries)), Tokens((PARTNER, READER)))
 
 
-def caller(peer: str = "192.0.2.7:1801", name: str | None = None, authorization: str = "") -> Caller:
+def caller(
+    peer: str = "192.0.2.7:1801", name: str | None = None, authorization: str = ""
+) -> Caller:
     return Caller(peer, name, authorization.encode())
 
 
@@ -55,11 +64,21 @@ def caller(peer: str = "192.0.2.7:1801", name: str | None = None, authorization:
         ({"token": "partner"}, caller(authorization="Bearer 0123456789abcdef-reader"), 403),
         ({"token": "partner"}, caller(authorization=f"Basic {SECRET}"), 403),
         ({"token": "partner"}, caller(), 403),
-        ({"token": "partner", "address": "192.0.2.0/24"}, caller(authorization=f"Bearer {SECRET}"), None),
-        ({"token": "partner", "address": "198.51.100.0/24"}, caller(authorization=f"Bearer {SECRET}"), 403),
+        (
+            {"token": "partner", "address": "192.0.2.0/24"},
+            caller(authorization=f"Bearer {SECRET}"),
+            None,
+        ),
+        (
+            {"token": "partner", "address": "198.51.100.0/24"},
+            caller(authorization=f"Bearer {SECRET}"),
+            403,
+        ),
     ],
 )
-def test_what_an_entry_names_must_all_be_true(entry: dict[str, Any], caller: Caller, status: int | None) -> None:
+def test_what_an_entry_names_must_all_be_true(
+    entry: dict[str, Any], caller: Caller, status: int | None
+) -> None:
     refused = writers({"queue": ORDERS, **entry}).refuses(ORDERS, caller)
     assert (refused.status if refused else None) == status
 
@@ -83,7 +102,10 @@ def test_our_own_queues_are_in_no_glob(glob: str) -> None:
     rule = writers({"queue": glob, "address": "203.0.113.1"})
     assert rule.refuses(ORDER_QUEUE, caller()) is None
     assert rule.refuses(FORWARD_QUEUE, caller()) is None
-    named = writers({"queue": ORDER_QUEUE, "address": "203.0.113.1"}, {"queue": FORWARD_QUEUE, "address": "203.0.113.1"})
+    named = writers(
+        {"queue": ORDER_QUEUE, "address": "203.0.113.1"},
+        {"queue": FORWARD_QUEUE, "address": "203.0.113.1"},
+    )
     assert named.refuses(ORDER_QUEUE, caller()) is not None
     assert named.refuses(FORWARD_QUEUE, caller()) is not None
 
@@ -91,8 +113,17 @@ def test_our_own_queues_are_in_no_glob(glob: str) -> None:
 def test_who_restricts_writers_is_told_that_forwarding_is_open() -> None:
     address = {"address": "203.0.113.1"}
     assert open_forwarding(parse_writers("writer", [])) is None
-    assert "private$/forward$" in str(open_forwarding(parse_writers("writer", [{"queue": "*", **address}])))
-    assert open_forwarding(parse_writers("writer", [{"queue": "*", **address}, {"queue": FORWARD_QUEUE, **address}])) is None
+    assert "private$/forward$" in str(
+        open_forwarding(parse_writers("writer", [{"queue": "*", **address}]))
+    )
+    assert (
+        open_forwarding(
+            parse_writers(
+                "writer", [{"queue": "*", **address}, {"queue": FORWARD_QUEUE, **address}]
+            )
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +147,8 @@ def test_an_entry_that_lets_nobody_in_is_an_error(text: str, said: str, tmp_path
     digest = hashlib.sha256(SECRET.encode()).hexdigest()
     file.write_text(
         f'[[token]]\nname = "reader"\nsha256 = "{digest}"\nverbs = ["read"]\n'
-        f'[[token]]\nname = "elsewhere"\nsha256 = "{digest[::-1]}"\nverbs = ["enqueue"]\nqueues = ["a"]\n'
+        f'[[token]]\nname = "elsewhere"\nsha256 = "{digest[::-1]}"\nverbs = '
+        '["enqueue"]\nqueues = ["a"]\n'
         f"[[writer]]\n{text}\n"
     )
     with pytest.raises(ConfigurationError, match=re.escape(said)):
@@ -125,11 +157,16 @@ def test_an_entry_that_lets_nobody_in_is_an_error(text: str, said: str, tmp_path
 
 def test_no_secret_is_stored() -> None:
     head = (
-        b"POST / HTTP/1.1\r\nAuthorization: Bearer s\r\nHost: h\r\nAUTHORIZATION : x\r\nX-Authorization: kept\r\n"
-        b"proxy-authorization: Basic s\r\nCookie: s=1\r\ncookie:s=2\r\nCookies: kept\r\nCookie:\r\n\r\n"
+        b"POST / HTTP/1.1\r\nAuthorization: Bearer s\r\nHost: h\r\nAUTHORIZATION : "
+        b"x\r\nX-Authorization: kept\r\n"
+        b"proxy-authorization: Basic s\r\nCookie: s=1\r\ncookie:s=2\r\nCookies: "
+        b"kept\r\nCookie:\r\n\r\n"
     )
     post, length = without_credentials(head + b"\r\nCookie: in the body\r\n", len(head))
-    assert post[:length] == b"POST / HTTP/1.1\r\nHost: h\r\nX-Authorization: kept\r\nCookies: kept\r\n\r\n"
+    assert (
+        post[:length]
+        == b"POST / HTTP/1.1\r\nHost: h\r\nX-Authorization: kept\r\nCookies: kept\r\n\r\n"
+    )
     assert post[length:] == b"\r\nCookie: in the body\r\n"
     same = b"POST / HTTP/1.1\r\nHost: h\r\n\r\n"
     assert without_credentials(same + b"x", len(same)) == (same + b"x", len(same))
@@ -150,7 +187,9 @@ token = "partner"
 queue = "private$/payments"
 address = "192.0.2.1"
 """)
-    running = start(queues=[ORDERS, "private$/payments:transactional", "private$/open"], config=config)
+    running = start(
+        queues=[ORDERS, "private$/payments:transactional", "private$/open"], config=config
+    )
     peer = Peer(running)
     bearer = {"Authorization": f"Bearer {SECRET}"}
     message = peer.message()
@@ -161,20 +200,37 @@ address = "192.0.2.1"
     assert peer.send(peer.stream(1)).status == 403
     assert peer.send(peer.message("private$/open")).status == 200
     assert peer.send(peer.message("private$/open"), bearer).status == 200
-    for name in ("Proxy-Authorization", "cookie"):  # a proxy's, or of something before us: never stored either
-        assert peer.send(peer.message("private$/open"), {name: f"Basic {SECRET}", "X-Kept": "by-name"}).status == 200
-    assert peer.send(peer.message("private$/none")).status == 400, "unknown is unknown, whoever asks"
+    for name in (
+        "Proxy-Authorization",
+        "cookie",
+    ):  # a proxy's, or of something before us: never stored either
+        assert (
+            peer.send(
+                peer.message("private$/open"), {name: f"Basic {SECRET}", "X-Kept": "by-name"}
+            ).status
+            == 200
+        )
+    assert peer.send(peer.message("private$/none")).status == 400, (
+        "unknown is unknown, whoever asks"
+    )
     peer.close()
 
     status = requests.get(f"{running.api}/v1/status", headers=bearer, timeout=20).json()
     assert [(each["name"], each["last"]) for each in status["queues"]] == [(ORDERS, 1)]
     assert running.stop() == 0
     with sqlite3.connect(f"file:{running.data_dir}/store.db?mode=ro", uri=True) as database:
-        assert database.execute("SELECT count(*) FROM streams").fetchone() == (0,), "no stream began"
+        assert database.execute("SELECT count(*) FROM streams").fetchone() == (0,), (
+            "no stream began"
+        )
     stored = {file: file.read_bytes() for file in running.data_dir.rglob("*") if file.is_file()}
-    assert any(b"X-Kept: by-name" in content for content in stored.values()), "other headers are kept, where one can look"
+    assert any(b"X-Kept: by-name" in content for content in stored.values()), (
+        "other headers are kept, where one can look"
+    )
     assert [file for file, content in stored.items() if SECRET.encode() in content] == []
     log = running.stderr()
     assert SECRET not in log
-    assert "to let it in, a [[writer]] with queue = 'private$/payments' and address = '127.0.0.1'" in log
+    assert (
+        "to let it in, a [[writer]] with queue = 'private$/payments' and address = '127.0.0.1'"
+        in log
+    )
     assert log.count("writer.refused queue=private$/orders") == 1, "each sender once"

@@ -15,7 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One for all modules of this folder; each test takes queues of its own."""
-    with Served(tmp_path_factory.mktemp("qm") / "data", rpc_endpoint_mapper="127.0.0.1:0") as served:
+    with Served(
+        tmp_path_factory.mktemp("qm") / "data", rpc_endpoint_mapper="127.0.0.1:0"
+    ) as served:
         yield served
 
 

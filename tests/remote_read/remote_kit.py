@@ -74,11 +74,17 @@ def any_name(queue: str) -> QueueFormat:
     return QueueFormat(QueueFormatType.DIRECT, text="OS:host1\\" + queue.replace("/", "\\"))
 
 
-def opened(machine: RemoteMachine, queue: str, *, receive: bool = False, share: int = SHARE_DENY_NONE) -> RemoteQueue:
-    return machine.open(queue_format_for("host1", queue), ACCESS_RECEIVE if receive else ACCESS_PEEK, share)
+def opened(
+    machine: RemoteMachine, queue: str, *, receive: bool = False, share: int = SHARE_DENY_NONE
+) -> RemoteQueue:
+    return machine.open(
+        queue_format_for("host1", queue), ACCESS_RECEIVE if receive else ACCESS_PEEK, share
+    )
 
 
-def move(queue: RemoteQueue, to: str, *, lookup_id: int, transaction: bytes = NO_TRANSACTION) -> Status:
+def move(
+    queue: RemoteQueue, to: str, *, lookup_id: int, transaction: bytes = NO_TRANSACTION
+) -> Status:
     """R_OpenQueueForMove and R_MoveMessage."""
     machine = queue._machine
     opened_there = machine.call(11, OpenRequest(queue_format_for("host1", to), ACCESS_MOVE))

@@ -57,7 +57,9 @@ def test_everything_comes_once_over_a_line_that_breaks_at_every_tenth_call(tmp_p
     with ForeignServer(seed=22) as server:
         server.faults = BAD_LINE
         server.look(lambda queue: [queue.put() for _ in range(MESSAGES)])
-        with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+        with RunningQueueManager(
+            tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)
+        ) as running:
             until(
                 lambda: len(numbers(running)) >= MESSAGES and not _pending(running), seconds=120.0,
                 still=lambda: f"{len(numbers(running))} rows; {left(server, running)}",
@@ -71,17 +73,23 @@ def test_a_copy_ends_over_a_line_that_breaks_at_every_tenth_call(tmp_path: Path)
     with ForeignServer(seed=23) as server:
         server.faults = BAD_LINE
         server.look(lambda queue: [queue.put() for _ in range(MESSAGES)])
-        with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server, "copy")) as running:
+        with RunningQueueManager(
+            tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server, "copy")
+        ) as running:
             until(
                 lambda: _subscription(running)["lag_seconds"] is not None, seconds=60.0,
                 still=lambda: f"{len(numbers(running))} rows; {_subscription(running)}",
             )  # fmt: skip
-            assert sorted(numbers(running)) == list(range(1, MESSAGES + 1)), "all of them were seen, each once"
+            assert sorted(numbers(running)) == list(range(1, MESSAGES + 1)), (
+                "all of them were seen, each once"
+            )
         assert server.look(lambda queue: len(queue.messages)) == MESSAGES, "none was taken"
         assert server.opened > MESSAGES / 20, "the line was bad"
 
 
-def test_a_copy_goes_on_over_a_line_that_carries_one_read_of_each_connection(tmp_path: Path) -> None:
+def test_a_copy_goes_on_over_a_line_that_carries_one_read_of_each_connection(
+    tmp_path: Path,
+) -> None:
     """The second R_StartReceive of a connection has no answer: a walk by cursor would have the head again and again."""
     reads: dict[object, int] = {}
 
@@ -96,7 +104,9 @@ def test_a_copy_goes_on_over_a_line_that_carries_one_read_of_each_connection(tmp
     with ForeignServer(seed=24) as server:
         server.instead = second_is_lost
         server.look(lambda queue: [queue.put() for _ in range(10)])
-        with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server, "copy")) as running:
+        with RunningQueueManager(
+            tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server, "copy")
+        ) as running:
             until(
                 lambda: len(numbers(running)) == 10, seconds=60.0,
                 still=lambda: f"{len(numbers(running))} rows; {_subscription(running)}",
@@ -108,15 +118,25 @@ def test_a_batch_of_spark_ends_over_a_line_that_breaks_at_every_tenth_call() -> 
     with ForeignServer(seed=25) as server:
         server.look(lambda queue: [queue.put() for _ in range(MESSAGES)])
         server.faults = BAD_LINE
-        in_order = server.look(lambda queue: [queue.messages[each][0] for each in sorted(queue.messages)])
-        reader = MqrrBatchReader(parse_remote({"host": f"127.0.0.1:{server.port}", "queue": "private$\\orders"}))
+        in_order = server.look(
+            lambda queue: [queue.messages[each][0] for each in sorted(queue.messages)]
+        )
+        reader = MqrrBatchReader(
+            parse_remote({"host": f"127.0.0.1:{server.port}", "queue": "private$\\orders"})
+        )
         (partition,) = reader.partitions()
-        found = [int(body.removeprefix(b"body ")) for batch in reader.read(partition) for body in batch["body"].to_pylist()]
+        found = [
+            int(body.removeprefix(b"body "))
+            for batch in reader.read(partition)
+            for body in batch["body"].to_pylist()
+        ]
         assert found == in_order, "each once, in the order of the queue"
         assert server.opened > MESSAGES / 20, "the line was bad"
 
 
-def test_a_batch_of_spark_gives_a_machine_up_that_answers_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_spark_gives_a_machine_up_that_answers_nothing_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(walking_on, "PAUSES_SECONDS", (0.0,))
     reads = itertools.count(1)
     with ForeignServer(seed=26) as server:
@@ -129,7 +149,9 @@ def test_a_batch_of_spark_gives_a_machine_up_that_answers_nothing_any_more(monke
             return lost
 
         server.instead = is_lost
-        reader = MqrrBatchReader(parse_remote({"host": f"127.0.0.1:{server.port}", "queue": "private$\\orders"}))
+        reader = MqrrBatchReader(
+            parse_remote({"host": f"127.0.0.1:{server.port}", "queue": "private$\\orders"})
+        )
         with pytest.raises(RemoteQueueError, match="cannot be read"):
             list(reader.read(reader.partitions()[0]))
         assert server.opened == walking_on.BREAKS_MAX + 2, "the first one told something"

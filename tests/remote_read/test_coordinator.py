@@ -39,9 +39,10 @@ from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.api.messages import MessagesApi
 from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
-from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store import marks
 from srmp_spark.store.directory import DataDirectory
 
@@ -54,7 +55,9 @@ class Played:
 
     def __init__(self, manager: QueueManager) -> None:
         ids, uuids = itertools.count(1), itertools.count(1)
-        groups: Associations[Any] = Associations(new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big"))
+        groups: Associations[Any] = Associations(
+            new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big")
+        )
         self.manager = manager
         self.service = RemoteReadService(manager, 2103, self)
         self.service.connected(self, self)
@@ -76,16 +79,25 @@ class Played:
     async def ask(self, opnum: int, asked: Any) -> Any:
         number = len(self._answers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self.service.call(self, CallReceived(number, REMOTE_READ, NDR, opnum, asked.encode(NDR), self._association, None, 1))
+        self.service.call(
+            self,
+            CallReceived(
+                number, REMOTE_READ, NDR, opnum, asked.encode(NDR), self._association, None, 1
+            ),
+        )
         return METHODS[opnum].decode_response(await asyncio.wait_for(answer, 60), NDR)
 
     async def opened(self, name: str = QUEUE) -> Any:
-        return (await self.ask(2, OpenRequest(queue_format_for("host1", name), ACCESS_RECEIVE))).handle
+        return (
+            await self.ask(2, OpenRequest(queue_format_for("host1", name), ACCESS_RECEIVE))
+        ).handle
 
     async def take(self, handle: Any, transaction: bytes) -> str:
         """Receive in the transaction, and acknowledge."""
         number = len(self._answers)
-        answer = await self.ask(13, StartReceiveRequest(handle, request_id=number, transaction=transaction))
+        answer = await self.ask(
+            13, StartReceiveRequest(handle, request_id=number, transaction=transaction)
+        )
         assert answer.status == Status.MQ_OK, Status(answer.status).name
         assert (await self.ask(15, EndReceiveRequest(handle, 2, number))).status == Status.MQ_OK
         return join_sections(answer.sections).body.decode()
@@ -113,10 +125,19 @@ def rig(directory: Path, test: Callable[[Played], Awaitable[None]]) -> None:
 
     async def main() -> None:
         queues = [f"{QUEUE}:transactional", f"{RETRY}:transactional"]
-        config = load({"data_dir": str(directory), "queue": queues, "host_name": ["host1", "h"]}, {})
+        config = load(
+            {"data_dir": str(directory), "queue": queues, "host_name": ["host1", "h"]}, {}
+        )
         clock = SystemClock()
         with DataDirectory.open(directory, now=clock.utc()) as data:
-            manager = QueueManager(config, data, config.local_hosts(config.listen), "http://h", clock, on_fatal=pytest.fail)
+            manager = QueueManager(
+                config,
+                data,
+                config.local_hosts(config.listen),
+                "http://h",
+                clock,
+                on_fatal=pytest.fail,
+            )
             await ensure_queues(manager)
             Maintenance(manager, on_unused=lambda: None).start_reader()
             played = Played(manager)
@@ -134,7 +155,9 @@ def rig(directory: Path, test: Callable[[Played], Awaitable[None]]) -> None:
 
 async def send(manager: QueueManager, count: int) -> None:
     async def pieces(_limit: int) -> list[bytes]:
-        items = [{"body_base64": base64.b64encode(b"body %d" % n).decode()} for n in range(1, count + 1)]
+        items = [
+            {"body_base64": base64.b64encode(b"body %d" % n).decode()} for n in range(1, count + 1)
+        ]
         return [json.dumps(items).encode()]
 
     request: Any = SimpleNamespace(parameters={"queue": QUEUE}, pieces=pieces)
@@ -145,10 +168,14 @@ def rows(directory: Path) -> dict[str, tuple[int, list[tuple[int, int]]]]:
     """What a start after a kill would find: of each queue the default consumer's mark and the runs beyond it."""
     with sqlite3.connect(f"file:{directory / 'store.db'}?mode=ro", uri=True) as store:
         found = store.execute(
-            "SELECT queues.name, queue_id, received FROM consumers JOIN queues ON queues.id = queue_id "
+            "SELECT queues.name, queue_id, received FROM consumers JOIN queues ON "
+            "queues.id = queue_id "
             "WHERE consumers.name = 'default'"
         ).fetchall()
-        return {name: (received, list(marks.load(store, each, "default", received).runs())) for name, each, received in found}
+        return {
+            name: (received, list(marks.load(store, each, "default", received).runs()))
+            for name, each, received in found
+        }
 
 
 def test_a_transaction_ends_as_its_coordinator_says(tmp_path: Path) -> None:
@@ -192,12 +219,18 @@ def test_a_commit_that_cannot_be_stored_leaves_everything_as_it_was(tmp_path: Pa
         assert await played.commit(TX) is False, "the subqueue takes nothing"
         assert (played.waiting(), played.waiting(RETRY)) == (3, 0)
         assert await played.enlist(OTHER) == Status.MQ_OK
-        assert [await played.take(handle, OTHER) for _ in range(3)] == ["body 1", "body 2", "body 3"]
+        assert [await played.take(handle, OTHER) for _ in range(3)] == [
+            "body 1",
+            "body 2",
+            "body 3",
+        ]
 
     rig(tmp_path / "data", test)
 
 
-def test_a_removal_of_which_nobody_knows_whether_it_is_stored_is_said_nothing_of(tmp_path: Path) -> None:
+def test_a_removal_of_which_nobody_knows_whether_it_is_stored_is_said_nothing_of(
+    tmp_path: Path,
+) -> None:
     """A sync failed, and the process ends. "Not removed", or "gone" to who looks, would each be believed by a reader that keeps
     the message or forgets it; it has no answer, and who looks is told that somebody has the message."""
 
@@ -215,7 +248,12 @@ def test_a_removal_of_which_nobody_knows_whether_it_is_stored_is_said_nothing_of
         while not played.service._tasks:  # what comes with it is stored with it
             await asyncio.sleep(0)
         await asyncio.wait(tuple(played.service._tasks), timeout=60)
-        peek = StartReceiveRequest(handle, action=Action.LOOKUP_PEEK_CURRENT, request_id=78, lookup_id=rebuilt(1, priority=0))
+        peek = StartReceiveRequest(
+            handle,
+            action=Action.LOOKUP_PEEK_CURRENT,
+            request_id=78,
+            lookup_id=rebuilt(1, priority=0),
+        )
         assert (await played.ask(7, peek)).status == Status.MQ_ERROR_TRANSACTION_USAGE
         assert not end.done()
         end.cancel()
@@ -244,7 +282,9 @@ def test_receives_that_are_ended_together_are_stored_together(tmp_path: Path) ->
             await save(changed)
 
         played.manager.saves.save_together = counting  # type: ignore[method-assign]
-        ends = await asyncio.gather(*(played.ask(9, EndReceiveRequest(handle, 2, each)) for each in requests))
+        ends = await asyncio.gather(
+            *(played.ask(9, EndReceiveRequest(handle, 2, each)) for each in requests)
+        )
         assert [each.status for each in ends] == [Status.MQ_OK] * 5
         assert commits == [1], "one consumer, once"
         assert played.waiting() == 0
@@ -272,7 +312,8 @@ def test_one_that_cannot_be_stored_does_not_keep_the_others_from_it(tmp_path: Pa
 
         played.manager.check_holder = refuse  # type: ignore[method-assign]
         ends = await asyncio.gather(
-            played.ask(9, EndReceiveRequest(one, 2, request)), played.ask(9, EndReceiveRequest(other, 2, another))
+            played.ask(9, EndReceiveRequest(one, 2, request)),
+            played.ask(9, EndReceiveRequest(other, 2, another)),
         )
         assert [each.status for each in ends] == [Status.MQ_OK, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE]
         assert (played.waiting(), played.waiting(RETRY)) == (0, 1)

@@ -28,13 +28,19 @@ QUEUE = Subscribed("h", "private$\\q", "private$/q@h", is_made=False)
         ({"lag_seconds": 3.0}, 2.0, Attempt.UNDER_WAY),
         ({"lag_seconds": 3.0, "failed_seconds": 1.0, "last_error": "x"}, 2.0, Attempt.FAILED),
         ({"lag_seconds": 1.0, "failed_seconds": 5.0, "last_error": "x"}, 2.0, Attempt.COMPLETE),
-        ({"failed_seconds": 5.0, "last_error": "an old one: it is tried again"}, 2.0, Attempt.UNDER_WAY),
+        (
+            {"failed_seconds": 5.0, "last_error": "an old one: it is tried again"},
+            2.0,
+            Attempt.UNDER_WAY,
+        ),
         ({"last_error": "our queue is full"}, 2.0, Attempt.HINDERED),
         ({"mode": None, "last_error": "nobody reads it"}, 2.0, Attempt.FAILED),
         ({"removing": True, "lag_seconds": 0.0}, 2.0, Attempt.FAILED),
     ],
 )
-def test_what_became_of_a_subscription_since_a_moment(entry: dict[str, Any], since: float, wanted: Attempt):
+def test_what_became_of_a_subscription_since_a_moment(
+    entry: dict[str, Any], since: float, wanted: Attempt
+):
     assert attempt({**ENTRY, **entry}, since) is wanted
 
 
@@ -88,12 +94,18 @@ def test_rows_that_come_keep_it_waiting_until_the_queue_was_seen_whole(clock: Cl
 
 
 def test_a_queue_that_never_gets_empty_is_not_waited_for_for_ever(clock: Clock):
-    assert waited(clock, Made(*({"pulled": n} for n in range(10_000)))) == pytest.approx(first_pass.PASS_SECONDS, abs=1)
+    assert waited(clock, Made(*({"pulled": n} for n in range(10_000)))) == pytest.approx(
+        first_pass.PASS_SECONDS, abs=1
+    )
 
 
-def test_what_is_in_the_way_ends_the_wait_and_not_the_query(clock: Clock, caplog: pytest.LogCaptureFixture):
+def test_what_is_in_the_way_ends_the_wait_and_not_the_query(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+):
     """Our queue is full: the query is who empties it."""
-    assert waited(clock, Made({"last_error": "our queue is full"})) == pytest.approx(first_pass.HINDERED_SECONDS, abs=1)
+    assert waited(clock, Made({"last_error": "our queue is full"})) == pytest.approx(
+        first_pass.HINDERED_SECONDS, abs=1
+    )
     assert "our queue is full" in caplog.text
 
 
@@ -104,9 +116,16 @@ def test_neither_a_row_nor_a_failure_is_a_failure_in_the_end(clock: Clock):
 
 @pytest.mark.parametrize("in_use", [False, True])
 @pytest.mark.parametrize("is_made", [False, True])
-def test_only_what_this_query_made_and_nobody_used_is_taken_back(clock: Clock, is_made: bool, in_use: bool):
-    made = Made({}, {"failed_seconds": 0.0, "last_error": "MQ_ERROR_QUEUE_NOT_FOUND"}, in_use=in_use)
-    with pytest.raises(RemoteQueueError, match="taken back" if is_made and not in_use else "stays and is tried again"):
+def test_only_what_this_query_made_and_nobody_used_is_taken_back(
+    clock: Clock, is_made: bool, in_use: bool
+):
+    made = Made(
+        {}, {"failed_seconds": 0.0, "last_error": "MQ_ERROR_QUEUE_NOT_FOUND"}, in_use=in_use
+    )
+    with pytest.raises(
+        RemoteQueueError,
+        match="taken back" if is_made and not in_use else "stays and is tried again",
+    ):
         waited(clock, made, QUEUE._replace(is_made=is_made))
     assert made.removed == ([("h", "private$\\q")] if is_made and not in_use else [])
 
@@ -119,7 +138,9 @@ def test_a_query_that_goes_on_waits_only_for_what_it_has_just_subscribed_to(cloc
         assert clock.now - began == pytest.approx(seconds, abs=0.5)
 
 
-def test_a_query_that_goes_on_says_each_trouble_once(clock: Clock, caplog: pytest.LogCaptureFixture):
+def test_a_query_that_goes_on_says_each_trouble_once(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+):
     failing = {"failed_seconds": 100.0, "last_error": "it is away"}
     watched = FirstPass(Made(failing, failing, {"lag_seconds": 0.0}, failing), [QUEUE], clock.now)  # type: ignore[arg-type]
     for told in (1, 1, 1, 2):  # the third time it is read, and then away again

@@ -38,13 +38,25 @@ class Pair:
         self.host = served.ready["rpc"]
         config = tmp_path / "b.toml"
         config.write_text(
-            f'[[subscription]]\nhost = "{self.host}"\nqueue = \'{direct(self.configured)}\'\nto = "private$/configured"\n'
+            f'[[subscription]]\nhost = "{self.host}"\nqueue = '
+            f"'{direct(self.configured)}'\nto = \"private$/configured\"\n"
         )
         self.original = RunningQueueManager(tmp_path / "b", config=config).start()
         api = client(self.original)
         api.subscribe({"host": self.host, "queue": direct(self.added), "to": "private$/added"})
-        api.subscribe({"host": self.host, "queue": direct(self.copied), "to": "private$/copied", "mode": "copy"})
-        until(lambda: len([each for each in api.subscriptions() if each["lag_seconds"] is not None]) == 3)
+        api.subscribe(
+            {
+                "host": self.host,
+                "queue": direct(self.copied),
+                "to": "private$/copied",
+                "mode": "copy",
+            }
+        )
+        until(
+            lambda: (
+                len([each for each in api.subscriptions() if each["lag_seconds"] is not None]) == 3
+            )
+        )
         self.original.stop()
         shutil.copytree(tmp_path / "b", tmp_path / "copy")
         self.copy = RunningQueueManager(tmp_path / "copy", config=config)
@@ -64,16 +76,26 @@ def pair(tmp_path: Path, served: Served) -> Iterator[Pair]:
     made.original.stop()
 
 
-def test_a_copy_moves_nothing_until_it_is_told_to(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_moves_nothing_until_it_is_told_to(
+    pair: Pair, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The original gets all messages, over restarts of the copy; what only copies goes on in both."""
     pair.copy.start()
-    assert pair.held() == {"private$/configured": True, "private$/added": True, "private$/copied": False}
+    assert pair.held() == {
+        "private$/configured": True,
+        "private$/added": True,
+        "private$/copied": False,
+    }
     for queue in (pair.added, pair.configured, pair.copied):
         pair.served.send(queue, *([3] * 20))
     until(lambda: len(rows(pair.copy, "private$/copied")) == 20)
     pair.copy.kill9()
     pair.copy.restart()
-    assert pair.held() == {"private$/configured": True, "private$/added": True, "private$/copied": False}
+    assert pair.held() == {
+        "private$/configured": True,
+        "private$/added": True,
+        "private$/copied": False,
+    }
     assert pair.served.waiting(pair.added) == pair.served.waiting(pair.configured) == 20
     pair.original.restart()
     until(lambda: pair.served.waiting(pair.added) == pair.served.waiting(pair.configured) == 0)
@@ -83,7 +105,9 @@ def test_a_copy_moves_nothing_until_it_is_told_to(pair: Pair, capsys: pytest.Cap
 
     # it is told, with the command that ends it
     command = f"srmp-spark subscribe resume --host {pair.host} --queue '{direct(pair.added)}'"
-    (added,) = (each for each in client(pair.copy).subscriptions() if each["to"] == "private$/added")
+    (added,) = (
+        each for each in client(pair.copy).subscriptions() if each["to"] == "private$/added"
+    )
     assert "on hold, because this data directory is a copy (" in str(added["last_error"])
     assert str(added["last_error"]).endswith(command)
     assert pair.copy.stderr().count("subscription.held") == 4, "two of them, at two starts"
@@ -97,12 +121,20 @@ def test_a_copy_moves_nothing_until_it_is_told_to(pair: Pair, capsys: pytest.Cap
     pair.original.stop()
     assert run(["subscribe", "resume", *pair.here(pair.added)]) == 0
     assert json.loads(capsys.readouterr().out)["held"] is False
-    assert pair.held() == {"private$/configured": True, "private$/added": False, "private$/copied": False}
+    assert pair.held() == {
+        "private$/configured": True,
+        "private$/added": False,
+        "private$/copied": False,
+    }
     pair.served.send(pair.added, 3, 3)
     until(lambda: len(rows(pair.copy, "private$/added")) == 2)
     pair.copy.stop()
     pair.copy.restart()
-    assert pair.held() == {"private$/configured": True, "private$/added": False, "private$/copied": False}
+    assert pair.held() == {
+        "private$/configured": True,
+        "private$/added": False,
+        "private$/copied": False,
+    }
     assert run(["subscribe", "resume", *pair.here(pair.configured)]) == 0
     pair.served.send(pair.configured, 3)
     until(lambda: len(rows(pair.copy, "private$/configured")) == 1)
@@ -131,14 +163,22 @@ def test_a_kill_between_the_new_epoch_and_the_names_forgets_nothing(tmp_path: Pa
         assert held_subscriptions.name_all(connection, frozenset({"a"})) is None
         held_subscriptions.hold_all(connection, "a copy")
         assert held_subscriptions.load(connection) == ("a copy", None)
-        assert held_subscriptions.name_all(connection, frozenset({"a", "b"})) == ("a copy", {"a", "b"})
-        assert held_subscriptions.name_all(connection, frozenset({"a", "b", "new"})) == ("a copy", {"a", "b"})
+        assert held_subscriptions.name_all(connection, frozenset({"a", "b"})) == (
+            "a copy",
+            {"a", "b"},
+        )
+        assert held_subscriptions.name_all(connection, frozenset({"a", "b", "new"})) == (
+            "a copy",
+            {"a", "b"},
+        )
         held_subscriptions.release(connection, "a")
         assert held_subscriptions.load(connection) == ("a copy", {"b"})
         held_subscriptions.release(connection, "b")
         assert held_subscriptions.load(connection) is None
         for nonsense in ("{", "[]", '{"names": 1, "because": ""}', b"\xff", 7):
-            connection.execute("INSERT OR REPLACE INTO meta VALUES ('held_subscriptions', ?)", (nonsense,))
+            connection.execute(
+                "INSERT OR REPLACE INTO meta VALUES ('held_subscriptions', ?)", (nonsense,)
+            )
             found = held_subscriptions.load(connection)
             assert found is not None
             assert found.names is None, "all are held"

@@ -50,29 +50,44 @@ def put(server: ForeignServer, count: int) -> None:
 def test_a_body_that_is_whole_in_a_first_section_becomes_a_row_that_the_next_start_can_read(
     tmp_path: Path, server: ForeignServer
 ):
-    server.look(lambda queue: setattr(queue, "sections", lambda each: in_two_sections(queue.packet(each))))
+    server.look(
+        lambda queue: setattr(queue, "sections", lambda each: in_two_sections(queue.packet(each)))
+    )
     put(server, 3)
-    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+    with RunningQueueManager(
+        tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)
+    ) as running:
         until(lambda: len(numbers(running)) == 3, still=lambda: _subscription(running))
         running.kill9()
         running.restart()
         assert sorted(numbers(running)) == [1, 2, 3]
 
 
-def test_what_is_no_whole_packet_stays_in_the_remote_queue_and_stops_no_start(tmp_path: Path, server: ForeignServer):
+def test_what_is_no_whole_packet_stays_in_the_remote_queue_and_stops_no_start(
+    tmp_path: Path, server: ForeignServer
+):
     def sections(lookup_id: int) -> tuple[SectionBuffer, ...]:
         queue = server.queue
-        return sections_in("first" if queue.messages[lookup_id][0] % 2 else "whole", queue.packet(lookup_id))
+        return sections_in(
+            "first" if queue.messages[lookup_id][0] % 2 else "whole", queue.packet(lookup_id)
+        )
 
     server.look(lambda queue: setattr(queue, "sections", sections))
     put(server, 4)
-    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+    with RunningQueueManager(
+        tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)
+    ) as running:
         until(lambda: len(numbers(running)) == 2, still=lambda: _subscription(running))
         running.kill9()
         running.restart()
-        until(lambda: "cannot be read" in str(_subscription(running)["last_error"]), still=lambda: _subscription(running))
+        until(
+            lambda: "cannot be read" in str(_subscription(running)["last_error"]),
+            still=lambda: _subscription(running),
+        )
         assert sorted(numbers(running)) == [2, 4]
-        assert sorted(each[0] for each in server.look(lambda queue: list(queue.messages.values()))) == [1, 3]
+        assert sorted(
+            each[0] for each in server.look(lambda queue: list(queue.messages.values()))
+        ) == [1, 3]
 
 
 def test_a_pulled_message_that_cannot_be_read_at_a_start_idles_its_subscription_alone(
@@ -87,9 +102,13 @@ def test_a_pulled_message_that_cannot_be_read_at_a_start_idles_its_subscription_
     with RunningQueueManager(tmp_path / "qm", config=config) as running:
         running.stop()
         name = f"127.0.0.1:{server.port}\\private$\\orders"
-        with contextlib.closing(sqlite3.connect(running.data_dir / DATABASE_FILE)) as database, database:
+        with (
+            contextlib.closing(sqlite3.connect(running.data_dir / DATABASE_FILE)) as database,
+            database,
+        ):
             database.execute(
-                "INSERT INTO pulled(subscription, lookup_id, message_id, pulled_at, packet) VALUES (?, 1, '{x}\\1', 0, ?)",
+                "INSERT INTO pulled(subscription, lookup_id, message_id, pulled_at, "
+                "packet) VALUES (?, 1, '{x}\\1', 0, ?)",
                 (name, b"no packet"),
             )
         put(server, 1)
@@ -105,7 +124,9 @@ def test_a_pulled_message_that_cannot_be_read_at_a_start_idles_its_subscription_
         assert "cannot be read" in idle["last_error"]
         assert server.look(lambda queue: len(queue.messages)) == 1, "nothing more is taken"
         with pytest.raises(ApiError, match="cannot be read"):
-            SubscriptionsClient(running.api).subscribe({"host": f"127.0.0.1:{server.port}", "queue": "private$\\orders"})
+            SubscriptionsClient(running.api).subscribe(
+                {"host": f"127.0.0.1:{server.port}", "queue": "private$\\orders"}
+            )
         doctor = subprocess.run(
             [sys.executable, "-m", "srmp_spark.cli", "doctor", "--api", running.api, "--queue", "private$/orders"],
             capture_output=True, text=True, timeout=60, check=False,
@@ -119,11 +140,18 @@ def test_a_pulled_message_that_cannot_be_read_at_a_start_idles_its_subscription_
 def test_a_stored_subscription_that_cannot_be_read_is_set_aside(tmp_path: Path):
     with RunningQueueManager(tmp_path / "qm") as running:
         running.stop()
-        with contextlib.closing(sqlite3.connect(running.data_dir / DATABASE_FILE)) as database, database:
-            database.execute("INSERT INTO subscriptions(name, entry, removing) VALUES ('h\\q', '{', 0)")
+        with (
+            contextlib.closing(sqlite3.connect(running.data_dir / DATABASE_FILE)) as database,
+            database,
+        ):
+            database.execute(
+                "INSERT INTO subscriptions(name, entry, removing) VALUES ('h\\q', '{', 0)"
+            )
         running.start()
         status = QueueManagerClient(running.api, retry_seconds=60).status()
-        assert [(each["table"], each["key"]) for each in status["set_aside"]] == [("subscriptions", "h\\q")]
+        assert [(each["table"], each["key"]) for each in status["set_aside"]] == [
+            ("subscriptions", "h\\q")
+        ]
         assert "cannot be read" in status["subscriptions"][0]["last_error"]
 
 
@@ -165,7 +193,9 @@ def test_an_answer_in_endless_empty_fragments_delays_nobody(tmp_path: Path, serv
 
     server.instead = flood
     put(server, 3)
-    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+    with RunningQueueManager(
+        tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)
+    ) as running:
         until(lambda: floods)
         worst = worst_health(running, 4.0)
         told = _subscription(running)["last_error"]
@@ -175,7 +205,9 @@ def test_an_answer_in_endless_empty_fragments_delays_nobody(tmp_path: Path, serv
         until(lambda: len(numbers(running)) == 3, still=lambda: _subscription(running))
 
 
-def test_a_connection_takes_a_slice_of_each_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch, server: ForeignServer):
+def test_a_connection_takes_a_slice_of_each_turn_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch, server: ForeignServer
+):
     def large(transport: asyncio.Transport, call: CallReceived) -> bool:
         pieces = [encode_pdu(PduType.RESPONSE, 0, call.call_id, RESPONSE)] * 4_000
         pieces[0] = encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call.call_id, RESPONSE)
@@ -202,18 +234,30 @@ def test_a_connection_takes_a_slice_of_each_turn_of_the_loop(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_copy_ends_at_a_cursor_that_does_not_go_on(tmp_path: Path, server: ForeignServer, count: int):
+def test_a_copy_ends_at_a_cursor_that_does_not_go_on(
+    tmp_path: Path, server: ForeignServer, count: int
+):
     server.look(lambda queue: setattr(queue, "loops", True))
     put(server, count)
-    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server, "copy")) as running:
-        until(lambda: "does not go on" in str(_subscription(running)["last_error"]), 20.0, lambda: _subscription(running))
-        assert numbers(running) == [server.look(lambda queue: queue.messages[min(queue.messages)][0])], "what it showed, once"
+    with RunningQueueManager(
+        tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server, "copy")
+    ) as running:
+        until(
+            lambda: "does not go on" in str(_subscription(running)["last_error"]),
+            20.0,
+            lambda: _subscription(running),
+        )
+        assert numbers(running) == [
+            server.look(lambda queue: queue.messages[min(queue.messages)][0])
+        ], "what it showed, once"
 
 
 def walk_through(server: ForeignServer, at_once: int, found: list[str]) -> None:
     """Walk with the client, as an executor of Spark does, and note what it shows."""
     with (
-        RemoteMachine.connect("127.0.0.1", server.port, ClientSettings(multiplexing=at_once > 1)) as machine,
+        RemoteMachine.connect(
+            "127.0.0.1", server.port, ClientSettings(multiplexing=at_once > 1)
+        ) as machine,
         machine.open(queue_format_for("127.0.0.1", "private$\\orders")) as queue,
     ):
         assert machine.calls_at_once == at_once
@@ -221,7 +265,9 @@ def walk_through(server: ForeignServer, at_once: int, found: list[str]) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 64])
-def test_a_walk_of_the_client_ends_at_a_cursor_that_does_not_go_on(server: ForeignServer, at_once: int):
+def test_a_walk_of_the_client_ends_at_a_cursor_that_does_not_go_on(
+    server: ForeignServer, at_once: int
+):
     server.look(lambda queue: setattr(queue, "loops", True))
     put(server, 1)
     found: list[str] = []
@@ -244,32 +290,56 @@ def unreadable_at_the_head(server: ForeignServer, count: int, readable: int) -> 
     def fill(queue: ForeignQueue) -> None:
         queue.sections = sections  # type: ignore[method-assign]
         queue.messages.update({number: (number, 7) for number in range(1, count + 1)})
-        queue.messages.update({7 << 56 | count + number: (count + number, 0) for number in range(1, readable + 1)})
+        queue.messages.update(
+            {7 << 56 | count + number: (count + number, 0) for number in range(1, readable + 1)}
+        )
         queue.sequence = count + readable
 
     server.look(fill)
 
 
 @pytest.mark.parametrize("count", [3, 150, 1_100])
-def test_messages_behind_any_number_that_cannot_be_read_are_moved(tmp_path: Path, server: ForeignServer, count: int):
+def test_messages_behind_any_number_that_cannot_be_read_are_moved(
+    tmp_path: Path, server: ForeignServer, count: int
+):
     unreadable_at_the_head(server, count, 300)
-    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+    with RunningQueueManager(
+        tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)
+    ) as running:
         until(lambda: len(numbers(running)) == 300, 60.0, still=lambda: _subscription(running))
-        until(lambda: _subscription(running)["unreadable"] == count, 60.0, still=lambda: _subscription(running))
-        assert f"{count} messages cannot be read and stay where they are" in str(_subscription(running)["last_error"])
-        assert numbers(running) == list(range(count + 1, count + 301)), "once, and in the order of the queue"
-        assert server.look(lambda queue: len(queue.messages)) == count, "what cannot be read is still there"
+        until(
+            lambda: _subscription(running)["unreadable"] == count,
+            60.0,
+            still=lambda: _subscription(running),
+        )
+        assert f"{count} messages cannot be read and stay where they are" in str(
+            _subscription(running)["last_error"]
+        )
+        assert numbers(running) == list(range(count + 1, count + 301)), (
+            "once, and in the order of the queue"
+        )
+        assert server.look(lambda queue: len(queue.messages)) == count, (
+            "what cannot be read is still there"
+        )
         server.look(lambda queue: queue.put())  # of any priority
         until(lambda: len(numbers(running)) == 301, 60.0, still=lambda: _subscription(running))
         running.kill9()
         running.restart()
-        until(lambda: _subscription(running)["unreadable"] == count, 60.0, still=lambda: _subscription(running))
+        until(
+            lambda: _subscription(running)["unreadable"] == count,
+            60.0,
+            still=lambda: _subscription(running),
+        )
         assert len(numbers(running)) == 301
 
 
-def test_reasons_that_change_all_the_time_do_not_fill_the_log(tmp_path: Path, server: ForeignServer):
+def test_reasons_that_change_all_the_time_do_not_fill_the_log(
+    tmp_path: Path, server: ForeignServer
+):
     unreadable_at_the_head(server, 60, 1)
-    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+    with RunningQueueManager(
+        tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)
+    ) as running:
         server.arriving = 600
         until(lambda: len(numbers(running)) == 601, 60.0, still=lambda: _subscription(running))
         assert 0 < running.stderr().count("subscription.trouble") <= 10

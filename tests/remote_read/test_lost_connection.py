@@ -26,7 +26,9 @@ WAIT_S = 20.0
 class Relay:
     """Between a reader and the queue manager. Takes so many bytes of answers through; then something happens."""
 
-    def __init__(self, target: tuple[str, int], answer_bytes: int, then: Callable[[socket.socket], object]) -> None:
+    def __init__(
+        self, target: tuple[str, int], answer_bytes: int, then: Callable[[socket.socket], object]
+    ) -> None:
         self._target, self._left, self._then = target, answer_bytes, then
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -105,13 +107,18 @@ def test_a_walk_ends_with_the_loss_of_its_connection(
     """Up to 31 more calls wait then: none of them for its own answer."""
     monkeypatch.setattr(remote_queue, "ANSWER_SECONDS", 1.5)
     relay = Relay(served.rpc, answer_bytes, then)
-    with contextlib.closing(relay), RemoteMachine.connect("127.0.0.1", relay.port, ClientSettings()) as machine:
+    with (
+        contextlib.closing(relay),
+        RemoteMachine.connect("127.0.0.1", relay.port, ClientSettings()) as machine,
+    ):
         queue = opened(machine, full)
         began = time.monotonic()
         found, error = told(queue.walk())
         assert isinstance(error, RemoteLostError)
         assert found == list(range(1, len(found) + 1)), "what was told is the head of the queue"
-        assert least <= len(found) < 200, "of a round that came whole, what no later one can be before"
+        assert least <= len(found) < 200, (
+            "of a round that came whole, what no later one can be before"
+        )
         assert time.monotonic() - began < 12.0
         with pytest.raises(RemoteLostError) as again:
             queue.purge()

@@ -31,11 +31,15 @@ def until(what, seconds: float = 120.0) -> None:
 def undecided(served: Served) -> list[tuple[str, int]]:
     """(queue, sequence) of each row that asks to be told of its end."""
     with sqlite3.connect(f"file:{served.data_dir / 'store.db'}?mode=ro", uri=True) as store:
-        return store.execute("SELECT name, sequence FROM undecided JOIN queues ON queues.id = queue_id").fetchall()
+        return store.execute(
+            "SELECT name, sequence FROM undecided JOIN queues ON queues.id = queue_id"
+        ).fetchall()
 
 
 def subqueue(served: Served, name: str) -> str:
-    served.client.put_queue(f"{name};retry", transactional=served.client.queue(name)["transactional"])
+    served.client.put_queue(
+        f"{name};retry", transactional=served.client.queue(name)["transactional"]
+    )
     return f"{name};retry"
 
 
@@ -52,7 +56,9 @@ def test_a_message_is_moved_to_a_subqueue_and_back(served: Served):
             assert there.packet.trailers.subqueue.subqueue_name == "retry"
             assert (served.waiting(name), served.waiting(retry)) == (2, 1)
             assert move(other, name, lookup_id=rebuilt(1, priority=7)) == Status.MQ_OK
-        until(lambda: bodies(queue) == ["body 2", "body 1", "body 3"])  # its priority is read from the log first
+        until(
+            lambda: bodies(queue) == ["body 2", "body 1", "body 3"]
+        )  # its priority is read from the log first
     assert (served.waiting(name), served.waiting(retry)) == (3, 0)
 
 
@@ -88,7 +94,10 @@ def test_nothing_is_moved_where_nothing_may_be(served: Served):
     name = served.queue(journal=True)
     served.send(name, 3)
     with served.machine() as machine, opened(machine, name, receive=True) as queue:
-        assert move(queue, served.queue(), lookup_id=rebuilt(1, priority=3)) == Status.STATUS_INVALID_PARAMETER
+        assert (
+            move(queue, served.queue(), lookup_id=rebuilt(1, priority=3))
+            == Status.STATUS_INVALID_PARAMETER
+        )
     assert served.waiting(name) == 1
 
 
@@ -98,7 +107,10 @@ def test_a_paused_subqueue_takes_nothing_and_the_message_stays(served: Served):
     served.send(name, 3)
     served.client.pause(retry)
     with served.machine() as machine, opened(machine, name, receive=True) as queue:
-        assert move(queue, retry, lookup_id=rebuilt(1, priority=3)) == Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
+        assert (
+            move(queue, retry, lookup_id=rebuilt(1, priority=3))
+            == Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
+        )
         assert bodies(queue) == ["body 1"]
 
 
@@ -123,11 +135,16 @@ def test_moves_are_counted_and_the_count_survives_a_kill(start):
     before = time.time_ns() // 1_000_000
     with served.machine() as machine:
         assert moves_of(machine, name) == [("body 1", 0, 0), ("body 2", 0, 0)]
-        with opened(machine, name, receive=True) as queue, opened(machine, retry, receive=True) as other:
+        with (
+            opened(machine, name, receive=True) as queue,
+            opened(machine, retry, receive=True) as other,
+        ):
             assert move(queue, retry, lookup_id=rebuilt(1, priority=3)) == Status.MQ_OK
             ((_, count, first_time),) = moves_of(machine, retry)
             assert count == 1
-            assert 0 <= first_time - before % 2**32 < 2**31, "milliseconds since 1970, their low 32 bits"
+            assert 0 <= first_time - before % 2**32 < 2**31, (
+                "milliseconds since 1970, their low 32 bits"
+            )
             assert move(other, name, lookup_id=rebuilt(1, priority=3)) == Status.MQ_OK
             until(lambda: len(moves_of(machine, name)) == 2)
     served.kill9()
@@ -142,7 +159,9 @@ def test_moves_are_counted_and_the_count_survives_a_kill(start):
         assert [each[:2] for each in moves_of(machine, retry)] == [("body 1", 3)]
     served.client.delete_queue(retry)
     with sqlite3.connect(f"file:{served.data_dir / 'store.db'}?mode=ro", uri=True) as store:
-        left = store.execute("SELECT name FROM moves JOIN queues ON queues.id = queue_id").fetchall()
+        left = store.execute(
+            "SELECT name FROM moves JOIN queues ON queues.id = queue_id"
+        ).fetchall()
     assert set(left) <= {(name,)}, "they go with their queue"
 
 
@@ -151,7 +170,9 @@ def test_a_queue_that_is_being_deleted_takes_no_message_any_more():
     queue = SimpleNamespace(name="private$/orders;retry", state=SimpleNamespace(paused=False))
     receiver = SimpleNamespace(queues={queue.name: queue.state})
     catalogue = SimpleNamespace(get={queue.name: queue}.get)
-    manager = SimpleNamespace(catalogue=catalogue, receiver=receiver, acceptor=SimpleNamespace(gate=None))
+    manager = SimpleNamespace(
+        catalogue=catalogue, receiver=receiver, acceptor=SimpleNamespace(gate=None)
+    )
     _check_takes(manager, queue)
     receiver.queues.clear()
     with pytest.raises(ApiError, match="was deleted"):

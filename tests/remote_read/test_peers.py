@@ -24,13 +24,17 @@ from srmp_spark.testing.foreign.ports import kept_port
 PEERS = Path(__file__).resolve().parents[1] / "peers" / "mqrr"
 PRIORITIES = [3, 7, 0, 5, 3, 1, 7, 6, 2, 4]
 
-pytestmark = pytest.mark.skipif("SRMP_SPARK_INTEROP_MQRR" not in os.environ, reason="foreign programs: make interop-mqrr")
+pytestmark = pytest.mark.skipif(
+    "SRMP_SPARK_INTEROP_MQRR" not in os.environ, reason="foreign programs: make interop-mqrr"
+)
 
 
 @pytest.fixture(scope="session")
 def go_client() -> str:
     built = subprocess.run([PEERS / "build.sh"], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, f"mqrr-client cannot be built (Go 1.24.1 or newer is needed):\n{built.stderr}"
+    assert built.returncode == 0, (
+        f"mqrr-client cannot be built (Go 1.24.1 or newer is needed):\n{built.stderr}"
+    )
     return built.stdout.strip()
 
 
@@ -50,7 +54,9 @@ class Peer:
         words += ["-queue", name, rpc] if self.go else []
         if not self.go:
             words[1:1] = [rpc, name]
-        ran = subprocess.run([*self._program, *words], capture_output=True, text=True, timeout=120, check=False)
+        ran = subprocess.run(
+            [*self._program, *words], capture_output=True, text=True, timeout=120, check=False
+        )
         self.code = ran.returncode
         assert "Traceback" not in ran.stderr, ran.stderr
         return [json.loads(line) for line in ran.stdout.splitlines()]
@@ -71,7 +77,9 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("strict")
     (folder / "accounts").write_text("EXAMPLE\\reader:a pass word\n")
     (folder / "accounts").chmod(0o600)
-    with Served(folder / "data", rpc_accounts=folder / "accounts", rpc_min_auth="connect") as served:
+    with Served(
+        folder / "data", rpc_accounts=folder / "accounts", rpc_min_auth="connect"
+    ) as served:
         yield served
 
 
@@ -81,11 +89,24 @@ KINDS = [("go", "connect"), *product(["go", "go without header signing", "impack
 
 @pytest.mark.parametrize(("kind", "level"), KINDS)
 @pytest.mark.parametrize("syntax", ["ndr", "ndr64"])
-def test_who_signs_in_with_ntlm_reads(request: pytest.FixtureRequest, strict: Served, kind: str, syntax: str, level: str):
+def test_who_signs_in_with_ntlm_reads(
+    request: pytest.FixtureRequest, strict: Served, kind: str, syntax: str, level: str
+):
     if kind == "impacket":
-        flags = ["--user", "reader", "--password", "a pass word", "--domain", "EXAMPLE", "--level", level]
+        flags = [
+            "--user",
+            "reader",
+            "--password",
+            "a pass word",
+            "--domain",
+            "EXAMPLE",
+            "--level",
+            level,
+        ]
         flags += ["--ndr64"] if syntax == "ndr64" else []
-        peer = Peer(strict, [sys.executable, str(PEERS / "impacket_client.py")], go=False, flags=flags)
+        peer = Peer(
+            strict, [sys.executable, str(PEERS / "impacket_client.py")], go=False, flags=flags
+        )
     else:
         flags = [
             "-ndr",
@@ -109,9 +130,14 @@ def test_who_signs_in_with_ntlm_reads(request: pytest.FixtureRequest, strict: Se
     assert strict.waiting(name) == 0
 
 
-def test_who_does_not_sign_in_or_with_a_wrong_password_reads_nothing(go_client: str, strict: Served):
+def test_who_does_not_sign_in_or_with_a_wrong_password_reads_nothing(
+    go_client: str, strict: Served
+):
     name, _ = filled(strict)
-    for flags in ([], ["-auth", "ntlm", "-user", "reader", "-password", "wrong", "-domain", "EXAMPLE"]):
+    for flags in (
+        [],
+        ["-auth", "ntlm", "-user", "reader", "-password", "wrong", "-domain", "EXAMPLE"],
+    ):
         peer = Peer(strict, [go_client], go=True, flags=flags)
         assert digests(peer.run("peek-all", name)) == []
         assert peer.code != 0
@@ -161,8 +187,14 @@ def test_a_part_of_a_body(peer: Peer):
     first = peer.run("peek", name, "-maxbody" if peer.go else "--maxbody", "3")[0]
     if peer.go:
         assert first["body_sha256"] == hashlib.sha256(b"bod").hexdigest()
-    (kind, alloc, size), (second, *both) = [list(each.values()) if peer.go else each for each in first["sections"]]
-    assert (str(kind), alloc - size) in (("1", 3), ("stBinaryFirstSection", 3), ("binary-first", 3)), first["sections"]
+    (kind, alloc, size), (second, *both) = [
+        list(each.values()) if peer.go else each for each in first["sections"]
+    ]
+    assert (str(kind), alloc - size) in (
+        ("1", 3),
+        ("stBinaryFirstSection", 3),
+        ("binary-first", 3),
+    ), first["sections"]
     assert len(set(both)) == 1, second
 
 
@@ -213,8 +245,18 @@ def test_an_unknown_queue_is_a_fault(go_client: str, served: Served):
 
 def test_the_endpoint_mapper_is_asked_where_remote_read_is(go_client: str, tmp_path: Path):
     at = kept_port()
-    with Served(tmp_path / "data", queues=["private$/orders"], rpc_endpoint_mapper=f"127.0.0.1:{at}") as served:
-        command = [go_client, "peek-all", "-epm-port", str(at), "-queue", "OS:host1\\private$\\orders", "127.0.0.1"]
+    with Served(
+        tmp_path / "data", queues=["private$/orders"], rpc_endpoint_mapper=f"127.0.0.1:{at}"
+    ) as served:
+        command = [
+            go_client,
+            "peek-all",
+            "-epm-port",
+            str(at),
+            "-queue",
+            "OS:host1\\private$\\orders",
+            "127.0.0.1",
+        ]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert json.loads(ran.stdout.splitlines()[-1])["done"] is True
@@ -229,7 +271,15 @@ def test_a_transaction_finds_no_coordinator(go_client: str, served: Served):
 
 def test_a_killed_client_frees_its_message(go_client: str, served: Served):
     name, expected = filled(served)
-    command = [go_client, "receive", "-no-end", "-hold", "60000", "-queue", "OS:host1\\" + name.replace("/", "\\")]
+    command = [
+        go_client,
+        "receive",
+        "-no-end",
+        "-hold",
+        "60000",
+        "-queue",
+        "OS:host1\\" + name.replace("/", "\\"),
+    ]
     holder = subprocess.Popen([*command, served.ready["rpc"]], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     assert digests([json.loads(holder.stdout.readline())]) == expected[:1]

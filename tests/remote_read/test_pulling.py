@@ -97,7 +97,12 @@ class Disk:
         """As they are read back by the next process."""
         self.dead = False
         return [
-            Pulled(each.key, each.raw, each.message, State.UNANSWERED if each.key in self.sent else State.UNSENT)
+            Pulled(
+                each.key,
+                each.raw,
+                each.message,
+                State.UNANSWERED if each.key in self.sent else State.UNSENT,
+            )
             for each in self.kept.values()
         ]
 
@@ -140,7 +145,9 @@ async def pull(seed: int) -> tuple[int, int]:
             mover.lost()
         for number in range(1, queue.connections + (1 if calm else 0)):
             if calm or rng.random() < 0.3:
-                queue.miss(number)  # the remote side notices that the connection is gone, sooner or later
+                queue.miss(
+                    number
+                )  # the remote side notices that the connection is gone, sooner or later
         if not calm and rng.random() < 0.2:
             rng.choice((queue.put, queue.steal, queue.hold, queue.miss))()
         if calm and not queue.messages and not mover.kept:
@@ -177,7 +184,9 @@ def test_every_message_becomes_one_row_or_is_another_readers():
     assert both < rows / 20, "overlaps are the rare case"
 
 
-@pytest.mark.parametrize("wrong", ["believes NOT_FOUND of a receive", "forgets what it kept", "drops what is locked"])
+@pytest.mark.parametrize(
+    "wrong", ["believes NOT_FOUND of a receive", "forgets what it kept", "drops what is locked"]
+)
 def test_a_puller_that_does_it_wrong_is_found_out(monkeypatch, wrong):
     """The model can tell: each of these loses or doubles messages within the runs."""
     if wrong == "forgets what it kept":
@@ -185,7 +194,11 @@ def test_a_puller_that_does_it_wrong_is_found_out(monkeypatch, wrong):
     else:
 
         async def ask(mover, queue, message):
-            action = Action.LOOKUP_RECEIVE_CURRENT if wrong.startswith("believes") else Action.LOOKUP_PEEK_CURRENT
+            action = (
+                Action.LOOKUP_RECEIVE_CURRENT
+                if wrong.startswith("believes")
+                else Action.LOOKUP_PEEK_CURRENT
+            )
             found = await queue.read(action, lookup_id=message.key.lookup_id)
             if isinstance(found, Status):
                 return PulledEvent.GONE
@@ -259,7 +272,9 @@ async def copy(seed: int) -> int:
         assert len(disk.rows) == len(set(disk.rows)), f"seed {seed}: doubled"
     there = {number for number, _ in queue.messages.values()}
     assert there <= set(disk.rows), f"seed {seed}: not copied {there - set(disk.rows)}"
-    assert {key.lookup_id for key in disk.copied_keys} == set(queue.messages), "what is gone is forgotten, and nothing else"
+    assert {key.lookup_id for key in disk.copied_keys} == set(queue.messages), (
+        "what is gone is forgotten, and nothing else"
+    )
     return len(disk.rows)
 
 
@@ -277,10 +292,19 @@ def test_the_table():
         reached |= more
     assert reached == set(PulledState)
     assert {event for _, event in TRANSITIONS} == set(PulledEvent)
-    into_rows = {(state, event) for (state, event), to in TRANSITIONS.items() if to is PulledState.VISIBLE}
+    into_rows = {
+        (state, event) for (state, event), to in TRANSITIONS.items() if to is PulledState.VISIBLE
+    }
     assert into_rows == {(PulledState.OURS, PulledEvent.PUBLISHED)}
-    into_ours = {(state, event) for (state, event), to in TRANSITIONS.items() if to is PulledState.OURS}
-    assert into_ours == {(PulledState.ENDING, PulledEvent.END_OK), (PulledState.UNANSWERED, PulledEvent.GONE)}
+    into_ours = {
+        (state, event) for (state, event), to in TRANSITIONS.items() if to is PulledState.OURS
+    }
+    assert into_ours == {
+        (PulledState.ENDING, PulledEvent.END_OK),
+        (PulledState.UNANSWERED, PulledEvent.GONE),
+    }
     assert all((state, PulledEvent.HELD_BY_ANOTHER) in TRANSITIONS for state in DOUBTFUL)
-    with pytest.raises(LocalProtocolError, match="PUBLISHED cannot happen to a pulled message that is KEPT"):
+    with pytest.raises(
+        LocalProtocolError, match="PUBLISHED cannot happen to a pulled message that is KEPT"
+    ):
         moved(PulledState.KEPT, PulledEvent.PUBLISHED)

@@ -25,7 +25,8 @@ BAD = Faults(before=0.002, after=0.002, end_lost=0.03, thief=0.3)
 
 def subscription(path: Path, server: ForeignServer, mode: str = "move") -> Path:
     path.write_text(
-        f'[[subscription]]\nhost = "127.0.0.1:{server.port}"\nqueue = \'private$\\orders\'\nmode = "{mode}"\nto = "{QUEUE}"\n'
+        f'[[subscription]]\nhost = "127.0.0.1:{server.port}"\nqueue = '
+        f'\'private$\\orders\'\nmode = "{mode}"\nto = "{QUEUE}"\n'
     )
     return path
 
@@ -38,7 +39,10 @@ def stored(running: RunningQueueManager) -> set[int]:
     """What a killed queue manager had stored and not made rows of, while an End of it was on its way."""
     (path,) = (running.data_dir / "subscriptions").glob("*.sent")
     with contextlib.closing(sqlite3.connect(running.data_dir / DATABASE_FILE)) as database:
-        kept = [PulledKey(*each) for each in database.execute("SELECT lookup_id, message_id FROM pulled")]
+        kept = [
+            PulledKey(*each)
+            for each in database.execute("SELECT lookup_id, message_id FROM pulled")
+        ]
     marks = SentMarks.open(path, kept)
     marks.close()
     assert marks.sent is not None
@@ -47,7 +51,9 @@ def stored(running: RunningQueueManager) -> set[int]:
 
 def judge(server: ForeignServer, got: list[int], in_doubt: set[int]) -> set[int]:
     """The rows that another reader has too: only of an End without an answer, or one that was on its way at a kill."""
-    stolen, sent, ends = server.look(lambda queue: (set(queue.stolen), queue.sequence, queue.unanswered_ends))
+    stolen, sent, ends = server.look(
+        lambda queue: (set(queue.stolen), queue.sequence, queue.unanswered_ends)
+    )
     assert len(got) == len(set(got)), "doubled"
     assert set(got) | stolen == set(range(1, sent + 1)), "lost"
     both = set(got) & stolen
@@ -63,7 +69,10 @@ def left(server: ForeignServer, running: RunningQueueManager) -> str:
     """What is still waited for."""
     there, locks = server.look(lambda queue: (len(queue.messages), dict(queue.locks)))
     here = _subscription(running)
-    return f"{server.arriving} messages still come, {there} are there, locked {locks}, {taken(server)} taken; {here}"
+    return (
+        f"{server.arriving} messages still come, {there} are there, locked {locks}, "
+        f"{taken(server)} taken; {here}"
+    )
 
 
 def _more(server: ForeignServer) -> bool:
@@ -77,15 +86,22 @@ def test_no_message_is_lost_or_doubled_by_a_foreign_queue_manager_that_behaves_b
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """T13 to T17 for real. ``make kill-pull``: 200 kills, of either side."""
-    monkeypatch.setattr(service, "READY_SECONDS", 180.0)  # so often something starts on a busy machine
+    monkeypatch.setattr(
+        service, "READY_SECONDS", 180.0
+    )  # so often something starts on a busy machine
     rng = random.Random(4)
     with ForeignServer(seed=6) as server:
         server.faults = BAD
-        with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+        with RunningQueueManager(
+            tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)
+        ) as running:
             in_doubt: set[int] = set()
             for kill in range(KILLS):
                 goal = taken(server) + rng.randrange(1, 60)
-                until(lambda goal=goal: taken(server) >= goal or _more(server), still=lambda: left(server, running))
+                until(
+                    lambda goal=goal: taken(server) >= goal or _more(server),
+                    still=lambda: left(server, running),
+                )
                 if kill % 4 == 3:
                     server.switch_off()
                     server.switch_on()
@@ -94,18 +110,25 @@ def test_no_message_is_lost_or_doubled_by_a_foreign_queue_manager_that_behaves_b
                     in_doubt |= stored(running)
                     running.restart()
             until(
-                lambda: server.look(lambda queue: queue.unanswered_ends) or _more(server), still=lambda: left(server, running)
+                lambda: server.look(lambda queue: queue.unanswered_ends) or _more(server),
+                still=lambda: left(server, running),
             )
             server.faults = Faults()
             until(
-                lambda: not server.arriving and not server.look(lambda queue: queue.messages) and not _pending(running),
+                lambda: (
+                    not server.arriving
+                    and not server.look(lambda queue: queue.messages)
+                    and not _pending(running)
+                ),
                 still=lambda: left(server, running),
             )
             both = judge(server, got := numbers(running), in_doubt)
 
             # SIGTERM in the midst of it leaves nothing in doubt: what is stored is acknowledged, and then it is a row.
             server.arriving = 400
-            until(lambda: len(numbers(running)) > len(got) + 20, still=lambda: left(server, running))
+            until(
+                lambda: len(numbers(running)) > len(got) + 20, still=lambda: left(server, running)
+            )
             running.stop()
             server.arriving = 0
             server.switch_off()
@@ -114,8 +137,10 @@ def test_no_message_is_lost_or_doubled_by_a_foreign_queue_manager_that_behaves_b
             assert _pending(running) == 0
         queue = server.queue
     print(
-        f"{KILLS} kills, {server.opened} connections, {queue.sequence} messages, {len(got)} rows, {len(queue.stolen)} taken by "
-        f"another reader, {len(both)} by both ({len(queue.unanswered_ends)} Ends without an answer, {len(in_doubt)} on "
+        f"{KILLS} kills, {server.opened} connections, {queue.sequence} messages, "
+        f"{len(got)} rows, {len(queue.stolen)} taken by "
+        f"another reader, {len(both)} by both ({len(queue.unanswered_ends)} Ends without "
+        f"an answer, {len(in_doubt)} on "
         "their way at a kill)"
     )
     assert server.opened > KILLS

@@ -26,9 +26,14 @@ BACKLOG_MAX = 500
 QUEUE = "private$/orders"
 
 
-def subscribe(path: Path, served: Served, mode: str = "move", queue: str = QUEUE, to: str = QUEUE) -> Path:
+def subscribe(
+    path: Path, served: Served, mode: str = "move", queue: str = QUEUE, to: str = QUEUE
+) -> Path:
     name = "DIRECT=OS:host1\\" + queue.replace("/", "\\")
-    path.write_text(f'[[subscription]]\nhost = "{served.ready["rpc"]}"\nqueue = \'{name}\'\nmode = "{mode}"\nto = "{to}"\n')
+    path.write_text(
+        f"[[subscription]]\nhost = \"{served.ready['rpc']}\"\nqueue = '{name}'\nmode = "
+        f'"{mode}"\nto = "{to}"\n'
+    )
     return path
 
 
@@ -47,14 +52,18 @@ def until(what, seconds: float = SECONDS, still=lambda: "") -> None:
     """``still``: what is still waited for, for who reads the failure."""
     deadline = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < deadline, f"it took longer than {seconds:g} s{f': {said}' if (said := still()) else ''}"
+        assert time.monotonic() < deadline, (
+            f"it took longer than {seconds:g} s{f': {said}' if (said := still()) else ''}"
+        )
         time.sleep(0.05)
 
 
 def test_rows_say_what_the_messages_said(tmp_path: Path, served: Served):
     name = served.queue()
     served.send(name, 5, 3)
-    with RunningQueueManager(tmp_path / "b", config=subscribe(tmp_path / "b.toml", served, queue=name)) as running:
+    with RunningQueueManager(
+        tmp_path / "b", config=subscribe(tmp_path / "b.toml", served, queue=name)
+    ) as running:
         until(lambda: len(rows(running)) == 2)
         first, second = rows(running)
     assert (first["body"], first["label"], first["priority"]) == (b"body 1", "message 1", 5)
@@ -69,7 +78,9 @@ def test_rows_say_what_the_messages_said(tmp_path: Path, served: Served):
 
 
 @pytest.mark.timeout(900 + 20 * KILLS)
-def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reader_helps_itself(tmp_path: Path, start):
+def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reader_helps_itself(
+    tmp_path: Path, start
+):
     """``SRMP_SPARK_PULL_KILLS=200`` takes ten minutes."""
     rng = random.Random(20261122)
     served = start("a", queues=[QUEUE])
@@ -81,8 +92,14 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reade
     sent = [0]
     failed: list[BaseException] = []
     threads = [
-        threading.Thread(target=_watched, args=(failed, _send, served, rng.randrange(2**32), stop, sent), daemon=True),
-        threading.Thread(target=_watched, args=(failed, _steal, served, stop, stolen, perhaps), daemon=True),
+        threading.Thread(
+            target=_watched,
+            args=(failed, _send, served, rng.randrange(2**32), stop, sent),
+            daemon=True,
+        ),
+        threading.Thread(
+            target=_watched, args=(failed, _steal, served, stop, stolen, perhaps), daemon=True
+        ),
     ]
     for thread in threads:
         thread.start()
@@ -97,7 +114,9 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reade
         for thread in threads:
             thread.join(2 * SECONDS)
     assert not failed, f"a sender or the other reader failed: {failed}"
-    assert not any(thread.is_alive() for thread in threads), f"the sender is not done after {sent[0]} messages"
+    assert not any(thread.is_alive() for thread in threads), (
+        f"the sender is not done after {sent[0]} messages"
+    )
     until(
         lambda: served.waiting(QUEUE) == 0 and not _pending(running),
         still=lambda: f"{served.waiting(QUEUE)} messages wait there; {_subscription(running)}",
@@ -110,7 +129,10 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_and_another_reade
     assert lost <= set(perhaps)
     assert len(perhaps) <= KILLS, "one End may be without an answer when its server is killed"
     both = set(got) & set(stolen)
-    print(f"{sent[0]} sent, {len(got)} rows, {len(stolen)} taken by another reader, {len(both)} by both")
+    print(
+        f"{sent[0]} sent, {len(got)} rows, {len(stolen)} taken by another reader, "
+        f"{len(both)} by both"
+    )
     assert len(both) <= 64 * KILLS, "more than what was in doubt at the kills"
     assert len(got) > 0
 
@@ -138,11 +160,17 @@ def _send(served: Served, seed: int, stop: threading.Event, sent: list[int]) -> 
 
     rng = random.Random(seed)
     while not stop.is_set():
-        if not _has_room(served):  # on a slow machine the reader would never be done with what is sent meanwhile
+        if not _has_room(
+            served
+        ):  # on a slow machine the reader would never be done with what is sent meanwhile
             stop.wait(0.1)
             continue
         batch = [
-            {"body_base64": base64.b64encode(b"%d" % (sent[0] + n)).decode(), "priority": rng.randrange(8)} for n in range(5)
+            {
+                "body_base64": base64.b64encode(b"%d" % (sent[0] + n)).decode(),
+                "priority": rng.randrange(8),
+            }
+            for n in range(5)
         ]
         try:
             served.client.send(QUEUE, batch)
@@ -164,10 +192,17 @@ def _resend(served: Served, batch: list[dict[str, object]]) -> None:
     deadline = time.monotonic() + SECONDS
     while True:
         assert time.monotonic() < deadline, f"{len(batch)} messages cannot be sent"
-        until(lambda: _is_up(served), still=lambda: "the queue manager that is read does not come back")
+        until(
+            lambda: _is_up(served),
+            still=lambda: "the queue manager that is read does not come back",
+        )
         try:
             there = {each["body"] for each in rows(served)}
-            missing = [message for message in batch if base64.b64decode(str(message["body_base64"])) not in there]
+            missing = [
+                message
+                for message in batch
+                if base64.b64decode(str(message["body_base64"])) not in there
+            ]
             if not missing:
                 return
             served.client.send(QUEUE, missing)
@@ -189,7 +224,9 @@ def _is_up(served: Served) -> bool:
         return False
 
 
-def _steal(served: Served, stop: threading.Event, stolen: list[bytes], perhaps: list[bytes]) -> None:
+def _steal(
+    served: Served, stop: threading.Event, stolen: list[bytes], perhaps: list[bytes]
+) -> None:
     """Another reader: takes a message now and then. It has those whose End was answered, and ``perhaps`` the others."""
     while not stop.is_set():
         time.sleep(0.05)
@@ -214,10 +251,19 @@ def _steal(served: Served, stop: threading.Event, stolen: list[bytes], perhaps: 
     [
         ("[[subscription]]\nqueue = 'q'", "host is missing"),
         ("[[subscription]]\nhost = '127.0.0.1'\nqueue = 'q'\nmod = 'copy'", "did you mean 'mode'"),
-        ("[[subscription]]\nhost = '127.0.0.1'\nqueue = 'q'\nmode = 'steal'", "mode is move or copy"),
+        (
+            "[[subscription]]\nhost = '127.0.0.1'\nqueue = 'q'\nmode = 'steal'",
+            "mode is move or copy",
+        ),
         ("[[subscription]]\nhost = 'windows.example'\nqueue = 'q'", "give a user and a password"),
         ("[[subscription]]\nhost = '127.0.0.1:x'\nqueue = 'q'", "HOST:PORT"),
-        ("[[subscription]]\nhost = '127.0.0.1'\nqueue = 'q'\n[[subscription]]\nhost = '127.0.0.1'\nqueue = 'q'", "twice"),
+        (
+            (
+                "[[subscription]]\nhost = '127.0.0.1'\nqueue = 'q'\n[[subscription]]\nhost = "
+                "'127.0.0.1'\nqueue = 'q'"
+            ),
+            "twice",
+        ),
     ],
 )
 def test_what_is_no_subscription(tmp_path: Path, text, match):
@@ -233,7 +279,13 @@ def test_a_subscription_has_a_queue_of_its_own_by_default(tmp_path: Path):
     from srmp_spark.queue_manager.config import load
 
     (tmp_path / "c.toml").write_text(
-        "[[subscription]]\nhost = 'Windows.example'\nqueue = 'private$/Orders;JOURNAL'\nauth_level = 'none'"
+        "[[subscription]]\nhost = 'Windows.example'\nqueue = "
+        "'private$/Orders;JOURNAL'\nauth_level = 'none'"
     )
-    (found,) = load({"data_dir": str(tmp_path), "config": str(tmp_path / "c.toml")}, {}).subscription
-    assert (found.host.text, found.to) == ("windows.example", "private$/orders.journal@windows.example")
+    (found,) = load(
+        {"data_dir": str(tmp_path), "config": str(tmp_path / "c.toml")}, {}
+    ).subscription
+    assert (found.host.text, found.to) == (
+        "windows.example",
+        "private$/orders.journal@windows.example",
+    )

@@ -42,7 +42,9 @@ class Cleaning(Connection):
                 self._queue.taken_by_us.append(self._queue.messages.pop(found)[0])
                 return StatusResponse(0)
         answer = await super().call(opnum, asked, wait_s)
-        if opnum == 7 and asked.request_id == 2:  # the first lock ends after the second message was handed over
+        if (
+            opnum == 7 and asked.request_id == 2
+        ):  # the first lock ends after the second message was handed over
             for lookup_id, (_, request) in list(self._queue.locks.items()):
                 if request == 1:
                     del self._queue.locks[lookup_id]
@@ -53,7 +55,9 @@ class Cleaning(Connection):
 @pytest.mark.parametrize("ends_by_message", [False, True])
 @pytest.mark.parametrize("calls_at_once", [1, 8])
 @pytest.mark.parametrize("was_kept", [False, True])
-def test_a_lock_that_ends_within_a_batch_makes_no_second_row(*, ends_by_message: bool, calls_at_once: int, was_kept: bool):
+def test_a_lock_that_ends_within_a_batch_makes_no_second_row(
+    *, ends_by_message: bool, calls_at_once: int, was_kept: bool
+):
     """It is the same message, known by its key: stored once, ended once, by the lock that holds."""
     queue, disk, told = one_message()
     queue.put()
@@ -151,7 +155,10 @@ def test_a_sequence_identifier_of_eight_bytes_stops_nobody(*, whole: bool, read:
     mover = Mover(disk, [], told=told.append)
 
     async def run() -> None:
-        assert await mover.batch(await RemoteQueue.open(Wide(queue, None), FORMAT, receive=True), 1.0) == 1 + read
+        assert (
+            await mover.batch(await RemoteQueue.open(Wide(queue, None), FORMAT, receive=True), 1.0)
+            == 1 + read
+        )
 
     asyncio.run(run())
     assert len(disk.rows) == 1 + read

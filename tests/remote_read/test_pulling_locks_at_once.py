@@ -20,7 +20,9 @@ from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 class Backwards:
     """A queue whose server gives what it has to the youngest of the reads that wait, as threads may."""
 
-    def __init__(self, answers: Sequence[int | Unreadable | Status], calls_at_once: int = 32) -> None:
+    def __init__(
+        self, answers: Sequence[int | Unreadable | Status], calls_at_once: int = 32
+    ) -> None:
         self.answers = list(answers)
         self.calls_at_once = calls_at_once
         self.most = self.waiting = self.calls = 0
@@ -37,7 +39,11 @@ class Backwards:
         found = self.answers.pop(0) if self.answers else Status.MQ_ERROR_IO_TIMEOUT
         if isinstance(found, int) and not isinstance(found, Status):
             return Pulled(
-                PulledKey(found, f"id {found}"), b"x" * 1000, Message("", durable=True), PulledState.HANDED, self.calls
+                PulledKey(found, f"id {found}"),
+                b"x" * 1000,
+                Message("", durable=True),
+                PulledState.HANDED,
+                self.calls,
             )
         return found  # type: ignore[return-value]
 
@@ -83,7 +89,9 @@ def test_what_a_read_has_locked_behind_an_empty_answer_is_in_the_batch() -> None
 
 
 @pytest.mark.parametrize(("name", "limit"), [("BATCH_MESSAGES", 10), ("BATCH_BYTES", 10_000)])
-def test_a_batch_has_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch, name: str, limit: int) -> None:
+def test_a_batch_has_no_more_than_its_limit(
+    monkeypatch: pytest.MonkeyPatch, name: str, limit: int
+) -> None:
     monkeypatch.setattr(locks_module, name, limit)
     queue = Backwards(range(1, 31))
     assert len(ids(asyncio.run(batch(queue)))) == 10

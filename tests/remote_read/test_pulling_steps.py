@@ -124,7 +124,9 @@ async def cut_at(step: int, how: str, late: str, thief: str, calls_at_once: int)
         try:
             remote = await RemoteQueue.open(connection, FORMAT, receive=True)
             await mover.look_up(remote)
-            with mock.patch.object(locks, "BATCH_MESSAGES", 1 if calls_at_once == WIDE else locks.BATCH_MESSAGES):
+            with mock.patch.object(
+                locks, "BATCH_MESSAGES", 1 if calls_at_once == WIDE else locks.BATCH_MESSAGES
+            ):
                 await mover.batches(remote, 1.0, goes_on=lambda: True)
         except LostError:
             mover.lost()
@@ -134,7 +136,9 @@ async def cut_at(step: int, how: str, late: str, thief: str, calls_at_once: int)
         else:
             mover.lost()
         if turn == 0 or late == "at once":
-            for number in range(1, queue.connections if turn == 0 and late == "late" else queue.connections + 1):
+            for number in range(
+                1, queue.connections if turn == 0 and late == "late" else queue.connections + 1
+            ):
                 queue.miss(number)
         if turn == 0:
             thief_acts(queue, thief)
@@ -146,15 +150,22 @@ async def cut_at(step: int, how: str, late: str, thief: str, calls_at_once: int)
         if turn >= 4:
             for number in range(1, queue.connections + 1):
                 queue.miss(number)
-    about = f"{how} at step {step} ({steps.where}), noticed {late}, another reader {thief}, {calls_at_once} calls at once"
+    about = (
+        f"{how} at step {step} ({steps.where}), noticed {late}, another reader "
+        f"{thief}, {calls_at_once} calls at once"
+    )
     assert not queue.messages, f"{about}: left there"
     assert not mover.kept, f"{about}: kept for ever"
     assert not disk.kept, about
     assert len(disk.rows) == len(set(disk.rows)), f"{about}: doubled {disk.rows}"
     everything = set(range(1, queue.sequence + 1))
-    assert set(disk.rows) | set(queue.stolen) == everything, f"{about}: lost {everything - set(disk.rows) - set(queue.stolen)}"
+    assert set(disk.rows) | set(queue.stolen) == everything, (
+        f"{about}: lost {everything - set(disk.rows) - set(queue.stolen)}"
+    )
     both = set(disk.rows) & set(queue.stolen)
-    assert both <= queue.unanswered_ends, f"{about}: {both} is a row and another reader's, and no End was in doubt"
+    assert both <= queue.unanswered_ends, (
+        f"{about}: {both} is a row and another reader's, and no End was in doubt"
+    )
     return steps.where
 
 
@@ -202,12 +213,24 @@ class Answering(Connection):
 @pytest.mark.parametrize(
     ("answer", "removes", "becomes_a_row"),
     [
-        (RefusedError(0x1C010003, "fault", perhaps_done=False), False, False),  # stood before the method: another's
-        (RefusedError(0x1C000012, "fault", perhaps_done=True), True, True),  # nca_s_fault_unspec, and it was carried out
+        (
+            RefusedError(0x1C010003, "fault", perhaps_done=False),
+            False,
+            False,
+        ),  # stood before the method: another's
+        (
+            RefusedError(0x1C000012, "fault", perhaps_done=True),
+            True,
+            True,
+        ),  # nca_s_fault_unspec, and it was carried out
         (0xC00E0007, False, False),  # T34: Windows' clients would keep the message
         (0xC00E0006, False, False),
         (0xC00E0088, False, False),
-        (0xC00E004B, True, True),  # the removal itself failed, half way: it was removed all the same
+        (
+            0xC00E004B,
+            True,
+            True,
+        ),  # the removal itself failed, half way: it was removed all the same
         (0xC00E0027, True, True),
         (0xC0000001, True, True),
     ],
@@ -218,9 +241,13 @@ def test_an_end_that_is_refused(answer, removes: bool, becomes_a_row: bool):
     mover = Mover(disk, [], told=told.append)
 
     async def run() -> None:
-        remote = await RemoteQueue.open(Answering(queue, removes=removes, answer=answer), FORMAT, receive=True)
+        remote = await RemoteQueue.open(
+            Answering(queue, removes=removes, answer=answer), FORMAT, receive=True
+        )
         await mover.batch(remote, 1.0)
-        assert [each.state for each in mover.kept.values()] == [PulledState.UNANSWERED if becomes_a_row else PulledState.UNSENT]
+        assert [each.state for each in mover.kept.values()] == [
+            PulledState.UNANSWERED if becomes_a_row else PulledState.UNSENT
+        ]
         while queue.messages:
             queue.steal()
         await mover.look_up(remote)
@@ -242,7 +269,9 @@ class WithUnreadable(Connection):
         answer = super()._start(asked)
         if answer.status == 0 and answer.sequence_id in self.broken:
             section = answer.sections[0]
-            return answer._replace(sections=(SectionBuffer(0, section.size_alloc, section.data[:-4]),))
+            return answer._replace(
+                sections=(SectionBuffer(0, section.size_alloc, section.data[:-4]),)
+            )
         return answer
 
 
@@ -271,7 +300,9 @@ def test_what_cannot_be_read_is_stepped_over_and_stays():
 
 def copied_by(queue: ForeignQueue, disk: Disk) -> None:
     async def run() -> None:
-        await Copier(disk, [], told=pytest.fail).walk(await RemoteQueue.open(Connection(queue, None), FORMAT, receive=False))
+        await Copier(disk, [], told=pytest.fail).walk(
+            await RemoteQueue.open(Connection(queue, None), FORMAT, receive=False)
+        )
 
     asyncio.run(run())
 
@@ -285,7 +316,9 @@ def test_what_was_copied_and_is_moved_then_is_no_second_row():
     mover = Mover(disk, [], told=pytest.fail, copied=disk.copied_keys)
 
     async def run() -> None:
-        await mover.batch(await RemoteQueue.open(Connection(queue, None), FORMAT, receive=True), 1.0)
+        await mover.batch(
+            await RemoteQueue.open(Connection(queue, None), FORMAT, receive=True), 1.0
+        )
 
     asyncio.run(run())
     assert sorted(disk.rows) == [1, 2, 3]
@@ -315,7 +348,9 @@ def test_what_was_copied_is_no_second_row_when_the_end_of_another_is_in_doubt():
 
     async def run() -> None:
         with pytest.raises(LostError):
-            await mover.batch(await RemoteQueue.open(Losing(queue, None), FORMAT, receive=True), 1.0)
+            await mover.batch(
+                await RemoteQueue.open(Losing(queue, None), FORMAT, receive=True), 1.0
+            )
         mover.lost()
         assert len(mover.kept) == 1, "of what is a row nothing is kept"
         await mover.look_up(await RemoteQueue.open(Connection(queue, None), FORMAT, receive=True))
@@ -416,7 +451,12 @@ def test_a_full_queue_is_told_by_a_copy():
     copier = Copier(disk, [], told=pytest.fail)
 
     async def run() -> None:
-        assert await copier.walk(await RemoteQueue.open(Connection(queue, None), FORMAT, receive=False)) == 0
+        assert (
+            await copier.walk(
+                await RemoteQueue.open(Connection(queue, None), FORMAT, receive=False)
+            )
+            == 0
+        )
 
     asyncio.run(run())
     assert copier.is_full == "paused"
@@ -442,6 +482,7 @@ def test_a_copy_keeps_no_more_keys_than_its_limit(monkeypatch: pytest.MonkeyPatc
     asyncio.run(run())
     assert len(disk.rows) == 3
     assert told[0] == (
-        "3 messages are not copied: a copy knows at most 2 messages of the remote queue (COPIED_MAX); "
+        "3 messages are not copied: a copy knows at most 2 messages of the remote queue "
+        "(COPIED_MAX); "
         'receive or purge messages there, or subscribe with mode = "move"'
     )

@@ -18,7 +18,9 @@ from srmp_spark.mqrr.status import Status
 
 
 @pytest.mark.parametrize("action", [Action.PEEK_CURRENT, Action.RECEIVE])
-def test_a_message_that_is_purged_while_it_is_read_is_not_shown(tmp_path: Path, action: Action) -> None:
+def test_a_message_that_is_purged_while_it_is_read_is_not_shown(
+    tmp_path: Path, action: Action
+) -> None:
     """The reader process has answered with it when the purge is stored and the operator was told so."""
 
     async def test(played: Played) -> None:
@@ -40,7 +42,9 @@ def test_a_message_that_is_purged_while_it_is_read_is_not_shown(tmp_path: Path, 
             return head, again()
 
         link.open = late  # type: ignore[method-assign,assignment]
-        asked = asyncio.ensure_future(played.ask(7, StartReceiveRequest(handle, action=action, request_id=1)))
+        asked = asyncio.ensure_future(
+            played.ask(7, StartReceiveRequest(handle, action=action, request_id=1))
+        )
         await asyncio.wait_for(read.wait(), 60)
         assert await played.manager.purge_queue(QUEUE) == 1
         go_on.set()
@@ -60,8 +64,16 @@ def test_nobody_hears_of_a_purge_that_is_not_stored(tmp_path: Path) -> None:
         purging = catalogue.purging
         catalogue.purging = lambda _transaction, queue: purging(commit, queue)  # type: ignore[method-assign,arg-type]
         await played.manager.purge_queue(QUEUE)  # its commit is stored, but for what is called then
-        look = StartReceiveRequest(handle, action=Action.LOOKUP_PEEK_CURRENT, request_id=1, lookup_id=rebuilt(1, priority=0))
-        asked = [asyncio.ensure_future(played.ask(7, look._replace(request_id=number))) for number in (1, 2)]
+        look = StartReceiveRequest(
+            handle,
+            action=Action.LOOKUP_PEEK_CURRENT,
+            request_id=1,
+            lookup_id=rebuilt(1, priority=0),
+        )
+        asked = [
+            asyncio.ensure_future(played.ask(7, look._replace(request_id=number)))
+            for number in (1, 2)
+        ]
         await asyncio.sleep(0)
         assert len(played.service._held) == 2
         assert not any(each.done() for each in asked)

@@ -20,7 +20,12 @@ from srmp_spark.queue_manager.remote_read.crossing import (
     Failed,
     Responded,
 )
-from srmp_spark.queue_manager.remote_read.readers import ANSWERS_MAX, ANSWERS_OF_ONE_MAX, Reader, Readers
+from srmp_spark.queue_manager.remote_read.readers import (
+    ANSWERS_MAX,
+    ANSWERS_OF_ONE_MAX,
+    Reader,
+    Readers,
+)
 
 
 class Way:
@@ -77,8 +82,18 @@ class Scene:
         self.way = Way()
         self.readers = Readers(self.service)  # type: ignore[arg-type]
 
-    def call(self, connection: int, call_id: int, *, association: int = 100, opnum: int = 7, taken: int = 0) -> Reader:
-        asked = Called(connection, "192.0.2.1", association, call_id, False, opnum, b"stub", None, 1, taken)
+    def call(
+        self,
+        connection: int,
+        call_id: int,
+        *,
+        association: int = 100,
+        opnum: int = 7,
+        taken: int = 0,
+    ) -> Reader:
+        asked = Called(
+            connection, "192.0.2.1", association, call_id, False, opnum, b"stub", None, 1, taken
+        )
         self.readers.called(asked, self.way)
         return self.readers._readers[connection]
 
@@ -198,16 +213,24 @@ def test_a_gateway_s_death_ends_every_connection_and_then_every_association() ->
         scene.way.is_open = False
         scene.readers.lost()
         scene.way = Way()
-        assert scene.call(1, 1, association=1) is not old[0], "numbers of the next gateway are its own"
+        assert scene.call(1, 1, association=1) is not old[0], (
+            "numbers of the next gateway are its own"
+        )
         for _ in range(10_000):
             if len(scene.service.events) == 4_000:
                 break
             await asyncio.sleep(0)
-        assert [each[0] for each in scene.service.events] == ["disconnected"] * 2_000 + ["run down"] * 2_000
+        assert [each[0] for each in scene.service.events] == ["disconnected"] * 2_000 + [
+            "run down"
+        ] * 2_000
         assert scene.service.events[0] == ("disconnected", ()), "it was answered"
         assert scene.service.events[1] == ("disconnected", (1,))
         assert scene.service.events[2_000] == ("run down", ("of 1",))
-        assert (len(scene.service.connections), scene.readers.untaken, len(scene.readers)) == (1, 0, 1)
+        assert (len(scene.service.connections), scene.readers.untaken, len(scene.readers)) == (
+            1,
+            0,
+            1,
+        )
         old[1].respond(1, b"too late")
         assert scene.way.sent == []
 

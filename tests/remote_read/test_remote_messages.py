@@ -17,15 +17,20 @@ def source_of(served: Served, queue: str) -> RemoteSource:
     parser = argparse.ArgumentParser()
     backfill.add_arguments(parser)
     name = "DIRECT=OS:host1\\" + queue.replace("/", "\\")
-    return parse_source(parser.parse_args(["--source", "mqrr", "--from", f"{served.ready['rpc']}\\{name}"]))
+    return parse_source(
+        parser.parse_args(["--source", "mqrr", "--from", f"{served.ready['rpc']}\\{name}"])
+    )
 
 
-def read(source: RemoteSource, *, takes: bool, removes: bool = True) -> list[tuple[str, str, str, int, bytes]]:
+def read(
+    source: RemoteSource, *, takes: bool, removes: bool = True
+) -> list[tuple[str, str, str, int, bytes]]:
     reader = Reader(source, "run", takes=takes)
     found = []
     for each in reader.batches():
         found += [
-            (row["queue_manager"], row["epoch"], row["queue"], row["sequence"], row["body"]) for row in each.rows.to_pylist()
+            (row["queue_manager"], row["epoch"], row["queue"], row["sequence"], row["body"])
+            for row in each.rows.to_pylist()
         ]
         assert len(each.requests) == (each.rows.num_rows if takes else 0)
         if takes and removes:
@@ -35,7 +40,9 @@ def read(source: RemoteSource, *, takes: bool, removes: bool = True) -> list[tup
     return found
 
 
-def test_a_queue_in_batches_as_it_is_and_with_locks(served: Served, monkeypatch: pytest.MonkeyPatch):
+def test_a_queue_in_batches_as_it_is_and_with_locks(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(remote_messages, "BATCH_MESSAGES", 2)
     queue = served.queue(journal=True)
     served.send(queue, 3, 7, 3, 3, 0)
@@ -49,7 +56,9 @@ def test_a_queue_in_batches_as_it_is_and_with_locks(served: Served, monkeypatch:
     assert read(source, takes=True) == by_priority
     assert served.waiting(queue) == 0
     journal = source_of(served, queue + ";JOURNAL")
-    assert sorted(each[4] for each in read(journal, takes=False)) == [b"body %d" % n for n in range(1, 6)]
+    assert sorted(each[4] for each in read(journal, takes=False)) == [
+        b"body %d" % n for n in range(1, 6)
+    ]
     assert journal.shown_as.endswith(";journal")
 
 

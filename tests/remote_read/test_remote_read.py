@@ -73,7 +73,10 @@ def test_a_message_that_came_over_http_is_served_with_its_post(served: Served):
     written = post(message)
     connection = http.client.HTTPConnection(host, port, timeout=10)
     connection.request(
-        "POST", written.target, written.content, {"Content-Type": written.content_type, "SOAPAction": '"MSMQMessage"'}
+        "POST",
+        written.target,
+        written.content,
+        {"Content-Type": written.content_type, "SOAPAction": '"MSMQMessage"'},
     )
     assert connection.getresponse().status == 200
     connection.close()
@@ -89,7 +92,12 @@ def test_a_message_that_came_over_http_is_served_with_its_post(served: Served):
     assert packet.trailers is not None
     assert packet.trailers.received_from.text == "127.0.0.1"
     read = message_of(packet)
-    assert (read.label, read.priority, read.lineage, read.uniquifier) == ("a label", 5, message.lineage, 77)
+    assert (read.label, read.priority, read.lineage, read.uniquifier) == (
+        "a label",
+        5,
+        message.lineage,
+        77,
+    )
 
 
 def test_a_large_message_is_read_in_parts(served: Served):
@@ -122,7 +130,9 @@ def test_a_waiting_call_is_cancelled_over_a_second_connection(served: Served):
     answers: list[StartReceiveResponse] = []
     with served.machine() as machine, machine.second() as second:
         queue = opened(machine, name, receive=True)
-        waits = threading.Thread(target=lambda: answers.append(queue.start(Action.RECEIVE, wait_s=60)[1]))
+        waits = threading.Thread(
+            target=lambda: answers.append(queue.start(Action.RECEIVE, wait_s=60)[1])
+        )
         waits.start()
         deadline = time.monotonic() + 30
         while not queue.cancel(1, second):
@@ -161,7 +171,9 @@ def test_what_was_acknowledged_stays_received_after_kill_9_and_what_was_not_is_t
             assert held.status == Status.MQ_OK
         served.send(names[0], 0)
         with opened(machine, names[0], receive=True) as queue:
-            assert move(queue, names[0] + ";retry", lookup_id=rebuilt(7, priority=0)) == Status.MQ_OK
+            assert (
+                move(queue, names[0] + ";retry", lookup_id=rebuilt(7, priority=0)) == Status.MQ_OK
+            )
         served.kill9()
     served.restart()
     with served.machine() as machine:
@@ -179,7 +191,9 @@ def test_the_consumer_default_is_at_what_mqrr_clients_received(served: Served):
         request, answer = queue.start(Action.RECEIVE)
         assert answer.sequence_id == 2
         queue.end(request)
-        (default,) = [each for each in served.client.queue(name)["consumers"] if each["name"] == "default"]
+        (default,) = [
+            each for each in served.client.queue(name)["consumers"] if each["name"] == "default"
+        ]
         assert default["holder"] == "remote read (MQRR)"
         assert default["received"] == 0, "the mark waits for row 1"
         assert served.waiting(name) == 2
@@ -202,7 +216,9 @@ def test_a_killed_reader_frees_its_messages(served: Served):
     name = served.queue()
     served.send(name, 3)
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDS, *map(str, served.rpc), name], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDS, *map(str, served.rpc), name],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == "MQ_OK\n"
@@ -312,9 +328,14 @@ def test_a_deleted_queue_is_told_to_who_waits(served: Served):
             opened(machine, name)
 
 
-@pytest.mark.parametrize("queue", [r"DIRECT=OS:elsewhere\private$\orders", r"DIRECT=OS:host1\private$\order_queue$"])
+@pytest.mark.parametrize(
+    "queue", [r"DIRECT=OS:elsewhere\private$\orders", r"DIRECT=OS:host1\private$\order_queue$"]
+)
 def test_what_cannot_be_received_from(served: Served, queue):
-    with served.machine() as machine, pytest.raises(RemoteReadError, match=r"QUEUE_NOT_FOUND|ACCESS_DENIED"):
+    with (
+        served.machine() as machine,
+        pytest.raises(RemoteReadError, match=r"QUEUE_NOT_FOUND|ACCESS_DENIED"),
+    ):
         machine.open(queue_format_of(queue), ACCESS_RECEIVE)
 
 
@@ -366,10 +387,21 @@ def test_who_signs_in_is_served_and_others_are_not(start, tmp_path):
     host = parse_remote_host("test", served.ready["rpc"])
 
     def settings(password: str, level: str = "privacy") -> ClientSettings:
-        found = credentials("test", host, level=level, protocol=None, user="reader", password=password, domain="example")
+        found = credentials(
+            "test",
+            host,
+            level=level,
+            protocol=None,
+            user="reader",
+            password=password,
+            domain="example",
+        )
         return found.settings(host)
 
-    with served.machine(settings("a pass word")) as machine, opened(machine, "private$/orders", receive=True) as queue:
+    with (
+        served.machine(settings("a pass word")) as machine,
+        opened(machine, "private$/orders", receive=True) as queue,
+    ):
         assert receive_all(queue) == ["body 1"]
     for wrong in (None, settings("another"), settings("a pass word", "integrity")):
         with pytest.raises((RemoteReadError, RemoteLostError)), served.machine(wrong) as machine:
@@ -394,4 +426,8 @@ def _listening_ports(pid: int) -> list[int]:
         with contextlib.suppress(FileNotFoundError):  # closed since it was listed
             inodes.add(str(each.readlink()))
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return [int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+    return [
+        int(row[1].partition(":")[2], 16)
+        for row in rows
+        if row[3] == "0A" and f"socket:[{row[9]}]" in inodes
+    ]

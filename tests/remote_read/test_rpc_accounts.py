@@ -12,7 +12,13 @@ from remote_kit import Served, any_name, bodies, move, opened
 from srmp_spark.errors import ConfigurationError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
-from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, ACCESS_PEEK, ACCESS_RECEIVE, HandleRequest, OpenRequest
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_MOVE,
+    ACCESS_PEEK,
+    ACCESS_RECEIVE,
+    HandleRequest,
+    OpenRequest,
+)
 from srmp_spark.mqrr.remote_host import parse_remote_host
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.config import load
@@ -101,7 +107,11 @@ def test_names_that_are_not_there_cost_as_little_as_those_that_are_forbidden(tmp
     forbidden = [f"private$/department-{n:03d}-{'abcdefgh' * 10}" for n in range(500)]
     used, calls = {}, 60
     with (
-        Served(tmp_path / "data", config=configuration(tmp_path), queues=["private$/orders", *forbidden]) as served,
+        Served(
+            tmp_path / "data",
+            config=configuration(tmp_path),
+            queues=["private$/orders", *forbidden],
+        ) as served,
         sign_in(served, "looker") as looker,
     ):
         assert served.process is not None
@@ -163,18 +173,36 @@ def test_a_subqueue_is_made_by_who_has_the_right_to_its_queue(guarded: Served):
     with sign_in(guarded, "looker") as looker, opened(looker, "private$/orders;a"):
         assert refused(looker, "private$/orders;a", receive=True) == DENIED
         assert refused(looker, "private$/orders;b", receive=True) == DENIED
-        for other in ("private$/salaries;a", "private$/not-there;a", "private$/orders;journal", "private$/orders;a;b"):
+        for other in (
+            "private$/salaries;a",
+            "private$/not-there;a",
+            "private$/orders;journal",
+            "private$/orders;a;b",
+        ):
             assert refused(looker, other) == DENIED, other
         with pytest.raises(RemoteReadError) as error:
             looker.call(11, OpenRequest(any_name("private$/orders;b"), ACCESS_MOVE))
         assert error.value.status == DENIED
-        with sign_in(guarded, "receiver") as receiver, opened(receiver, "private$/orders", receive=True) as queue:
+        with (
+            sign_in(guarded, "receiver") as receiver,
+            opened(receiver, "private$/orders", receive=True) as queue,
+        ):
             (first,) = queue.walk()
-            assert move(queue, "private$/orders;a", lookup_id=rebuilt(first.sequence_id, priority=3)) == Status.MQ_OK
-        with sign_in(guarded, "cleaner") as cleaner, opened(cleaner, "private$/orders;a", receive=True) as other:
+            assert (
+                move(queue, "private$/orders;a", lookup_id=rebuilt(first.sequence_id, priority=3))
+                == Status.MQ_OK
+            )
+        with (
+            sign_in(guarded, "cleaner") as cleaner,
+            opened(cleaner, "private$/orders;a", receive=True) as other,
+        ):
             other.purge()
     # One for the subqueue alone: it opens what is there, and makes none of a queue that it has no right to.
-    account = RpcAccount(account=Account(r".\\sub", b"0" * 16), queues=("private$/salaries;a",), verbs=frozenset({"receive"}))
+    account = RpcAccount(
+        account=Account(r".\\sub", b"0" * 16),
+        queues=("private$/salaries;a",),
+        verbs=frozenset({"receive"}),
+    )
     assert account.allows("receive", "private$/salaries;a")
     assert not account.allows("receive", "private$/salaries")
 

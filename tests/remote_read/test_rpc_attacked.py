@@ -24,7 +24,14 @@ from srmp_spark.mqrr.rpc.binding import REMOTE_READ, Bind
 from srmp_spark.mqrr.rpc.calls import encode_cancel, request_pieces
 from srmp_spark.mqrr.rpc.limits import FRAGMENT_MAX, LATE_PDUS_MAX
 from srmp_spark.mqrr.rpc.negotiation import offers
-from srmp_spark.mqrr.rpc.pdu import CONCURRENT_MULTIPLEXING, FIRST_FRAGMENT, WHOLE, PduStream, PduType, encode_pdu
+from srmp_spark.mqrr.rpc.pdu import (
+    CONCURRENT_MULTIPLEXING,
+    FIRST_FRAGMENT,
+    WHOLE,
+    PduStream,
+    PduType,
+    encode_pdu,
+)
 from srmp_spark.queue_manager.port_limits import RPC_CONNECTIONS_MAX
 from srmp_spark.queue_manager.remote_read.gateway import REQUEST_MAX
 
@@ -120,7 +127,9 @@ class TestSigningIn:
         assert stranger.next() == PduType.BIND_NAK
         assert stranger.next() is None
         with healthy(served) as seconds:
-            for _ in range(8):  # cancels of calls that never were: once 16 bytes each that cost a turn of the loop together
+            for _ in range(
+                8
+            ):  # cancels of calls that never were: once 16 bytes each that cost a turn of the loop together
                 stranger = Stranger(served)
                 stranger.says(bind() + encode_cancel(7) * 60_000)
                 stranger.close()
@@ -129,7 +138,11 @@ class TestSigningIn:
     def test_connections_that_hold_nothing_make_way(self, attacked: Served) -> None:
         queue = attacked.queue()
         attacked.send(queue, 3)
-        with attacked.machine() as kept, opened(kept, queue, receive=True) as mine, contextlib.ExitStack() as stack:
+        with (
+            attacked.machine() as kept,
+            opened(kept, queue, receive=True) as mine,
+            contextlib.ExitStack() as stack,
+        ):
             for number in range(RPC_CONNECTIONS_MAX + 100):
                 stranger = Stranger(attacked)
                 stack.callback(stranger.close)
@@ -174,7 +187,9 @@ class TestPdus:
                 several = memoryview(b"".join(request(number + n, b"") for n in range(1, 1_001)))
                 number += 1_000
                 while several and time.monotonic() < ends:
-                    readable, writable, _ = select.select([stranger.socket], [stranger.socket], [], 0.1)
+                    readable, writable, _ = select.select(
+                        [stranger.socket], [stranger.socket], [], 0.1
+                    )
                     if readable:
                         stranger.socket.recv(1 << 20)
                     if writable:
@@ -189,11 +204,15 @@ class TestPdus:
             for each in floods:
                 each.join(PATIENCE)
         assert sorted(seconds)[len(seconds) // 2] < 0.1
-        assert max(seconds) < 2 * HEALTH_SECONDS, "this process floods and asks with one interpreter"
+        assert max(seconds) < 2 * HEALTH_SECONDS, (
+            "this process floods and asks with one interpreter"
+        )
 
 
 class TestAnswers:
-    def test_a_reader_that_does_not_read_costs_one_message_and_not_all_of_them(self, attacked: Served) -> None:
+    def test_a_reader_that_does_not_read_costs_one_message_and_not_all_of_them(
+        self, attacked: Served
+    ) -> None:
         queue = attacked.queue()
         attacked.send(queue, 3, body=b"x" * 4_000_000)
         assert attacked.pid is not None

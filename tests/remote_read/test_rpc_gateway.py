@@ -96,7 +96,9 @@ def received(served: Served, queue: str) -> str:
 # --- death --------------------------------------------------------------------------------------------------------------
 
 
-def test_what_a_reader_had_locked_is_there_for_the_next_one_when_the_gateway_is_killed(mine: Served) -> None:
+def test_what_a_reader_had_locked_is_there_for_the_next_one_when_the_gateway_is_killed(
+    mine: Served,
+) -> None:
     queue = mine.queue()
     mine.send(queue, 3, 3, 3)
     sender = http.client.HTTPConnection(*mine.endpoint, timeout=PATIENCE)
@@ -115,7 +117,9 @@ def test_what_a_reader_had_locked_is_there_for_the_next_one_when_the_gateway_is_
     with pytest.raises(SrmpSparkError):
         there.peek()
     with connected_again(mine) as machine, opened(machine, queue, receive=True) as again:
-        assert bodies(again) == ["body 2", "body 3"], "the locked one is there again, and the received one is not"
+        assert bodies(again) == ["body 2", "body 3"], (
+            "the locked one is there again, and the received one is not"
+        )
         for _ in range(2):
             request, answer = again.start(Action.RECEIVE, wait_s=30)
             assert answer.status == Status.MQ_OK
@@ -159,12 +163,18 @@ def test_receives_through_kills_of_the_gateway_lose_and_double_none(mine: Served
     killer.start()
     end = time.monotonic() + 120
     while mine.waiting(queue) and time.monotonic() < end:
-        with contextlib.suppress(SrmpSparkError), mine.machine() as machine, opened(machine, queue, receive=True) as there:
+        with (
+            contextlib.suppress(SrmpSparkError),
+            mine.machine() as machine,
+            opened(machine, queue, receive=True) as there,
+        ):
             receive_all(there)
     is_over.set()
     killer.join(PATIENCE)
     assert len(acknowledged) == len(set(acknowledged)), "an acknowledged message came again"
-    assert set(acknowledged) | unsure == {f"body {number}" for number in range(1, count + 1)}, "lost"
+    assert set(acknowledged) | unsure == {f"body {number}" for number in range(1, count + 1)}, (
+        "lost"
+    )
     assert len(came) <= count + 3, "one message at most is there again for each kill"
     assert mine.waiting(queue) == 0
     assert mine.stderr().count("mqrr.connections_lost") == 3, "each kill met a reader"
@@ -184,10 +194,16 @@ def test_both_ports_open_again_within_seconds(mine: Served) -> None:
         assert time.monotonic() - began < 20, "a start of Python on a machine with other work"
 
 
-def test_a_queue_manager_that_stops_ends_its_readers_and_its_gateway(start: Callable[..., Served]) -> None:
+def test_a_queue_manager_that_stops_ends_its_readers_and_its_gateway(
+    start: Callable[..., Served],
+) -> None:
     served = start()
     queue, gateway = served.queue(), gateway_of(served)
-    with contextlib.suppress(RemoteLostError), served.machine() as machine, opened(machine, queue, receive=True) as there:
+    with (
+        contextlib.suppress(RemoteLostError),
+        served.machine() as machine,
+        opened(machine, queue, receive=True) as there,
+    ):
         stopping = threading.Thread(target=served.stop)
         stopping.start()
         with pytest.raises(RemoteLostError):
@@ -221,7 +237,10 @@ def test_readers_that_take_no_answers_fill_neither_process(mine: Served) -> None
                 machine.begin(7, asked, more=number < 50)
         ends = time.monotonic() + 5
         while time.monotonic() < ends:
-            worst = [max(worst[0], memory_of(main) - before[0]), max(worst[1], memory_of(gateway) - before[1])]
+            worst = [
+                max(worst[0], memory_of(main) - before[0]),
+                max(worst[1], memory_of(gateway) - before[1]),
+            ]
             time.sleep(0.05)
         with mine.machine() as machine, opened(machine, mine.queue()) as other:
             assert other.peek() is None, "another reader is served all the while"
@@ -242,7 +261,10 @@ def test_readers_that_take_no_answer_make_way_and_nobody_else_waits_for_them(min
     session = requests.Session()
     latest = 0.0
     with contextlib.ExitStack() as stack:
-        stalled = [stack.enter_context(socket.create_connection(mine.rpc, timeout=PATIENCE)) for _ in range(readers)]
+        stalled = [
+            stack.enter_context(socket.create_connection(mine.rpc, timeout=PATIENCE))
+            for _ in range(readers)
+        ]
         asked = [asks_for_all(each, queue) for each in stalled]
         reader = child_of(mine, b"queue_manager.reader")
         os.kill(reader, signal.SIGSTOP)  # all of them wait for the message when it comes
@@ -282,9 +304,13 @@ def test_above_held_max_the_reader_that_has_taken_nothing_for_longest_makes_way(
     async def test() -> None:
         endpoint = RpcEndpoint(cast(Any, None), cast(Any, None))
         third = HELD_MAX // 3
-        first, idle, last, second = (Reader(endpoint, *each) for each in ((third, 1.0), (0, 0.0), (third, 9.0), (third, 5.0)))
+        first, idle, last, second = (
+            Reader(endpoint, *each) for each in ((third, 1.0), (0, 0.0), (third, 9.0), (third, 5.0))
+        )
         endpoint.make_room()
-        assert not any(each.why for each in (first, idle, last, second)), "it is as much as may be untaken"
+        assert not any(each.why for each in (first, idle, last, second)), (
+            "it is as much as may be untaken"
+        )
         newest = Reader(endpoint, third, 10.0)
         endpoint.make_room()
         assert "HELD_MAX" in first.why
@@ -317,13 +343,23 @@ def request(call_id: int, opnum: int, stub: bytes) -> bytes:
 def asks_for_all(connection: socket.socket, queue: str) -> bytes:
     """Bind and open ``queue``; return the stub of a call that asks for its first message whole."""
     connection.sendall(bind())
-    connection.sendall(request(2, 2, OpenRequest(queue_format_for("host1", queue), ACCESS_PEEK, SHARE_DENY_NONE).encode(NDR)))
+    connection.sendall(
+        request(
+            2,
+            2,
+            OpenRequest(queue_format_for("host1", queue), ACCESS_PEEK, SHARE_DENY_NONE).encode(NDR),
+        )
+    )
     stream, found = PduStream(), list[bytes]()
     while len(found) < 2:
         found += [bytes(raw) for raw in stream.receive(connection.recv(4_096))]
     handle = METHODS[2].decode_response(found[1][24:], NDR).handle
     return StartReceiveRequest(
-        handle, action=Action.PEEK_CURRENT, request_id=1, max_body_size=ALL, max_compound_message_size=ALL
+        handle,
+        action=Action.PEEK_CURRENT,
+        request_id=1,
+        max_body_size=ALL,
+        max_compound_message_size=ALL,
     ).encode(NDR)
 
 
@@ -360,7 +396,9 @@ PDUS_OF_A_PIECE = CALLS_OF_A_PIECE + CANCELS_OF_A_PIECE
 
 def pieces() -> Iterator[bytes]:
     """Yield requests that can be decoded, so that they cross to the main process, and cancels of the last one of them."""
-    (piece,) = request_pieces(0, 4, bytes(20), fragment=65_535)  # R_CreateCursor, of a handle that nobody has
+    (piece,) = request_pieces(
+        0, 4, bytes(20), fragment=65_535
+    )  # R_CreateCursor, of a handle that nobody has
     for first in itertools.count(2, CALLS_OF_A_PIECE):
         calls = range(first, first + CALLS_OF_A_PIECE)
         yield b"".join(encode_pdu(PduType.REQUEST, WHOLE, each, piece.body) for each in calls) + (
@@ -402,5 +440,8 @@ def test_a_flood_of_pdus_delays_no_sender_of_srmp(mine: Served) -> None:
     assert mine.waiting(queue) == len(seconds) > 20
     assert pdus > 20_000
     assert max(seconds) < SENDER_SECONDS, f"{max(seconds) * 1000:.0f} ms beside {pdus} PDUs"
-    print(f"{pdus} PDUs; the slowest of {len(seconds)} good messages took {max(seconds) * 1000:.0f} ms")
+    print(
+        f"{pdus} PDUs; the slowest of {len(seconds)} good messages took "
+        f"{max(seconds) * 1000:.0f} ms"
+    )
     assert "Traceback" not in mine.stderr()

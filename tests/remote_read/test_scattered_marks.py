@@ -60,7 +60,11 @@ class Receiver:
         """Lock the next ones: request → sequence. Fewer: there are no more."""
         numbers = [next(self._numbers) for _ in range(count)]
         calls = [
-            self._machine.begin(7, StartReceiveRequest(self._queue.handle, action=Action.RECEIVE, request_id=number), more=more)
+            self._machine.begin(
+                7,
+                StartReceiveRequest(self._queue.handle, action=Action.RECEIVE, request_id=number),
+                more=more,
+            )
             for number, more in zip(numbers, [*[True] * (count - 1), False], strict=True)
         ]
         answers = [(number, call()) for number, call in zip(numbers, calls, strict=True)]
@@ -70,7 +74,11 @@ class Receiver:
     def end(self, requests: list[int]) -> None:
         """Acknowledge them; returns when all are stored. None is refused."""
         calls = [
-            self._machine.begin(9, EndReceiveRequest(self._queue.handle, RR_ACK, number), more=at + 1 < len(requests))
+            self._machine.begin(
+                9,
+                EndReceiveRequest(self._queue.handle, RR_ACK, number),
+                more=at + 1 < len(requests),
+            )
             for at, number in enumerate(requests)
         ]
         assert {call().status for call in calls} == {Status.MQ_OK}

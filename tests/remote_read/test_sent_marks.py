@@ -68,7 +68,9 @@ def test_what_nobody_knows_counts_as_sent_now_and_later(tmp_path: Path, boot: Pa
         }  # fmt: skip
         path.write_bytes(broken[what])
     assert SentMarks.open(path, [ONE, TWO], unchanged=unchanged, boot_id=boot).was_sent(TWO)
-    assert SentMarks.open(path, [ONE, TWO], boot_id=boot).was_sent(TWO), "killed before it was settled"
+    assert SentMarks.open(path, [ONE, TWO], boot_id=boot).was_sent(TWO), (
+        "killed before it was settled"
+    )
 
 
 def test_an_earlier_build_does_not_believe_a_file_of_this_one(tmp_path: Path, boot: Path):
@@ -121,10 +123,14 @@ def test_a_full_disk_that_takes_a_part_hides_no_mark(
         assert all(after.was_sent(key) for key in known)
         disk.room = 1_000_000
         marks.sending([FOUR])
-    assert not SentMarks.open(tmp_path / "copy", [ONE, TWO, FOUR], boot_id=boot).was_sent(TWO), "a whole file is believed"
+    assert not SentMarks.open(tmp_path / "copy", [ONE, TWO, FOUR], boot_id=boot).was_sent(TWO), (
+        "a whole file is believed"
+    )
 
 
-def test_a_write_that_is_cut_short_is_finished(tmp_path: Path, boot: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_write_that_is_cut_short_is_finished(
+    tmp_path: Path, boot: Path, monkeypatch: pytest.MonkeyPatch
+):
     """A signal, for instance: the rest is written, and only then the End leaves."""
     marks = SentMarks.open(tmp_path / "marks", [], boot_id=boot)
     write = os.write
@@ -134,7 +140,9 @@ def test_a_write_that_is_cut_short_is_finished(tmp_path: Path, boot: Path, monke
     assert [again.was_sent(key) for key in (ONE, TWO, THREE)] == [True, True, False]
 
 
-def test_the_file_does_not_grow_for_ever(tmp_path: Path, boot: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_file_does_not_grow_for_ever(
+    tmp_path: Path, boot: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(sent_marks, "FORGET_BYTES", 100)
     marks = SentMarks.open(tmp_path / "marks", [], boot_id=boot)
     for n in range(100):

@@ -17,7 +17,14 @@ from srmp_spark.client.remote_queue import RemoteMachine
 from srmp_spark.errors import ApiError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
-from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, ACCESS_PEEK, ACCESS_RECEIVE, HandleRequest, MoveMessageRequest, OpenRequest
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_MOVE,
+    ACCESS_PEEK,
+    ACCESS_RECEIVE,
+    HandleRequest,
+    MoveMessageRequest,
+    OpenRequest,
+)
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.status import Status
 from srmp_spark.names import base_of_subqueue
@@ -70,7 +77,9 @@ def receive_all(machine: RemoteMachine, name: str) -> list[str]:
 def entries(served: Served) -> list[tuple[str, bool]]:
     """(name, whether it is deleted) of each subqueue in the store."""
     with sqlite3.connect(f"file:{served.data_dir / 'store.db'}?mode=ro", uri=True) as store:
-        found = store.execute("SELECT name, deleted_at FROM queues WHERE name LIKE '%;%' ORDER BY name").fetchall()
+        found = store.execute(
+            "SELECT name, deleted_at FROM queues WHERE name LIKE '%;%' ORDER BY name"
+        ).fetchall()
     return [(name, deleted_at is not None) for name, deleted_at in found]
 
 
@@ -86,7 +95,9 @@ def test_a_move_makes_it_and_it_goes_when_it_is_received_and_closed(served: Serv
         (entry,) = served.client.status(queues=retry)["queues"]
         assert (entry["name"], entry["waiting"]) == (retry, 1)
         totals = served.client.status_summary()["totals"]["queues"]
-        assert totals["waiting"] == sum(each["waiting"] for of in served.client.queues() for each in (of, *of["subqueues"]))
+        assert totals["waiting"] == sum(
+            each["waiting"] for of in served.client.queues() for each in (of, *of["subqueues"])
+        )
         with opened(machine, retry, receive=True) as other:
             assert bodies(other) == ["body 2"]
             request, _ = other.start(Action.RECEIVE)
@@ -119,12 +130,16 @@ def test_a_message_moves_back_and_what_is_left_empty_goes(served: Served):
 
 
 @pytest.mark.parametrize("receive", [False, True], ids=["peek", "receive"])
-def test_an_open_makes_it_of_the_kind_of_its_queue_and_a_close_removes_it(served: Served, receive: bool):
+def test_an_open_makes_it_of_the_kind_of_its_queue_and_a_close_removes_it(
+    served: Served, receive: bool
+):
     name = served.queue(transactional=True)
     with served.machine() as machine, opened(machine, f"{name};a", receive=receive) as queue:
         assert queue.peek() is None
         assert served.client.queue(f"{name};a")["transactional"] is True
-        assert f"{name};a" not in [each["name"] for each in served.client.queues()], "it is in no list"
+        assert f"{name};a" not in [each["name"] for each in served.client.queues()], (
+            "it is in no list"
+        )
         with opened(machine, f"{name};a", receive=receive):
             pass
         assert is_there(served, f"{name};a"), "one of two handles is closed"
@@ -151,7 +166,9 @@ def test_there_is_none_of_what_is_no_queue_and_none_by_a_name_that_it_cannot_hav
                 open_to_move(machine, wrong)
             assert refused.value.status == MISSING, wrong
         assert under(served, name) == [f"{name};{'x' * 31}"]
-    assert [base_of_subqueue(each) for each in ("a;b", "private$/;b", ";b", "a;", "a", "a;journal")] == ["a", *[None] * 5]
+    assert [
+        base_of_subqueue(each) for each in ("a;b", "private$/;b", ";b", "a;", "a", "a;journal")
+    ] == ["a", *[None] * 5]
 
 
 def status_of_post(served: Served, name: str) -> int:
@@ -183,7 +200,9 @@ def test_to_a_sender_it_is_not_there(served: Served):
 def test_who_declares_it_keeps_it_and_senders_find_it_then(served: Served):
     name = served.queue()
     with served.machine() as machine, opened(machine, f"{name};a"):
-        assert status_of_post(served, f"{name};a") == 400  # what a destination leads to is remembered
+        assert (
+            status_of_post(served, f"{name};a") == 400
+        )  # what a destination leads to is remembered
         served.client.put_queue(f"{name};a")
         assert status_of_post(served, f"{name};a") == 200
     assert served.waiting(f"{name};a") == 1
@@ -237,17 +256,24 @@ def test_a_query_reads_it_by_its_name_and_by_no_glob(served: Served):
     served.client.purge(f"{name};a")
 
 
-def test_no_more_than_so_many_and_a_name_that_had_no_message_leaves_nothing(start: Callable[..., Served]):
+def test_no_more_than_so_many_and_a_name_that_had_no_message_leaves_nothing(
+    start: Callable[..., Served],
+):
     served = start(queues=["private$/orders", "private$/others"])
     with served.machine() as machine:
         for n in range(20):
             with opened(machine, f"private$/orders;brief{n}"):
                 pass
             until(lambda n=n: not is_there(served, f"private$/orders;brief{n}"))
-        until(lambda: entries(served) == [("private$/orders;brief19", True)])  # one entry for all of them
+        until(
+            lambda: entries(served) == [("private$/orders;brief19", True)]
+        )  # one entry for all of them
         for n in range(limits.SUBQUEUES_OF_A_QUEUE_MAX):
             opened(machine, f"private$/orders;s{n}")
-        assert status_of_open(machine, "private$/orders;more") == Status.MQ_ERROR_INSUFFICIENT_RESOURCES
+        assert (
+            status_of_open(machine, "private$/orders;more")
+            == Status.MQ_ERROR_INSUFFICIENT_RESOURCES
+        )
         with opened(machine, "private$/others;a"), opened(machine, "private$/orders;s0"):
             pass  # those of another queue, and those that are there
     until(lambda: under(served, "private$/orders") == [])
@@ -264,7 +290,9 @@ def test_a_kill_loses_no_message_and_leaves_no_empty_one(start: Callable[..., Se
     assert move(queue, "private$/orders;kept", lookup_id=rebuilt(1, priority=3)) == Status.MQ_OK
     opened(machine, "private$/orders;empty", receive=True)
     open_to_move(machine, "private$/orders;target")
-    assert under(served, "private$/orders") == [f"private$/orders;{each}" for each in ("empty", "kept", "target")]
+    assert under(served, "private$/orders") == [
+        f"private$/orders;{each}" for each in ("empty", "kept", "target")
+    ]
     served.kill9()
     machine.close()
     assert [name for name, deleted in entries(served) if not deleted] == [
@@ -272,7 +300,10 @@ def test_a_kill_loses_no_message_and_leaves_no_empty_one(start: Callable[..., Se
     ]
     served.restart()
     assert under(served, "private$/orders") == ["private$/orders;kept"]
-    with served.machine() as machine, opened(machine, "private$/orders;kept", receive=True) as other:
+    with (
+        served.machine() as machine,
+        opened(machine, "private$/orders;kept", receive=True) as other,
+    ):
         assert bodies(other) == ["body 1"]
         request, _ = other.start(Action.RECEIVE)
         other.end(request)
@@ -291,7 +322,9 @@ def test_no_message_is_lost_while_it_comes_and_goes(served: Served):
         with served.machine() as machine, opened(machine, name, receive=True) as queue:
             while (number := next(numbers)) <= count:
                 there = open_to_move(machine, f"{name};a")
-                asked = MoveMessageRequest(queue.handle, there.move_context, rebuilt(number, priority=3), NO_TRANSACTION)
+                asked = MoveMessageRequest(
+                    queue.handle, there.move_context, rebuilt(number, priority=3), NO_TRANSACTION
+                )
                 status = machine.call(10, asked).status
                 machine.checked(3, HandleRequest(there.handle))
                 if status != Status.MQ_OK:
@@ -313,7 +346,9 @@ def test_no_message_is_lost_while_it_comes_and_goes(served: Served):
     for each in threads:
         each.join(60)
     assert failed == []
-    assert sorted(map(int, received)) == list(range(1, count + 1)), "each once, and sequences go on when it is made again"
+    assert sorted(map(int, received)) == list(range(1, count + 1)), (
+        "each once, and sequences go on when it is made again"
+    )
     assert served.waiting(name) == 0
     until(lambda: not is_there(served, f"{name};a"))
 
@@ -324,7 +359,12 @@ def test_a_subqueue_has_the_rights_of_its_queue():
     assert account.allows("receive", "private$/orders;a")
     assert account.allows("peek", "private$/orders;a")
     assert not account.allows("purge", "private$/orders;a")
-    for other in ("private$/others;a", "private$/orders;journal", "private$/orders;a;b", "private$/ordersx"):
+    for other in (
+        "private$/others;a",
+        "private$/orders;journal",
+        "private$/orders;a;b",
+        "private$/ordersx",
+    ):
         assert not account.allows("peek", other), other
 
 

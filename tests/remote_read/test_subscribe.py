@@ -45,7 +45,8 @@ def test_add_list_remove(tmp_path: Path, served: Served, capsys):
     served.send(name, 3, 5)
     config = tmp_path / "b.toml"
     config.write_text(
-        f'[[subscription]]\nhost = "{served.ready["rpc"]}"\nqueue = \'{direct(configured)}\'\nto = "private$/file"\n'
+        f'[[subscription]]\nhost = "{served.ready["rpc"]}"\nqueue = '
+        f"'{direct(configured)}'\nto = \"private$/file\"\n"
     )
     with RunningQueueManager(tmp_path / "b", config=config) as running:
         api, at = client(running), ["--api", running.api]
@@ -54,7 +55,11 @@ def test_add_list_remove(tmp_path: Path, served: Served, capsys):
         assert run(["subscribe", "add", *here, "--mode", "copy", "--to", "private$/in", *at]) == 0
         (added,) = told(capsys)
         assert (added["host"], added["queue"], added["mode"]) == (host, queue, "copy")
-        assert (added["to"], added["configured"], added["removing"]) == ("private$/in", False, False)
+        assert (added["to"], added["configured"], added["removing"]) == (
+            "private$/in",
+            False,
+            False,
+        )
         until(lambda: len(rows(running, "private$/in")) == 2)
         assert served.waiting(name) == 2
 
@@ -67,7 +72,13 @@ def test_add_list_remove(tmp_path: Path, served: Served, capsys):
             api.unsubscribe(**entry)
 
         # A password is a file that only its owner reads, and in no answer.
-        secret = {"host": "127.0.0.1:9", "queue": "q", "username": "reader", "password": "a secret", "to": "private$/far"}
+        secret = {
+            "host": "127.0.0.1:9",
+            "queue": "q",
+            "username": "reader",
+            "password": "a secret",
+            "to": "private$/far",
+        }
         assert "a secret" not in json.dumps(api.subscribe(secret))
         running.kill9()
         (file,) = (tmp_path / "b" / "subscriptions").glob("*.password")
@@ -75,15 +86,22 @@ def test_add_list_remove(tmp_path: Path, served: Served, capsys):
         others = [each for each in (tmp_path / "b").rglob("*") if each.is_file() and each != file]
         assert others
         for each in others:
-            with contextlib.suppress(FileNotFoundError):  # the reader process may outlive the kill, and closes the database
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # the reader process may outlive the kill, and closes the database
                 assert b"a secret" not in each.read_bytes()
         assert "a secret" not in running.stderr()
         running.restart()
 
         assert run(["subscribe", "list", "--host", host, *at]) == 0
-        assert [(each["mode"], each["configured"]) for each in told(capsys)] == [("move", True), ("copy", False)]
+        assert [(each["mode"], each["configured"]) for each in told(capsys)] == [
+            ("move", True),
+            ("copy", False),
+        ]
         served.send(name, 3)
-        until(lambda: len(rows(running, "private$/in")) == 3)  # and what was copied before does not come again
+        until(
+            lambda: len(rows(running, "private$/in")) == 3
+        )  # and what was copied before does not come again
         assert served.waiting(name) == 3
         (far,) = (each for each in api.subscriptions() if each["host"] == "127.0.0.1:9")
         assert "give a user and a password" not in str(far["last_error"])
@@ -126,16 +144,22 @@ def test_add_says_what_came_of_the_first_attempt(tmp_path: Path, served: Served,
         assert "no subscriptions" in shown.err
 
         nonsense = ["--host", served.ready["rpc"], "--queue", direct("private$/nonsense")]
-        until(lambda: run(["subscribe", "add", *nonsense, *at]) == 4)  # a slow machine may not have asked after two seconds
+        until(
+            lambda: run(["subscribe", "add", *nonsense, *at]) == 4
+        )  # a slow machine may not have asked after two seconds
         shown = capsys.readouterr()
         added = json.loads(shown.out.splitlines()[-1])
         assert (added["lag_seconds"], added["pulled"]) == (None, 0)
         assert added["failed_seconds"] >= 0
-        back = f"subscribe remove --host {served.ready['rpc']} --queue '{direct('private$/nonsense')}' --api {running.api}"
+        back = (
+            f"subscribe remove --host {served.ready['rpc']} --queue "
+            f"'{direct('private$/nonsense')}' --api {running.api}"
+        )
         for what in ("MQ_ERROR_QUEUE_NOT_FOUND", "write private$", back):
             assert what in shown.err
         assert (
-            f'srmp_subscription_lag_seconds{{host="{served.ready["rpc"]}"' not in client(running)._call("GET", "/metrics").text
+            f'srmp_subscription_lag_seconds{{host="{served.ready["rpc"]}"'
+            not in client(running)._call("GET", "/metrics").text
         )
         assert run(["subscribe", "remove", *nonsense, *at]) == 0
 
@@ -143,7 +167,9 @@ def test_add_says_what_came_of_the_first_attempt(tmp_path: Path, served: Served,
         assert "--username with --password-file" in capsys.readouterr().err
 
 
-def test_an_unused_subscription_may_be_taken_back_and_a_used_one_stays(tmp_path: Path, served: Served):
+def test_an_unused_subscription_may_be_taken_back_and_a_used_one_stays(
+    tmp_path: Path, served: Served
+):
     name = served.queue()
     served.send(name, 3)
     with RunningQueueManager(tmp_path / "b") as running:
@@ -161,7 +187,14 @@ def test_an_unused_subscription_may_be_taken_back_and_a_used_one_stays(tmp_path:
 class Late:
     """A puller that gets its first message while it is told to stop."""
 
-    def __init__(self, manager: object, subscription: Subscription, left: object, *others: object, **options: bool) -> None:
+    def __init__(
+        self,
+        manager: object,
+        subscription: Subscription,
+        left: object,
+        *others: object,
+        **options: bool,
+    ) -> None:
         self.subscription, self.left = subscription, left
         self.configured = self.removing = False
         self.is_unused, self.runs = True, False
@@ -173,7 +206,9 @@ class Late:
         self.is_unused = self.runs = False
 
 
-def test_one_that_gets_its_first_message_while_it_is_taken_back_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_one_that_gets_its_first_message_while_it_is_taken_back_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Added anew, a copy would have that message twice."""
 
     class Manager:
@@ -186,7 +221,9 @@ def test_one_that_gets_its_first_message_while_it_is_taken_back_goes_on(tmp_path
     async def run() -> None:
         monkeypatch.setattr(pullers, "Puller", Late)
         all_of_them = Pullers(Manager(), Circles(None))  # type: ignore[arg-type]
-        subscription = parse_subscription("here", {"host": "127.0.0.1:9", "queue": "q", "mode": "copy"})
+        subscription = parse_subscription(
+            "here", {"host": "127.0.0.1:9", "queue": "q", "mode": "copy"}
+        )
         all_of_them._put(first := Late(None, subscription, None))  # type: ignore[arg-type]
         with pytest.raises(ApiError, match="was read from"):
             await all_of_them.remove("127.0.0.1:9", "q", unused=True)
@@ -202,7 +239,10 @@ def test_one_that_gets_its_first_message_while_it_is_taken_back_goes_on(tmp_path
     [
         ({"host": "127.0.0.1"}, "host and queue are missing"),
         ({"host": "127.0.0.1", "queue": "q", "mode": "steal"}, "move or copy"),
-        ({"host": "127.0.0.1", "queue": "q", "password_file": "/etc/shadow"}, "unknown field 'password_file'"),
+        (
+            {"host": "127.0.0.1", "queue": "q", "password_file": "/etc/shadow"},
+            "unknown field 'password_file'",
+        ),
         ({"host": "windows.example", "queue": "q"}, "give a user and a password"),
     ],
 )
@@ -225,8 +265,17 @@ def test_what_is_pending_is_settled_before_a_subscription_is_gone(tmp_path: Path
             until(lambda: [each["doubtful"] for each in api.subscriptions()] == [1])
             assert api.unsubscribe(host, "q")["removing"] is True
             running.kill9()
-            packet = server.look(lambda queue: (queue.messages.update({5: (5, 7)}), queue.packet(5), queue.messages.clear())[1])
-            with contextlib.closing(sqlite3.connect(tmp_path / "b" / DATABASE_FILE)) as database, database:
+            packet = server.look(
+                lambda queue: (
+                    queue.messages.update({5: (5, 7)}),
+                    queue.packet(5),
+                    queue.messages.clear(),
+                )[1]
+            )
+            with (
+                contextlib.closing(sqlite3.connect(tmp_path / "b" / DATABASE_FILE)) as database,
+                database,
+            ):
                 values = (f"{host}\\other", 5, f"{{{GUID}}}\\5", 0, packet)
                 database.execute("INSERT INTO pulled VALUES (?, ?, ?, ?, ?)", values)
             running.restart()

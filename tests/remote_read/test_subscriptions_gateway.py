@@ -92,9 +92,13 @@ def cpu_seconds(pid: int) -> float:
 # --- a queue manager that serves --------------------------------------------------------------------------------------------
 
 
-def test_a_move_loses_and_doubles_nothing_when_its_gateway_is_killed(tmp_path: Path, server: ForeignServer):
+def test_a_move_loses_and_doubles_nothing_when_its_gateway_is_killed(
+    tmp_path: Path, server: ForeignServer
+):
     server.look(lambda queue: [queue.put() for _ in range(700)])
-    with RunningQueueManager(tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)) as running:
+    with RunningQueueManager(
+        tmp_path / "qm", config=subscription(tmp_path / "qm.toml", server)
+    ) as running:
         pid, killed = running.pid, set()
         for goal in (1, 250, 500):
             server.arriving += 50
@@ -104,7 +108,11 @@ def test_a_move_loses_and_doubles_nothing_when_its_gateway_is_killed(tmp_path: P
             killed.add(victim)
             until(lambda: gateways_of(running.pid) and not killed & set(gateways_of(running.pid)))
         until(
-            lambda: not server.arriving and not server.look(lambda queue: queue.messages) and not _pending(running),
+            lambda: (
+                not server.arriving
+                and not server.look(lambda queue: queue.messages)
+                and not _pending(running)
+            ),
             still=lambda: _subscription(running),
         )
         assert judge(server, numbers(running), set()) == set()
@@ -124,12 +132,21 @@ def test_the_gateway_runs_from_the_first_subscription_on(tmp_path: Path, server:
         assert gateways_of(running.pid) == []
         server.look(lambda queue: queue.put())
         SubscriptionsClient(running.api).subscribe(
-            {"host": f"127.0.0.1:{server.port}", "queue": "private$\\orders", "to": "private$/orders"}
+            {
+                "host": f"127.0.0.1:{server.port}",
+                "queue": "private$\\orders",
+                "to": "private$/orders",
+            }
         )
         until(lambda: len(numbers(running)) == 1, still=lambda: _subscription(running))
         helper = gateway_of(running)
         running.kill9()
-        until(lambda: not Path(f"/proc/{helper}").exists() or "State:\tZ" in Path(f"/proc/{helper}/status").read_text())
+        until(
+            lambda: (
+                not Path(f"/proc/{helper}").exists()
+                or "State:\tZ" in Path(f"/proc/{helper}/status").read_text()
+            )
+        )
 
 
 def flood(transport: asyncio.Transport, call: CallReceived) -> bool:
@@ -149,20 +166,29 @@ def flood(transport: asyncio.Transport, call: CallReceived) -> bool:
     return True
 
 
-def test_endless_fragments_cost_the_gateway_and_no_sender_of_srmp(tmp_path: Path, server: ForeignServer):
+def test_endless_fragments_cost_the_gateway_and_no_sender_of_srmp(
+    tmp_path: Path, server: ForeignServer
+):
     """FRAGMENTS_MAX, which ends such an answer, is taken out: the worst that a server could do."""
     config = subscription(tmp_path / "qm.toml", server)
     server.look(lambda queue: queue.put())
     server.instead = flood
     with RunningQueueManager(
-        tmp_path / "qm", queues=["private$/good"], config=config, environment=environment_for("remote-fragments")
+        tmp_path / "qm",
+        queues=["private$/good"],
+        config=config,
+        environment=environment_for("remote-fragments"),
     ) as running:
         helper = gateway_of(running)
         before = cpu_seconds(helper)
-        until(lambda: cpu_seconds(helper) - before > 0.5, still=lambda: _subscription(running))  # it is busy now
+        until(
+            lambda: cpu_seconds(helper) - before > 0.5, still=lambda: _subscription(running)
+        )  # it is busy now
         theirs, ours = cpu_seconds(helper), cpu_seconds(running.pid)
         worst, ends_at = 0.0, time.monotonic() + 4.0
-        with contextlib.closing(http.client.HTTPConnection(*running.endpoint, timeout=30)) as connection:
+        with contextlib.closing(
+            http.client.HTTPConnection(*running.endpoint, timeout=30)
+        ) as connection:
             while time.monotonic() < ends_at:
                 began = time.monotonic()
                 assert send(running, connection) == 200
@@ -219,7 +245,9 @@ def pid_of(remotes: Remotes) -> int:
     return remotes._link._process.pid
 
 
-def test_a_call_that_the_gateway_took_along_may_have_been_made_and_the_next_one_was_not(server: ForeignServer):
+def test_a_call_that_the_gateway_took_along_may_have_been_made_and_the_next_one_was_not(
+    server: ForeignServer,
+):
     async def dialogue(remotes: Remotes) -> None:
         connection = await remotes.connect(host_of(server), Credentials())
         assert connection.address == ("127.0.0.1", server.port)
@@ -293,13 +321,19 @@ def test_who_is_not_there_and_who_refuses_is_told_in_the_same_words(server: Fore
 
         def fault(transport: asyncio.Transport, call: CallReceived) -> bool:
             status = (5).to_bytes(4, "little")
-            transport.write(encode_pdu(PduType.FAULT, 3, call.call_id, RESPONSE_HEAD + status + bytes(4)))
+            transport.write(
+                encode_pdu(PduType.FAULT, 3, call.call_id, RESPONSE_HEAD + status + bytes(4))
+            )
             return True
 
         server.instead = fault
-        with pytest.raises(RefusedError, match=f"127.0.0.1:{server.port}: .*is the account right") as refused:
+        with pytest.raises(
+            RefusedError, match=f"127.0.0.1:{server.port}: .*is the account right"
+        ) as refused:
             await queue.read(Action.RECEIVE)
-        assert (refused.value.status, refused.value.perhaps_done) == (5, True), "it does not say that nothing was done"
+        assert (refused.value.status, refused.value.perhaps_done) == (5, True), (
+            "it does not say that nothing was done"
+        )
 
     with_remotes(dialogue)
 
@@ -318,7 +352,14 @@ def crossed(message: ToMain) -> ToMain:
 @pytest.mark.parametrize("is_in_packet", [True, False])
 def test_a_message_crosses_as_it_was_read_and_its_body_once(body: bytes, is_in_packet: bool):
     packet = b"head" + body + b"tail" if is_in_packet else b"head"
-    message = Message("OS:host\\q", "MSMQ:label \u20ac", body=body, extension=b"e", priority=7, destination_list=("a", "b"))
+    message = Message(
+        "OS:host\\q",
+        "MSMQ:label \u20ac",
+        body=body,
+        extension=b"e",
+        priority=7,
+        destination_list=("a", "b"),
+    )
     pulled = Pulled(PulledKey(2**64 - 1, "{g}\\1"), packet, message, PulledState.HANDED, 5)
     found = crossed(found_of(1, 2, pulled))
     assert isinstance(found, Found)
@@ -347,7 +388,9 @@ def test_an_error_crosses_as_what_it_is(error: Exception):
 
 
 def test_a_password_is_in_no_text_of_what_crosses():
-    asked = Open(1, RemoteHost("host", None), Credentials(level="privacy", user="u", password="secret"))
+    asked = Open(
+        1, RemoteHost("host", None), Credentials(level="privacy", user="u", password="secret")
+    )
     assert "secret" not in repr(asked)
     assert b"secret" in encode_frame(asked)
 
@@ -389,14 +432,21 @@ def test_servers_are_not_read_while_the_main_process_has_no_room(server: Foreign
     asyncio.run(run())
 
 
-def test_answers_without_an_end_cost_the_connection_that_has_most_of_them(monkeypatch: pytest.MonkeyPatch):
+def test_answers_without_an_end_cost_the_connection_that_has_most_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(gateway, "UNFINISHED_MAX", 1_000_000)
 
     def begins(fragments: int) -> Callable[[asyncio.Transport, CallReceived], bool]:
         def begin(transport: asyncio.Transport, call: CallReceived) -> bool:
             if call.opnum == START:
-                transport.write(encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call.call_id, RESPONSE_HEAD))
-                transport.write(encode_pdu(PduType.RESPONSE, 0, call.call_id, RESPONSE_HEAD + bytes(50_000)) * fragments)
+                transport.write(
+                    encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call.call_id, RESPONSE_HEAD)
+                )
+                transport.write(
+                    encode_pdu(PduType.RESPONSE, 0, call.call_id, RESPONSE_HEAD + bytes(50_000))
+                    * fragments
+                )
             return call.opnum == START
 
         return begin

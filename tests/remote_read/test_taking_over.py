@@ -54,7 +54,9 @@ def served(turns: Turns, turn: asyncio.Lock, **state: Any) -> ServedQueue:
     manager: Any = SimpleNamespace(reader=Reader(), catalogue=SimpleNamespace(get=lambda _: queue))
 
     def came(view: ServedView, runs: list[Came]) -> None:
-        assert view.is_behind() == (len(turns.taken) + len(runs) < ROWS), "until the last is told more is to come"
+        assert view.is_behind() == (len(turns.taken) + len(runs) < ROWS), (
+            "until the last is told more is to come"
+        )
         turns.took(runs)
 
     return ServedQueue(manager, queue, turn=turn, came=came, deleted=lambda _: None)
@@ -96,7 +98,13 @@ def test_holes_of_a_transactional_queue_are_no_messages():
         holes = SequenceSet([(ROWS + 1, ROWS + 1_000_000), *((n, n) for n in range(2, ROWS, 2))])
         transactional, end = SimpleNamespace(transactional=True), ROWS + 1_000_003
         turns = Turns()
-        it = served(turns, asyncio.Lock(), end=end, state=transactional, waiting=SimpleNamespace(holes=holes))
+        it = served(
+            turns,
+            asyncio.Lock(),
+            end=end,
+            state=transactional,
+            waiting=SimpleNamespace(holes=holes),
+        )
         it._came = lambda view, runs: turns.took(runs)
         assert await it._told()
         assert [(each.first, each.last) for each in turns.taken] == list(holes.gaps(1, end))

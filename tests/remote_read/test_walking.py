@@ -33,19 +33,31 @@ GUID = "11223344-5566-7788-99aa-bbccddeeff00"
 
 def message(sequence_id: int, priority: int = 3) -> StartReceiveResponse:
     user = UserHeader(
-        source_queue_manager=GUID, message_id=sequence_id, sent_time=1_790_000_000, destination_queue=direct_queue(r"OS:host\q")
+        source_queue_manager=GUID,
+        message_id=sequence_id,
+        sent_time=1_790_000_000,
+        destination_queue=direct_queue(r"OS:host\q"),
     )
     packet = MessagePacket(
-        base=BaseHeader(priority=priority), user=user, properties=MessagePropertiesHeader(message_body=b"a body")
+        base=BaseHeader(priority=priority),
+        user=user,
+        properties=MessagePropertiesHeader(message_body=b"a body"),
     ).encode()
-    return StartReceiveResponse(1_790_000_000, sequence_id, (SectionBuffer(SectionType.FULL_PACKET, len(packet), packet),), 0)
+    return StartReceiveResponse(
+        1_790_000_000,
+        sequence_id,
+        (SectionBuffer(SectionType.FULL_PACKET, len(packet), packet),),
+        0,
+    )
 
 
 class Machine:
     """Another queue manager, as scripted: ``answers`` is asked for each round of calls, when the first answer of it is."""
 
     def __init__(
-        self, answers: Callable[[int], list[StartReceiveResponse]], at_once: int = ROUNDS_AT_ONCE * PEEKS_OF_A_ROUND
+        self,
+        answers: Callable[[int], list[StartReceiveResponse]],
+        at_once: int = ROUNDS_AT_ONCE * PEEKS_OF_A_ROUND,
     ) -> None:
         self.host = "scripted"
         self.calls_at_once = at_once
@@ -62,7 +74,9 @@ class Machine:
         self.closed |= opnum == CLOSE_CURSOR
         return type("Cursor", (), {"cursor": 1})
 
-    def begin(self, opnum: int, asked: Parameters, *, more: bool) -> Callable[[], StartReceiveResponse]:
+    def begin(
+        self, opnum: int, asked: Parameters, *, more: bool
+    ) -> Callable[[], StartReceiveResponse]:
         assert opnum == 7
         assert isinstance(asked, StartReceiveRequest)
         self.actions.append(Action(asked.action))
@@ -87,7 +101,9 @@ class Machine:
         return [each.sequence_id for each in queue.walk(**how)]
 
 
-def in_order(count: int, *, end: Status = Status.MQ_ERROR_IO_TIMEOUT) -> Callable[[int], list[StartReceiveResponse]]:
+def in_order(
+    count: int, *, end: Status = Status.MQ_ERROR_IO_TIMEOUT
+) -> Callable[[int], list[StartReceiveResponse]]:
     """A machine that does one call after the other."""
     waiting = [message(number) for number in range(1, count + 1)]
 
@@ -98,7 +114,9 @@ def in_order(count: int, *, end: Status = Status.MQ_ERROR_IO_TIMEOUT) -> Callabl
     return answers
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, PEEKS_OF_A_ROUND, PEEKS_OF_A_ROUND + 1, 3 * PEEKS_OF_A_ROUND + 5])
+@pytest.mark.parametrize(
+    "count", [0, 1, 2, PEEKS_OF_A_ROUND, PEEKS_OF_A_ROUND + 1, 3 * PEEKS_OF_A_ROUND + 5]
+)
 @pytest.mark.parametrize("end", [Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOUND])
 def test_all_are_shown_once_and_in_order(count: int, end: Status):
     machine = Machine(in_order(count, end=end))
@@ -119,7 +137,12 @@ def test_a_machine_that_allows_one_call_at_a_time_gets_one():
 
 def test_calls_that_a_machine_did_in_another_order_are_told_in_the_order_of_the_queue():
     """By priority and arrival: the calls of one round may be carried out by several threads of it."""
-    shuffled = [message(9, priority=3), message(2, priority=7), message(4, priority=5), message(3, priority=5)]
+    shuffled = [
+        message(9, priority=3),
+        message(2, priority=7),
+        message(4, priority=5),
+        message(3, priority=5),
+    ]
     rounds = iter([[message(1, priority=7)], shuffled])
 
     def answers(asked: int) -> list[StartReceiveResponse]:
@@ -140,7 +163,9 @@ class Threads(Machine):
         self._numbers = itertools.count()
         self.most_under_way = 0
 
-    def begin(self, opnum: int, asked: Parameters, *, more: bool) -> Callable[[], StartReceiveResponse]:
+    def begin(
+        self, opnum: int, asked: Parameters, *, more: bool
+    ) -> Callable[[], StartReceiveResponse]:
         super().begin(opnum, asked, more=more)
         number = next(self._numbers)
         self._under_way.append(number)
@@ -151,14 +176,19 @@ class Threads(Machine):
         self.left_alone -= 1
         while number not in self._done:
             one = self._under_way.pop(self._random.randrange(len(self._under_way)))
-            self._done[one] = self._waiting.pop(0) if self._waiting else failure(Status.MQ_ERROR_IO_TIMEOUT)
+            self._done[one] = (
+                self._waiting.pop(0) if self._waiting else failure(Status.MQ_ERROR_IO_TIMEOUT)
+            )
         return self._done[number]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_is_told_before_what_stands_before_it_though_two_rounds_are_under_way(seed: int):
     count = 40 * seed + 3
-    machine = Threads([message(number, priority=7 - number * 8 // (count + 1)) for number in range(1, count + 1)], seed)
+    machine = Threads(
+        [message(number, priority=7 - number * 8 // (count + 1)) for number in range(1, count + 1)],
+        seed,
+    )
     assert machine.walk() == list(range(1, count + 1))
     assert not machine.left_alone
     assert machine.most_under_way <= BOTH_ROUNDS
@@ -193,7 +223,11 @@ def test_a_refusal_in_a_round_is_an_error_and_no_answer_is_left_behind():
     def answers(asked: int) -> list[StartReceiveResponse]:
         if asked == 1:
             return [message(1)]
-        return [message(2), failure(Status.MQ_ERROR_QUEUE_DELETED), *[message(n) for n in range(3, asked + 1)]]
+        return [
+            message(2),
+            failure(Status.MQ_ERROR_QUEUE_DELETED),
+            *[message(n) for n in range(3, asked + 1)],
+        ]
 
     machine = Machine(answers)
     with pytest.raises(RemoteReadError, match="MQ_ERROR_QUEUE_DELETED"):

@@ -52,7 +52,12 @@ class Manager:
         if self.desk is not None:
             OutgoingPublisher(self.path, str(self.folder), self.guid, 5.0).publish_once()
 
-    def note(self, *, streams: list[IncomingStreamRow] = [], history: list[HistoryRun] = []) -> None:  # noqa: B006
+    def note(
+        self,
+        *,
+        streams: list[IncomingStreamRow] = [],  # noqa: B006  # never changed
+        history: list[HistoryRun] = [],  # noqa: B006  # never changed
+    ) -> None:
         changes = Changes(streams, HistoryChanges(history, []), [], 1)
         self.store.call(lambda transaction: state.save_changes(transaction.connection, changes))
 
@@ -100,8 +105,12 @@ def stream_record(n: int, size: int = 300, at: int = 1, ordinal: int = 7) -> Rec
     return Record(Arrival(at + n, "http", "192.0.2.1:4711", None), head + content, len(head))
 
 
-def stream_row(sequence_number: int, ordinal: int = 7, sender_name: str | None = None) -> IncomingStreamRow:
-    return IncomingStreamRow(QUEUE, PEER, ordinal, sequence_number, 0, URL, "192.0.2.1:4711", PEER, 0, 1, 1, sender_name)
+def stream_row(
+    sequence_number: int, ordinal: int = 7, sender_name: str | None = None
+) -> IncomingStreamRow:
+    return IncomingStreamRow(
+        QUEUE, PEER, ordinal, sequence_number, 0, URL, "192.0.2.1:4711", PEER, 0, 1, 1, sender_name
+    )
 
 
 __all__ = ["LATER", "PEER", "QUEUE", "URL", "Manager", "srmp_record", "stream_record", "stream_row"]

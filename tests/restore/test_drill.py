@@ -23,7 +23,9 @@ async def drill(directory: Path, seconds: float) -> Drill:
 
 
 @pytest.mark.parametrize("seconds", SECONDS)
-def test_a_lost_disk_under_traffic_costs_what_was_told_and_no_more(tmp_path: Path, seconds: float) -> None:
+def test_a_lost_disk_under_traffic_costs_what_was_told_and_no_more(
+    tmp_path: Path, seconds: float
+) -> None:
     outcome = asyncio.run(drill(tmp_path, seconds)).outcome
     assert outcome.ok, f"SRMP_SPARK_DRILL_SEED={SEED}: {outcome.faults}"
     assert outcome.counts["acknowledged"] > 5 * seconds

@@ -56,7 +56,12 @@ def of(report: list[dict[str, Any]], finding: str, what: str) -> list[dict[str, 
 def test_rows_come_back_under_their_epoch_and_sequence_with_all_columns(manager: Manager) -> None:
     manager.store.put(30, together=7, make=srmp_record)
     manager.publish()
-    before = DeltaTable(str(manager.folder / "inbox")).to_pyarrow_table().drop_columns(["position", "written_at"]).to_pylist()
+    before = (
+        DeltaTable(str(manager.folder / "inbox"))
+        .to_pyarrow_table()
+        .drop_columns(["position", "written_at"])
+        .to_pylist()
+    )
     manager.lose()
     report = manager.restore()
     assert manager.rows(manager.epoch) == sorted(before, key=lambda row: row["sequence"])
@@ -64,7 +69,9 @@ def test_rows_come_back_under_their_epoch_and_sequence_with_all_columns(manager:
     assert (line["first"], line["last"], line["count"], line["epoch"]) == (1, 30, 30, manager.epoch)
 
 
-def test_the_guid_stays_the_epoch_is_new_and_serve_finds_its_own_directory(manager: Manager) -> None:
+def test_the_guid_stays_the_epoch_is_new_and_serve_finds_its_own_directory(
+    manager: Manager,
+) -> None:
     manager.store.put(3, make=srmp_record)
     manager.publish()
     manager.lose()
@@ -75,7 +82,9 @@ def test_the_guid_stays_the_epoch_is_new_and_serve_finds_its_own_directory(manag
         assert directory.changed is None, "the epoch that was printed is the one that begins"
 
 
-def test_new_rows_come_far_behind_and_the_gap_is_a_counted_hole_of_the_old_epoch(manager: Manager) -> None:
+def test_new_rows_come_far_behind_and_the_gap_is_a_counted_hole_of_the_old_epoch(
+    manager: Manager,
+) -> None:
     manager.store.put(5, make=srmp_record)
     manager.publish()
     manager.store.put(2, make=srmp_record)  # read by somebody, and never published
@@ -86,13 +95,17 @@ def test_new_rows_come_far_behind_and_the_gap_is_a_counted_hole_of_the_old_epoch
     assert [first for _, first in queue.epochs] == [1, 6 + SEQUENCES_SKIPPED]
     (line,) = [each for each in of(report, "may_be_lost", "rows") if each["name"] == QUEUE]
     assert (line["first"], line["last"], line["count"]) == (6, 5 + SEQUENCES_SKIPPED, None)
-    assert manager.rows(manager.epoch, after=7) == [], "a reader that had read 7 goes on without an error"
+    assert manager.rows(manager.epoch, after=7) == [], (
+        "a reader that had read 7 goes on without an error"
+    )
 
 
 def test_what_retention_had_deleted_stays_deleted(manager: Manager) -> None:
     manager.store.put(6, make=srmp_record)
     manager.publish()
-    manager.store.directory.writer.execute("UPDATE queues SET trimmed_to = 4 WHERE name = ?", (QUEUE,))
+    manager.store.directory.writer.execute(
+        "UPDATE queues SET trimmed_to = 4 WHERE name = ?", (QUEUE,)
+    )
     manager.publish()
     manager.lose()
     manager.restore()
@@ -113,8 +126,14 @@ def test_marks_purged_rows_and_kinds_of_queues_come_back(manager: Manager) -> No
     manager.lose()
     report = manager.restore()
     found = manager.state()
-    assert {queue.name: queue.transactional for queue in found.queues} == {QUEUE: False, "private$/in": True}
-    marks = {consumer.name: (consumer.received, list(consumer.ahead.runs())) for consumer in found.consumers}
+    assert {queue.name: queue.transactional for queue in found.queues} == {
+        QUEUE: False,
+        "private$/in": True,
+    }
+    marks = {
+        consumer.name: (consumer.received, list(consumer.ahead.runs()))
+        for consumer in found.consumers
+    }
     assert marks == {"default": (4, []), "audit": (5, [(7, 7)])}
     assert [row["sequence"] for row in manager.rows(manager.epoch)] == [5, 6, 7]
     assert of(report, "lost", "rows") == [], "purged is not lost"
@@ -147,8 +166,13 @@ def test_the_new_epoch_begins_beyond_every_mark(manager: Manager, inbox: str, ah
     marked = beyond.last if beyond else 2_000_000
     manager.store.put(3, make=srmp_record)
     audit = state.StoredConsumer(QUEUE, "audit", 1, beyond, None, None, None)
-    for consumer in (state.StoredConsumer(QUEUE, "default", 2_000_000, SequenceSet(), None, None, None), audit):
-        manager.store.call(lambda transaction, each=consumer: state.save_consumer(transaction.connection, 1, each))
+    for consumer in (
+        state.StoredConsumer(QUEUE, "default", 2_000_000, SequenceSet(), None, None, None),
+        audit,
+    ):
+        manager.store.call(
+            lambda transaction, each=consumer: state.save_consumer(transaction.connection, 1, each)
+        )
     manager.publish()
     manager.lose()
     if inbox == "gone":
@@ -161,9 +185,17 @@ def test_the_new_epoch_begins_beyond_every_mark(manager: Manager, inbox: str, ah
     begins = marked + SEQUENCES_SKIPPED + 1
     assert (queue.received, queue.end, queue.epochs[-1][1]) == (2_000_000, begins + 2, begins)
     assert queue.waiting.last == begins + 2, "they wait, and are received by who receives next"
-    assert [row["sequence"] for row in manager.rows(queue.epochs[-1][0], after=begins - 1)] == [begins, begins + 1, begins + 2]
+    assert [row["sequence"] for row in manager.rows(queue.epochs[-1][0], after=begins - 1)] == [
+        begins,
+        begins + 1,
+        begins + 2,
+    ]
     here = 0 if inbox == "gone" else 3
-    lost = [(line["first"], line["last"]) for line in of(report, "lost", "rows") if line["name"] == QUEUE]
+    lost = [
+        (line["first"], line["last"])
+        for line in of(report, "lost", "rows")
+        if line["name"] == QUEUE
+    ]
     assert lost == [(here + 1, marked)], "that these were given out is known by the mark alone"
     if here:
         assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3]
@@ -178,7 +210,9 @@ def test_a_mark_that_no_queue_can_have_is_told(manager: Manager) -> None:
         manager.restore()
 
 
-def test_a_queue_that_was_deleted_goes_on_beyond_all_that_it_gave_out_when_it_is_made_anew(manager: Manager) -> None:
+def test_a_queue_that_was_deleted_goes_on_beyond_all_that_it_gave_out_when_it_is_made_anew(
+    manager: Manager,
+) -> None:
     store = manager.store
     store.put(4, make=srmp_record)
     far = state.StoredConsumer(QUEUE, "default", 4, SequenceSet(), None, None, None)
@@ -189,7 +223,9 @@ def test_a_queue_that_was_deleted_goes_on_beyond_all_that_it_gave_out_when_it_is
     loses_the_table(manager, "inbox")
     manager.restore()
     with DataDirectory.open(manager.new, now=1) as directory:
-        (trimmed_to,) = directory.writer.execute("SELECT trimmed_to FROM queues WHERE name = ?", (QUEUE,)).fetchone()
+        (trimmed_to,) = directory.writer.execute(
+            "SELECT trimmed_to FROM queues WHERE name = ?", (QUEUE,)
+        ).fetchone()
     assert trimmed_to == 4 + SEQUENCES_SKIPPED
 
 
@@ -202,14 +238,18 @@ def test_a_queue_that_was_made_anew_after_the_table_was_written_has_its_rows(
     manager.publish()
     store.call(lambda transaction: queues.create(transaction, QUEUE, transactional=False))
     store.put(2, make=srmp_record)
-    monkeypatch.setattr(Publisher, "_replace", lambda *_: None)  # killed between the rows and the table queues
+    monkeypatch.setattr(
+        Publisher, "_replace", lambda *_: None
+    )  # killed between the rows and the table queues
     manager.publish()
     manager.lose()
     manager.restore()
     assert [row["sequence"] for row in manager.rows(manager.epoch, after=4)] == [5, 6]
 
 
-def test_holes_of_one_kind_are_one_after_any_number_of_restores(manager: Manager, tmp_path: Path) -> None:
+def test_holes_of_one_kind_are_one_after_any_number_of_restores(
+    manager: Manager, tmp_path: Path
+) -> None:
     manager.store.put(3, make=srmp_record)
     manager.publish()
     manager.store.close()
@@ -222,14 +262,22 @@ def test_holes_of_one_kind_are_one_after_any_number_of_restores(manager: Manager
     assert holes == [(4, 3 + 3 * SEQUENCES_SKIPPED, "lost")]
 
 
-def test_a_data_file_of_inbox_that_is_gone_is_told_by_range_and_stops_no_reader(manager: Manager) -> None:
+def test_a_data_file_of_inbox_that_is_gone_is_told_by_range_and_stops_no_reader(
+    manager: Manager,
+) -> None:
     for _ in range(3):
         manager.store.put(2, make=srmp_record)
         manager.publish()
-    files = sorted((manager.folder / "inbox").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
+    files = sorted(
+        (manager.folder / "inbox").rglob("*.parquet"), key=lambda path: path.stat().st_mtime_ns
+    )
     files[1].unlink()
     manager.lose()
-    ranges = [(line["first"], line["last"]) for line in of(manager.restore(), "lost", "rows") if line["first"] is not None]
+    ranges = [
+        (line["first"], line["last"])
+        for line in of(manager.restore(), "lost", "rows")
+        if line["first"] is not None
+    ]
     assert ranges == [(3, 4)]
     assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 5, 6]
 
@@ -237,10 +285,16 @@ def test_a_data_file_of_inbox_that_is_gone_is_told_by_range_and_stops_no_reader(
 # Streams and identifiers
 
 
-def test_streams_go_on_where_the_newest_row_was_although_their_table_is_older(manager: Manager) -> None:
-    manager.note(streams=[stream_row(2, sender_name="CN=peer")], history=[HistoryRun(PEER, 101, 102, 1)])
+def test_streams_go_on_where_the_newest_row_was_although_their_table_is_older(
+    manager: Manager,
+) -> None:
+    manager.note(
+        streams=[stream_row(2, sender_name="CN=peer")], history=[HistoryRun(PEER, 101, 102, 1)]
+    )
     manager.publish()
-    manager.store.put(5, make=stream_record)  # rows 1 to 5 with positions 1 to 5; the tables stay behind
+    manager.store.put(
+        5, make=stream_record
+    )  # rows 1 to 5 with positions 1 to 5; the tables stay behind
     manager.publish()
     manager.lose()
     (line,) = of(manager.restore(), "restored", "incoming_stream")
@@ -252,7 +306,9 @@ def test_streams_go_on_where_the_newest_row_was_although_their_table_is_older(ma
     assert [(run.first, run.last) for run in manager.identifiers()] == [(101, 105)]
 
 
-def test_identifiers_in_rows_that_no_table_counts_are_those_of_who_sent_them(manager: Manager) -> None:
+def test_identifiers_in_rows_that_no_table_counts_are_those_of_who_sent_them(
+    manager: Manager,
+) -> None:
     """A table without domains may be of an older version, whose identifiers are everybody's; one with them is not."""
     alice = lineage_key(PEER, "https", "CN=alice")
     manager.note(history=[HistoryRun(PEER, 50, 50, 5)])
@@ -260,13 +316,18 @@ def test_identifiers_in_rows_that_no_table_counts_are_those_of_who_sent_them(man
 
     def of_alice(n: int, size: int, at: int) -> Record:
         record = stream_record(n, size, at)
-        return record._replace(arrival=record.arrival._replace(transport="https", sender_name="CN=alice"))
+        return record._replace(
+            arrival=record.arrival._replace(transport="https", sender_name="CN=alice")
+        )
 
     manager.store.put(2, make=of_alice)
     manager.publish()
     manager.lose()
     manager.restore()
-    assert [(run.lineage, run.first, run.last) for run in manager.identifiers()] == [(PEER, 50, 50), (alice, 101, 102)]
+    assert [(run.lineage, run.first, run.last) for run in manager.identifiers()] == [
+        (PEER, 50, 50),
+        (alice, 101, 102),
+    ]
     with DataDirectory.open(manager.new, now=1) as directory:
         assert state.undivided_until(directory.writer) == 5
 
@@ -291,7 +352,11 @@ def test_a_stream_that_began_after_the_table_is_known_by_its_rows(manager: Manag
     manager.lose()
     manager.restore()
     (stream,) = manager.state().streams
-    assert (stream.stream_ordinal, stream.sequence_number, bool(stream.send_receipts_to)) == (7, 3, True)
+    assert (stream.stream_ordinal, stream.sequence_number, bool(stream.send_receipts_to)) == (
+        7,
+        3,
+        True,
+    )
 
 
 def test_message_identifiers_go_on_above_all_that_were_given_out(manager: Manager) -> None:
@@ -311,10 +376,16 @@ def restored_desk(manager: Manager) -> Desk:
         return Desk(manager.new, epoch=directory.epoch, first_identifier=10**9)
 
 
-def test_what_waited_is_held_in_doubt_with_its_identifiers_and_a_new_stream(manager: Manager) -> None:
+def test_what_waited_is_held_in_doubt_with_its_identifiers_and_a_new_stream(
+    manager: Manager,
+) -> None:
     desk = manager.sends()
     desk.send(
-        [{"body": b"%d" % n, "label": f"L{n}", "journal": n == 2, "transaction": "t"} for n in range(1, 6)], dead_letter=True
+        [
+            {"body": b"%d" % n, "label": f"L{n}", "journal": n == 2, "transaction": "t"}
+            for n in range(1, 6)
+        ],
+        dead_letter=True,
     )
     ids = [stored.message.uniquifier for stored in desk.read()]
     stored_before = desk.read()
@@ -338,18 +409,28 @@ def test_what_waited_is_held_in_doubt_with_its_identifiers_and_a_new_stream(mana
 
 def test_a_plain_message_keeps_its_delivery_and_priority(manager: Manager) -> None:
     desk = manager.sends()
-    desk.send([{"body": b"1", "delivery": "express", "priority": 6}, {"body": b"2", "delivery": "recoverable"}])
+    desk.send(
+        [
+            {"body": b"1", "delivery": "express", "priority": 6},
+            {"body": b"2", "delivery": "recoverable"},
+        ]
+    )
     before = desk.read(A, "plain")
     manager.publish()
     manager.lose()
     manager.restore()
     desk = restored_desk(manager)
     assert desk.read(A, "plain") == before
-    assert [(stored.message.durable, stored.message.priority) for stored in before] == [(False, 6), (True, 3)]
+    assert [(stored.message.durable, stored.message.priority) for stored in before] == [
+        (False, 6),
+        (True, 3),
+    ]
     desk.close()
 
 
-def test_serials_go_on_above_those_of_messages_that_were_acknowledged_long_ago(manager: Manager) -> None:
+def test_serials_go_on_above_those_of_messages_that_were_acknowledged_long_ago(
+    manager: Manager,
+) -> None:
     """Nothing of them is in any table; who asks for the state of one of them must not be told of another message."""
     manager.store.directory.writer.execute("INSERT INTO ids VALUES ('message_id', 5000000)")
     manager.sends()
@@ -361,7 +442,9 @@ def test_serials_go_on_above_those_of_messages_that_were_acknowledged_long_ago(m
     desk.close()
 
 
-def test_a_row_for_a_service_keeps_its_action_and_versions_and_its_sequence_ends(manager: Manager) -> None:
+def test_a_row_for_a_service_keeps_its_action_and_versions_and_its_sequence_ends(
+    manager: Manager,
+) -> None:
     service = "wsrm:http://other.example/Orders.svc"
     row = {"body": b"<a/>", "destination": service, "soap_action": "urn:a"}
     desk = manager.sends()
@@ -372,7 +455,11 @@ def test_a_row_for_a_service_keeps_its_action_and_versions_and_its_sequence_ends
     desk.outbox.write(None, desk.at, sessions={QueueKey(service, "plain"): session})
     manager.publish()
     (shown,) = DeltaTable(str(manager.folder / "outgoing_streams")).to_pyarrow_table().to_pylist()
-    assert (shown["wsrm_sequence"], shown["wsrm_number"], shown["buffer_remaining"]) == ("urn:s", 1, 7)
+    assert (shown["wsrm_sequence"], shown["wsrm_number"], shown["buffer_remaining"]) == (
+        "urn:s",
+        1,
+        7,
+    )
     manager.lose()
     manager.restore()
     desk = restored_desk(manager)
@@ -386,7 +473,12 @@ def test_a_row_for_a_service_keeps_its_action_and_versions_and_its_sequence_ends
 def test_a_message_to_several_queues_still_names_them_all(manager: Manager) -> None:
     desk = manager.sends()
     both = f"{A},DIRECT=http://other.example/msmq/b"
-    desk.send([{"body": b"1", "destination": both, "response_queue": both}, {"body": b"2", "destination": A}])
+    desk.send(
+        [
+            {"body": b"1", "destination": both, "response_queue": both},
+            {"body": b"2", "destination": A},
+        ]
+    )
     before = desk.read()
     assert [len(stored.message.destination_list) for stored in before] == [2, 0]
     manager.publish()
@@ -459,7 +551,9 @@ def test_a_state_that_was_written_a_moment_ago_needs_force(manager: Manager) -> 
 def test_a_newer_format_is_exit_6_and_nothing_is_made(manager: Manager) -> None:
     manager.publish()
     manager.lose()
-    DeltaTable(str(manager.folder / "inbox")).alter.set_table_properties({"srmp.format": "2"}, raise_if_not_exists=False)
+    DeltaTable(str(manager.folder / "inbox")).alter.set_table_properties(
+        {"srmp.format": "2"}, raise_if_not_exists=False
+    )
     with pytest.raises(StoreDamagedError, match="use the newer srmp-spark"):
         manager.restore()
     assert not manager.new.exists()
@@ -497,7 +591,9 @@ def test_a_second_restore_gives_the_first_up(manager: Manager, tmp_path: Path) -
         Publisher(first, str(manager.folder), manager.guid, 5.0).publish_once()
 
 
-def test_a_restore_itself_does_not_look_like_a_living_queue_manager(manager: Manager, tmp_path: Path) -> None:
+def test_a_restore_itself_does_not_look_like_a_living_queue_manager(
+    manager: Manager, tmp_path: Path
+) -> None:
     """Its commit is in the table; the queue manager wrote nothing since."""
     manager.store.put(3, make=srmp_record)
     manager.publish()
@@ -505,7 +601,9 @@ def test_a_restore_itself_does_not_look_like_a_living_queue_manager(manager: Man
     first = manager.restore()
     written = datetime.fromisoformat(first[-1]["as_of"].replace("Z", "+00:00"))
     manager.new = tmp_path / "second"
-    second = manager.restore(now=lambda: written + timedelta(seconds=LIVING_SECONDS, milliseconds=1))
+    second = manager.restore(
+        now=lambda: written + timedelta(seconds=LIVING_SECONDS, milliseconds=1)
+    )
     assert second[-1]["as_of"] == first[-1]["as_of"], "what is in the state is as old as before"
 
 
@@ -532,7 +630,12 @@ def test_of_two_restores_at_once_one_comes_to_its_end(manager: Manager, tmp_path
 def test_the_number_of_a_restore_is_given_once(manager: Manager, tmp_path: Path) -> None:
     manager.publish()
     first, second = (
-        StateTable(storage_of(str(manager.folder), "inbox", {}), table_specs.inbox(), manager.guid, tmp_path / name)
+        StateTable(
+            storage_of(str(manager.folder), "inbox", {}),
+            table_specs.inbox(),
+            manager.guid,
+            tmp_path / name,
+        )
         for name in ("one", "two")
     )
     first.note_restore(1, first.appends)
@@ -576,7 +679,11 @@ def test_a_table_of_before_gets_the_new_columns_at_the_first_start(manager: Mana
     older = dataclasses.replace(spec, schema=pa.schema(fields))
     uri = manager.folder / "outgoing_queue"
     DeltaTable.create(
-        str(uri), older.schema, partition_by=["queue_manager"], configuration=older.configuration, raise_if_key_not_exists=False
+        str(uri),
+        older.schema,
+        partition_by=["queue_manager"],
+        configuration=older.configuration,
+        raise_if_key_not_exists=False,
     )
     manager.sends().send([{"body": b"1"}])
     manager.publish()
@@ -589,10 +696,15 @@ def test_a_table_of_before_gets_the_new_columns_at_the_first_start(manager: Mana
     desk.close()
 
 
-def test_a_stream_whose_name_cannot_be_read_is_told_and_everything_else_is_restored(manager: Manager) -> None:
+def test_a_stream_whose_name_cannot_be_read_is_told_and_everything_else_is_restored(
+    manager: Manager,
+) -> None:
     """As a row that a release with an error has written: the restore is the last resort, and must not stop at it."""
     manager.store.put(3, make=stream_record)
-    manager.note(streams=[stream_row(3), stream_row(2)._replace(guid="")], history=[HistoryRun(PEER, 101, 103, 1)])
+    manager.note(
+        streams=[stream_row(3), stream_row(2)._replace(guid="")],
+        history=[HistoryRun(PEER, 101, 103, 1)],
+    )
     manager.publish()
     manager.lose()
     report = manager.restore()

@@ -27,7 +27,9 @@ class Original:
 
     def __init__(self, directory: Path) -> None:
         self.state, self.new = directory / "state", directory / "new"
-        self.running = RunningQueueManager(directory / "data", queues=[ORDERS], state=self.state, state_interval=0.5)
+        self.running = RunningQueueManager(
+            directory / "data", queues=[ORDERS], state=self.state, state_interval=0.5
+        )
         self.running.start()
         self.peer = Peer(self.running)
         self.acknowledged = 0
@@ -49,12 +51,16 @@ class Original:
     def is_idle(self) -> bool:
         """Everything is published, so nothing is written to the state any more."""
         table = self.state / "inbox"
-        return table.exists() and len(DeltaTable(str(table)).to_pyarrow_table()) == self.acknowledged
+        return (
+            table.exists() and len(DeltaTable(str(table)).to_pyarrow_table()) == self.acknowledged
+        )
 
     def command(self, *more: str) -> subprocess.CompletedProcess[str]:
         folders = ["--state", str(self.state), "--data-dir", str(self.new)]
         command = [sys.executable, "-m", "srmp_spark.cli", "restore", *folders, *more]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # our own interpreter
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False
+        )  # our own interpreter
 
     def restored(self) -> list[int]:
         """Sequences in the new data directory."""
@@ -73,7 +79,9 @@ def original(tmp_path: Path) -> Iterator[Original]:
     made.running.stop()
 
 
-def test_an_idle_one_is_asked_refuses_and_goes_on_and_a_clean_stop_leaves_nothing_behind(original: Original) -> None:
+def test_an_idle_one_is_asked_refuses_and_goes_on_and_a_clean_stop_leaves_nothing_behind(
+    original: Original,
+) -> None:
     original.send(2)
     until(original.is_idle)
     refused = original.command()
@@ -86,7 +94,9 @@ def test_an_idle_one_is_asked_refuses_and_goes_on_and_a_clean_stop_leaves_nothin
     assert original.restored() == [1, 2, 3, 4, 5], "all that it acknowledged"
 
 
-def test_with_force_it_ends_within_its_interval_and_names_what_it_accepted_meanwhile(original: Original) -> None:
+def test_with_force_it_ends_within_its_interval_and_names_what_it_accepted_meanwhile(
+    original: Original,
+) -> None:
     original.send(2)
     until(original.is_idle)
     began = time.monotonic()
@@ -101,9 +111,13 @@ def test_with_force_it_ends_within_its_interval_and_names_what_it_accepted_meanw
     assert original.restored() == [1, 2]
     found = rf"state\.unpublished queue={re.escape(ORDERS)} .* first=(\d+) last=(\d+)"
     named = re.findall(found, original.running.stderr())
-    first, last = named[-1] if named else (1, 0)  # the last one is of when nothing was accepted any more
+    first, last = (
+        named[-1] if named else (1, 0)
+    )  # the last one is of when nothing was accepted any more
     accounted_for = [1, 2, *range(int(first), int(last) + 1)]
-    assert accounted_for == list(range(1, original.acknowledged + 1)), "each is there, or its place is named"
+    assert accounted_for == list(range(1, original.acknowledged + 1)), (
+        "each is there, or its place is named"
+    )
 
 
 def until(done: Callable[[], object], seconds: float = 30.0) -> None:

@@ -66,7 +66,9 @@ def living(manager: Manager, data_dir: Path | None = None) -> Iterator[list[dict
 
 
 def inbox(manager: Manager, folder: Path) -> StateTable:
-    return StateTable(storage_of(str(manager.folder), "inbox", {}), table_specs.inbox(), manager.guid, folder)
+    return StateTable(
+        storage_of(str(manager.folder), "inbox", {}), table_specs.inbox(), manager.guid, folder
+    )
 
 
 # One that lives
@@ -74,8 +76,13 @@ def inbox(manager: Manager, folder: Path) -> StateTable:
 
 def test_one_that_says_nothing_for_an_hour_answers_and_is_refused(manager: Manager) -> None:
     waits: list[float] = []
-    with living(manager) as events, pytest.raises(ConfigurationError, match=r"is alive: it answered 0 s.*clean stop.*--force"):
-        manager.restore(now=lambda: datetime.now(timezone.utc) + HOUR, answer_seconds=30.0, on_wait=waits.append)
+    with (
+        living(manager) as events,
+        pytest.raises(ConfigurationError, match=r"is alive: it answered 0 s.*clean stop.*--force"),
+    ):
+        manager.restore(
+            now=lambda: datetime.now(timezone.utc) + HOUR, answer_seconds=30.0, on_wait=waits.append
+        )
     assert waits == [30.0], "who waits is told for how long"
     assert events == [], "the one that lives goes on"
     manager.store.put(1, make=srmp_record)
@@ -108,7 +115,9 @@ def test_one_that_publishes_and_does_not_answer_lives(manager: Manager) -> None:
         manager.restore(answer_seconds=30.0, on_wait=publish)
 
 
-def test_one_that_is_dead_is_waited_for_once_and_with_force_not_at_all(manager: Manager, tmp_path: Path) -> None:
+def test_one_that_is_dead_is_waited_for_once_and_with_force_not_at_all(
+    manager: Manager, tmp_path: Path
+) -> None:
     manager.lose()
     began = time.monotonic()
     manager.restore(answer_seconds=0.5, now=lambda: datetime.now(timezone.utc))
@@ -124,7 +133,10 @@ def test_a_version_that_cannot_answer_is_refused_by_the_time_of_its_last_commit(
     for age in (0.0, LIVING_SECONDS - 1):
         with pytest.raises(ConfigurationError, match=f"wrote to U {age:.0f} s ago.*may be alive"):
             refuse_if_written_lately("G", "U", at, at + timedelta(seconds=age))
-    for age in (LIVING_SECONDS, -3600.0):  # a clock that was an hour ahead keeps nobody from a restore for an hour
+    for age in (
+        LIVING_SECONDS,
+        -3600.0,
+    ):  # a clock that was an hour ahead keeps nobody from a restore for an hour
         refuse_if_written_lately("G", "U", at, at + timedelta(seconds=age))
 
 
@@ -166,13 +178,17 @@ def test_with_force_one_that_lives_ends_at_its_next_look(manager: Manager) -> No
     assert "was restored" in event["error"]
 
 
-def test_what_was_accepted_and_is_in_no_table_is_named(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_accepted_and_is_in_no_table_is_named(
+    manager: Manager, caplog: pytest.LogCaptureFixture
+) -> None:
     publisher = Publisher(manager.path, str(manager.folder), manager.guid, 5.0)
     publisher.publish_once()
     manager.store.put(2, make=srmp_record)
     manager.restore(force=True)
     for _ in range(2):
-        with pytest.raises(OlderCopyError, match=rf"in no table.*private\$/orders 4 to 5 of epoch {manager.epoch}"):
+        with pytest.raises(
+            OlderCopyError, match=rf"in no table.*private\$/orders 4 to 5 of epoch {manager.epoch}"
+        ):
             publisher.publish_once()
     named = f"state.unpublished queue={QUEUE} epoch={manager.epoch} first=4 last=5"
     assert caplog.text.count("state.unpublished") == caplog.text.count(named) == 1
@@ -194,7 +210,9 @@ def test_the_last_message_names_also_what_was_accepted_until_the_end(manager: Ma
     assert "4 to 6 of epoch" in events[1]["error"]
 
 
-def test_a_copy_that_is_started_later_is_found_whether_the_restore_is_over_or_not(manager: Manager, tmp_path: Path) -> None:
+def test_a_copy_that_is_started_later_is_found_whether_the_restore_is_over_or_not(
+    manager: Manager, tmp_path: Path
+) -> None:
     manager.store.settle()
     copy = tmp_path / "copy"
     shutil.copytree(manager.path, copy)
@@ -230,8 +248,13 @@ def test_one_that_answers_late_refuses_the_restore_at_its_end(manager: Manager) 
     assert DeltaTable(str(manager.folder / "inbox")).version() == version, "its question is closed"
 
 
-def test_on_a_network_file_system_an_answer_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [answer_seconds_of(state) for state in ("/tmp", "s3://bucket/state")] == [ANSWER_SECONDS, ANSWER_SECONDS]
+def test_on_a_network_file_system_an_answer_may_take_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [answer_seconds_of(state) for state in ("/tmp", "s3://bucket/state")] == [
+        ANSWER_SECONDS,
+        ANSWER_SECONDS,
+    ]
     monkeypatch.setattr(alive, "file_system_of", lambda _: ("nfs4", "/mnt"))
     assert answer_seconds_of("/mnt/state") == NETWORK_ANSWER_SECONDS
     assert answer_seconds_of("file:///mnt/state") == NETWORK_ANSWER_SECONDS
@@ -263,7 +286,12 @@ def test_rows_that_are_appended_while_it_is_restored_refuse_the_restore(manager:
 def test_with_force_one_that_publishes_all_the_time_is_given_up_first(manager: Manager) -> None:
     """It publishes while its rows are read, and at the moment when it is given up."""
     publisher = Publisher(manager.path, str(manager.folder), manager.guid, 5.0)
-    real_note, real_run, noted, refused = StateTable.note_restore, restore._Restore.run, list[int](), list[OlderCopyError]()
+    real_note, real_run, noted, refused = (
+        StateTable.note_restore,
+        restore._Restore.run,
+        list[int](),
+        list[OlderCopyError](),
+    )
 
     def note(table: StateTable, number: int, appends: int) -> None:
         noted.append(number)
@@ -283,8 +311,12 @@ def test_with_force_one_that_publishes_all_the_time_is_given_up_first(manager: M
         patch.setattr(StateTable, "note_restore", note)
         patch.setattr(restore._Restore, "run", run)
         manager.restore(force=True)
-    assert (noted, len(refused)) == ([1, 1, 2], 1), "given up at the second try, before anything is read"
-    assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3, 4], "all that the table has was restored"
+    assert (noted, len(refused)) == ([1, 1, 2], 1), (
+        "given up at the second try, before anything is read"
+    )
+    assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3, 4], (
+        "all that the table has was restored"
+    )
     watch_of(manager, manager.new).look()  # the restored one goes on
 
 
@@ -296,11 +328,15 @@ def test_with_force_what_was_under_way_refuses_and_the_second_run_goes_well(
     def run(one: restore._Restore) -> None:
         real(one)
         storage = storage_of(str(manager.folder), "queues", {})
-        StateTable(storage, table_specs.queues(), manager.guid, tmp_path / "queues").note_restores(1)  # a commit of its own
+        StateTable(storage, table_specs.queues(), manager.guid, tmp_path / "queues").note_restores(
+            1
+        )  # a commit of its own
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(restore._Restore, "run", run)
-        with pytest.raises(StoreError, match="It was given up and ends within 5 s: run the command again then"):
+        with pytest.raises(
+            StoreError, match="It was given up and ends within 5 s: run the command again then"
+        ):
             manager.restore(force=True)
     with pytest.raises(OlderCopyError, match="was restored"):
         watch_of(manager).look()
@@ -327,19 +363,29 @@ def test_after_the_restore_not_one_more_row_is_appended(manager: Manager) -> Non
             publisher.publish_once()
     table = DeltaTable(str(manager.folder / "inbox")).to_pyarrow_table()
     assert sorted(table["sequence"].to_pylist()) == [1, 2, 3, 4]
-    assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3, 4], "all that the table has was restored"
+    assert [row["sequence"] for row in manager.rows(manager.epoch)] == [1, 2, 3, 4], (
+        "all that the table has was restored"
+    )
     with pytest.raises(OlderCopyError, match=r"private\$/orders 5 to 6"):
         publisher.publish_once()
 
 
-def test_a_handle_that_has_not_seen_the_other_one_is_refused_either_way(manager: Manager, tmp_path: Path) -> None:
+def test_a_handle_that_has_not_seen_the_other_one_is_refused_either_way(
+    manager: Manager, tmp_path: Path
+) -> None:
     one, other = inbox(manager, tmp_path / "one"), inbox(manager, tmp_path / "other")
-    rows = DeltaTable(str(manager.folder / "inbox")).to_pyarrow_table().select(table_specs.inbox().file_schema.names)
+    rows = (
+        DeltaTable(str(manager.folder / "inbox"))
+        .to_pyarrow_table()
+        .select(table_specs.inbox().file_schema.names)
+    )
     one.append_unless_restored(iter([rows.slice(0, 1)]), {("e", QUEUE): 1}, 0)
     with pytest.raises(PublishConflictError):
         other.note_restore(1, other.appends)
     other.refresh()
-    with pytest.raises(PublishConflictError, match="appended rows meanwhile"):  # since they were read
+    with pytest.raises(
+        PublishConflictError, match="appended rows meanwhile"
+    ):  # since they were read
         other.note_restore(1, other.appends - 1)
     other.note_restore(1, other.appends)
     with pytest.raises(PublishConflictError):
@@ -364,10 +410,16 @@ def test_the_publisher_of_sending_leaves_the_tables_to_the_restored_one(manager:
     OutgoingPublisher(manager.new, str(manager.folder), manager.guid, 5.0).publish_once()
     shown = DeltaTable(str(manager.folder / "outgoing_queue")).to_pyarrow_table().to_pylist()
     desk.send([{"body": b"2"}], batch="2")
-    for publisher in (old, old, OutgoingPublisher(manager.path, str(manager.folder), manager.guid, 5.0)):
+    for publisher in (
+        old,
+        old,
+        OutgoingPublisher(manager.path, str(manager.folder), manager.guid, 5.0),
+    ):
         with pytest.raises(OlderCopyError, match="was restored"):
             publisher.publish_once()
-    assert DeltaTable(str(manager.folder / "outgoing_queue")).to_pyarrow_table().to_pylist() == shown
+    assert (
+        DeltaTable(str(manager.folder / "outgoing_queue")).to_pyarrow_table().to_pylist() == shown
+    )
     desk.close()
     manager.desk = None
 
@@ -392,7 +444,9 @@ def test_a_table_that_was_made_anew_while_it_was_watched_is_no_trouble(manager: 
     assert notes.version(asked_id(manager.guid)) == 1
 
 
-def test_a_table_that_is_made_anew_says_how_often_we_were_restored(manager: Manager, tmp_path: Path) -> None:
+def test_a_table_that_is_made_anew_says_how_often_we_were_restored(
+    manager: Manager, tmp_path: Path
+) -> None:
     """Otherwise the next restore gets the number of the last one, and gives nobody up."""
     manager.store.settle()
     first = tmp_path / "first"

@@ -20,7 +20,10 @@ from srmp_spark.wsrm.inbound_states import InboundState
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 from srmp_spark.wsrm.xml_tree import Element, Scope
 
-HEAD = b"POST /wsrm/q HTTP/1.1\r\nHost: h\r\nContent-Type: application/soap+xml\r\nContent-Length: 1\r\n\r\n"
+HEAD = (
+    b"POST /wsrm/q HTTP/1.1\r\nHost: h\r\nContent-Type: "
+    b"application/soap+xml\r\nContent-Length: 1\r\n\r\n"
+)
 NAME = "urn:uuid:s"
 ORIGIN = Origin("192.0.2.1:4711", None, 1_000_000)
 
@@ -42,7 +45,9 @@ def put(manager: Manager, first: int, last: int) -> None:
             soap=SoapVersion.V1_1, addressing=AddressingVersion.V2005_08, rm=RmVersion.V1_0, action="urn:a",
             sequence=Sequence(NAME, number), body=b"<x/>",
         )  # fmt: skip
-        record = Record(Arrival(number, "wsrm", "192.0.2.1:4711"), HEAD + encode(soap), len(HEAD), Form.WSRM)
+        record = Record(
+            Arrival(number, "wsrm", "192.0.2.1:4711"), HEAD + encode(soap), len(HEAD), Form.WSRM
+        )
         manager.store.sequence += 1
         manager.store.journal.submit((QUEUE, manager.store.sequence, record), proofs.append)
     manager.store.loop.until(lambda: len(proofs) == last - first + 1)
@@ -51,7 +56,9 @@ def put(manager: Manager, first: int, last: int) -> None:
 
 def count(manager: Manager, accepted: int) -> None:
     manager.store.call(
-        lambda transaction: wsrm_sequences.save(transaction.connection, QUEUE, [row(accepted)], [], {NAME: ORIGIN}, 7)
+        lambda transaction: wsrm_sequences.save(
+            transaction.connection, QUEUE, [row(accepted)], [], {NAME: ORIGIN}, 7
+        )
     )
 
 

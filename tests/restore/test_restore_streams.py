@@ -51,15 +51,27 @@ def message(n: int, to: str, ordinal: int = 7) -> Message:
 HTTP = Arrival(0, "http", "192.0.2.1:4711", None)
 
 
-def put(manager: Manager, queue: str, first: int, last: int, to: str, ordinal: int = 7, arrival: Arrival = HTTP) -> None:
+def put(
+    manager: Manager,
+    queue: str,
+    first: int,
+    last: int,
+    to: str,
+    ordinal: int = 7,
+    arrival: Arrival = HTTP,
+) -> None:
     """Rows of ``queue``: positions ``first`` to ``last`` of the stream."""
     known = queue in manager.store.journal._queues
     if not known:
-        manager.store.call(lambda transaction: queues.create(transaction, queue, transactional=False))
+        manager.store.call(
+            lambda transaction: queues.create(transaction, queue, transactional=False)
+        )
     proofs: list[object] = []
     begin = manager.store.journal._queues[queue][1]
     for n in range(first, last + 1):
-        content_type, content = encode(message(n, to, ordinal), boundary="MSMQ - SOAP boundary, 53287")
+        content_type, content = encode(
+            message(n, to, ordinal), boundary="MSMQ - SOAP boundary, 53287"
+        )
         head = http_head("/msmq/q", "machine2", content_type, len(content))
         record = Record(arrival._replace(at=n), head + content, len(head))
         manager.store.journal.submit((queue, begin + n - first + 1, record), proofs.append)
@@ -67,9 +79,22 @@ def put(manager: Manager, queue: str, first: int, last: int, to: str, ordinal: i
     manager.store.settle()
 
 
-def counted(to: str, sequence_number: int, acknowledged: int, ordinal: int = 7) -> IncomingStreamRow:
+def counted(
+    to: str, sequence_number: int, acknowledged: int, ordinal: int = 7
+) -> IncomingStreamRow:
     return IncomingStreamRow(
-        NAMES[to], PEER, ordinal, sequence_number, acknowledged, URL, "192.0.2.1:4711", PEER, 0, 1, 1, None
+        NAMES[to],
+        PEER,
+        ordinal,
+        sequence_number,
+        acknowledged,
+        URL,
+        "192.0.2.1:4711",
+        PEER,
+        0,
+        1,
+        1,
+        None,
     )
 
 
@@ -91,7 +116,9 @@ class Restored:
 
     def take(self, n: int, to: str, ordinal: int = 7) -> Any:
         """The message comes again: a row, or the kind of repeat."""
-        outcome = self.receiver.receive(message(n, to, ordinal), Arrival(5, "http", "192.0.2.1:1"), 100.0)
+        outcome = self.receiver.receive(
+            message(n, to, ordinal), Arrival(5, "http", "192.0.2.1:1"), 100.0
+        )
         assert not hasattr(outcome, "status"), outcome
         self.receiver.changes()
         self.position += 1
@@ -112,7 +139,9 @@ def test_rows_of_a_redirected_stream_are_counted_by_what_to_names(manager: Manag
     assert found == {"private$/front": 5, "private$/away": 4}
 
 
-def test_a_message_for_another_host_that_will_not_be_sent_is_not_acknowledged_and_is_taken_anew(manager: Manager) -> None:
+def test_a_message_for_another_host_that_will_not_be_sent_is_not_acknowledged_and_is_taken_anew(
+    manager: Manager,
+) -> None:
     manager.note(streams=[counted(ELSEWHERE, 5, 5)], history=[HistoryRun(PEER, 701, 705, 1)])
     manager.publish()
     put(manager, FORWARD_QUEUE, 6, 8, ELSEWHERE)
@@ -127,7 +156,9 @@ def test_a_message_for_another_host_that_will_not_be_sent_is_not_acknowledged_an
     assert again.receipts(200.0) == {ELSEWHERE: 9}
 
 
-def test_what_the_tables_count_and_its_sender_was_not_told_is_taken_anew_too(manager: Manager) -> None:
+def test_what_the_tables_count_and_its_sender_was_not_told_is_taken_anew_too(
+    manager: Manager,
+) -> None:
     """Also when the history is newer than the table of streams, or as new as the rows."""
     put(manager, FORWARD_QUEUE, 1, 4, ELSEWHERE)
     manager.note(streams=[counted(ELSEWHERE, 4, 2)], history=[HistoryRun(PEER, 701, 704, 1)])
@@ -146,7 +177,9 @@ def test_what_waits_in_the_outbox_again_counts(manager: Manager) -> None:
     manager.note(streams=[counted(ELSEWHERE, 5, 5)])
     manager.publish()
     put(manager, FORWARD_QUEUE, 6, 8, ELSEWHERE)
-    rows = [Incoming(message(n, ELSEWHERE), ELSEWHERE, "1.1 srmp-" + manager.guid, n) for n in (6, 7)]
+    rows = [
+        Incoming(message(n, ELSEWHERE), ELSEWHERE, "1.1 srmp-" + manager.guid, n) for n in (6, 7)
+    ]
     database = desk.outbox.database
     batch = ForwardedBatch(database, rows, read_to(database), Cursor(manager.epoch, 2), 1)
     assert batch.step()
@@ -159,7 +192,9 @@ def test_what_waits_in_the_outbox_again_counts(manager: Manager) -> None:
     assert [again.take(n, ELSEWHERE) for n in (7, 8)] == ["position", FORWARD_QUEUE]
 
 
-def test_a_stream_to_another_host_that_began_after_the_table_shows_what_is_missing(manager: Manager) -> None:
+def test_a_stream_to_another_host_that_began_after_the_table_shows_what_is_missing(
+    manager: Manager,
+) -> None:
     manager.note(streams=[counted(ELSEWHERE, 9, 9, ordinal=6)])
     manager.publish()
     put(manager, FORWARD_QUEUE, 1, 3, ELSEWHERE)
@@ -173,7 +208,9 @@ def test_a_stream_to_another_host_that_began_after_the_table_shows_what_is_missi
     assert again.receiver.accept_gap(stream.queue, PEER)
     assert again.take(5, ELSEWHERE) == FORWARD_QUEUE
     (due,) = again.receiver.due(200.0)
-    assert (due.url, due.last_ordinal) == (URL, 5), "where receipts go stands in the <start> alone, and was kept"
+    assert (due.url, due.last_ordinal) == (URL, 5), (
+        "where receipts go stands in the <start> alone, and was kept"
+    )
 
 
 def test_what_came_while_the_identifiers_were_read_is_a_row_or_is_taken_anew(
@@ -205,7 +242,9 @@ def test_what_came_while_the_identifiers_were_read_is_a_row_or_is_taken_anew(
     manager.restore()
     (known,) = manager.identifiers()
     rows = {row["sequence"] for row in manager.rows(manager.epoch)}
-    assert {known.last - 700} == {max(rows)} <= {7}, "came twice: once to be compared, once to be written"
+    assert {known.last - 700} == {max(rows)} <= {7}, (
+        "came twice: once to be compared, once to be written"
+    )
     again = Restored(manager)
     again.receiver.add_queue(QUEUE, transactional=True)
     assert again.take(8, here) == QUEUE
@@ -215,16 +254,26 @@ def test_our_own_stream_goes_on_where_its_rows_end(manager: Manager) -> None:
     """What came over the wire under our GUID has another count."""
     house = name_of_house_stream(QUEUE)
     begun = IncomingStreamRow(house, PEER, 7, 2, 2, URL, "", PEER, 0, 1, 1, None)
-    manager.note(streams=[begun, begun._replace(queue=name_of_queue(QUEUE), sequence_number=9, peer="192.0.2.1:4711")])
+    manager.note(
+        streams=[
+            begun,
+            begun._replace(queue=name_of_queue(QUEUE), sequence_number=9, peer="192.0.2.1:4711"),
+        ]
+    )
     manager.publish()
     put(manager, QUEUE, 3, 4, f"http://machine2/msmq/{QUEUE}", arrival=Arrival(1, "api", ""))
     manager.publish()
     manager.lose()
     manager.restore()
-    assert {stream.queue: stream.sequence_number for stream in manager.state().streams} == {house: 4, QUEUE: 9}
+    assert {stream.queue: stream.sequence_number for stream in manager.state().streams} == {
+        house: 4,
+        QUEUE: 9,
+    }
 
 
-def test_a_forwarded_message_that_may_be_of_two_senders_is_taken_anew_of_both(manager: Manager) -> None:
+def test_a_forwarded_message_that_may_be_of_two_senders_is_taken_anew_of_both(
+    manager: Manager,
+) -> None:
     """Its envelope in the outbox does not say whose it is; the next receiver knows the one that is sent again."""
     desk = manager.sends()
     manager.note(streams=[counted(ELSEWHERE, 5, 5)])
@@ -232,7 +281,9 @@ def test_a_forwarded_message_that_may_be_of_two_senders_is_taken_anew_of_both(ma
     put(manager, FORWARD_QUEUE, 6, 6, ELSEWHERE)
     alice = Arrival(0, "https", "192.0.2.7:1", "CN=alice")
     put(manager, FORWARD_QUEUE, 6, 7, ELSEWHERE, arrival=alice)
-    rows = [Incoming(message(n, ELSEWHERE), ELSEWHERE, "1.1 srmp-" + manager.guid, n) for n in (6, 7)]
+    rows = [
+        Incoming(message(n, ELSEWHERE), ELSEWHERE, "1.1 srmp-" + manager.guid, n) for n in (6, 7)
+    ]
     database = desk.outbox.database
     batch = ForwardedBatch(database, rows, read_to(database), Cursor(manager.epoch, 3), 1)
     assert batch.step()
@@ -241,4 +292,8 @@ def test_a_forwarded_message_that_may_be_of_two_senders_is_taken_anew_of_both(ma
     manager.lose()
     manager.restore()
     (known,) = manager.identifiers()
-    assert (known.lineage, known.first, known.last) == (lineage_key(PEER, "https", "CN=alice"), 707, 707)
+    assert (known.lineage, known.first, known.last) == (
+        lineage_key(PEER, "https", "CN=alice"),
+        707,
+        707,
+    )

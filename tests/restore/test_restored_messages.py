@@ -22,7 +22,11 @@ from srmp_spark.client.walking import shown
 from srmp_spark.message import Arrival
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
-from srmp_spark.mqrr.packets.message_packet import EncodedPacket, MessagePacket, parse_message_packet
+from srmp_spark.mqrr.packets.message_packet import (
+    EncodedPacket,
+    MessagePacket,
+    parse_message_packet,
+)
 from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.reader.remote_messages import message_frames
 from srmp_spark.queue_manager.remote_read.frames import UNREADABLE, Frames
@@ -45,7 +49,11 @@ def records_for(queue: str) -> list[Record]:
     """Those whose kind the queue takes, with a column's word for it."""
     found = every_kind()
     kinds = rows_of("", "", "", list(enumerate(found, 1)))["delivery"].to_pylist()
-    return [record for record, kind in zip(found, kinds, strict=True) if (kind == "transactional") is (queue == STREAMS)]
+    return [
+        record
+        for record, kind in zip(found, kinds, strict=True)
+        if (kind == "transactional") is (queue == STREAMS)
+    ]
 
 
 class Restored:
@@ -59,7 +67,9 @@ class Restored:
             self._fill(name)
         with Log(self.manager.path / DATABASE_FILE, self.manager.path / SEGMENTS_DIRECTORY) as log:
             for name in names:
-                batches = reading.batches(log, self.manager.guid, name, self.manager.epoch, 0, log.bounds(name).end)
+                batches = reading.batches(
+                    log, self.manager.guid, name, self.manager.epoch, 0, log.bounds(name).end
+                )
                 self.rows[name] = [row for batch in batches for row in batch.to_pylist()]
                 self.packets[name] = packets_of(log, name, self.manager.epoch)
         self.manager.publish()
@@ -68,7 +78,9 @@ class Restored:
 
     def _fill(self, name: str) -> None:
         store = self.manager.store
-        store.call(lambda transaction: queues.create(transaction, name, transactional=name == STREAMS))
+        store.call(
+            lambda transaction: queues.create(transaction, name, transactional=name == STREAMS)
+        )
         proofs: list[object] = []
         records = records_for(name)
         for sequence, record in enumerate(records, 1):
@@ -102,8 +114,12 @@ def dense_rows(served: Served, queue: str, epoch: str) -> list[Row]:
     """As an executor of Spark reads them, with the envelope."""
     span = served.client.range(queue, epoch=epoch)
     after, to = span.first - 1, span.end
-    with served.client.rows(queue, epoch=epoch, after=after, to=to, envelope=True, dense=True) as stream:
-        batches = dense.batches(dense.frames(stream.as_file()), served.guid, queue, after, to, envelope=True)
+    with served.client.rows(
+        queue, epoch=epoch, after=after, to=to, envelope=True, dense=True
+    ) as stream:
+        batches = dense.batches(
+            dense.frames(stream.as_file()), served.guid, queue, after, to, envelope=True
+        )
         return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -138,7 +154,9 @@ def served(scene: Restored) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize("queue", [PLAIN[0], STREAMS])
-def test_a_remote_reader_gets_what_the_columns_say(scene: Restored, served: Served, queue: str) -> None:
+def test_a_remote_reader_gets_what_the_columns_say(
+    scene: Restored, served: Served, queue: str
+) -> None:
     found = peeked(served, queue)
     assert found == scene.packets[queue]
     with served.machine() as machine, opened(machine, queue) as source:
@@ -159,16 +177,23 @@ def test_readers_of_rows_get_the_same_rows_and_no_envelope(scene: Restored, serv
     assert rows(served.client, PLAIN[0], epoch, columns=names) == chosen
 
 
-def test_what_is_received_stands_in_the_journal_of_its_queue(scene: Restored, served: Served) -> None:
+def test_what_is_received_stands_in_the_journal_of_its_queue(
+    scene: Restored, served: Served
+) -> None:
     queue = PLAIN[1]
     served.client.put_queue(queue, journal=True)
     assert received(served, queue) == scene.packets[queue]
     assert served.waiting(queue) == 0
-    found = [without(row, "queue") for row in rows(served.client, f"{queue};journal", scene.manager.epoch)]
+    found = [
+        without(row, "queue")
+        for row in rows(served.client, f"{queue};journal", scene.manager.epoch)
+    ]
     assert found == [without(row, "queue") for row in scene.rows[queue]]
 
 
-def test_another_queue_manager_pulls_the_same_messages(scene: Restored, served: Served, tmp_path: Path) -> None:
+def test_another_queue_manager_pulls_the_same_messages(
+    scene: Restored, served: Served, tmp_path: Path
+) -> None:
     queue = PLAIN[2]
     wanted = scene.packets[queue]
     config = subscribe(tmp_path / "b.toml", served, queue=queue, to="private$/pulled")
@@ -182,7 +207,9 @@ def test_another_queue_manager_pulls_the_same_messages(scene: Restored, served: 
         packet = wanted[int(row["lookup_id"]) & 2**56 - 1]
         place = int(row["lookup_id"]).to_bytes(8, "little")
         record = Record(Arrival(0, "mqrr", ""), place + packet.encode(), len(place), Form.PACKET)
-        assert without(row, *of_here) == without(rows_of("", "", "", [(1, record)]).to_pylist()[0], *of_here)
+        assert without(row, *of_here) == without(
+            rows_of("", "", "", [(1, record)]).to_pylist()[0], *of_here
+        )
 
 
 def test_a_move_keeps_every_column_and_a_second_restore_has_it(tmp_path: Path) -> None:
@@ -192,15 +219,29 @@ def test_a_move_keeps_every_column_and_a_second_restore_has_it(tmp_path: Path) -
         served.client.put_queue(to)
         with served.machine() as machine, opened(machine, queue, receive=True) as source:
             for sequence, packet in scene.packets[queue].items():
-                assert move(source, to, lookup_id=rebuilt(sequence, priority=packet.priority)) == Status.MQ_OK
+                assert (
+                    move(source, to, lookup_id=rebuilt(sequence, priority=packet.priority))
+                    == Status.MQ_OK
+                )
         assert (served.waiting(queue), served.waiting(to)) == (0, len(scene.rows[queue]))
         second = served.epoch
         check_moved(scene, dense_rows(served, to, second), queue)
         check_moved(scene, rows(served.client, to, second, envelope=True), queue)
         check_packets(scene, peeked(served, to), queue)
         served.send(to, 3)  # a row with a post among those without
-        command = [sys.executable, "-m", "srmp_spark.cli", "capture", "--queue", to, "--out", str(tmp_path / "out")]
-        done = subprocess.run([*command, "--api", served.api], capture_output=True, text=True, timeout=60, check=True)
+        command = [
+            sys.executable,
+            "-m",
+            "srmp_spark.cli",
+            "capture",
+            "--queue",
+            to,
+            "--out",
+            str(tmp_path / "out"),
+        ]
+        done = subprocess.run(
+            [*command, "--api", served.api], capture_output=True, text=True, timeout=60, check=True
+        )
         assert f"{len(scene.rows[queue])} messages are no posts of SRMP" in done.stderr
         assert len(done.stdout.splitlines()) == 1, "the one that was sent"
         until(lambda: len(published(scene, to)) == len(scene.rows[queue]) + 1)
@@ -208,7 +249,9 @@ def test_a_move_keeps_every_column_and_a_second_restore_has_it(tmp_path: Path) -
     restore(str(scene.manager.folder), again, lambda _: None, answer_seconds=0.0)
     DataDirectory.open(again, now=1).close()
     with Log(again / DATABASE_FILE, again / SEGMENTS_DIRECTORY) as log:
-        batches = reading.batches(log, scene.manager.guid, to, second, 0, log.bounds(to, second).end, envelope=True)
+        batches = reading.batches(
+            log, scene.manager.guid, to, second, 0, log.bounds(to, second).end, envelope=True
+        )
         *moved, sent = [row for batch in batches for row in batch.to_pylist()]
         check_moved(scene, moved, queue)
         assert sent["body"] == b"body 1"
@@ -221,7 +264,9 @@ def published(scene: Restored, queue: str) -> list[Row]:
 
 
 def check_moved(scene: Restored, found: list[Row], queue: str) -> None:
-    assert [without(row, *PLACE) for row in found] == [without(row, *PLACE) for row in scene.rows[queue]]
+    assert [without(row, *PLACE) for row in found] == [
+        without(row, *PLACE) for row in scene.rows[queue]
+    ]
 
 
 def check_packets(scene: Restored, found: dict[int, MessagePacket], queue: str) -> None:

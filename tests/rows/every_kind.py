@@ -9,7 +9,11 @@ from rows_kit import ARRIVED, SENDER, SENT, STREAM_RECEIPT, message, record_of
 
 from srmp_spark.message import Arrival, Message, Receipt, StreamId, StreamPosition
 from srmp_spark.mqrr.packet_of_message import Origin, packet_of
-from srmp_spark.mqrr.packets.multi_queue_format_header import FormatNameElement, FormatType, MultiQueueFormatHeader
+from srmp_spark.mqrr.packets.multi_queue_format_header import (
+    FormatNameElement,
+    FormatType,
+    MultiQueueFormatHeader,
+)
 from srmp_spark.mqrr.packets.soap_header import SoapHeader
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.srmp.encoder import http_head
@@ -31,10 +35,19 @@ FULL: dict[str, object] = {
 def as_packet(lookup_id: int, **fields: object) -> Record:
     """A message that a subscription read, with what a packet says in headers of its own."""
     packet = packet_of(message(77, **fields), Origin())
-    lists = MultiQueueFormatHeader(destination=(FormatNameElement(type=FormatType.DIRECT, direct="OS:a\\private$\\c"),))
-    data = replace(packet, multi_queue_format=lists, soap=SoapHeader(header="<h/>", body="<b>ü</b>")).encode()
+    lists = MultiQueueFormatHeader(
+        destination=(FormatNameElement(type=FormatType.DIRECT, direct="OS:a\\private$\\c"),)
+    )
+    data = replace(
+        packet, multi_queue_format=lists, soap=SoapHeader(header="<h/>", body="<b>ü</b>")
+    ).encode()
     place = Struct("<Q").pack(lookup_id)
-    return Record(Arrival(ARRIVED, "mqrr", "192.0.2.9:1801", "DOMAIN\\reader"), place + data, len(place), Form.PACKET)
+    return Record(
+        Arrival(ARRIVED, "mqrr", "192.0.2.9:1801", "DOMAIN\\reader"),
+        place + data,
+        len(place),
+        Form.PACKET,
+    )
 
 
 def as_soap() -> Record:
@@ -58,9 +71,20 @@ def every_kind() -> list[Record]:
     return [
         record_of(message(1, **FULL)),
         record_of(message(2**64 - 1, action="no prefix", expires_at=None, body=b"")),
-        record_of(message(3, durable=True, priority=0, stream=stream, first_in_transaction=True, connector_qm=SENDER)),
+        record_of(
+            message(
+                3,
+                durable=True,
+                priority=0,
+                stream=stream,
+                first_in_transaction=True,
+                connector_qm=SENDER,
+            )
+        ),
         record_of(message(4, receipt=STREAM_RECEIPT, body=b"", message_class=0xFF)),
-        record_of(message(5, receipt=Receipt("commitment", SENDER, 2**64 - 2, SENT, "negative"), body=b"")),
+        record_of(
+            message(5, receipt=Receipt("commitment", SENDER, 2**64 - 2, SENT, "negative"), body=b"")
+        ),
         record_of(message(6, body="text in UTF-16".encode("utf-16-le"), body_type=8), api),
         record_of(message(7, destination="MSMQ:MULTICAST=239.1.2.3:4711"), pgm),
         Record(signed.arrival, signed.post, signed.head_length, Form.SRMP_VALID),

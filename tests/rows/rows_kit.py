@@ -23,7 +23,9 @@ def message(n: int = 1, **fields: Any) -> Message:
     return Message(**{**base, **fields})
 
 
-def record_of(sent: Message, arrival: Arrival = ARRIVAL, *, boundary: str = "MSMQ - SOAP boundary, 53287") -> Record:
+def record_of(
+    sent: Message, arrival: Arrival = ARRIVAL, *, boundary: str = "MSMQ - SOAP boundary, 53287"
+) -> Record:
     content_type, content = encode(sent, boundary=boundary)
     head = http_head("/msmq/private$/orders", "machine2", content_type, len(content))
     return Record(arrival, head + content, len(head))
@@ -38,14 +40,23 @@ def varied(count: int) -> list[tuple[int, Record]]:
         fields: dict[str, Any] = {"lineage": sender, "source_qm": sender, "priority": n % 8}
         fields["body"] = bytes([n % 256]) * (n % 50)
         if n % 5 == 0:
-            start = {"start": True, "send_receipts_to": "http://a/msmq/private$/order_queue$"} if n == 5 else {}
+            start = (
+                {"start": True, "send_receipts_to": "http://a/msmq/private$/order_queue$"}
+                if n == 5
+                else {}
+            )
             fields["stream"] = StreamPosition(stream, n, max(0, n - 3), **start)
         if n % 7 == 0:
             fields |= {"delivery_receipt_to": "http://a/msmq/private$/admin", "durable": True}
         if n % 11 == 0:
             fields |= {"extension": b"<h/>", "correlation": bytes(range(20))}
             fields |= {"body_type": 8, "body": "Größe".encode("utf-16-le")}
-        arrival = Arrival(ARRIVED + n, "https" if n % 2 else "http", f"192.0.2.{n % 250}:1", "CN=x" if n % 4 else None)
+        arrival = Arrival(
+            ARRIVED + n,
+            "https" if n % 2 else "http",
+            f"192.0.2.{n % 250}:1",
+            "CN=x" if n % 4 else None,
+        )
         pairs.append((n, record_of(message(n, **fields), arrival)))
     return pairs
 

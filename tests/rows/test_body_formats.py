@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srmp_spark.rows.body_formats import BODY_FORMATS, BODY_TYPES, BodyFormat, as_bodies, xml_document
+from srmp_spark.rows.body_formats import (
+    BODY_FORMATS,
+    BODY_TYPES,
+    BodyFormat,
+    as_bodies,
+    xml_document,
+)
 from srmp_spark.rows.body_text import body_text
 from srmp_spark.testing.xml_formatter import xml_string
 
@@ -19,7 +25,10 @@ HEAD = '<?xml version="1.0"?>\r\n'
     [
         ("hello", "<string>hello</string>"),
         ("", "<string />"),
-        ("Tom & Jerry <3 \"quoted\" 'too'", "<string>Tom &amp; Jerry &lt;3 \"quoted\" 'too'</string>"),
+        (
+            "Tom & Jerry <3 \"quoted\" 'too'",
+            "<string>Tom &amp; Jerry &lt;3 \"quoted\" 'too'</string>",
+        ),
         ("a > b", "<string>a &gt; b</string>"),
         ("two\r\nlines\tand a tab", "<string>two\r\nlines\tand a tab</string>"),
         ("é ✓ 𝄞", "<string>é ✓ 𝄞</string>"),
@@ -33,7 +42,10 @@ def test_xml_is_what_xml_message_formatter_writes(text: str, document: str) -> N
 
 
 @pytest.mark.parametrize("body_format", BODY_FORMATS)
-@given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=8), cut=st.integers(0, 8))
+@given(
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=8),
+    cut=st.integers(0, 8),
+)
 def test_our_reader_reads_it_back(body_format: BodyFormat, texts: list[str], cut: int) -> None:
     """Also from a slice of a column, whose buffers begin elsewhere."""
     bodies = as_bodies(pa.array(texts, pa.string())[cut:], body_format).to_pylist()
@@ -51,4 +63,6 @@ def test_our_reader_reads_it_back(body_format: BodyFormat, texts: list[str], cut
 
 def test_a_column_that_is_all_ascii_is_widened_at_once() -> None:
     column = pa.array(["", "a", "order 1", ""] * 3)[1:10]
-    assert as_bodies(column, "activex").to_pylist() == [text.encode("utf-16-le") for text in column.to_pylist()]
+    assert as_bodies(column, "activex").to_pylist() == [
+        text.encode("utf-16-le") for text in column.to_pylist()
+    ]

@@ -30,7 +30,9 @@ def test_an_ansi_string() -> None:
 @given(st.sampled_from([8, 30, 31]), st.text(st.characters(exclude_categories=["Cs", "Cc"])))
 def test_what_is_written_for_a_text_is_read_as_that_text(body_type: int, text: str) -> None:
     assert body_text(body_type, body_of(body_type, text)) == text
-    assert body_of(8, "ardenwhite") == "ardenwhite".encode("utf-16-le"), "[MC-MQSRM] 4.5: no NUL at the end"
+    assert body_of(8, "ardenwhite") == "ardenwhite".encode("utf-16-le"), (
+        "[MC-MQSRM] 4.5: no NUL at the end"
+    )
 
 
 @pytest.mark.parametrize(("body_type", "body"), [(8, b"odd"), (31, b"\x00\xd8"), (30, b"\x81\xff")])
@@ -51,14 +53,19 @@ def test_a_document_says_its_encoding() -> None:
     assert body_text(0, text.encode("cp1252")) == text
     assert body_text(0, b"\xef\xbb\xbf<o/>") == "<o/>"
     assert body_text(0, b"\xff\xfe" + "<o>ö</o>".encode("utf-16-le")) == "<o>ö</o>"
-    assert body_text(0, b'<?xml version="1.0" encoding="idna"?><o/>') == '<?xml version="1.0" encoding="idna"?><o/>'
+    assert (
+        body_text(0, b'<?xml version="1.0" encoding="idna"?><o/>')
+        == '<?xml version="1.0" encoding="idna"?><o/>'
+    )
 
 
 def test_an_undeclared_body_is_text_if_it_decodes() -> None:
     assert body_text(0, b"First Message") == "First Message"
     assert body_text(0, b"") == ""
     assert body_text(0, b"\x89PNG\r\n") is None
-    assert body_text(0, b"\x08\x01\x12\x03abc") is None, "a serialised record whose bytes happen to be ASCII"
+    assert body_text(0, b"\x08\x01\x12\x03abc") is None, (
+        "a serialised record whose bytes happen to be ASCII"
+    )
 
 
 def test_the_binary_formatter_is_never_read() -> None:
@@ -72,7 +79,13 @@ def test_numbers_and_arrays_are_no_text(body_type: int) -> None:
 
 
 @settings(max_examples=200)
-@given(st.lists(st.one_of(st.binary(max_size=12), st.text(max_size=8).map(str.encode)), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=12), st.text(max_size=8).map(str.encode)),
+        min_size=1,
+        max_size=5,
+    )
+)
 def test_the_short_way_for_whole_batches_agrees(bodies: list[bytes]) -> None:
     """Where is_plain_text holds, each body's text is its bytes as UTF-8, or it is no text."""
     if is_plain_text(bodies):

@@ -21,7 +21,10 @@ from srmp_spark.rows.wide_part import WidePart
 
 QM, EPOCH, QUEUE = "qm", "ab12", "private$/orders"
 PAIRS = varied(60)
-LARGE = [(n, record_of(message(n, body=random.Random(n).randbytes(1_000), action=f"MSMQ:{n % 3}"))) for n in range(1, 101)]
+LARGE = [
+    (n, record_of(message(n, body=random.Random(n).randbytes(1_000), action=f"MSMQ:{n % 3}")))
+    for n in range(1, 101)
+]
 
 
 def choices(count: int) -> list[tuple[str, ...]]:
@@ -29,13 +32,18 @@ def choices(count: int) -> list[tuple[str, ...]]:
     return [tuple(rng.sample(NAMES, rng.randint(1, 12))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("names", [("label", "sequence"), ("message_id",), ("body_text",), ("queue", "epoch"), *choices(40)])
+@pytest.mark.parametrize(
+    "names",
+    [("label", "sequence"), ("message_id",), ("body_text",), ("queue", "epoch"), *choices(40)],
+)
 def test_chosen_columns_are_those_of_the_whole_rows_in_their_order(names: tuple[str, ...]) -> None:
     whole = rows_of(QM, EPOCH, QUEUE, PAIRS)
     chosen = rows_of(QM, EPOCH, QUEUE, PAIRS, names=names)
     assert chosen.schema.equals(arrow_schema(names))
     assert chosen.equals(whole.select(names))
-    sealed = read_segment(encode_segment(decode(QUEUE, PAIRS)).columns, QM, EPOCH, QUEUE, names=names)
+    sealed = read_segment(
+        encode_segment(decode(QUEUE, PAIRS)).columns, QM, EPOCH, QUEUE, names=names
+    )
     assert sealed.equals(whole.select(names))
 
 
@@ -44,7 +52,11 @@ def test_what_was_not_chosen_is_not_made(monkeypatch: pytest.MonkeyPatch) -> Non
 
     made: list[str] = []
     for name, maker in made_columns._MAKERS.items():
-        monkeypatch.setitem(made_columns._MAKERS, name, lambda rows, name=name, maker=maker: made.append(name) or maker(rows))
+        monkeypatch.setitem(
+            made_columns._MAKERS,
+            name,
+            lambda rows, name=name, maker=maker: made.append(name) or maker(rows),
+        )
     columns_of(decode(QUEUE, PAIRS), ("label", "message_id"))
     assert sorted(made) == ["label", "lineage", "message_id", "uniquifier"]
 
@@ -57,7 +69,9 @@ def narrow_stream(files: SegmentBytes, pairs: list[tuple[int, Record]]) -> bytes
 
 
 def read_narrow(data: bytes, names: tuple[str, ...]) -> pa.Table:
-    return pa.Table.from_batches(dense.batches(dense.frames(io.BytesIO(data)), QM, QUEUE, 0, 100, names=names))
+    return pa.Table.from_batches(
+        dense.batches(dense.frames(io.BytesIO(data)), QM, QUEUE, 0, 100, names=names)
+    )
 
 
 NARROW = tuple(name for name in NAMES if name not in WIDE)

@@ -70,31 +70,69 @@ def test_every_property_has_its_column() -> None:
 
 def test_a_stream_message() -> None:
     receipts_to = "http://m1/msmq/private$/order_queue$"
-    position = StreamPosition(StreamId(SENDER, 2**63 + 7), 1, 0, start=True, send_receipts_to=receipts_to)
-    found = row(record_of(message(stream=position, first_in_transaction=True, last_in_transaction=True, source_qm=SENDER)))
-    assert (found["delivery"], found["stream_sequence"], found["stream_previous"]) == ("transactional", 1, 0)
+    position = StreamPosition(
+        StreamId(SENDER, 2**63 + 7), 1, 0, start=True, send_receipts_to=receipts_to
+    )
+    found = row(
+        record_of(
+            message(
+                stream=position,
+                first_in_transaction=True,
+                last_in_transaction=True,
+                source_qm=SENDER,
+            )
+        )
+    )
+    assert (found["delivery"], found["stream_sequence"], found["stream_previous"]) == (
+        "transactional",
+        1,
+        0,
+    )
     assert found["stream_id"] == f"uid:{SENDER}\\{2**63 + 7}"
     assert found["first_in_transaction"]
     assert found["last_in_transaction"]
-    assert found["admin_queue"] is None, "the order queue takes stream receipts; it is no administration queue"
+    assert found["admin_queue"] is None, (
+        "the order queue takes stream receipts; it is no administration queue"
+    )
 
 
 def test_receipts_are_rows_too() -> None:
-    stream = row(record_of(message(body=b"", receipt=STREAM_RECEIPT, message_class=0xFF, action="MSMQ:QM Ordering Ack")))
+    stream = row(
+        record_of(
+            message(
+                body=b"", receipt=STREAM_RECEIPT, message_class=0xFF, action="MSMQ:QM Ordering Ack"
+            )
+        )
+    )
     assert stream["receipt_kind"] == "stream"
     assert (stream["receipt_stream_id"], stream["receipt_last_ordinal"]) == (f"uid:{SENDER}\\5", 9)
     delivery = Receipt("delivery", lineage=SENDER, uniquifier=12, at=SENT)
     found = row(record_of(message(body=b"", receipt=delivery, message_class=2)))
-    assert (found["receipt_kind"], found["receipt_for"], found["receipt_at"]) == ("delivery", f"{{{SENDER}}}\\12", at(SENT))
+    assert (found["receipt_kind"], found["receipt_for"], found["receipt_at"]) == (
+        "delivery",
+        f"{{{SENDER}}}\\12",
+        at(SENT),
+    )
     negative = Receipt("commitment", lineage=SENDER, uniquifier=12, at=SENT, decision="negative")
     found = row(record_of(message(body=b"", receipt=negative, message_class=0xC000)))
-    assert (found["receipt_kind"], found["receipt_decision"], found["class"]) == ("commitment", "negative", 0xC000)
+    assert (found["receipt_kind"], found["receipt_decision"], found["class"]) == (
+        "commitment",
+        "negative",
+        0xC000,
+    )
 
 
 def test_a_message_without_msmq_has_defaults() -> None:
     """INTERFACE.md: class is 0 without <Msmq>; the identifier is the NULL GUID with 1 ([MC-MQSRM] 3.1.5.1.1)."""
     null = "00000000-0000-0000-0000-000000000000"
-    bare = message(1, has_msmq=False, lineage=null, source_qm=None, hash_algorithm=None, time_to_reach_queue=None)
+    bare = message(
+        1,
+        has_msmq=False,
+        lineage=null,
+        source_qm=None,
+        hash_algorithm=None,
+        time_to_reach_queue=None,
+    )
     found = row(record_of(bare))
     assert (found["class"], found["message_id"], found["source_qm"]) == (0, f"{{{null}}}\\1", None)
     assert found["expires_at"] == at(ARRIVED + 10_000_000)
@@ -106,7 +144,10 @@ def test_a_label_needs_its_prefix() -> None:
 
 
 def test_a_multicast_destination_is_a_format_name() -> None:
-    assert row(record_of(message(destination="MSMQ:MULTICAST=234.1.1.1:8001")))["destination"] == "MULTICAST=234.1.1.1:8001"
+    assert (
+        row(record_of(message(destination="MSMQ:MULTICAST=234.1.1.1:8001")))["destination"]
+        == "MULTICAST=234.1.1.1:8001"
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +156,9 @@ def test_a_multicast_destination_is_a_format_name() -> None:
 )
 def test_ttrq_takes_precedence(reach: int, expires: int, expired: bool) -> None:
     """[MC-MQSRM] 3.1.5.1.4."""
-    assert row(record_of(message(time_to_reach_queue=reach, expires_at=expires)))["expired"] is expired
+    assert (
+        row(record_of(message(time_to_reach_queue=reach, expires_at=expires)))["expired"] is expired
+    )
 
 
 def test_numbers_beyond_the_jvm_are_shown_as_twos_complement() -> None:

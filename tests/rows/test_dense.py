@@ -19,11 +19,19 @@ QM, EPOCH, QUEUE = "qm", "ab12", "private$/orders"
 PAIRS = varied(60)
 
 
-def segment_frames(pairs: list[tuple[int, Record]], keep: tuple[dense.Range, ...], envelope: bool) -> bytes:
+def segment_frames(
+    pairs: list[tuple[int, Record]], keep: tuple[dense.Range, ...], envelope: bool
+) -> bytes:
     files = encode_segment(decode(QUEUE, pairs))
-    frame = dense.head(dense.SEGMENT, EPOCH, keep, zlib.crc32(files.columns), len(files.columns)) + files.columns
+    frame = (
+        dense.head(dense.SEGMENT, EPOCH, keep, zlib.crc32(files.columns), len(files.columns))
+        + files.columns
+    )
     if envelope:
-        frame += dense.head(dense.POSTS, EPOCH, keep, zlib.crc32(files.posts), len(files.posts)) + files.posts
+        frame += (
+            dense.head(dense.POSTS, EPOCH, keep, zlib.crc32(files.posts), len(files.posts))
+            + files.posts
+        )
     return frame
 
 
@@ -35,7 +43,9 @@ def group(first: int, last: int, keep: tuple[dense.Range, ...] | None = None) ->
 def stream(envelope: bool = False) -> bytes:
     """Rows 1 to 40 sealed, 41 to 60 in groups; 10 to 12 and 45 are holes."""
     frames = segment_frames(PAIRS[:40], ((1, 9), (13, 40)), envelope)
-    return frames + group(41, 41) + group(42, 50, ((42, 44), (46, 50))) + group(51, 60) + dense.end()
+    return (
+        frames + group(41, 41) + group(42, 50, ((42, 44), (46, 50))) + group(51, 60) + dense.end()
+    )
 
 
 def sequences(data: bytes | IO[bytes], after: int = 0, to: int = 60) -> list[int]:
@@ -49,12 +59,16 @@ EXPECTED = [n for n in range(1, 61) if n not in (10, 11, 12, 45)]
 
 @pytest.mark.parametrize("envelope", [False, True])
 def test_the_rows_are_those_of_the_log(envelope: bool) -> None:
-    batches = list(dense.batches(dense.frames(io.BytesIO(stream(envelope))), QM, QUEUE, 0, 60, envelope))
+    batches = list(
+        dense.batches(dense.frames(io.BytesIO(stream(envelope))), QM, QUEUE, 0, 60, envelope)
+    )
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert rows == rows_of(QM, EPOCH, QUEUE, [PAIRS[n - 1] for n in EXPECTED], envelope).to_pylist()
 
 
-@pytest.mark.parametrize(("after", "to"), [(0, 60), (8, 14), (11, 45), (44, 46), (59, 60), (41, 41)])
+@pytest.mark.parametrize(
+    ("after", "to"), [(0, 60), (8, 14), (11, 45), (44, 46), (59, 60), (41, 41)]
+)
 def test_only_the_rows_asked_for(after: int, to: int) -> None:
     assert sequences(stream(), after, to) == [n for n in EXPECTED if after < n <= to]
 
@@ -62,7 +76,9 @@ def test_only_the_rows_asked_for(after: int, to: int) -> None:
 def test_groups_are_joined_into_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "BATCH_ROWS", 8)
     data = b"".join(group(n, n) for n in range(1, 21)) + dense.end()
-    assert [batch.num_rows for batch in dense.batches(dense.frames(io.BytesIO(data)), QM, QUEUE, 0, 60)] == [8, 8, 4]
+    assert [
+        batch.num_rows for batch in dense.batches(dense.frames(io.BytesIO(data)), QM, QUEUE, 0, 60)
+    ] == [8, 8, 4]
 
 
 class Dribble(io.RawIOBase):

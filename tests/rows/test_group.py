@@ -11,7 +11,9 @@ from srmp_spark.message import Arrival
 from srmp_spark.rows.group import Record, pack_group, post_lengths, unpack_group
 
 records = st.builds(
-    lambda at, peer, sender, post, cut: Record(Arrival(at, "http", peer, sender), post, min(cut, len(post))),
+    lambda at, peer, sender, post, cut: Record(
+        Arrival(at, "http", peer, sender), post, min(cut, len(post))
+    ),
     st.integers(0, 2**63 - 1),
     st.text(max_size=30),
     st.none() | st.text(min_size=1, max_size=30),

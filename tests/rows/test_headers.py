@@ -9,11 +9,13 @@ import pytest
 from srmp_spark.rows.headers import HEADERS_BYTES_MAX, nservicebus_headers, rebus_headers
 
 NSERVICEBUS = (
-    b'<?xml version="1.0"?>\r\n<ArrayOfHeaderInfo xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
+    b'<?xml version="1.0"?>\r\n<ArrayOfHeaderInfo '
+    b'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" '
     b'xmlns:xsd="http://www.w3.org/2001/XMLSchema">\r\n'
     b"  <HeaderInfo>\r\n    <Key>NServiceBus.EnclosedMessageTypes</Key>\r\n"
     b"    <Value>Shop.OrderPlaced, Shop &amp; Co</Value>\r\n"
-    b'  </HeaderInfo>\r\n  <HeaderInfo><Key>NServiceBus.ConversationId</Key><Value xsi:nil="true" /></HeaderInfo>\r\n'
+    b"  </HeaderInfo>\r\n  <HeaderInfo><Key>NServiceBus.ConversationId</Key><Value "
+    b'xsi:nil="true" /></HeaderInfo>\r\n'
     b"</ArrayOfHeaderInfo>"
 )
 HEADERS = {"rbs2-msg-id": "9f1d", "rbs2-msg-type": "Shop.Bestellung+Größe, Shop"}
@@ -70,7 +72,9 @@ def test_what_is_no_nservicebus_extension_is_said(extension: bytes) -> None:
         nservicebus_headers(extension)
 
 
-@pytest.mark.parametrize("extension", [b"\xff\xfe", b"[1]", b"{", b"+AHs-", NSERVICEBUS, b"[" * 100_000])
+@pytest.mark.parametrize(
+    "extension", [b"\xff\xfe", b"[1]", b"{", b"+AHs-", NSERVICEBUS, b"[" * 100_000]
+)
 def test_what_is_no_rebus_extension_is_said(extension: bytes) -> None:
     with pytest.raises(ValueError, match="extension"):
         rebus_headers(extension)

@@ -15,6 +15,8 @@ from srmp_spark.rows.decode import decode, rows_of
 from srmp_spark.rows.group import Form, Record, pack_group, unpack_group
 
 QM, EPOCH, QUEUE = "qm", "ab12", "private$/orders"
+
+
 def every_row() -> list[tuple[int, Record]]:
     return list(enumerate([*every_kind(), *(record for _, record in varied(30))], 1))
 
@@ -28,7 +30,11 @@ def restored(pairs: list[tuple[int, Record]]) -> list[tuple[int, Record]]:
 def test_every_column_is_as_it_was() -> None:
     pairs = every_row()
     before = rows_of(QM, EPOCH, QUEUE, pairs)
-    null = [name for name in before.schema.names if before[name].null_count == len(pairs) and name != "envelope"]
+    null = [
+        name
+        for name in before.schema.names
+        if before[name].null_count == len(pairs) and name != "envelope"
+    ]
     assert null == [], "each column is in the test"
     found = restored(pairs)
     assert [record.form for _, record in found] == [Form.COLUMNS] * len(pairs)
@@ -36,18 +42,34 @@ def test_every_column_is_as_it_was() -> None:
     moved = [pair for n, record in found for pair in unpack_group(pack_group(n, [record]))]
     assert moved == found
     assert rows_of(QM, EPOCH, QUEUE, moved, envelope=True).equals(before), "no envelope is invented"
-    for names in (("body",), ("message_id", "sequence"), ("body_text", "lookup_id"), ("arrived_at", "peer")):
+    for names in (
+        ("body",),
+        ("message_id", "sequence"),
+        ("body_text", "lookup_id"),
+        ("arrived_at", "peer"),
+    ):
         assert rows_of(QM, EPOCH, QUEUE, found, names=names).equals(before.select(names))
 
 
-@pytest.mark.parametrize("which", [lambda n: True, lambda n: n % 3 == 0], ids=["all", "every third"])
+@pytest.mark.parametrize(
+    "which", [lambda n: True, lambda n: n % 3 == 0], ids=["all", "every third"]
+)
 def test_they_are_sealed_alone_and_among_others_and_stored_once(which) -> None:
     pairs = every_row()
-    mixed = [left if which(n) else pair for n, (pair, left) in enumerate(zip(pairs, restored(pairs), strict=True))]
+    mixed = [
+        left if which(n) else pair
+        for n, (pair, left) in enumerate(zip(pairs, restored(pairs), strict=True))
+    ]
     files = segment.encode_segment(decode(QUEUE, mixed))
-    assert segment.read_segment(files.columns, QM, EPOCH, QUEUE).equals(rows_of(QM, EPOCH, QUEUE, pairs))
+    assert segment.read_segment(files.columns, QM, EPOCH, QUEUE).equals(
+        rows_of(QM, EPOCH, QUEUE, pairs)
+    )
     assert list(segment.records_of(files.columns, files.posts)) == mixed
-    assert list(segment.records_of(files.columns, files.posts, ((3, 4), (13, 13)))) == [mixed[2], mixed[3], mixed[12]]
+    assert list(segment.records_of(files.columns, files.posts, ((3, 4), (13, 13)))) == [
+        mixed[2],
+        mixed[3],
+        mixed[12],
+    ]
     again = segment.read_segment(files.columns, QM, EPOCH, QUEUE, files.posts)["envelope"]
     assert [each is None for each in again.to_pylist()] == [
         record.form in (Form.COLUMNS, Form.PACKET) for _, record in mixed
@@ -69,7 +91,9 @@ def test_a_segment_of_the_first_versions_is_read() -> None:
     posts = segment._posts_of(files.posts)
     forms = pa.array([0] * len(pairs), pa.uint8())
     columns = {name: forms if name == "form" else posts[name] for name in posts.schema.names}
-    assert list(segment.records_of(files.columns, segment._file(columns, {}, "zstd"))) == restored(pairs)
+    assert list(segment.records_of(files.columns, segment._file(columns, {}, "zstd"))) == restored(
+        pairs
+    )
 
 
 def test_the_message_says_in_a_packet_what_the_one_that_came_said() -> None:
@@ -79,16 +103,23 @@ def test_the_message_says_in_a_packet_what_the_one_that_came_said() -> None:
         assert packet_of(left, Origin()).encode() == packet_of(came, Origin()).encode(), f"row {n}"
 
 
-@pytest.mark.parametrize("head", [b"", b"[]", b"{", b'{"unknown":1}', b'{"extension":7}', b'{"lookup_id":"x"}'])
+@pytest.mark.parametrize(
+    "head", [b"", b"[]", b"{", b'{"unknown":1}', b'{"extension":7}', b'{"lookup_id":"x"}']
+)
 def test_a_damaged_record_names_queue_and_sequence(head: bytes) -> None:
     broken = Record(Arrival(ARRIVED, "http", ""), head + b"body", len(head), Form.COLUMNS)
-    with pytest.raises(StoreDamagedError, match=r"row 7 of private\$/orders is stored but its columns cannot be read"):
+    with pytest.raises(
+        StoreDamagedError,
+        match=r"row 7 of private\$/orders is stored but its columns cannot be read",
+    ):
         rows_of(QM, EPOCH, QUEUE, [(7, broken)])
 
 
 def test_a_stream_whose_name_cannot_be_read_costs_no_message() -> None:
     stream = StreamPosition(StreamId(SENDER, 7), 3, 2)
-    batch = rows_of(QM, EPOCH, QUEUE, [(1, record_of(message(1, durable=True, priority=0, stream=stream)))])
+    batch = rows_of(
+        QM, EPOCH, QUEUE, [(1, record_of(message(1, durable=True, priority=0, stream=stream)))]
+    )
     at = batch.schema.get_field_index("stream_id")
     files = segment.segment_of_rows(batch.set_column(at, "stream_id", pa.array(["nonsense"])))
     (found,) = decode(QUEUE, segment.records_of(files.columns, files.posts)).messages

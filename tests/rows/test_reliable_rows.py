@@ -14,7 +14,10 @@ from srmp_spark.wsrm.elements import EndpointReference, Sequence, SoapMessage
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
-HEAD = b"POST /wsrm/q HTTP/1.1\r\nHost: h\r\nContent-Type: application/soap+xml\r\nContent-Length: 1\r\n\r\n"
+HEAD = (
+    b"POST /wsrm/q HTTP/1.1\r\nHost: h\r\nContent-Type: "
+    b"application/soap+xml\r\nContent-Length: 1\r\n\r\n"
+)
 
 
 def record(number: int, body: bytes = b"<x/>", **more: object) -> Record:
@@ -22,19 +25,35 @@ def record(number: int, body: bytes = b"<x/>", **more: object) -> Record:
         soap=SoapVersion.V1_2, addressing=AddressingVersion.V2005_08, rm=RmVersion.V1_1, action="urn:a", to="http://h/wsrm/q",
         sequence=Sequence("urn:uuid:s", number), body=body, **more,
     )  # fmt: skip
-    return Record(Arrival(1_000_000, "wsrm", "192.0.2.1:5"), HEAD + encode(soap), len(HEAD), Form.WSRM)
+    return Record(
+        Arrival(1_000_000, "wsrm", "192.0.2.1:5"), HEAD + encode(soap), len(HEAD), Form.WSRM
+    )
 
 
 def test_the_columns() -> None:
     away = EndpointReference("http://client.example/replies")
     pairs = [(1, record(1)), (2, record(2, b"\xc3\xbc", reply_to=away))]
     first, second = rows_of("qm", "e", "q", pairs, envelope=True).to_pylist()
-    assert (first["wsrm_sequence"], first["wsrm_number"], first["soap_action"]) == ("urn:uuid:s", 1, "urn:a")
-    assert (first["body"], first["transport"], first["delivery"]) == (b"<x/>", "wsrm", "recoverable")
+    assert (first["wsrm_sequence"], first["wsrm_number"], first["soap_action"]) == (
+        "urn:uuid:s",
+        1,
+        "urn:a",
+    )
+    assert (first["body"], first["transport"], first["delivery"]) == (
+        b"<x/>",
+        "wsrm",
+        "recoverable",
+    )
     assert (first["destination"], first["response_queue"]) == ("DIRECT=http://h/wsrm/q", None)
     assert first["envelope"].encode() == pairs[0][1].content
-    assert (second["wsrm_number"], second["body_text"], second["response_queue"]) == (2, "ü", away.address)
-    assert (first["message_id"], first["lineage"], first["uniquifier"]) == (None, None, None), "it has no identifier of MSMQ"
+    assert (second["wsrm_number"], second["body_text"], second["response_queue"]) == (
+        2,
+        "ü",
+        away.address,
+    )
+    assert (first["message_id"], first["lineage"], first["uniquifier"]) == (None, None, None), (
+        "it has no identifier of MSMQ"
+    )
     assert (first["soap_body"], first["stream_id"], first["sent_at"]) == (None, None, None)
 
 
@@ -46,7 +65,10 @@ def test_a_group_and_a_segment_keep_them() -> None:
 
 
 def test_a_segment_gives_back_rows_and_posts_also_beside_srmp() -> None:
-    mixed = [*varied(6), *((sequence, record(sequence, b"<y>%d</y>" % sequence)) for sequence in (90, 91))]
+    mixed = [
+        *varied(6),
+        *((sequence, record(sequence, b"<y>%d</y>" % sequence)) for sequence in (90, 91)),
+    ]
     for pairs in (mixed, mixed[-2:]):
         files = encode_segment(decode("q", pairs))
         for envelope in (False, True):

@@ -32,7 +32,9 @@ def test_rows_that_are_all_alike_are_small() -> None:
     """What one sender repeats is kept once; the body is kept once although it is also the text."""
     pairs = [(n, record_of(message(n, body=b"x" * 1000))) for n in range(1, 501)]
     files = encoded(pairs)
-    assert segment.read_segment(files.columns, QM, EPOCH, QUEUE).equals(rows_of(QM, EPOCH, QUEUE, pairs))
+    assert segment.read_segment(files.columns, QM, EPOCH, QUEUE).equals(
+        rows_of(QM, EPOCH, QUEUE, pairs)
+    )
     assert sum(files.sizes) > 500 * 2000
     assert len(files.columns) < 20_000, "one body, one of everything"
 

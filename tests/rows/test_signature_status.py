@@ -17,7 +17,13 @@ from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.testing.foreign.signature import rsa_signer, signed_post
 
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
-SENT = ForeignMessage(to="http://h/msmq/private$/orders", lineage=SOURCE, uniquifier=1, sent_at=1_790_000_000, body=b"b")
+SENT = ForeignMessage(
+    to="http://h/msmq/private$/orders",
+    lineage=SOURCE,
+    uniquifier=1,
+    sent_at=1_790_000_000,
+    body=b"b",
+)
 SIGNED = signed_post(SENT, rsa_signer().sign).raw
 UNSIGNED = post(SENT).raw
 
@@ -53,8 +59,15 @@ def test_a_segment_keeps_the_verdict() -> None:
 
 def test_a_signed_message_of_0_1_is_unverified_and_readable_however_its_signature_looks() -> None:
     """0.1 kept form 0 for all, and took what is refused as malformed today."""
-    broken = SIGNED.replace(b"<SignedInfo>", b"<SignatureX>").replace(b"</SignedInfo>", b"</SignatureX>")
-    pairs = list(enumerate([Record(ARRIVAL, broken, broken.index(b"\r\n\r\n") + 4), record(SIGNED, "unverified")], 1))
+    broken = SIGNED.replace(b"<SignedInfo>", b"<SignatureX>").replace(
+        b"</SignedInfo>", b"</SignatureX>"
+    )
+    pairs = list(
+        enumerate(
+            [Record(ARRIVAL, broken, broken.index(b"\r\n\r\n") + 4), record(SIGNED, "unverified")],
+            1,
+        )
+    )
     assert {found.form for _, found in pairs} == {0}
     assert statuses(pairs) == ["unverified", "unverified"]
 

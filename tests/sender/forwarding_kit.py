@@ -47,13 +47,17 @@ def send(running: RunningQueueManager, message: ForeignMessage) -> int:
     return asyncio.run(run())
 
 
-def send_stream(running: RunningQueueManager, to: Callable[[str], str], queue: str, bodies: Sequence[bytes]) -> Ledger:
+def send_stream(
+    running: RunningQueueManager, to: Callable[[str], str], queue: str, bodies: Sequence[bytes]
+) -> Ledger:
     """Send a stream and return when its receipts cover all of it."""
 
     async def run() -> Ledger:
         ledger = Ledger()
         async with ReceiptsServer() as receipts:
-            manager = Relayed(endpoint=lambda: running.endpoint, ledger=ledger, receipts_url=receipts.url(), to=to)
+            manager = Relayed(
+                endpoint=lambda: running.endpoint, ledger=ledger, receipts_url=receipts.url(), to=to
+            )
             receipts.on_receipt = manager.on_receipt
             sender = StreamSender(manager, queue)
             for body in bodies:

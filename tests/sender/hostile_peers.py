@@ -36,12 +36,18 @@ class Peers:
             each.close()
 
     def answering(
-        self, host: str = "127.0.0.1", *, after: float = 0.0, status: Callable[[bytes], bytes] = lambda content: b"200 OK"
+        self,
+        host: str = "127.0.0.1",
+        *,
+        after: float = 0.0,
+        status: Callable[[bytes], bytes] = lambda content: b"200 OK",
     ) -> str:
         """Return the base URL of a server that answers each request ``after`` so many seconds, by its content."""
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            with contextlib.suppress(
+                asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError
+            ):
                 while True:
                     head = await reader.readuntil(b"\r\n\r\n")
                     length = _LENGTH.search(head)
@@ -54,7 +60,9 @@ class Peers:
             writer.close()
 
         listening = self._listen(host, BACKLOG)
-        asyncio.run_coroutine_threadsafe(asyncio.start_server(serve, sock=listening, backlog=BACKLOG), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(
+            asyncio.start_server(serve, sock=listening, backlog=BACKLOG), self._loop
+        ).result(5)
         return self._url(listening)
 
     def silent(self, host: str = "127.0.0.1") -> str:

@@ -21,7 +21,9 @@ WAIT_S = 30.0
 
 def arrow(rows: Sequence[Mapping[str, Any]], metadata: Mapping[str, str] | None = None) -> bytes:
     """Rows as the Arrow stream of a stage."""
-    table = pa.Table.from_pylist([dict(row) for row in rows]).replace_schema_metadata(dict(metadata or {}))
+    table = pa.Table.from_pylist([dict(row) for row in rows]).replace_schema_metadata(
+        dict(metadata or {})
+    )
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -35,7 +37,9 @@ def post(url: str, **keywords: Any) -> Any:
     return answer.json()
 
 
-def commit(api: str, batch: str, rows: Sequence[Mapping[str, Any]], application: str = "app") -> dict[str, int]:
+def commit(
+    api: str, batch: str, rows: Sequence[Mapping[str, Any]], application: str = "app"
+) -> dict[str, int]:
     """Stage and commit, as a sink does with one task."""
     base = f"{api}/v1/outbox/{application}/{batch}"
     staged = post(f"{base}/stage?partition=0&attempt=0", data=arrow(rows))
@@ -44,13 +48,22 @@ def commit(api: str, batch: str, rows: Sequence[Mapping[str, Any]], application:
     return answer
 
 
-def outgoing(running: RunningQueueManager, destination: str, kind: str = "stream") -> dict[str, Any]:
+def outgoing(
+    running: RunningQueueManager, destination: str, kind: str = "stream"
+) -> dict[str, Any]:
     """The entry of ``status.outgoing``; empty if there is none."""
     return _entry(requests.get(f"{running.api}/v1/status", timeout=60).json(), destination, kind)
 
 
 def _entry(status: dict[str, Any], destination: str, kind: str) -> dict[str, Any]:
-    return next((each for each in status["outgoing"] if each["destination"] == destination and each["kind"] == kind), {})
+    return next(
+        (
+            each
+            for each in status["outgoing"]
+            if each["destination"] == destination and each["kind"] == kind
+        ),
+        {},
+    )
 
 
 def is_seen_since(status: Mapping[str, Any], moment: datetime) -> bool:
@@ -70,7 +83,9 @@ def until(condition: Callable[[], Any], what: str, seconds: float = WAIT_S) -> A
         time.sleep(0.02)
 
 
-def acknowledged(running: RunningQueueManager, destination: str, seconds: float = WAIT_S) -> dict[str, Any]:
+def acknowledged(
+    running: RunningQueueManager, destination: str, seconds: float = WAIT_S
+) -> dict[str, Any]:
     """Wait until the peer has acknowledged everything; what was seen before this call is no proof."""
     called = datetime.now(timezone.utc)
 
@@ -79,7 +94,11 @@ def acknowledged(running: RunningQueueManager, destination: str, seconds: float 
         entry = _entry(status, destination, "stream")
         if not is_seen_since(status, called):
             return None
-        return entry if entry and entry["queued"] == 0 and entry["awaiting_stream_receipt"] == 0 else None
+        return (
+            entry
+            if entry and entry["queued"] == 0 and entry["awaiting_stream_receipt"] == 0
+            else None
+        )
 
     found: dict[str, Any] = until(done, "everything is acknowledged", seconds)
     return found
@@ -99,6 +118,9 @@ def sender_of(running: RunningQueueManager) -> int | None:
     """The process id of its sender process."""
     for pid in Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split():
         with contextlib.suppress(OSError):  # one that ended while we look
-            if b"srmp_spark.queue_manager.sender.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if (
+                b"srmp_spark.queue_manager.sender.process"
+                in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ):
                 return int(pid)
     return None

@@ -23,7 +23,16 @@ GUID = "aaaaaaaa-0000-4000-8000-000000000001"
 
 def send_of(serial: int) -> Send:
     message = Message(KEY.destination, "urn:a", GUID, serial, body=b"<a/>")
-    return Send(KEY, StoredMessage(serial, message, reliable=Versions().dump()), message, serial, 0, 0, False, Committed(1))
+    return Send(
+        KEY,
+        StoredMessage(serial, message, reliable=Versions().dump()),
+        message,
+        serial,
+        0,
+        0,
+        False,
+        Committed(1),
+    )
 
 
 def answer(message: SoapMessage, **more: Any) -> SoapMessage:

@@ -9,7 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from srmp_spark.queue_manager.sender import addresses as module
-from srmp_spark.queue_manager.sender.addresses import NEW_THREADS, PROMPT_THREADS, SLOW_THREADS, Addresses
+from srmp_spark.queue_manager.sender.addresses import (
+    NEW_THREADS,
+    PROMPT_THREADS,
+    SLOW_THREADS,
+    Addresses,
+)
 
 
 class Names:
@@ -46,7 +51,10 @@ def test_an_address_is_never_looked_up_and_what_was_found_is_not_asked_for_again
     async def test(names: Names) -> None:
         assert await names.of("192.0.2.9") == ("192.0.2.9",)
         assert names.asked == []
-        assert await asyncio.gather(*(names.of("a.example") for _ in range(50))) == [("192.0.2.1",)] * 50
+        assert (
+            await asyncio.gather(*(names.of("a.example") for _ in range(50)))
+            == [("192.0.2.1",)] * 50
+        )
         assert await names.of("a.example") == ("192.0.2.1",)
         assert names.asked == ["a.example"]
 
@@ -73,7 +81,9 @@ def test_names_that_proved_slow_hold_threads_of_their_own(monkeypatch: pytest.Mo
             assert await names.of(host) == ()
         names.slow.clear()
         names.asked.clear()
-        assert await asyncio.gather(*map(names.of, hosts)) == [()] * len(hosts), "none within LOOKUP_SECONDS"
+        assert await asyncio.gather(*map(names.of, hosts)) == [()] * len(hosts), (
+            "none within LOOKUP_SECONDS"
+        )
         assert len(names.asked) == SLOW_THREADS
         assert await names.of("prompt.example") == ("192.0.2.1",)
 

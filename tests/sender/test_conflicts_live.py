@@ -32,20 +32,33 @@ def rows(bodies: Sequence[bytes], first: int = 1, **columns: Any) -> list[dict[s
     """Return rows that were made of the messages ``first`` and following of a source."""
     position = {"queue_manager": "q", "epoch": "e", "queue": "private$/in"}
     return [
-        {"body": body, "destination": URL, **position, "sequence": first + n, **columns} for n, body in enumerate(bodies)
+        {"body": body, "destination": URL, **position, "sequence": first + n, **columns}
+        for n, body in enumerate(bodies)
     ]
 
 
-def stage(api: str, batch: str, found: Sequence[Mapping[str, Any]], application: str = "app", **metadata: str) -> str:
+def stage(
+    api: str,
+    batch: str,
+    found: Sequence[Mapping[str, Any]],
+    application: str = "app",
+    **metadata: str,
+) -> str:
     """Stage as a task does; return the stage."""
     named = {f"srmp.{name}": value for name, value in metadata.items()}
     base = f"{api}/v1/outbox/{application}/{batch}"
-    answer: str = post(f"{base}/stage?partition=0&attempt={random.getrandbits(40)}", data=arrow(found, named))["stage"]
+    answer: str = post(
+        f"{base}/stage?partition=0&attempt={random.getrandbits(40)}", data=arrow(found, named)
+    )["stage"]
     return answer
 
 
-def commit(api: str, batch: str, stages: Sequence[str], application: str = "app", **more: str) -> requests.Response:
-    return requests.post(f"{api}/v1/outbox/{application}/{batch}/commit", json={"stages": stages, **more}, timeout=60)
+def commit(
+    api: str, batch: str, stages: Sequence[str], application: str = "app", **more: str
+) -> requests.Response:
+    return requests.post(
+        f"{api}/v1/outbox/{application}/{batch}/commit", json={"stages": stages, **more}, timeout=60
+    )
 
 
 def letters(directory: Path) -> list[tuple[str, bytes, int]]:
@@ -60,7 +73,10 @@ def letters(directory: Path) -> list[tuple[str, bytes, int]]:
 
 def test_two_sinks_of_one_query(tmp_path: Path) -> None:
     """40 rows, 20 of them from each sink: the second sink is told what is wrong, and each remedy that it is told works."""
-    acknowledgements, notes = [b"ack %d" % n for n in range(20)], [b"note %d" % n for n in range(20)]
+    acknowledgements, notes = (
+        [b"ack %d" % n for n in range(20)],
+        [b"note %d" % n for n in range(20)],
+    )
     with RunningQueueManager(tmp_path / "qm") as running:
         first = stage(running.api, "7", rows(acknowledgements))
         assert commit(running.api, "7", [first]).json() == {"new": 20, "known": 0}
@@ -75,8 +91,15 @@ def test_two_sinks_of_one_query(tmp_path: Path) -> None:
         assert "application" in said
         assert outgoing(running, URL)["queued"] == 20, "nothing of the second sink"
 
-        assert commit(running.api, "7", [second]).status_code == 409, "the stage is there still, and so is the answer"
-        assert commit(running.api, "7", [stage(running.api, "7", rows(notes), "notes")], "notes").json()["new"] == 20
+        assert commit(running.api, "7", [second]).status_code == 409, (
+            "the stage is there still, and so is the answer"
+        )
+        assert (
+            commit(
+                running.api, "7", [stage(running.api, "7", rows(notes), "notes")], "notes"
+            ).json()["new"]
+            == 20
+        )
         keyed = [row | {"key": f"note {n}"} for n, row in enumerate(rows(notes))]
         assert commit(running.api, "7", [stage(running.api, "7", keyed)]).json()["new"] == 20
         assert commit(running.api, "7", [stage(running.api, "7", rows(acknowledgements))]).json() == {
@@ -95,7 +118,11 @@ def test_two_sinks_of_one_query(tmp_path: Path) -> None:
 
 def test_what_is_left_out_and_what_is_a_dead_letter(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    options: dict[str, Any] = {"state": str(state), "state_interval": 1, "queues": [f"{FAILED}:transactional"]}
+    options: dict[str, Any] = {
+        "state": str(state),
+        "state_interval": 1,
+        "queues": [f"{FAILED}:transactional"],
+    }
     with RunningQueueManager(tmp_path / "qm", **options) as running:
         api = running.api
         commit(api, "1", [stage(api, "1", rows([b"1", b"2", b"3"]))]).raise_for_status()
@@ -103,34 +130,63 @@ def test_what_is_left_out_and_what_is_a_dead_letter(tmp_path: Path) -> None:
         answers = [
             commit(api, "2", [stage(api, "2", other)], on_key_conflict="ignore"),
             commit(api, "2", [stage(api, "2", other)], on_key_conflict="ignore"),
-            commit(api, "3", [stage(api, "3", other, dead_letter_queue=FAILED)], on_key_conflict="dead-letter"),
-            commit(api, "3", [stage(api, "3", other, dead_letter_queue=FAILED)], on_key_conflict="dead-letter"),
+            commit(
+                api,
+                "3",
+                [stage(api, "3", other, dead_letter_queue=FAILED)],
+                on_key_conflict="dead-letter",
+            ),
+            commit(
+                api,
+                "3",
+                [stage(api, "3", other, dead_letter_queue=FAILED)],
+                on_key_conflict="dead-letter",
+            ),
             commit(api, "4", [stage(api, "4", other)]),
         ]
         assert [answer.json() for answer in answers[:4]] == [
             {"new": 1, "known": 1, "conflicts": 1}, *[{"new": 0, "known": 2, "conflicts": 1}] * 3,
         ]  # fmt: skip
-        assert answers[4].status_code == 409, "how an earlier batch was told to go on says nothing of this one"
+        assert answers[4].status_code == 409, (
+            "how an earlier batch was told to go on says nothing of this one"
+        )
         assert outgoing(running, URL)["queued"] == 4
 
         ((reason, body, _),) = letters(running.data_dir)
         assert (reason, body) == ("position-conflict", b"other")
-        until(lambda: QueueManagerClient(api).range(FAILED).end == 1, "it is a row of the queue that the sink named")
+        until(
+            lambda: QueueManagerClient(api).range(FAILED).end == 1,
+            "it is a row of the queue that the sink named",
+        )
 
         def published() -> list[dict[str, Any]]:
             if not (state / "dead_letter_queue" / "_delta_log").exists():
                 return []
-            found: list[dict[str, Any]] = DeltaTable(str(state / "dead_letter_queue")).to_pyarrow_table().to_pylist()
+            found: list[dict[str, Any]] = (
+                DeltaTable(str(state / "dead_letter_queue")).to_pyarrow_table().to_pylist()
+            )
             return found
 
         (row,) = until(published, "it is in the Delta state")
-        names = ("reason", "body", "state", "stream_id", "stream_sequence", "attempts", "last_status", "target", "application")
+        names = (
+            "reason",
+            "body",
+            "state",
+            "stream_id",
+            "stream_sequence",
+            "attempts",
+            "last_status",
+            "target",
+            "application",
+        )
         assert [row[name] for name in names] == [
             "position-conflict", b"other", "queued", None, None, 0, None, FAILED, "app",
         ]  # fmt: skip
         assert running.stop() == 0
         log = running.stderr()
-        assert log.count("outbox.conflicts application=app batch=2 rows=1 on_key_conflict=ignore") == 2
+        assert (
+            log.count("outbox.conflicts application=app batch=2 rows=1 on_key_conflict=ignore") == 2
+        )
         assert "Traceback" not in log
 
 
@@ -174,7 +230,9 @@ def test_killed_in_a_commit_and_run_again_there_is_each_dead_letter_once(tmp_pat
     assert len({identifier for _, _, identifier in found_letters}) == len(found_letters)
     with contextlib.closing(sqlite3.connect(running.data_dir / "outbox.db")) as connection:
         waiting, free = (
-            connection.execute(f"SELECT coalesce(sum(rows), 0) FROM parts WHERE queue_id IS {what}").fetchone()[0]
+            connection.execute(
+                f"SELECT coalesce(sum(rows), 0) FROM parts WHERE queue_id IS {what}"
+            ).fetchone()[0]
             for what in ("NOT NULL", "NULL")
         )
     assert (waiting, free) == (ROWS + 1_000 * KILLS, 0)
@@ -185,5 +243,3 @@ def _try_commit(api: str, batch: str, staged: str) -> int | None:
         return commit(api, batch, [staged], on_key_conflict="dead-letter").status_code
     except requests.RequestException:
         return None
-
-

@@ -35,7 +35,9 @@ class Told:
         self.ends: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         self.connections = Connections(
             asyncio.get_running_loop(),
-            on_answer=lambda send, answer: self._note("answer", send, cast("PeerAnswer", answer).status),
+            on_answer=lambda send, answer: self._note(
+                "answer", send, cast("PeerAnswer", answer).status
+            ),
             on_failure=lambda send, why, left: self._note("failure", send, left, why),
             on_unsent=lambda send: None,
             on_withdrawn=lambda send: self._note("withdrawn", send),
@@ -46,21 +48,27 @@ class Told:
         )
 
     def _note(self, what: str, which: Any, *more: Any) -> None:
-        self.ends.put_nowait((what, which.after if isinstance(which, Load) else which.serial, *more))
+        self.ends.put_nowait(
+            (what, which.after if isinstance(which, Load) else which.serial, *more)
+        )
 
     async def next(self) -> tuple[Any, ...]:
         return await asyncio.wait_for(self.ends.get(), 5)
 
 
 def with_peer(
-    serve: Serve, body: Callable[[Told, Callable[[int], Send]], Awaitable[None]], listening: socket.socket | None = None
+    serve: Serve,
+    body: Callable[[Told, Callable[[int], Send]], Awaitable[None]],
+    listening: socket.socket | None = None,
 ) -> None:
     """Run ``body`` with connections to a peer; ``listening``: the socket of the peer, if its buffers matter."""
 
     async def run() -> None:
         sock = listening or socket.create_server(("127.0.0.1", 0))
         server = await asyncio.start_server(serve, sock=sock, limit=65_536)
-        key = QueueKey(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/msmq/private$/in", "stream")
+        key = QueueKey(
+            f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/msmq/private$/in", "stream"
+        )
         told = Told()
         try:
             await body(told, lambda serial: cast("Send", SimpleNamespace(key=key, serial=serial)))
@@ -72,7 +80,12 @@ def with_peer(
 
 
 @pytest.mark.parametrize(
-    "greeting", [b"220 smtp.example ESMTP\r\n", b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", b""]
+    "greeting",
+    [
+        b"220 smtp.example ESMTP\r\n",
+        b"HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        b"",
+    ],
 )
 def test_a_peer_that_speaks_or_leaves_right_after_accept_is_tried_again(greeting: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
@@ -116,7 +129,9 @@ kept: list[socket.socket] = []
 """Open: what the peer does not close must not hang either."""
 
 
-@pytest.mark.parametrize("more", [OK, OK[:9], b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" + OK])
+@pytest.mark.parametrize(
+    "more", [OK, OK[:9], b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" + OK]
+)
 def test_an_answer_that_came_before_its_request_finishes_no_message(more: bytes) -> None:
     """[MC-MQSRM] 3.1.7.2.5: a 200 says that the message was received; this peer has read the first one only."""
     heard: list[int] = []
@@ -140,7 +155,9 @@ def test_an_answer_that_came_before_its_request_finishes_no_message(more: bytes)
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_lost_reply_on_a_kept_connection_costs_one_more_connection_and_no_time(reset: bool) -> None:
+def test_a_lost_reply_on_a_kept_connection_costs_one_more_connection_and_no_time(
+    reset: bool,
+) -> None:
     served: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -189,7 +206,9 @@ def test_a_second_lost_reply_is_trouble() -> None:
 
 
 @pytest.mark.parametrize(("soft", "allowed"), [(20_000, 1_000), (1_024, 960), (256, 192), (32, 16)])
-def test_connections_leave_descriptors_for_everything_else(monkeypatch: pytest.MonkeyPatch, soft: int, allowed: int) -> None:
+def test_connections_leave_descriptors_for_everything_else(
+    monkeypatch: pytest.MonkeyPatch, soft: int, allowed: int
+) -> None:
     monkeypatch.setattr(module.resource, "getrlimit", lambda which: (soft, soft))
 
     async def run() -> None:
@@ -254,7 +273,9 @@ def test_queues_that_never_end_take_turns(monkeypatch: pytest.MonkeyPatch, troub
                 await asyncio.sleep(0.01)
                 if all(len(told.answers[key]) > 3 for key in keys):
                     break
-            assert {str(key): len(found) > 3 for key, found in told.answers.items()} == {str(key): True for key in keys}
+            assert {str(key): len(found) > 3 for key, found in told.answers.items()} == {
+                str(key): True for key in keys
+            }
             for found in told.answers.values():
                 assert found == [*range(1, len(found) + 1)], "in order, none twice, none left out"
             assert told.failed == [], "to take turns is no trouble"
@@ -286,7 +307,9 @@ def test_what_is_closed_while_it_connects_is_told_once(monkeypatch: pytest.Monke
     with_peer(serve, body)
 
 
-def test_an_idle_connection_is_closed_and_the_next_message_opens_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_connection_is_closed_and_the_next_message_opens_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """[MC-MQSRM] 3.1.2.4, 3.1.6.4: the Session Cleanup Timer begins anew with each answer."""
     monkeypatch.setattr(module, "SWEEP_SECONDS", 0.02)
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.5)
@@ -301,14 +324,20 @@ def test_an_idle_connection_is_closed_and_the_next_message_opens_one(monkeypatch
         writer.close()
 
     async def body(told: Told, send: Callable[[int], Send]) -> None:
-        for serial in (1, 2, 3):  # each 0.3 s after the one before: in use for longer than it may be idle
+        for serial in (
+            1,
+            2,
+            3,
+        ):  # each 0.3 s after the one before: in use for longer than it may be idle
             told.connections.post(send(serial))
             assert await told.next() == ("answer", serial, 200)
             await asyncio.sleep(0.3)
         assert (len(opened), ended.is_set()) == (1, False)
         await asyncio.wait_for(ended.wait(), 5)
         assert len(told.connections) == 0
-        assert [wire.troubled for wire in told.connections._wires.values()] == [False]  # it does not wait behind dead hosts
+        assert [wire.troubled for wire in told.connections._wires.values()] == [
+            False
+        ]  # it does not wait behind dead hosts
         told.connections.post(send(4))
         assert await told.next() == ("answer", 4, 200)
         assert len(opened) == 2
@@ -354,13 +383,18 @@ def test_the_session_cleanup_timer_runs_60_seconds_from_the_answer(status: int) 
 
 async def until_under_way(connections: Connections) -> None:
     async def connected() -> None:
-        while not all(wire.exchange is not None and wire.exchange.unanswered for wire in connections._wires.values()):
+        while not all(
+            wire.exchange is not None and wire.exchange.unanswered
+            for wire in connections._wires.values()
+        ):
             await asyncio.sleep(0.01)
 
     await asyncio.wait_for(connected(), 5)
 
 
-def test_trouble_costs_the_connection_only_if_no_whole_answer_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_costs_the_connection_only_if_no_whole_answer_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """3.1.7.2.5 closes it on 5xx, too. A 5xx with its length is a whole answer: the next attempt may use the same one."""
     monkeypatch.setattr(module, "SWEEP_SECONDS", 0.02)
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.2)

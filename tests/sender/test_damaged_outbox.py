@@ -43,37 +43,55 @@ def test_a_damaged_group_holds_its_queue_and_all_others_go_on(tmp_path: Path) ->
         running.stop()
         damage(tmp_path / "qm" / "outbox.db")
         running.restart()
-        held = until(lambda: (e := outgoing(running, busy)) and e["state"] == "OnHold" and e, "its queue is held")
+        held = until(
+            lambda: (e := outgoing(running, busy)) and e["state"] == "OnHold" and e,
+            "its queue is held",
+        )
         assert "checksum" in held["last_error"]
-        assert held["damaged"].startswith(f"5 messages to {busy} (serials 1 to 5) wait and cannot be read: the checksum of ")
+        assert held["damaged"].startswith(
+            f"5 messages to {busy} (serials 1 to 5) wait and cannot be read: the checksum of "
+        )
         running.kill9()
         running.restart()  # what was in memory is gone
-        until(lambda: outgoing(running, busy).get("damaged") == held["damaged"], "it is told all the same")
+        until(
+            lambda: outgoing(running, busy).get("damaged") == held["damaged"],
+            "it is told all the same",
+        )
         line = [sys.executable, "-m", "srmp_spark.cli", "doctor", "--api", running.api]
         told = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
         assert told.returncode == 1
-        (found,) = [check for check in map(json.loads, told.stdout.splitlines()) if check["check"] == "outgoing"]
+        (found,) = [
+            check
+            for check in map(json.loads, told.stdout.splitlines())
+            if check["check"] == "outgoing"
+        ]
         assert (found["ok"], f"{found['detail']}; {found['hint']}") == (False, held["damaged"])
         assert f"streams drop --destination {busy}" in found["hint"]
         process = sender_of(running)
         commit(running.api, "2", rows_to(peer.url(QUEUE), bodies(0, 5)))
         assert acknowledged(running, peer.url(QUEUE))["damaged"] is None
         post(f"{running.api}/v1/outgoing/{quote(busy, safe='')}/resume")
-        until(lambda: outgoing(running, busy)["state"] == "OnHold", "it is read again, and held again")
+        until(
+            lambda: outgoing(running, busy)["state"] == "OnHold", "it is read again, and held again"
+        )
         post(f"{running.api}/v1/outgoing/{quote(busy, safe='')}/drop")
         assert outgoing(running, busy) == {}
         assert sender_of(running) == process, "it never died"
 
 
 @pytest.mark.parametrize("end", ["finished", "dead"])
-def test_a_damaged_message_can_end(tmp_path: Path, end: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_message_can_end(
+    tmp_path: Path, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
     desk = Desk(tmp_path)
     desk.send([{"body": b"%d" % n, "journal": True} for n in range(3)])
     with desk.outbox.database.transaction() as connection:
         connection.execute("UPDATE data SET crc = crc + 1")
     run = SerialRun(QueueKey(A, "stream"), 1, 2)
     letters = [DeadLetter(run, "refused", 400, False, None)] if end == "dead" else []
-    changes = OutgoingChanges([], [] if letters else [run], letters, [], desk.outbox.last_stream_ordinal, 1)
+    changes = OutgoingChanges(
+        [], [] if letters else [run], letters, [], desk.outbox.last_stream_ordinal, 1
+    )
     with caplog.at_level(logging.ERROR):
         desk.outbox.write(changes, NOW)
     assert "outbox.damaged" in caplog.text

@@ -63,7 +63,10 @@ def with_dispatcher(
         clock, fatal, receipts = SystemClock(), list[StoreError](), Receipts()
         outbox = Outbox.open(folder, queue_manager=QM, epoch="e", at=clock.utc())
         store = StoreThread(asyncio.get_running_loop(), fatal.append)
-        engine, receipt_log = sender if sender is not None else Sender(QM.lower()), cast("Any", stored or receipts)
+        engine, receipt_log = (
+            sender if sender is not None else Sender(QM.lower()),
+            cast("Any", stored or receipts),
+        )
         found = Dispatcher(outbox, engine, store, receipt_log, clock, receipts_url="http://h.example/o", receipts_read_to=0,
                            reserve=reserve)  # fmt: skip
         try:
@@ -84,24 +87,32 @@ def test_a_bug_in_a_write_ends_the_process(tmp_path: Path) -> None:
     with_dispatcher(tmp_path, body, first=2**32)
 
 
-def test_a_stage_that_cannot_be_deleted_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_cannot_be_deleted_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
         def unlink(path: Path, missing_ok: bool = False) -> None:
             raise PermissionError(path)
 
         monkeypatch.setattr(Path, "unlink", unlink)
         for batch in ("1", "2"):
-            committed = await asyncio.wait_for(found.commit(partial(outbox.prepare_rows, "a", batch, [ROW])), 10)
+            committed = await asyncio.wait_for(
+                found.commit(partial(outbox.prepare_rows, "a", batch, [ROW])), 10
+            )
             assert committed.result.new == 1
         assert fatal == []
 
     with_dispatcher(tmp_path, body)
 
 
-def test_receipts_that_could_not_be_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_receipts_that_could_not_be_read_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dispatcher, "RECEIPTS_RETRY_SECONDS", 0.01)
 
-    async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], receipts: Receipts) -> None:
+    async def body(
+        found: Dispatcher, outbox: Outbox, fatal: list[StoreError], receipts: Receipts
+    ) -> None:
         found.receipts_came()
         for _ in range(200):
             await asyncio.sleep(0.01)
@@ -112,7 +123,9 @@ def test_receipts_that_could_not_be_read_are_read_again(tmp_path: Path, monkeypa
     with_dispatcher(tmp_path, body)
 
 
-def test_how_far_the_receipts_were_read_is_told_when_it_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_far_the_receipts_were_read_is_told_when_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Retention deletes them then: not before, and not where nothing was read (an older copy may have replaced the log)."""
     monkeypatch.setattr(dispatcher, "RECEIPTS_NOTED_SECONDS", 0.01)
     monkeypatch.setattr(dispatcher, "RECEIPTS_RETRY_SECONDS", 60.0)
@@ -127,9 +140,13 @@ def test_how_far_the_receipts_were_read_is_told_when_it_is_stored(tmp_path: Path
         found.receipts_came()
         assert await asyncio.wait_for(noted.get(), 20) == (7, 7)
         found.receipts_came()
-        assert await asyncio.wait_for(noted.get(), 20) == (7, 7), "again: the one who was told may have been started again"
+        assert await asyncio.wait_for(noted.get(), 20) == (7, 7), (
+            "again: the one who was told may have been started again"
+        )
 
-    async def not_told(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], receipts: Receipts) -> None:
+    async def not_told(
+        found: Dispatcher, outbox: Outbox, fatal: list[StoreError], receipts: Receipts
+    ) -> None:
         found.on_receipts_noted = lambda to: pytest.fail("nothing was read")
         found.receipts_came()
         while not receipts.reads:
@@ -142,7 +159,9 @@ def test_how_far_the_receipts_were_read_is_told_when_it_is_stored(tmp_path: Path
         with_dispatcher(tmp_path / name, body, stored=stored)
 
 
-def test_how_far_the_receipts_were_read_is_noted_while_more_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_far_the_receipts_were_read_is_noted_while_more_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who floods the order queue must not keep retention from emptying it, nor fill it up for all others."""
     monkeypatch.setattr(dispatcher, "RECEIPTS_NOTED_SECONDS", 0.01)
 
@@ -174,7 +193,9 @@ def test_nothing_is_sent_before_the_receipts_were_read_that_came_earlier(tmp_pat
 
     with Destination(queues={"private$/q": True}) as peer:
 
-        async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
+        async def body(
+            found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts
+        ) -> None:
             found.receipts_came()
             row = {"body": b"x", "destination": peer.url("private$/q")}
             await found.commit(partial(outbox.prepare_rows, "a", "1", [row]))
@@ -200,7 +221,9 @@ class SickSender(Sender):
         return super().receipt(message, now, at)
 
 
-def test_a_receipt_that_shows_a_bug_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_receipt_that_shows_a_bug_stops_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """One for any destination would stop those of all, and be read again for ever."""
     receipt = Receipt("stream", stream_id=StreamId(QM.lower(), 1), last_ordinal=1)
     messages = [
@@ -243,7 +266,9 @@ def test_identifiers_that_never_come_are_a_503(monkeypatch: pytest.MonkeyPatch) 
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with ours, theirs:
-            outbox = SimpleNamespace(stages=SimpleNamespace(folder=Path("nowhere"), multicast=False))
+            outbox = SimpleNamespace(
+                stages=SimpleNamespace(folder=Path("nowhere"), multicast=False)
+            )
             dispatcher = SimpleNamespace(sender=SimpleNamespace(room=OutgoingRoom()))
             found = Commands(ours, *cast("Any", [outbox, None, dispatcher, None]))
             with pytest.raises(ApiError) as raised:
@@ -277,11 +302,18 @@ class Busy:
         return True
 
 
-TROUBLES = [None, StoreError("disk"), RuntimeError("bug"), ApiError(503, "used-up", "no more", "begin anew")]
+TROUBLES = [
+    None,
+    StoreError("disk"),
+    RuntimeError("bug"),
+    ApiError(503, "used-up", "no more", "begin anew"),
+]
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_a_child_that_has_too_much_to_do_is_told_again(monkeypatch: pytest.MonkeyPatch, trouble: Exception | None) -> None:
+def test_a_child_that_has_too_much_to_do_is_told_again(
+    monkeypatch: pytest.MonkeyPatch, trouble: Exception | None
+) -> None:
     monkeypatch.setattr(link, "TELL_AGAIN_SECONDS", 0.01)
 
     async def reserve(count: int) -> int:
@@ -317,8 +349,14 @@ def test_after_an_error_all_messages_may_be_sent_again(tmp_path: Path) -> None:
     destination = ROW["destination"]
 
     def items(second: str) -> list[dict[str, Any]]:
-        keyed = [{"destination": destination, "key": "a"}, {"destination": destination, "key": "b", "label": second}]
-        return [{"body_base64": "", **each} for each in ({"destination": destination, "label": "no key"}, *keyed)]
+        keyed = [
+            {"destination": destination, "key": "a"},
+            {"destination": destination, "key": "b", "label": second},
+        ]
+        return [
+            {"body_base64": "", **each}
+            for each in ({"destination": destination, "label": "no key"}, *keyed)
+        ]
 
     async def body(found: Dispatcher, outbox: Outbox, fatal: list[StoreError], _: Receipts) -> None:
         messages = SendCommands(outbox, found._store, found)
@@ -338,7 +376,9 @@ def test_after_an_error_all_messages_may_be_sent_again(tmp_path: Path) -> None:
     with_dispatcher(tmp_path, body)
 
 
-def test_a_message_that_is_about_to_be_a_dead_letter_is_not_told_to_be_acknowledged(tmp_path: Path) -> None:
+def test_a_message_that_is_about_to_be_a_dead_letter_is_not_told_to_be_acknowledged(
+    tmp_path: Path,
+) -> None:
     """The engine knows the negative final receipt, the disk does not yet: who asks waits for the disk."""
 
     async def until(condition: Callable[[], bool]) -> None:
@@ -352,26 +392,43 @@ def test_a_message_that_is_about_to_be_a_dead_letter_is_not_told_to_be_acknowled
         found.receipts_came()  # sending begins
         with Destination(queues={"private$/q": True}, receipt_wait=0.1) as peer:
             url = peer.url("private$/q")
-            await found.commit(partial(outbox.prepare_rows, "a", "1", [ROW | {"destination": url}], dead_letter=True))
+            await found.commit(
+                partial(
+                    outbox.prepare_rows, "a", "1", [ROW | {"destination": url}], dead_letter=True
+                )
+            )
             (queue,) = found.sender
             assert isinstance(queue, OutgoingStream)
             await until(lambda: sum(map(len, peer.queues.values())) == 1 and not queue.in_flight)
 
             def hear(receipt: Receipt, message_class: int, verdict: str) -> None:
                 told = Message(
-                    queue.receipts_url, ORDERING_ACK_ACTION, has_msmq=True, message_class=message_class, receipt=receipt
+                    queue.receipts_url,
+                    ORDERING_ACK_ACTION,
+                    has_msmq=True,
+                    message_class=message_class,
+                    receipt=receipt,
                 )
                 assert found.sender.receipt(told, loop.time(), 0) == verdict
                 found.work()
 
             stream_id, loop = StreamId(QM, queue.ordinal), asyncio.get_running_loop()
-            hear(Receipt("stream", stream_id=stream_id, last_ordinal=1), CLASS_ORDER_ACK, "progress")
+            hear(
+                Receipt("stream", stream_id=stream_id, last_ordinal=1), CLASS_ORDER_ACK, "progress"
+            )
             await found.written()
             slow = threading.Event()
             found._store.run(slow.wait)
             before = loop.create_task(found.written())
             await asyncio.sleep(0)  # a write is under way, what comes now is for the next
-            final = Receipt("final_stream", stream_id=stream_id, last_ordinal=1, lineage=QM, uniquifier=1, decision="negative")
+            final = Receipt(
+                "final_stream",
+                stream_id=stream_id,
+                last_ordinal=1,
+                lineage=QM,
+                uniquifier=1,
+                decision="negative",
+            )
             hear(final, CLASS_NACK_Q_PURGED, "final")
             asked = {"destination": url, "kind": "stream", "serials": [1], "wait": 0}
             answer = loop.create_task(SendCommands(outbox, found._store, found).state(asked))

@@ -62,14 +62,19 @@ def test_answers_come_in_the_order_of_the_requests_in_whatever_pieces() -> None:
 
 def test_trouble_comes_with_the_peers_words_and_its_retry_after() -> None:
     exchange, owner, _ = opened()
-    exchange.data_received(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nSrmp-Reason: disk-full\r\nContent-Length: 0\r\n\r\n")
+    exchange.data_received(
+        b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nSrmp-Reason: "
+        b"disk-full\r\nContent-Length: 0\r\n\r\n"
+    )
     assert owner.told == [("m0", 503, "disk-full", 7.0)]
 
 
 def test_a_retry_after_beyond_any_calendar_costs_the_message_nothing() -> None:
     exchange, owner, _ = opened()
     date = b"Sun, 99999999999999999999 Nov 2026 06:00:30 GMT"
-    exchange.data_received(b"HTTP/1.1 503 Busy\r\nRetry-After: " + date + b"\r\nContent-Length: 0\r\n\r\n")
+    exchange.data_received(
+        b"HTTP/1.1 503 Busy\r\nRetry-After: " + date + b"\r\nContent-Length: 0\r\n\r\n"
+    )
     assert owner.told == [("m0", 503, "Busy", None)]
 
 
@@ -114,7 +119,8 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * (3 * ANSWER_BODY_MAX),
         b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
         b"HTTP/1.1 100 Continue\r\n\r\n" * 1000 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (3 * ANSWER_BODY_MAX) + b"x" * (3 * ANSWER_BODY_MAX),
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (3 * ANSWER_BODY_MAX)
+        + b"x" * (3 * ANSWER_BODY_MAX),
         b"HTTP/1.1 200 OK\r\nX: " + b"y" * (3 * ANSWER_BODY_MAX),
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" * 20,
     ],

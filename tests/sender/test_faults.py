@@ -22,7 +22,9 @@ ROWS = 150
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
     folder = tmp_path_factory.mktemp("sender")
-    with RunningQueueManager(folder / "qm", resend_table="1,1,2", retransmission_timeout=0.2) as queue_manager:
+    with RunningQueueManager(
+        folder / "qm", resend_table="1,1,2", retransmission_timeout=0.2
+    ) as queue_manager:
         yield queue_manager
 
 
@@ -37,20 +39,32 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
         "@20=restart:0.3,@90=down:0.3,@120=restart:0.1",
     ],
 )
-def test_every_row_is_accepted_exactly_once_and_in_order(running: RunningQueueManager, faults: str) -> None:
-    schedule = Faults.parse(faults, seed=zlib.crc32(faults.encode()))  # the peer's GUID comes from it too
-    with Destination(queues={QUEUE: True}, faults=schedule, receipt_wait=0.1, repeat_receipts=True) as peer:
+def test_every_row_is_accepted_exactly_once_and_in_order(
+    running: RunningQueueManager, faults: str
+) -> None:
+    schedule = Faults.parse(
+        faults, seed=zlib.crc32(faults.encode())
+    )  # the peer's GUID comes from it too
+    with Destination(
+        queues={QUEUE: True}, faults=schedule, receipt_wait=0.1, repeat_receipts=True
+    ) as peer:
         url = peer.url(QUEUE)
         sent = bodies(0, ROWS)
         for start in range(0, ROWS, 50):
-            commit(running.api, f"{faults}/{start}".replace("/", "-"), rows_to(url, sent[start : start + 50]))
+            commit(
+                running.api,
+                f"{faults}/{start}".replace("/", "-"),
+                rows_to(url, sent[start : start + 50]),
+            )
         assert acknowledged(running, url, 60)["last_acknowledged"] >= 1
         verdict = peer.verdict({QUEUE: sent})
         assert verdict.ok, verdict.complaint()
         assert verdict.faults, "nothing struck"
 
 
-def test_a_400_is_a_dead_letter_and_the_stream_goes_on_behind_it(running: RunningQueueManager) -> None:
+def test_a_400_is_a_dead_letter_and_the_stream_goes_on_behind_it(
+    running: RunningQueueManager,
+) -> None:
     refuse, faults = (lambda message: message.body == b"row 3"), Faults(seed=2)
     with Destination(queues={QUEUE: True}, refuse=refuse, faults=faults, receipt_wait=0.1) as peer:
         url = peer.url(QUEUE)
@@ -59,9 +73,16 @@ def test_a_400_is_a_dead_letter_and_the_stream_goes_on_behind_it(running: Runnin
             json=[{"destination": url, "body_base64": _base64(body)} for body in bodies(0, 10)],
         )
         acknowledged(running, url)
-        assert [message.body for message in peer.queues[QUEUE]] == [body for body in bodies(0, 10) if body != b"row 3"]
+        assert [message.body for message in peer.queues[QUEUE]] == [
+            body for body in bodies(0, 10) if body != b"row 3"
+        ]
         assert peer.violations == []
-        asked = {"destination": url, "kind": "stream", "serials": [each["serial"] for each in answers], "wait": 5}
+        asked = {
+            "destination": url,
+            "kind": "stream",
+            "serials": [each["serial"] for each in answers],
+            "wait": 5,
+        }
         states = post(f"{running.api}/v1/outgoing/states", json=asked)["states"]
         assert states == ["dead" if n == 3 else "acknowledged" for n in range(10)]
 
@@ -70,7 +91,9 @@ def test_the_state_says_what_is_going_on(running: RunningQueueManager) -> None:
     with Destination(queues={QUEUE: True}, faults=Faults(seed=3)) as peer:
         url = peer.url(QUEUE)
     commit(running.api, "nobody-listens", rows_to(url, [b"x"]))
-    entry = until(lambda: (e := outgoing(running, url)) and e["state"] == "Inactive" and e, "it is Inactive")
+    entry = until(
+        lambda: (e := outgoing(running, url)) and e["state"] == "Inactive" and e, "it is Inactive"
+    )
     assert entry["queued"] == 1
     assert entry["last_error"]
     assert entry["next_attempt_at"]

@@ -29,13 +29,19 @@ def test_dead_letter_between_two_queue_managers_of_ours(tmp_path: Path) -> None:
     """``deadLetter``: finished when the application took it, a dead letter when it was purged; both killed in between."""
     count = 60
     with (
-        RunningQueueManager(tmp_path / "b", queues=[f"{QUEUE}:transactional"], allow_url=["http://127.0.0.1:*"], **QUICK) as b,
+        RunningQueueManager(
+            tmp_path / "b",
+            queues=[f"{QUEUE}:transactional"],
+            allow_url=["http://127.0.0.1:*"],
+            **QUICK,
+        ) as b,
         RunningQueueManager(tmp_path / "a", **QUICK) as a,
     ):
         url = f"{b.listening}/msmq/{QUEUE}"
         base = f"{a.api}/v1/outbox/app/1"
         staged = post(
-            f"{base}/stage?partition=0&attempt=0", data=arrow(rows_to(url, bodies(0, count)), {"srmp.dead_letter": "true"})
+            f"{base}/stage?partition=0&attempt=0",
+            data=arrow(rows_to(url, bodies(0, count)), {"srmp.dead_letter": "true"}),
         )
         post(f"{base}/commit", json={"stages": [staged["stage"]]})
 
@@ -61,7 +67,12 @@ def test_dead_letter_between_two_queue_managers_of_ours(tmp_path: Path) -> None:
         until(lambda: waiting(0), "all are finished or dead")
         states = post(
             f"{a.api}/v1/outgoing/states",
-            json={"destination": url, "kind": "stream", "serials": list(range(1, count + 1)), "wait": 0},
+            json={
+                "destination": url,
+                "kind": "stream",
+                "serials": list(range(1, count + 1)),
+                "wait": 0,
+            },
         )["states"]
         assert states == ["acknowledged"] * 40 + ["dead"] * 20
         for running in (a, b):
@@ -69,6 +80,7 @@ def test_dead_letter_between_two_queue_managers_of_ours(tmp_path: Path) -> None:
             assert "Traceback" not in running.stderr()
     with contextlib.closing(sqlite3.connect(tmp_path / "a" / "outbox.db")) as connection:
         dead = connection.execute(
-            "SELECT reason, message_class, in_doubt, target, sum(rows) FROM moved GROUP BY 1, 2, 3, 4"
+            "SELECT reason, message_class, in_doubt, target, sum(rows) FROM moved GROUP "
+            "BY 1, 2, 3, 4"
         ).fetchall()
     assert dead == [("not-received", 0xC001, 0, "deadxact$", 20)]

@@ -51,7 +51,9 @@ def test_a_destination_that_empties_and_refills_for_another_within_one_report(
     assert [each["holding"] for each in told(sockets[1])] == [{TO: "192.0.2.2"}]
 
 
-def test_how_far_the_log_is_outgoing_is_told_behind_all_destinations(sockets: tuple[socket.socket, socket.socket]) -> None:
+def test_how_far_the_log_is_outgoing_is_told_behind_all_destinations(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
     """Who hears it counts what has left the log among what is outgoing, or nowhere."""
     room = OutgoingRoom()
     report = ForwardReport(sockets[0], room)
@@ -67,7 +69,9 @@ def test_how_far_the_log_is_outgoing_is_told_behind_all_destinations(sockets: tu
     for _ in range(3):
         sockets[1].recv(1 << 17)
     report.forwarded(Cursor("e", 100))
-    assert not [each for each in told(sockets[1]) if each.get("event") == "forwarded"], "some destinations found no room"
+    assert not [each for each in told(sockets[1]) if each.get("event") == "forwarded"], (
+        "some destinations found no room"
+    )
     report.tell()
     events = told(sockets[1])
     assert events[-1] == {"event": "forwarded", "epoch": "e", "to": 100}

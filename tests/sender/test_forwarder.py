@@ -38,7 +38,11 @@ class Rows:
         self.rows = [
             Incoming(
                 Message(to, "MSMQ:", SENDER, number, has_msmq=True, source_qm=SENDER),
-                to, "", number, b"POST", "forward 192.0.2.7",
+                to,
+                "",
+                number,
+                b"POST",
+                "forward 192.0.2.7",
             )
             for number, to in enumerate(destinations, 1)
         ]
@@ -46,11 +50,17 @@ class Rows:
     def read(self, after: Cursor | None) -> Read:
         begin = 0 if after is None else after.sequence
         more = self.rows[begin : begin + 1]
-        return Read(list(more), Cursor("e", begin + len(more)) if more else after, more=begin + 1 < len(self.rows))
+        return Read(
+            list(more),
+            Cursor("e", begin + len(more)) if more else after,
+            more=begin + 1 < len(self.rows),
+        )
 
 
 def run(
-    folder: Path, rows: Rows, body: Callable[[Forwarder, Outbox, Dispatcher, asyncio.Queue[Cursor]], Awaitable[None]]
+    folder: Path,
+    rows: Rows,
+    body: Callable[[Forwarder, Outbox, Dispatcher, asyncio.Queue[Cursor]], Awaitable[None]],
 ) -> None:
     async def main() -> None:
         async def reserve(count: int) -> int:
@@ -97,7 +107,9 @@ def test_what_finds_no_room_waits_and_goes_on(
 
     monkeypatch.setattr(ForwardedBatch, "_check_room", check)
 
-    async def body(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def body(
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         await reached(told, 2)
         assert read_to(outbox.database) == Cursor("e", 2)
         assert len(dispatcher.sender) == 1
@@ -110,7 +122,9 @@ def test_what_finds_no_room_waits_and_goes_on(
 def test_a_cursor_that_another_try_moved_is_read_on_from(tmp_path: Path) -> None:
     """As after a commit whose caller was told of an error: its rows are outgoing, and stay so once."""
 
-    async def body(found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def body(
+        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         await reached(told, 2)
         found._read_to = Cursor("e", 1)
         found.came()
@@ -122,22 +136,35 @@ def test_a_cursor_that_another_try_moved_is_read_on_from(tmp_path: Path) -> None
     run(tmp_path, Rows(TO, TO), body)
 
 
-def test_a_row_for_a_destination_without_room_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_for_a_destination_without_room_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is forwarded was answered 200: it always finds room, and takes none of others."""
     monkeypatch.setattr(outgoing_room, "OTHERS_MAX", 2)
     forwarded = Rows()
 
-    async def body(found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
-        rows = [{"body": b"x", "destination": f"{TO}-of-a-sink{n}", "delivery": "recoverable"} for n in range(3)]
+    async def body(
+        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
+        rows = [
+            {"body": b"x", "destination": f"{TO}-of-a-sink{n}", "delivery": "recoverable"}
+            for n in range(3)
+        ]
         for n in range(2):
-            committed = await dispatcher.commit(lambda at, n=n: outbox.prepare_rows("a", f"{n}", [rows[n]], at))
+            committed = await dispatcher.commit(
+                lambda at, n=n: outbox.prepare_rows("a", f"{n}", [rows[n]], at)
+            )
             assert not committed.without_room
         forwarded.rows += Rows(TO, TO, TO + "2", TO).rows
         found.came()
         await reached(told, 4)
         assert outbox.database.connection.execute("SELECT destination FROM moved").fetchall() == []
-        assert [getattr(dispatcher.sender.get(*key, "plain"), "end", 0) for key in ((TO,), (TO + "2",))] == [3, 1]
-        committed = await dispatcher.commit(lambda at: outbox.prepare_rows("a", "3", [rows[0], rows[2]], at))
+        assert [
+            getattr(dispatcher.sender.get(*key, "plain"), "end", 0) for key in ((TO,), (TO + "2",))
+        ] == [3, 1]
+        committed = await dispatcher.commit(
+            lambda at: outbox.prepare_rows("a", "3", [rows[0], rows[2]], at)
+        )
         assert [key.destination for key in committed.without_room] == [rows[2]["destination"]]
         dispatcher.sender.drop(str(rows[0]["destination"]), "plain", 1)
         committed = await dispatcher.commit(lambda at: outbox.prepare_rows("a", "4", [rows[2]], at))
@@ -157,24 +184,42 @@ def test_rows_without_room_need_no_record_and_fail_no_batch(
     serials: list[int] = []
 
     async def life(batch: str, outbox: Outbox, dispatcher: Dispatcher) -> None:
-        rows = [{"body": b"%d" % n, "destination": url, "delivery": "recoverable"} for n, url in enumerate(urls)]
+        rows = [
+            {"body": b"%d" % n, "destination": url, "delivery": "recoverable"}
+            for n, url in enumerate(urls)
+        ]
         committed = await dispatcher.commit(lambda at: outbox.prepare_rows("a", batch, rows, at))
         assert sorted(key.destination for key in committed.without_room) == sorted(urls[2:])
         assert sorted(queue.key.destination for queue in dispatcher.sender) == urls[:2]
         commands = SendCommands(outbox, dispatcher._store, dispatcher)
         for given in committed.enqueued:
-            asked = {"destination": given.key.destination, "kind": "plain", "serials": [given.first], "wait": 0}
+            asked = {
+                "destination": given.key.destination,
+                "kind": "plain",
+                "serials": [given.first],
+                "wait": 0,
+            }
             (state,) = (await commands.state(asked))["states"]
             assert (state == "dead") == (given.key in committed.without_room)
-        serials.extend(given.first for given in committed.enqueued if given.key in committed.without_room)
-        found = outbox.database.connection.execute("SELECT destination, reason, in_doubt, rows FROM moved").fetchall()
+        serials.extend(
+            given.first for given in committed.enqueued if given.key in committed.without_room
+        )
+        found = outbox.database.connection.execute(
+            "SELECT destination, reason, in_doubt, rows FROM moved"
+        ).fetchall()
         assert set(found) == {(url, "no-room", 0, 1) for url in urls[2:]}
-        assert outbox.database.connection.execute("SELECT count(*) FROM parts WHERE queue_id IS NULL").fetchone() == (0,)
+        assert outbox.database.connection.execute(
+            "SELECT count(*) FROM parts WHERE queue_id IS NULL"
+        ).fetchone() == (0,)
 
-    async def first(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def first(
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         await life("1", outbox, dispatcher)
 
-    async def second(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def second(
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         await life("2", outbox, dispatcher)
         for url in urls[:2]:
             dispatcher.sender.drop(url, "plain", 1)
@@ -191,16 +236,22 @@ def test_rows_without_room_need_no_record_and_fail_no_batch(
     assert caplog.text.count("reason=no-room") == 20, "the first ten of each batch"
 
 
-def test_no_number_of_destinations_that_there_ever_were_is_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_number_of_destinations_that_there_ever_were_is_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Idle ones are forgotten when their places are needed, and one that was forgotten begins anew behind its old serials."""
     monkeypatch.setattr(dispatcher_module, "DESTINATIONS_MAX", 5)
     monkeypatch.setattr(dispatcher_module, "FORGOTTEN_AT_ONCE", 2)
     monkeypatch.setattr(outgoing_room, "OTHERS_MAX", 5)
 
-    async def body(found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def body(
+        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         for n in range(40):
             row = {"body": b"x", "destination": f"{TO}{n % 20}", "delivery": "recoverable"}
-            committed = await dispatcher.commit(lambda at, row=row, n=n: outbox.prepare_rows("a", str(n), [row], at))
+            committed = await dispatcher.commit(
+                lambda at, row=row, n=n: outbox.prepare_rows("a", str(n), [row], at)
+            )
             (given,) = committed.enqueued
             assert not committed.without_room
             if n >= 20:
@@ -211,16 +262,22 @@ def test_no_number_of_destinations_that_there_ever_were_is_a_limit(tmp_path: Pat
             assert len(dispatcher.sender.room) == 0
         (rows,) = outbox.database.connection.execute("SELECT count(*) FROM queues").fetchone()
         assert rows <= 5
-        (dead,) = outbox.database.connection.execute("SELECT count(*) FROM moved WHERE fate = 'dead'").fetchone()
+        (dead,) = outbox.database.connection.execute(
+            "SELECT count(*) FROM moved WHERE fate = 'dead'"
+        ).fetchone()
         assert dead == 40
 
     run(tmp_path, Rows(), body)
 
 
 def test_the_state_of_a_message_is_told_when_its_queue_was_forgotten(tmp_path: Path) -> None:
-    async def body(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def body(
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         row = {"body": b"x", "destination": TO, "delivery": "recoverable"}
-        (given,) = (await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))).enqueued
+        (given,) = (
+            await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))
+        ).enqueued
         dispatcher.sender.drop(*given.key, at=1)
         await dispatcher.written()
         assert dispatcher.sender.forget_idle(1, lambda key: True) == [given.key]
@@ -230,7 +287,9 @@ def test_the_state_of_a_message_is_told_when_its_queue_was_forgotten(tmp_path: P
         assert await commands.state(asked) == {"states": ["dead"]}
         with pytest.raises(ApiError, match="nothing waits for"):
             await commands.state(asked | {"serials": [given.first + 1]})
-        (again,) = (await dispatcher.commit(lambda at: outbox.prepare_rows("a", "2", [row], at))).enqueued
+        (again,) = (
+            await dispatcher.commit(lambda at: outbox.prepare_rows("a", "2", [row], at))
+        ).enqueued
         assert await commands.state(asked | {"serials": [given.first, again.first]} | {"wait": 0}) in (
             {"states": ["dead", "queued"]}, {"states": ["dead", "sent"]},
         )  # fmt: skip
@@ -242,24 +301,34 @@ def test_the_state_of_a_message_is_told_when_its_queue_was_forgotten(tmp_path: P
 def test_no_state_is_made_up(tmp_path: Path, lives: int) -> None:
     """Of serials below those of forgotten queues, or of a restored outbox: nobody knows what became of them."""
 
-    async def first(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def first(
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         dispatcher.sender.serials_after = 1 << 20
         row = {"body": b"x", "destination": TO, "delivery": "recoverable"}
-        (given,) = (await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))).enqueued
+        (given,) = (
+            await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))
+        ).enqueued
         assert given.first == (1 << 20) + 1
         dispatcher.sender.drop(*given.key, at=1)
         await dispatcher.written()
 
-    async def then(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def then(
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         dispatcher.sender.serials_after = 1 << 20
         commands = SendCommands(outbox, dispatcher._store, dispatcher)
         asked = {"kind": "plain", "wait": 0}
         with pytest.raises(ApiError, match="nothing waits for") as found:
-            await commands.state(asked | {"destination": "http://never.example/msmq/private$/q", "serials": [7]})
+            await commands.state(
+                asked | {"destination": "http://never.example/msmq/private$/q", "serials": [7]}
+            )
         assert found.value.status == 404
         if lives == 1:
             await first(_, outbox, dispatcher, told)
-        with pytest.raises(ApiError, match=r"7 was never given out to .*, or what became of it is not known") as found:
+        with pytest.raises(
+            ApiError, match=r"7 was never given out to .*, or what became of it is not known"
+        ) as found:
             await commands.state(asked | {"destination": TO, "serials": [(1 << 20) + 1, 7]})
         assert (found.value.status, found.value.code) == (404, "unknown-serial")
         for serial in (0, -1, (1 << 20) + 2, 1 << 70):
@@ -267,7 +336,9 @@ def test_no_state_is_made_up(tmp_path: Path, lives: int) -> None:
                 await commands.state(asked | {"destination": TO, "serials": [serial]})
         with pytest.raises(ApiError, match="nothing of that kind"):
             await commands.state(asked | {"destination": TO, "serials": [7], "kind": "stream"})
-        assert await commands.state(asked | {"destination": TO, "serials": [(1 << 20) + 1]}) == {"states": ["dead"]}
+        assert await commands.state(asked | {"destination": TO, "serials": [(1 << 20) + 1]}) == {
+            "states": ["dead"]
+        }
 
     if lives == 2:
         run(tmp_path, Rows(), first)
@@ -277,35 +348,59 @@ def test_no_state_is_made_up(tmp_path: Path, lives: int) -> None:
 def test_a_queue_is_forgotten_and_made_anew_in_one_transaction(tmp_path: Path) -> None:
     """An operator drops a destination while a batch brings the next message for it."""
 
-    async def body(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def body(
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         row = {"body": b"x", "destination": TO, "delivery": "recoverable"}
-        (first,) = (await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))).enqueued
+        (first,) = (
+            await dispatcher.commit(lambda at: outbox.prepare_rows("a", "1", [row], at))
+        ).enqueued
         dispatcher.sender.drop(*first.key, at=1)
         await dispatcher.written()
         assert dispatcher.sender.forget(*first.key)
-        (second,) = (await dispatcher.commit(lambda at: outbox.prepare_rows("a", "2", [row], at))).enqueued
+        (second,) = (
+            await dispatcher.commit(lambda at: outbox.prepare_rows("a", "2", [row], at))
+        ).enqueued
         assert second.first == first.last + 1
         (found,) = outbox.queue_rows()
-        assert (found.destination, found.acknowledged_to, found.end) == (TO, first.last, second.last)
+        assert (found.destination, found.acknowledged_to, found.end) == (
+            TO,
+            first.last,
+            second.last,
+        )
 
     run(tmp_path, Rows(), body)
 
 
-def test_one_token_has_a_share_which_a_restart_does_not_renew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_token_has_a_share_which_a_restart_does_not_renew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(outgoing_room, "TOKEN_MAX", 2)
 
-    async def give(outbox: Outbox, dispatcher: Dispatcher, batch: str, to: list[str], token: str | None) -> list[str]:
+    async def give(
+        outbox: Outbox, dispatcher: Dispatcher, batch: str, to: list[str], token: str | None
+    ) -> list[str]:
         rows = [{"body": b"x", "destination": each, "delivery": "recoverable"} for each in to]
         origin = outgoing_room.origin_of_token(token)
-        committed = await dispatcher.commit(lambda at: outbox.prepare_rows("a", batch, rows, at), origin)
+        committed = await dispatcher.commit(
+            lambda at: outbox.prepare_rows("a", batch, rows, at), origin
+        )
         return sorted(key.destination for key in committed.without_room)
 
-    async def first(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
-        assert await give(outbox, dispatcher, "1", [TO + "1", TO + "2", TO + "3"], "greedy") == [TO + "3"]
-        assert await give(outbox, dispatcher, "2", [TO + "1"], "greedy") == [], "a queue that holds messages takes more"
+    async def first(
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
+        assert await give(outbox, dispatcher, "1", [TO + "1", TO + "2", TO + "3"], "greedy") == [
+            TO + "3"
+        ]
+        assert await give(outbox, dispatcher, "2", [TO + "1"], "greedy") == [], (
+            "a queue that holds messages takes more"
+        )
         assert await give(outbox, dispatcher, "3", [TO + "3"], "other") == []
 
-    async def second(_: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def second(
+        _: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         assert await give(outbox, dispatcher, "4", [TO + "4"], "greedy") == [TO + "4"]
         assert await give(outbox, dispatcher, "5", [TO + "4"], None) == []
 
@@ -316,7 +411,9 @@ def test_one_token_has_a_share_which_a_restart_does_not_renew(tmp_path: Path, mo
 def test_how_far_it_is_is_told_again_when_there_is_nothing_new(tmp_path: Path) -> None:
     """The main process may have missed it, and would count these rows as waiting until the next message."""
 
-    async def body(found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def body(
+        found: Forwarder, outbox: Outbox, dispatcher: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         await reached(told, 2)
         assert told.empty()
         found.came()
@@ -329,7 +426,9 @@ def test_what_is_held_is_not_taken_over_until_it_is_released(tmp_path: Path) -> 
     """A purge says how many messages it gave up: none of them may become outgoing meanwhile."""
     rows = Rows(TO, TO)
 
-    async def body(found: Forwarder, outbox: Outbox, _: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def body(
+        found: Forwarder, outbox: Outbox, _: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         await reached(told, 2)
         assert await found.hold() == Cursor("e", 2)
         rows.rows.append(rows.rows[0]._replace(sequence=3))
@@ -342,11 +441,15 @@ def test_what_is_held_is_not_taken_over_until_it_is_released(tmp_path: Path) -> 
     run(tmp_path, rows, body)
 
 
-def test_who_holds_and_dies_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_holds_and_dies_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(forwarder_module, "HOLD_SECONDS", 0.1)
     rows = Rows(TO)
 
-    async def body(found: Forwarder, _: Outbox, __: Dispatcher, told: asyncio.Queue[Cursor]) -> None:
+    async def body(
+        found: Forwarder, _: Outbox, __: Dispatcher, told: asyncio.Queue[Cursor]
+    ) -> None:
         await reached(told, 1)
         await found.hold()
         rows.rows.append(rows.rows[0]._replace(sequence=2))
@@ -357,7 +460,9 @@ def test_who_holds_and_dies_holds_nothing_up(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_before_a_purge_what_is_outgoing_counts_as_received(answers: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_before_a_purge_what_is_outgoing_counts_as_received(
+    answers: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """The event that tells so may still be on its way. A sender process that is away does not keep an operator from purging."""
     happened: list[object] = []
 
@@ -384,5 +489,10 @@ def test_before_a_purge_what_is_outgoing_counts_as_received(answers: bool, caplo
             happened.append("purge")
 
     asyncio.run(main())
-    assert happened == ["hold-forwarding", *([("e", 5)] if answers else []), "purge", "release-forwarding"]
+    assert happened == [
+        "hold-forwarding",
+        *([("e", 5)] if answers else []),
+        "purge",
+        "release-forwarding",
+    ]
     assert ("purge.uncertain" in caplog.text) is not answers

@@ -10,7 +10,16 @@ from typing import Any
 import deltalake
 import pytest
 import requests
-from forwarding_kit import ELSEWHERE, LOOPBACK, forward_queue, free_address, send, send_stream, status, toml
+from forwarding_kit import (
+    ELSEWHERE,
+    LOOPBACK,
+    forward_queue,
+    free_address,
+    send,
+    send_stream,
+    status,
+    toml,
+)
 from kit import acknowledged, bodies, commit, outgoing, rows_to, until
 
 from srmp_spark.cli import run
@@ -27,14 +36,21 @@ ALLOW = [LOOPBACK, f"http://{ELSEWHERE}:*"]
 
 
 def regular(to: str, number: int, **fields: object) -> ForeignMessage:
-    values: dict[str, object] = {"label": "a label", "sent_at": int(time.time()), "body": b"x", "durable": True} | fields
+    values: dict[str, object] = {
+        "label": "a label",
+        "sent_at": int(time.time()),
+        "body": b"x",
+        "durable": True,
+    } | fields
     return ForeignMessage(to=to, lineage=SENDER, uniquifier=number, **values)  # type: ignore[arg-type]  # fields of a message
 
 
 def test_a_stream_goes_through_a_store_and_forward_queue_manager(tmp_path: Path) -> None:
     """The sender's stream ends at ours, with its receipts; a stream of ours begins."""
     with (
-        Destination(host=ELSEWHERE, queues={QUEUE: True}, receipt_wait=0.1, allow=FORWARDED) as peer,
+        Destination(
+            host=ELSEWHERE, queues={QUEUE: True}, receipt_wait=0.1, allow=FORWARDED
+        ) as peer,
         RunningQueueManager(tmp_path / "qm", allow_url=ALLOW, store_and_forward="true") as running,
     ):
         ledger = send_stream(running, peer.url, QUEUE, bodies(0, 60))
@@ -43,9 +59,14 @@ def test_a_stream_goes_through_a_store_and_forward_queue_manager(tmp_path: Path)
         arrived = peer.queues[QUEUE]
         assert [message.body for message in arrived] == bodies(0, 60)
         assert {message.stream_guid for message in arrived} == {running.guid}
-        assert running.guid not in {message.lineage for message in arrived}, "each message keeps its sender's identifier"
+        assert running.guid not in {message.lineage for message in arrived}, (
+            "each message keeps its sender's identifier"
+        )
         assert peer.violations == []
-        found = until(lambda: forward_queue(running) if forward_queue(running)["waiting"] == 0 else None, "all is forwarded")
+        found = until(
+            lambda: forward_queue(running) if forward_queue(running)["waiting"] == 0 else None,
+            "all is forwarded",
+        )
         assert (found["last"], found["received"]) == (60, 60)
         (stream,) = status(running)["incoming_streams"]
         assert stream["queue"] == peer.url(QUEUE), "where it was for"
@@ -69,7 +90,11 @@ def test_all_properties_of_a_message_survive(tmp_path: Path) -> None:
         time.sleep(0.5)
         (arrived,) = peer.queues[QUEUE]
         assert (arrived.lineage, arrived.uniquifier) == (SENDER, 77)
-        assert (arrived.label, arrived.body, arrived.extension) == ("order <1> & Größe", message.body, message.extension)
+        assert (arrived.label, arrived.body, arrived.extension) == (
+            "order <1> & Größe",
+            message.body,
+            message.extension,
+        )
         assert arrived.commitment_receipt_to == arrived.delivery_receipt_to == receipts
         assert arrived.decisions == ("positive",)
         assert peer.violations == []
@@ -88,7 +113,9 @@ def test_what_no_pattern_names_is_refused_for_good(tmp_path: Path) -> None:
         assert peer.journal == []
 
 
-def test_outgoing_messages_go_by_a_gateway_and_receipts_come_back_by_another_address(tmp_path: Path) -> None:
+def test_outgoing_messages_go_by_a_gateway_and_receipts_come_back_by_another_address(
+    tmp_path: Path,
+) -> None:
     """3.1.7.9: the connection goes to the host of **To**, ``<to>`` stays. 3.1.7.2.4: ``<sendReceiptsTo>``."""
     with Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer:
         file = toml(tmp_path, f"""
@@ -102,15 +129,25 @@ def test_outgoing_messages_go_by_a_gateway_and_receipts_come_back_by_another_add
             from = "http://orders.invalid/*"
             to = "http://localhost:8/msmq/private$/order_queue$"
         """)  # fmt: skip
-        with RunningQueueManager(tmp_path / "qm", config=file, resend_table="0.5", retransmission_timeout=0.2) as running:
-            to, direct = f"http://orders.invalid/msmq/{QUEUE}", "http://orders.invalid/msmq/private$/direct"
+        with RunningQueueManager(
+            tmp_path / "qm", config=file, resend_table="0.5", retransmission_timeout=0.2
+        ) as running:
+            to, direct = (
+                f"http://orders.invalid/msmq/{QUEUE}",
+                "http://orders.invalid/msmq/private$/direct",
+            )
             commit(running.api, "1", [*rows_to(to, bodies(0, 3)), *rows_to(direct, bodies(3, 4))])
             assert peer.wait(3, 20)
             arrived = peer.queues[QUEUE]
             assert [message.body for message in arrived] == bodies(0, 3)
             assert arrived[0].receipts_to is not None
-            assert arrived[0].receipts_to.startswith("http://localhost:8/msmq/private$/order_queue$?SenderStream=")
-            error = until(lambda: outgoing(running, direct)["last_error"], "it is sought itself, and not found")
+            assert arrived[0].receipts_to.startswith(
+                "http://localhost:8/msmq/private$/order_queue$?SenderStream="
+            )
+            error = until(
+                lambda: outgoing(running, direct)["last_error"],
+                "it is sought itself, and not found",
+            )
             assert "orders.invalid" in error
             assert {post["to"] for post in peer.journal if "to" in post} <= {to}
 
@@ -136,7 +173,9 @@ def test_redirections_of_what_comes_in(tmp_path: Path) -> None:
             assert send(running, regular("http://front.example/msmq/private$/c", 3)) == 400
             assert peer.wait(1, 20)
             assert [message.uniquifier for message in peer.queues[QUEUE]] == [2]
-            orders = next(each for each in status(running)["queues"] if each["name"] == "private$/orders")
+            orders = next(
+                each for each in status(running)["queues"] if each["name"] == "private$/orders"
+            )
             assert orders["last"] == 1
 
 
@@ -156,10 +195,14 @@ def test_a_redirection_leads_to_another_port_of_our_own_host(tmp_path: Path) -> 
             assert send(running, regular("http://front.example/msmq/private$/orders", 1)) == 200
             assert peer.wait(1, 60)
             assert [message.uniquifier for message in peer.queues[QUEUE]] == [1]
-            assert all(each["last"] == 0 for each in status(running)["queues"] if each["name"] == QUEUE)
+            assert all(
+                each["last"] == 0 for each in status(running)["queues"] if each["name"] == QUEUE
+            )
 
 
-def test_what_send_tells_of_a_queue_of_ours_that_is_redirected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_send_tells_of_a_queue_of_ours_that_is_redirected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It is acknowledged where it stays, and queued where it is only on its way."""
     with Destination(host=ELSEWHERE, queues={QUEUE: False}) as peer:
         file = toml(tmp_path, f"""
@@ -174,15 +217,23 @@ def test_what_send_tells_of_a_queue_of_ours_that_is_redirected(tmp_path: Path, c
             to = "http://127.0.0.1/msmq/private$/here"
         """)  # fmt: skip
         names = ["private$/away", "private$/renamed", "private$/here"]
-        with RunningQueueManager(tmp_path / "qm", config=file, queues=names, resend_table="0.5") as running:
+        with RunningQueueManager(
+            tmp_path / "qm", config=file, queues=names, resend_table="0.5"
+        ) as running:
 
             def told(name: str, *more: str) -> tuple[int, dict[str, Any]]:
-                code = run(["send", "--api", running.api, "--destination", name, "--body", "x", *more])
+                code = run(
+                    ["send", "--api", running.api, "--destination", name, "--body", "x", *more]
+                )
                 return code, json.loads(capsys.readouterr().out)
 
             assert told("private$/here")[1]["state"] == "acknowledged"
             code, renamed = told("private$/renamed", "--wait", "5")
-            assert (code, renamed["state"], renamed["destination"]) == (0, "acknowledged", "private$/here")
+            assert (code, renamed["state"], renamed["destination"]) == (
+                0,
+                "acknowledged",
+                "private$/here",
+            )
             code, away = told("private$/away")
             assert (code, away["state"], away["destination"]) == (0, "queued", peer.url(QUEUE))
             assert away["stream_id"] is None
@@ -201,10 +252,15 @@ def test_what_a_purge_counts_does_not_leave(tmp_path: Path) -> None:
             for number in range(1, 41):
                 assert send(running, regular(peer.url(QUEUE), number)) == 200
                 time.sleep(number % 10 / 1000)  # what it is in the middle of must not matter
-                answer = session.post(f"{running.api}/v1/queues/private%24%2Fforward%24/purge", timeout=30)
+                answer = session.post(
+                    f"{running.api}/v1/queues/private%24%2Fforward%24/purge", timeout=30
+                )
                 purged += answer.json()["purged"]
         assert send(running, regular(peer.url(QUEUE), 99)) == 200
-        until(lambda: [each for each in peer.queues.get(QUEUE, []) if each.uniquifier == 99], "it goes on after a purge")
+        until(
+            lambda: [each for each in peer.queues.get(QUEUE, []) if each.uniquifier == 99],
+            "it goes on after a purge",
+        )
         assert purged + len(peer.queues[QUEUE]) == 41
         until(lambda: forward_queue(running)["waiting"] == 0, "what left counts as received")
         assert "purge.uncertain" not in running.stderr()
@@ -224,14 +280,25 @@ def test_two_that_forward_to_each_other_end_it_with_a_dead_letter(tmp_path: Path
             to = "{target}/"
         """)  # fmt: skip
 
-    options = {"store_and_forward": "true", "resend_table": "0.5", "allow_url": [LOOPBACK, "http://nowhere.example"]}
+    options = {
+        "store_and_forward": "true",
+        "resend_table": "0.5",
+        "allow_url": [LOOPBACK, "http://nowhere.example"],
+    }
     first, second = free_address(), free_address()
     with (
-        RunningQueueManager(tmp_path / "a" / "qm", config=led_to("a", f"http://{second}"), listen=first, **options) as a,  # type: ignore[arg-type]
-        RunningQueueManager(tmp_path / "b" / "qm", config=led_to("b", f"http://{first}"), listen=second, **options) as b,  # type: ignore[arg-type]
+        RunningQueueManager(
+            tmp_path / "a" / "qm", config=led_to("a", f"http://{second}"), listen=first, **options
+        ) as a,  # type: ignore[arg-type]
+        RunningQueueManager(
+            tmp_path / "b" / "qm", config=led_to("b", f"http://{first}"), listen=second, **options
+        ) as b,  # type: ignore[arg-type]
     ):
         assert send(a, regular(sought, 1)) == 200
-        until(lambda: "sender.dead destination=http://nowhere.example" in b.stderr(), "b is refused by a")
+        until(
+            lambda: "sender.dead destination=http://nowhere.example" in b.stderr(),
+            "b is refused by a",
+        )
         assert "reason=refused status=400" in b.stderr()
         assert forward_queue(a)["last"] == forward_queue(b)["last"] == 1
         assert outgoing(a, sought, "plain")["queued"] == 0, "b has taken it from a"
@@ -240,19 +307,43 @@ def test_two_that_forward_to_each_other_end_it_with_a_dead_letter(tmp_path: Path
 def test_what_waits_to_be_forwarded_is_in_the_delta_state(tmp_path: Path) -> None:
     """Its receiver does not answer; a lost disk would cost nothing of it."""
     to = f"http://{free_address().replace('127.0.0.1', ELSEWHERE)}/msmq/{QUEUE}"
-    options = {"store_and_forward": "true", "state": str(tmp_path / "state"), "state_interval": 0.5, "resend_table": "0.5"}
+    options = {
+        "store_and_forward": "true",
+        "state": str(tmp_path / "state"),
+        "state_interval": 0.5,
+        "resend_table": "0.5",
+    }
     with RunningQueueManager(tmp_path / "qm", allow_url=ALLOW, **options) as running:  # type: ignore[arg-type]
-        assert send(running, regular(to, 5, label="waits", body=b"content", extension=b"ext", priority=6, app=9)) == 200
+        assert (
+            send(
+                running,
+                regular(to, 5, label="waits", body=b"content", extension=b"ext", priority=6, app=9),
+            )
+            == 200
+        )
 
         def found() -> list[dict[str, object]]:
             try:
-                return deltalake.DeltaTable(tmp_path / "state" / "outgoing_queue").to_pyarrow_table().to_pylist()
+                return (
+                    deltalake.DeltaTable(tmp_path / "state" / "outgoing_queue")
+                    .to_pyarrow_table()
+                    .to_pylist()
+                )
             except deltalake.exceptions.TableNotFoundError:
                 return []
 
         (row,) = until(found, "it is published")
         shown = {
-            name: row[name] for name in ("destination", "application", "label", "body", "extension", "priority", "app_specific")
+            name: row[name]
+            for name in (
+                "destination",
+                "application",
+                "label",
+                "body",
+                "extension",
+                "priority",
+                "app_specific",
+            )
         }
         assert shown == {
             "destination": to, "application": "srmp-spark forward", "label": "waits", "body": b"content", "extension": b"ext",

@@ -41,13 +41,17 @@ if any("stage_reader" in each for each in sys.orig_argv):
 
 def stream(batch: pa.RecordBatch, compression: str | None = None) -> bytes:
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with pa.ipc.new_stream(
+        sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
 
 
 def rows(bodies: list[bytes]) -> pa.RecordBatch:
-    return pa.record_batch({"body": pa.array(bodies, pa.binary()), "destination": pa.array([URL] * len(bodies))})
+    return pa.record_batch(
+        {"body": pa.array(bodies, pa.binary()), "destination": pa.array([URL] * len(bodies))}
+    )
 
 
 def more_rows_than_offsets(count: int) -> bytes:
@@ -71,7 +75,9 @@ def view_bomb() -> bytes:
     """The same with views: each of 4,000 rows names the same megabyte."""
     text = pa.array(["x" * 1024 * 1024]).cast(pa.string_view())
     view = text.buffers()[1].to_pybytes()[:16]
-    body = pa.Array.from_buffers(pa.string_view(), 4_000, [None, pa.py_buffer(view * 4_000), *text.buffers()[2:]])
+    body = pa.Array.from_buffers(
+        pa.string_view(), 4_000, [None, pa.py_buffer(view * 4_000), *text.buffers()[2:]]
+    )
     return stream(pa.record_batch({"body": body, "destination": pa.array([URL] * 4_000)}))
 
 
@@ -93,11 +99,17 @@ class Served:
 
     def stage(self, data: bytes) -> str:
         self.batches += 1
-        answer = self.client.stage("app", str(self.batches), partition=7, attempt=0, content=lambda: iter([data]))
+        answer = self.client.stage(
+            "app", str(self.batches), partition=7, attempt=0, content=lambda: iter([data])
+        )
         return answer.stage
 
     def sender(self) -> psutil.Process:
-        (found,) = (each for each in self.main.children() if "srmp_spark.queue_manager.sender.process" in each.cmdline())
+        (found,) = (
+            each
+            for each in self.main.children()
+            if "srmp_spark.queue_manager.sender.process" in each.cmdline()
+        )
         return found
 
     def still_works(self, sender: psutil.Process) -> None:
@@ -113,7 +125,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     (folder / "patch").mkdir()
     (folder / "patch" / "sitecustomize.py").write_text(PATCH)
     environment = {"PYTHONPATH": f"{folder / 'patch'}:{ROOT}"}
-    with RunningQueueManager(folder / "data", queues=["private$/q"], environment=environment) as running:
+    with RunningQueueManager(
+        folder / "data", queues=["private$/q"], environment=environment
+    ) as running:
         yield Served(running)
 
 
@@ -126,29 +140,39 @@ def test_a_record_batch_with_more_rows_than_offsets_ends_nobody(served: Served, 
 
 
 @pytest.mark.parametrize("make", [bomb, dictionary_bomb, view_bomb, lying_length])
-def test_a_small_stage_that_becomes_large_is_refused_before_it_does(served: Served, make: object) -> None:
+def test_a_small_stage_that_becomes_large_is_refused_before_it_does(
+    served: Served, make: object
+) -> None:
     served.still_works(sender := served.sender())
     before = sender.memory_info().rss
     data = make()  # type: ignore[operator]
     assert len(data) < 2 * 1024 * 1024
     with pytest.raises(ApiError, match=r"partition 7: .*RECORD_BATCH_BYTES_MAX is 67108864"):
         served.stage(data)
-    readers = [each for each in served.sender().children() if "stage_reader" in " ".join(each.cmdline())]
+    readers = [
+        each for each in served.sender().children() if "stage_reader" in " ".join(each.cmdline())
+    ]
     assert readers
     assert max(each.memory_info().rss for each in readers) < 250 * 1024 * 1024
     assert sender.memory_info().rss - before < 32 * 1024 * 1024
     served.still_works(sender)
 
 
-def test_a_stage_that_ends_its_reader_is_refused_at_the_second_try_and_the_sender_process_lives(served: Served) -> None:
+def test_a_stage_that_ends_its_reader_is_refused_at_the_second_try_and_the_sender_process_lives(
+    served: Served,
+) -> None:
     sender = served.sender()
     with pytest.raises(
-        ApiError, match=r"partition 7: the stage ended the process that reads stages, 2 times \(signal SIGSEGV\)"
+        ApiError,
+        match=r"partition 7: the stage ended the process that reads stages, 2 times "
+        r"\(signal SIGSEGV\)",
     ):
         served.stage(stream(rows([POISON])))
     assert served.running.stderr().count("sender.stage_reader_ended") == 2
     stages = served.running.data_dir / "stages"
-    assert not any(POISON in each.read_bytes() for each in stages.glob("*.arrow")), "what is refused is deleted"
+    assert not any(POISON in each.read_bytes() for each in stages.glob("*.arrow")), (
+        "what is refused is deleted"
+    )
     served.still_works(sender)
 
 
@@ -176,10 +200,14 @@ main()
         readers.close()
 
 
-def test_a_reader_that_does_not_come_to_an_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_does_not_come_to_an_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stage_readers, "READ_SECONDS_MAX", 0.5)
     (tmp_path / "slow.arrow").write_bytes(b"x")
-    readers = StageReaders(tmp_path, multicast=False, command=[sys.executable, "-c", "import time; time.sleep(60)"])
+    readers = StageReaders(
+        tmp_path, multicast=False, command=[sys.executable, "-c", "import time; time.sleep(60)"]
+    )
     with pytest.raises(BatchError, match="SIGKILL"):
         readers.check("slow.arrow", 0)
     assert not (tmp_path / "slow.arrow").exists()

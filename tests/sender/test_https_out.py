@@ -34,7 +34,11 @@ class Server:
     """A peer that takes every POST, with whatever certificate and version it is given; counts what it was sent."""
 
     def __init__(
-        self, identity: Identity | None, *, version: ssl.TLSVersion | None = None, client_ca: Path | None = None
+        self,
+        identity: Identity | None,
+        *,
+        version: ssl.TLSVersion | None = None,
+        client_ca: Path | None = None,
     ) -> None:
         self._context = None
         if identity is not None:
@@ -70,7 +74,9 @@ class Server:
 
     def _talk(self, connection: socket.socket) -> None:
         connection.settimeout(10)
-        stream = self._context.wrap_socket(connection, server_side=True) if self._context else connection
+        stream = (
+            self._context.wrap_socket(connection, server_side=True) if self._context else connection
+        )
         if isinstance(stream, ssl.SSLSocket):
             self.names.append((stream.getpeercert() or {}).get("subject"))
         file = stream.makefile("rb")
@@ -98,14 +104,24 @@ class Files:
 
 
 BAD: dict[str, Callable[[Files], Server]] = {
-    "expired": lambda f: Server(f.authority.issue("localhost", file="expired", ends=timedelta(minutes=-1))),
-    "not yet valid": lambda f: Server(f.authority.issue("localhost", file="early", begins=timedelta(minutes=30))),
-    "for another host": lambda f: Server(f.authority.issue("other.example", hosts=["other.example"])),
+    "expired": lambda f: Server(
+        f.authority.issue("localhost", file="expired", ends=timedelta(minutes=-1))
+    ),
+    "not yet valid": lambda f: Server(
+        f.authority.issue("localhost", file="early", begins=timedelta(minutes=30))
+    ),
+    "for another host": lambda f: Server(
+        f.authority.issue("other.example", hosts=["other.example"])
+    ),
     "for the host in its subject, but for another by name": lambda f: Server(
         f.authority.issue("localhost", file="subject", hosts=["other.example"])
     ),
-    "for an address, called by name": lambda f: Server(f.authority.issue("localhost", file="address", hosts=())),
-    "for names below the host": lambda f: Server(f.authority.issue("x", file="wildcard", hosts=["*.localhost"])),
+    "for an address, called by name": lambda f: Server(
+        f.authority.issue("localhost", file="address", hosts=())
+    ),
+    "for names below the host": lambda f: Server(
+        f.authority.issue("x", file="wildcard", hosts=["*.localhost"])
+    ),
     "of another authority": lambda f: Server(f.other.issue("localhost")),
     "of an authority of the same name": lambda f: Server(f.impostor.issue("localhost")),
     "self-signed": lambda f: Server(f.authority.issue("localhost", file="self", self_signed=True)),
@@ -115,7 +131,9 @@ BAD: dict[str, Callable[[Files], Server]] = {
         f.authority.issue("localhost", file="client", purposes=[ExtendedKeyUsageOID.CLIENT_AUTH])
     ),
     "issued by a leaf": lambda f: Server(issued_by_a_leaf(f.authority, f.directory)),
-    "TLS 1.1": lambda f: Server(f.authority.issue("localhost", file="old"), version=ssl.TLSVersion.TLSv1_1),
+    "TLS 1.1": lambda f: Server(
+        f.authority.issue("localhost", file="old"), version=ssl.TLSVersion.TLSv1_1
+    ),
     "plain HTTP": lambda f: Server(None),
 }
 
@@ -131,10 +149,19 @@ def test_15_bad_servers_are_sent_nothing_and_a_good_one_is(tmp_path: Path) -> No
     servers = {kind: make(files) for kind, make in BAD.items()}
     assert len(servers) == 15
     good = Server(files.authority.issue("localhost", file="good"))
-    with RunningQueueManager(tmp_path / "qm", ca_file=files.authority.revoke(files.revoked)) as running:
-        rows = [row for server in (*servers.values(), good) for row in rows_to(server.url(), [b"x"], delivery="recoverable")]
+    with RunningQueueManager(
+        tmp_path / "qm", ca_file=files.authority.revoke(files.revoked)
+    ) as running:
+        rows = [
+            row
+            for server in (*servers.values(), good)
+            for row in rows_to(server.url(), [b"x"], delivery="recoverable")
+        ]
         commit(running.api, "1", rows)
-        until(lambda: outgoing(running, good.url(), "plain").get("last_acknowledged") == 1, "the good one has it")
+        until(
+            lambda: outgoing(running, good.url(), "plain").get("last_acknowledged") == 1,
+            "the good one has it",
+        )
         for kind, server in servers.items():
             error = until(partial(last_error, running, server.url()), f"{kind} is refused")
             assert "localhost" in error, (kind, error)
@@ -150,7 +177,9 @@ def test_without_ca_file_the_systems_authorities_count_and_ours_is_unknown(tmp_p
     server = Server(Authority(tmp_path / "files").issue("localhost"))
     with RunningQueueManager(tmp_path / "qm") as running:
         commit(running.api, "1", rows_to(server.url(), [b"x"], delivery="recoverable"))
-        error = until(lambda: outgoing(running, server.url(), "plain").get("last_error"), "it is refused")
+        error = until(
+            lambda: outgoing(running, server.url(), "plain").get("last_error"), "it is refused"
+        )
         assert "certificate verify failed" in error
         assert server.posts == 0
     server.close()
@@ -164,7 +193,10 @@ def test_a_client_certificate_is_shown_and_renewed(tmp_path: Path) -> None:
         tmp_path / "qm", ca_file=authority.ca, client_cert=identity.certificate, client_key=identity.key
     ) as running:  # fmt: skip
         commit(running.api, "1", rows_to(server.url(), [b"x"], delivery="recoverable"))
-        until(lambda: outgoing(running, server.url(), "plain").get("last_acknowledged") == 1, "it is sent")
+        until(
+            lambda: outgoing(running, server.url(), "plain").get("last_acknowledged") == 1,
+            "it is sent",
+        )
         assert server.names == [((("commonName", "sender"),),)]
         renewed = authority.issue("sender2")
         renewed.key.replace(identity.key)
@@ -172,7 +204,10 @@ def test_a_client_certificate_is_shown_and_renewed(tmp_path: Path) -> None:
         time.sleep(1.1)
         other = Server(authority.issue("localhost", file="other"), client_ca=authority.ca)
         commit(running.api, "2", rows_to(other.url(), [b"x"], delivery="recoverable"))
-        until(lambda: outgoing(running, other.url(), "plain").get("last_acknowledged") == 1, "it is sent")
+        until(
+            lambda: outgoing(running, other.url(), "plain").get("last_acknowledged") == 1,
+            "it is sent",
+        )
         assert other.names == [((("commonName", "sender2"),),)]
         other.close()
     server.close()
@@ -181,11 +216,16 @@ def test_a_client_certificate_is_shown_and_renewed(tmp_path: Path) -> None:
 @pytest.fixture
 def ports() -> tuple[int, int]:
     """Two that were free a moment ago: each of two queue managers must know the other's."""
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
         return one.getsockname()[1], two.getsockname()[1]
 
 
-def test_two_of_ours_over_tls_with_receipts_over_tls(tmp_path: Path, ports: tuple[int, int]) -> None:
+def test_two_of_ours_over_tls_with_receipts_over_tls(
+    tmp_path: Path, ports: tuple[int, int]
+) -> None:
     """Each asks the other for its certificate; each queue, the order queue too, takes messages of the other alone."""
     authority = Authority(tmp_path / "files")
     running: dict[str, RunningQueueManager] = {}
@@ -205,7 +245,9 @@ def test_two_of_ours_over_tls_with_receipts_over_tls(tmp_path: Path, ports: tupl
         commit(here.api, "1", rows_to(url, bodies(0, 200)))
         entry = acknowledged(here, url)
         assert entry["last_acknowledged"] == 200
-        assert entry["send_receipts_to"].startswith(f"https://localhost:{ports[0]}/msmq/private$/order_queue$")
+        assert entry["send_receipts_to"].startswith(
+            f"https://localhost:{ports[0]}/msmq/private$/order_queue$"
+        )
         address = f"{there.api}/v1/queues/{quote(QUEUE, safe='')}/rows?after=0&to=200"
         with pa.ipc.open_stream(requests.get(address, timeout=30).content) as reader:
             table = reader.read_all()
@@ -214,19 +256,30 @@ def test_two_of_ours_over_tls_with_receipts_over_tls(tmp_path: Path, ports: tupl
         assert set(table["sender_name"].to_pylist()) == {"CN=here"}
         # The receipts were rows of `there`; nobody else's count, whatever they name.
         metrics = requests.get(f"{here.api}/metrics", timeout=20).text
-        assert 'srmp_messages_accepted_total{queue="private$/order_queue$",transport="https"}' in metrics
+        assert (
+            'srmp_messages_accepted_total{queue="private$/order_queue$",transport="https"}'
+            in metrics
+        )
         assert "receipt.blocked" not in there.stderr()
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"listen_https": "127.0.0.1:0"}, "--listen-https and .* need --listen-cert and --listen-key"),
+        (
+            {"listen_https": "127.0.0.1:0"},
+            "--listen-https and .* need --listen-cert and --listen-key",
+        ),
         ({"listen_cert": "a", "listen_key": "b"}, "they need one of the two"),
         ({"listen_https": "127.0.0.1:0", "listen_cert": "a"}, "belong together"),
         ({"client_ca": "a"}, "--client-ca is for --listen-https"),
         (
-            {"listen_https": "127.0.0.1:0", "listen_cert": "a", "listen_key": "b", "require_client_cert": "true"},
+            {
+                "listen_https": "127.0.0.1:0",
+                "listen_cert": "a",
+                "listen_key": "b",
+                "require_client_cert": "true",
+            },
             "--require-client-cert needs --client-ca",
         ),
         ({"require_client_cert": "perhaps"}, "expected true or false"),

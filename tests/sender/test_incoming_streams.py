@@ -25,7 +25,9 @@ def running(tmp_path: Path) -> Iterator[RunningQueueManager]:
         yield queue_manager
 
 
-def send(running: RunningQueueManager, number: int, current: int, previous: int, ordinal: int = 7) -> None:
+def send(
+    running: RunningQueueManager, number: int, current: int, previous: int, ordinal: int = 7
+) -> None:
     host, port = running.endpoint
     to = "http://127.0.0.1:9/msmq/private$/order_queue$" if current == 1 else None
     message = ForeignMessage(
@@ -35,17 +37,23 @@ def send(running: RunningQueueManager, number: int, current: int, previous: int,
     )  # fmt: skip
     request = written(message)
     connection = http.client.HTTPConnection(host, port, timeout=20)
-    connection.request("POST", request.target, request.content, {"Content-Type": request.content_type})
+    connection.request(
+        "POST", request.target, request.content, {"Content-Type": request.content_type}
+    )
     assert connection.getresponse().status == 200
     connection.close()
 
 
 def last(running: RunningQueueManager) -> int:
-    return int(requests.get(f"{running.api}/v1/queues/{quote(QUEUE, safe='')}", timeout=30).json()["last"])
+    return int(
+        requests.get(f"{running.api}/v1/queues/{quote(QUEUE, safe='')}", timeout=30).json()["last"]
+    )
 
 
 def decide(running: RunningQueueManager, action: str, stream: str) -> None:
-    post(f"{running.api}/v1/streams/{quote(QUEUE, safe='')}/{action}?stream={quote(stream, safe='')}")
+    post(
+        f"{running.api}/v1/streams/{quote(QUEUE, safe='')}/{action}?stream={quote(stream, safe='')}"
+    )
 
 
 def test_a_gap_that_is_accepted_lets_the_stream_go_on(running: RunningQueueManager) -> None:
@@ -59,7 +67,9 @@ def test_a_gap_that_is_accepted_lets_the_stream_go_on(running: RunningQueueManag
     send(running, 5, 5, 4)
     assert last(running) == 1, "2 is missing"
     answer = requests.post(url, params={"stream": f"uid:{SOURCE}\\7", "gap_at": "4"}, timeout=30)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "another-gap"), "not the one that the operator saw"
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "another-gap"), (
+        "not the one that the operator saw"
+    )
     decide(running, "accept-gap", f"uid:{SOURCE}\\7")
     running.kill9()
     running.restart()
@@ -72,7 +82,9 @@ def test_a_gap_that_is_accepted_lets_the_stream_go_on(running: RunningQueueManag
     assert last(running) == 3
 
 
-def test_a_stream_that_is_forgotten_begins_again_whatever_its_number(running: RunningQueueManager) -> None:
+def test_a_stream_that_is_forgotten_begins_again_whatever_its_number(
+    running: RunningQueueManager,
+) -> None:
     send(running, 1, 1, 0)
     send(running, 11, 1, 0, ordinal=3)
     assert last(running) == 1, "a lower number is a late copy"

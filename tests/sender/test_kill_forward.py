@@ -60,7 +60,11 @@ async def application(sender: StreamSender, dice: random.Random, over: asyncio.E
 
 
 async def killer(
-    running: RunningQueueManager, peer: Destination, dice: random.Random, seconds: float, over: asyncio.Event
+    running: RunningQueueManager,
+    peer: Destination,
+    dice: random.Random,
+    seconds: float,
+    over: asyncio.Event,
 ) -> dict[str, int]:
     """Kill it again and again, but not before something was forwarded: else nothing that counts is ever interrupted."""
     kills = {"all": 0, "sender": 0}
@@ -88,13 +92,20 @@ async def drive(
     dice, ledger, over = random.Random(SEED), Ledger(), asyncio.Event()
     async with ReceiptsServer() as receipts:
         manager: ForeignQueueManager = Relayed(
-            endpoint=lambda: running.endpoint, ledger=ledger, receipts_url=receipts.url(), seed=SEED, to=peer.url
+            endpoint=lambda: running.endpoint,
+            ledger=ledger,
+            receipts_url=receipts.url(),
+            seed=SEED,
+            to=peer.url,
         )
         receipts.on_receipt = manager.on_receipt
         senders = [StreamSender(manager, queue, faults=AT_SENDER) for queue in QUEUES]
         sending = [asyncio.create_task(sender.run()) for sender in senders]
         *counts, kills = await asyncio.gather(
-            *(application(sender, random.Random(f"{SEED} {sender.queue}"), over) for sender in senders),
+            *(
+                application(sender, random.Random(f"{SEED} {sender.queue}"), over)
+                for sender in senders
+            ),
             killer(running, peer, dice, seconds, over),
         )
         await asyncio.wait_for(asyncio.gather(*sending), DRAIN_S)
@@ -103,28 +114,42 @@ async def drive(
 
 @pytest.mark.parametrize("seconds", SECONDS)
 @pytest.mark.timeout(LONGEST + 3 * DRAIN_S + 60)
-def test_every_message_that_is_forwarded_arrives_once_and_in_order_whatever_is_killed(tmp_path: Path, seconds: float) -> None:
+def test_every_message_that_is_forwarded_arrives_once_and_in_order_whatever_is_killed(
+    tmp_path: Path, seconds: float
+) -> None:
     with Destination(
         host=ELSEWHERE, queues=dict.fromkeys(QUEUES, True), faults=PeerFaults.parse(AT_PEER, SEED), receipt_wait=0.1,
         repeat_receipts=True, allow=["stream-guid"], record=tmp_path / "peer.jsonl",
     ) as peer:  # fmt: skip
-        options = {"resend_table": "0.1,0.1,0.5", "retransmission_timeout": 0.2, "store_and_forward": "true"}
+        options = {
+            "resend_table": "0.1,0.1,0.5",
+            "retransmission_timeout": 0.2,
+            "store_and_forward": "true",
+        }
         allow = [LOOPBACK, f"http://{ELSEWHERE}:*"]
         with RunningQueueManager(tmp_path / "qm", allow_url=allow, **options) as running:  # type: ignore[arg-type]
             ledger, counts, kills = asyncio.run(drive(running, peer, seconds))
             assert ledger.violations == [], f"seed {SEED}"
             for queue in QUEUES:
-                until(lambda: forward_queue(running).get("waiting") == 0, "all that was taken is outgoing", DRAIN_S)
+                until(
+                    lambda: forward_queue(running).get("waiting") == 0,
+                    "all that was taken is outgoing",
+                    DRAIN_S,
+                )
                 acknowledged(running, peer.url(queue), DRAIN_S)
             verdict = peer.verdict({
                 queue: [b"%s %06d" % (queue.encode(), number) for number in range(count)]
                 for queue, count in zip(QUEUES, counts, strict=True)
             })  # fmt: skip
             print(f"seed {SEED}: {kills} kills, {counts} messages, {dict(verdict.faults)}")
-            assert verdict.ok, f"seed {SEED}: {verdict.complaint()}\n{running.log.read_text()[-20_000:]}"
+            assert verdict.ok, (
+                f"seed {SEED}: {verdict.complaint()}\n{running.log.read_text()[-20_000:]}"
+            )
             assert forward_queue(running)["last"] == sum(counts), "each was taken once"
             assert running.stop() == 0
             outbox = sqlite3.connect(tmp_path / "qm" / DATABASE_FILE)
             given_out = outbox.execute("SELECT destination, end FROM queues").fetchall()
             wanted = {peer.url(queue): count for queue, count in zip(QUEUES, counts, strict=True)}
-            assert dict(given_out) == wanted, "each became outgoing once; the peer would know a second one by its identifier"
+            assert dict(given_out) == wanted, (
+                "each became outgoing once; the peer would know a second one by its identifier"
+            )

@@ -33,7 +33,10 @@ FAILED, HELD = "private$/failed", "private$/held"
 """Where dead letters go, those of one batch after the other in turns; HELD is paused until the end."""
 REFUSED_OF = 7
 """The second peer refuses one row of so many."""
-FAULTS = "drop-before=0.005,drop-after=0.01,drop-middle=0.005,503=0.01,500=0.005,receipt-twice=0.2,receipt-late=0.2:0.2"
+FAULTS = (
+    "drop-before=0.005,drop-after=0.01,drop-middle=0.005,503=0.01,500=0.005,receipt-t"
+    "wice=0.2,receipt-late=0.2:0.2"
+)
 BATCH = 40
 AHEAD = 20 * BATCH
 """Rows the driver may be ahead of a destination: one row in thirty meets a fault and waits for the resend table, so that a fast
@@ -48,7 +51,9 @@ KILLS_MIN = 3
 
 @pytest.mark.parametrize("seconds", SECONDS)
 @pytest.mark.timeout(LONGEST + 3 * DRAIN_S + 60)
-def test_every_committed_row_arrives_once_and_in_order_whatever_is_killed(tmp_path: Path, seconds: float) -> None:
+def test_every_committed_row_arrives_once_and_in_order_whatever_is_killed(
+    tmp_path: Path, seconds: float
+) -> None:
     """What one peer refuses is once a row of the queue that its batch names for dead letters; a paused one holds its own."""
     dice = random.Random(SEED)
     peers = [
@@ -88,16 +93,26 @@ def test_every_committed_row_arrives_once_and_in_order_whatever_is_killed(tmp_pa
             print(f"seed {SEED}: {kills} kills, {writer.batches} batches of {BATCH}")
             for n, (peer, url) in enumerate(zip(peers, urls, strict=True)):
                 acknowledged(running, url, DRAIN_S)
-                wanted = [row for row in bodies(0, writer.batches * BATCH) if not (n and is_refused(row))]
+                wanted = [
+                    row for row in bodies(0, writer.batches * BATCH) if not (n and is_refused(row))
+                ]
                 verdict = peer.verdict({QUEUE: wanted})
                 assert verdict.ok, f"seed {SEED}: {verdict.complaint()}"
             for turn, name in enumerate((FAILED, HELD)):
                 batches = range(turn, writer.batches, 2)
-                refused = [row for batch in batches for row in bodies(batch * BATCH, (batch + 1) * BATCH) if is_refused(row)]
+                refused = [
+                    row
+                    for batch in batches
+                    for row in bodies(batch * BATCH, (batch + 1) * BATCH)
+                    if is_refused(row)
+                ]
                 if name == HELD:
                     assert letters(running, HELD) == []
                     post(f"{running.api}/v1/queues/private%24%2Fheld/resume")
-                wait_until(lambda name=name, refused=refused: len(letters(running, name)) >= len(refused), f"{name}: all")
+                wait_until(
+                    lambda name=name, refused=refused: len(letters(running, name)) >= len(refused),
+                    f"{name}: all",
+                )
                 assert letters(running, name) == refused, f"seed {SEED}: each once, in order"
             assert running.stop() == 0
 
@@ -143,7 +158,11 @@ class Writer(threading.Thread):
             for peer in self.peers:
                 while not (self._over.is_set() or peer.wait(start - AHEAD, PEER_S)):
                     pass
-            rows = [row for peer in self.peers for row in rows_to(peer.url(QUEUE), bodies(start, start + BATCH))]
+            rows = [
+                row
+                for peer in self.peers
+                for row in rows_to(peer.url(QUEUE), bodies(start, start + BATCH))
+            ]
             content = arrow(rows, {"srmp.dead_letter_queue": (FAILED, HELD)[self.batches % 2]})
             if not self._commit(content, len(rows)):
                 return
@@ -154,9 +173,13 @@ class Writer(threading.Thread):
         end = time.monotonic() + DRAIN_S
         while True:
             try:
-                staged = requests.post(f"{base}/stage?partition=0&attempt={random.random()}", data=content, timeout=30)
+                staged = requests.post(
+                    f"{base}/stage?partition=0&attempt={random.random()}", data=content, timeout=30
+                )
                 if staged.status_code == 200:
-                    answer = requests.post(f"{base}/commit", json={"stages": [staged.json()["stage"]]}, timeout=30)
+                    answer = requests.post(
+                        f"{base}/commit", json={"stages": [staged.json()["stage"]]}, timeout=30
+                    )
                     if answer.status_code == 200:
                         told = answer.json()
                         if (told["new"], told["known"]) in ((count, 0), (0, count)):

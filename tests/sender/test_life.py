@@ -27,7 +27,10 @@ QUICK = {"resend_table": "1,1,2", "retransmission_timeout": 0.2}
 
 
 def test_sigterm_keeps_what_waits_and_the_numbers_go_on(tmp_path: Path) -> None:
-    with Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer, RunningQueueManager(tmp_path / "qm", **QUICK) as running:
+    with (
+        Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer,
+        RunningQueueManager(tmp_path / "qm", **QUICK) as running,
+    ):
         url = peer.url(QUEUE)
         commit(running.api, "1", rows_to(url, bodies(0, 400)))
         assert running.stop() == 0  # in the middle of it
@@ -40,16 +43,23 @@ def test_sigterm_keeps_what_waits_and_the_numbers_go_on(tmp_path: Path) -> None:
 
 
 def test_a_sender_that_dies_is_replaced_and_the_queue_manager_lives_on(tmp_path: Path) -> None:
-    with Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer, RunningQueueManager(tmp_path / "qm", **QUICK) as running:
+    with (
+        Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer,
+        RunningQueueManager(tmp_path / "qm", **QUICK) as running,
+    ):
         url = peer.url(QUEUE)
         commit(running.api, "1", rows_to(url, bodies(0, 20)))
         acknowledged(running, url)
         first = sender_of(running)
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        answer = requests.post(f"{running.api}/v1/outbox/a/b/commit", json={"stages": []}, timeout=30)
+        answer = requests.post(
+            f"{running.api}/v1/outbox/a/b/commit", json={"stages": []}, timeout=30
+        )
         assert answer.status_code in (200, 503)
-        assert requests.get(f"{running.api}/v1/status", timeout=30).status_code == 200, "while it is away"
+        assert requests.get(f"{running.api}/v1/status", timeout=30).status_code == 200, (
+            "while it is away"
+        )
         until(lambda: sender_of(running) not in (None, first), "another one")
         until(lambda: requests.post(f"{running.api}/v1/outbox/a/c/commit", json={"stages": []}, timeout=30).status_code == 200,
               "it answers")  # fmt: skip
@@ -61,7 +71,10 @@ def test_a_sender_that_dies_is_replaced_and_the_queue_manager_lives_on(tmp_path:
 
 def test_a_sender_that_has_packed_rows_with_arrow_holds_no_pandas(tmp_path: Path) -> None:
     """Arrow looks for pandas when it makes an array of a list: 45 MB in each helper process (queue_manager/child)."""
-    with Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer, RunningQueueManager(tmp_path / "qm") as running:
+    with (
+        Destination(queues={QUEUE: True}, receipt_wait=0.1) as peer,
+        RunningQueueManager(tmp_path / "qm") as running,
+    ):
         commit(running.api, "1", rows_to(peer.url(QUEUE), bodies(0, 20)))
         maps = Path(f"/proc/{sender_of(running)}/maps").read_text()
     assert "pyarrow" in maps
@@ -70,10 +83,16 @@ def test_a_sender_that_has_packed_rows_with_arrow_holds_no_pandas(tmp_path: Path
 
 def test_a_receipt_that_came_while_the_sender_was_dead_is_not_lost(tmp_path: Path) -> None:
     """The peer sends it once, was answered 200, and by the document never repeats it."""
-    with Destination(queues={QUEUE: True}, receipt_wait=4.0) as peer, RunningQueueManager(tmp_path / "qm") as running:
+    with (
+        Destination(queues={QUEUE: True}, receipt_wait=4.0) as peer,
+        RunningQueueManager(tmp_path / "qm") as running,
+    ):
         url = peer.url(QUEUE)
         commit(running.api, "1", rows_to(url, bodies(0, 20)))
-        until(lambda: outgoing(running, url).get("awaiting_stream_receipt") == 20, "that each was answered is stored")
+        until(
+            lambda: outgoing(running, url).get("awaiting_stream_receipt") == 20,
+            "that each was answered is stored",
+        )
         pid = sender_of(running)
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)  # it hears nothing
@@ -113,7 +132,10 @@ def test_destinations_that_are_down_cost_the_others_nothing(tmp_path: Path) -> N
         commit(running.api, "up", rows_to(url, bodies(0, 100)))
         acknowledged(running, url, 15)
         assert peer.verdict({QUEUE: bodies(0, 100)}).ok
-        states = {entry["state"] for entry in requests.get(f"{running.api}/v1/status", timeout=30).json()["outgoing"]}
+        states = {
+            entry["state"]
+            for entry in requests.get(f"{running.api}/v1/status", timeout=30).json()["outgoing"]
+        }
         assert states <= {"Connected", "Inactive", "Waiting", "Disconnected"}
 
 
@@ -174,7 +196,9 @@ def test_a_pause_closes_the_connection(tmp_path: Path) -> None:
     with web() as server, RunningQueueManager(tmp_path / "qm", **QUICK) as running:
         url = f"http://127.0.0.1:{server.server_port}/msmq/q"
         commit(running.api, "1", rows_to(url, [b"x"], delivery="recoverable"))
-        until(lambda: outgoing(running, url, "plain").get("last_acknowledged") == 1, "it was answered")
+        until(
+            lambda: outgoing(running, url, "plain").get("last_acknowledged") == 1, "it was answered"
+        )
         assert not server.ended.is_set()  # type: ignore[attr-defined]
         post(f"{running.api}/v1/outgoing/{requests.utils.quote(url, safe='')}/pause")
         assert server.ended.wait(5)  # type: ignore[attr-defined]
@@ -184,7 +208,10 @@ def test_redirects_are_not_followed(tmp_path: Path) -> None:
     with web() as server, RunningQueueManager(tmp_path / "qm", **QUICK) as running:
         url = f"http://127.0.0.1:{server.server_port}/moved"
         commit(running.api, "1", rows_to(url, [b"x"], delivery="recoverable"))
-        entry = until(lambda: (e := outgoing(running, url, "plain")) and e["last_error"] and e, "it was answered")
+        entry = until(
+            lambda: (e := outgoing(running, url, "plain")) and e["last_error"] and e,
+            "it was answered",
+        )
         assert entry["last_error"].startswith("301")
         assert entry["queued"] == 1
         assert set(server.paths) == {"/moved"}  # type: ignore[attr-defined]
@@ -198,11 +225,19 @@ def test_tls_is_verified(tmp_path: Path) -> None:
         url = f"https://localhost:{server.server_port}/msmq/q"
         with RunningQueueManager(tmp_path / "qm", **QUICK) as running:
             commit(running.api, "1", rows_to(url, [b"x"], delivery="recoverable"))
-            entry = until(lambda: (e := outgoing(running, url, "plain")) and e["last_error"] and e, "it was tried")
+            entry = until(
+                lambda: (e := outgoing(running, url, "plain")) and e["last_error"] and e,
+                "it was tried",
+            )
             assert "certificate" in entry["last_error"].lower()
             assert server.paths == []  # type: ignore[attr-defined]
-        with RunningQueueManager(tmp_path / "qm", environment={"SSL_CERT_FILE": str(certificate)}, **QUICK) as running:
-            until(lambda: outgoing(running, url, "plain").get("last_acknowledged") == 1, "the CA is trusted")
+        with RunningQueueManager(
+            tmp_path / "qm", environment={"SSL_CERT_FILE": str(certificate)}, **QUICK
+        ) as running:
+            until(
+                lambda: outgoing(running, url, "plain").get("last_acknowledged") == 1,
+                "the CA is trusted",
+            )
             assert server.paths == ["/msmq/q"]  # type: ignore[attr-defined]
 
 

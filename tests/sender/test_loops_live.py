@@ -25,12 +25,25 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
     running.stop()
 
 
-def commit(running: RunningQueueManager, destination: str, *, guid: str = "", key: bool = False, **more: Any) -> Any:
+def commit(
+    running: RunningQueueManager,
+    destination: str,
+    *,
+    guid: str = "",
+    key: bool = False,
+    **more: Any,
+) -> Any:
     """Commit three rows that came from a queue of a queue manager; return the answer."""
     source = {"queue_manager": guid or running.guid, "epoch": running.epoch, "queue": IN}
     batch = f"{random.getrandbits(40)}"
     rows = [
-        {"body": b"x", "destination": destination, "sequence": n, **source, **({"key": f"{batch} {n}"} if key else {})}
+        {
+            "body": b"x",
+            "destination": destination,
+            "sequence": n,
+            **source,
+            **({"key": f"{batch} {n}"} if key else {}),
+        }
         for n in range(3)
     ]
     base = f"{running.api}/v1/outbox/app-{batch}/{batch}"
@@ -38,7 +51,9 @@ def commit(running: RunningQueueManager, destination: str, *, guid: str = "", ke
     return requests.post(f"{base}/commit", json={"stages": [stage], **more}, timeout=60)
 
 
-def test_a_row_does_not_return_to_its_own_queue_however_that_is_spelled(running: RunningQueueManager) -> None:
+def test_a_row_does_not_return_to_its_own_queue_however_that_is_spelled(
+    running: RunningQueueManager,
+) -> None:
     host, port = running.endpoint
     for destination in (
         f"http://{host}:{port}/msmq/{IN}", f"http://LOCALHOST:{port}/MSMQ/Private$/IN", f"DIRECT=http://{host}:{port}/msmq/{IN}",
@@ -48,7 +63,9 @@ def test_a_row_does_not_return_to_its_own_queue_however_that_is_spelled(running:
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "loop"), destination
         assert "as 3 rows of the batch would" in refused.text
         assert "allowLoop" in refused.json()["error"]["hint"]
-    assert requests.get(f"{running.api}/v1/status", timeout=60).json()["outgoing"] == [], "nothing of them is sent"
+    assert requests.get(f"{running.api}/v1/status", timeout=60).json()["outgoing"] == [], (
+        "nothing of them is sent"
+    )
 
 
 def test_a_key_does_not_hide_where_a_row_came_from(running: RunningQueueManager) -> None:

@@ -25,11 +25,16 @@ NEVER = 300.0
 def test_its_receipt_counts_though_the_sender_process_was_killed_meanwhile(tmp_path: Path) -> None:
     """The second attempt is answered 503; the receipt comes while there is no sender process."""
     faults = Faults.parse("@3=drop-after,@4=503")
-    with Destination(queues={QUEUE: True}, faults=faults, receipt_wait=NEVER, receipt_wait_max=NEVER) as peer:
+    with Destination(
+        queues={QUEUE: True}, faults=faults, receipt_wait=NEVER, receipt_wait_max=NEVER
+    ) as peer:
         url = peer.url(QUEUE)
         with RunningQueueManager(tmp_path / "qm", retransmission_timeout=NEVER) as running:
             commit(running.api, "1", rows_to(url, bodies(0, 3)))
-            until(lambda: len(peer.journal) == 4, "the third message was refused at the second attempt")
+            until(
+                lambda: len(peer.journal) == 4,
+                "the third message was refused at the second attempt",
+            )
             until(lambda: outgoing(running, url)["state"] == "Inactive", "that is known")
             time.sleep(0.3)  # and stored
             pid = sender_of(running)

@@ -27,10 +27,14 @@ SENDER_MB_MAX = 250
 def sender_mb(running: RunningQueueManager, line: str) -> int:
     """Return what the sender process has of ``line`` in its status, in MB."""
     status = Path(f"/proc/{sender_of(running)}/status").read_text()
-    return next(int(each.split()[1]) for each in status.splitlines() if each.startswith(line)) // 1024
+    return (
+        next(int(each.split()[1]) for each in status.splitlines() if each.startswith(line)) // 1024
+    )
 
 
-def test_1200_destinations_are_served_in_turn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_1200_destinations_are_served_in_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert DESTINATIONS > CONNECTIONS_MAX
     with Destination(receipt_wait=0.5) as peer, RunningQueueManager(tmp_path / "qm") as running:
         queues = [f"private$/q{n:04}" for n in range(DESTINATIONS)]
@@ -50,9 +54,12 @@ def test_1200_destinations_are_served_in_turn(tmp_path: Path, capsys: pytest.Cap
         posts = [event["queue"] for event in peer.record.events() if event["event"] == "sight"]
         # Served one after the other, nine of ten would have begun after 90 % of the posts. The last ones say less: on a busy
         # machine some answers take longer than SLOW_SECONDS, and what made way for others goes again after its timer.
-        begun_after = sorted(posts.index(queue) for queue in queues)[DESTINATIONS * 9 // 10] / len(posts)
+        begun_after = sorted(posts.index(queue) for queue in queues)[DESTINATIONS * 9 // 10] / len(
+            posts
+        )
         with capsys.disabled():
-            print(f"\n{DESTINATIONS} destinations, {len(posts)} posts in {took:.1f} s, sender at most {peak_mb} MB, "
+            print(f"\n{DESTINATIONS} destinations, {len(posts)} posts in {took:.1f} s, "
+f"sender at most {peak_mb} MB, "
                   f"nine of ten destinations have begun after {begun_after:.0%} of them")  # fmt: skip
         assert peak_mb < SENDER_MB_MAX
         assert begun_after < 0.8, "they do not wait for the end of the others"
@@ -60,7 +67,9 @@ def test_1200_destinations_are_served_in_turn(tmp_path: Path, capsys: pytest.Cap
         assert peer.verdict({queue: bodies(0, ROWS) for queue in queues}).ok
 
 
-def test_of_what_waits_for_peers_that_accept_and_say_nothing_one_message_each_is_read(tmp_path: Path) -> None:
+def test_of_what_waits_for_peers_that_accept_and_say_nothing_one_message_each_is_read(
+    tmp_path: Path,
+) -> None:
     queues, rows, body = 3, 100, bytes(1_000_000)
     with Peers() as peers, RunningQueueManager(tmp_path / "qm") as running:
         silent = peers.silent()

@@ -30,7 +30,13 @@ def send(running: RunningQueueManager, urls: Sequence[str], first: int) -> list[
         statuses = []
         for number, url in enumerate(urls, first):
             message = ForeignMessage(
-                to=url, lineage=SENDER, uniquifier=number, label="", sent_at=int(time.time()), body=b"x", durable=True
+                to=url,
+                lineage=SENDER,
+                uniquifier=number,
+                label="",
+                sent_at=int(time.time()),
+                body=b"x",
+                durable=True,
             )
             statuses.append((await wire.exchange(post(message).raw)).status)
         await wire.close()
@@ -54,13 +60,21 @@ def test_dead_destinations_over_restarts_stop_no_other_one(tmp_path: Path) -> No
     with Peers() as peers:
         good, dead = peers.answering(ELSEWHERE), peers.refusing(ELSEWHERE)
         running = RunningQueueManager(
-            tmp_path / "qm", allow_url=[LOOPBACK.replace("127.0.0.1", ELSEWHERE)], store_and_forward="true"
+            tmp_path / "qm",
+            allow_url=[LOOPBACK.replace("127.0.0.1", ELSEWHERE)],
+            store_and_forward="true",
         )
         number, taken = 1, 0
         for start, count in enumerate(DEAD):
             with running:
-                if start < len(DEAD) - 1:  # there is room, as soon as what waits since before the start is counted
-                    until(lambda: send(running, [f"{good}/q"], number) == [200], "a message for another one is taken", 40)  # noqa: B023
+                if (
+                    start < len(DEAD) - 1
+                ):  # there is room, as soon as what waits since before the start is counted
+                    until(
+                        lambda: send(running, [f"{good}/q"], number) == [200],  # noqa: B023
+                        "a message for another one is taken",
+                        40,
+                    )
                     number += 1
                     until(lambda start=start: len(list(peers.paths())) > start, "it leaves", 40)
                 statuses = send(running, [f"{dead}/d{start}-{n}" for n in range(count)], number)
@@ -70,5 +84,11 @@ def test_dead_destinations_over_restarts_stop_no_other_one(tmp_path: Path) -> No
                 if start < len(DEAD) - 1:
                     assert set(statuses) == {200}
                 else:
-                    assert taken <= FORWARD_DESTINATIONS_MAX, "the start has renewed nothing, not for a moment"
-                    until(lambda: send(running, [f"{dead}/d0-0"], number) == [200], "what holds takes more", 40)  # noqa: B023
+                    assert taken <= FORWARD_DESTINATIONS_MAX, (
+                        "the start has renewed nothing, not for a moment"
+                    )
+                    until(
+                        lambda: send(running, [f"{dead}/d0-0"], number) == [200],  # noqa: B023
+                        "what holds takes more",
+                        40,
+                    )

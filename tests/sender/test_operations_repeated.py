@@ -16,7 +16,9 @@ def test_who_drops_again_is_told_that_nothing_is_there_when_that_is_stored() -> 
     async def test() -> None:
         stored = asyncio.Event()
         # What `operate` sees between the engine's forgetting a queue and the commit that says so.
-        dispatcher: Any = SimpleNamespace(sender=SimpleNamespace(get=lambda *key: None), written=stored.wait)
+        dispatcher: Any = SimpleNamespace(
+            sender=SimpleNamespace(get=lambda *key: None), written=stored.wait
+        )
         clock: Any = None
         command = {"op": "operate", "action": "drop", "destination": "http://peer.example/msmq/q"}
         again = asyncio.ensure_future(operate(dispatcher, clock, command))

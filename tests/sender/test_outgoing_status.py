@@ -91,7 +91,9 @@ def test_but_not_after_rows_of_the_forward_queue_became_outgoing(tmp_path: Path)
 def test_nor_if_they_did_while_it_was_asked(tmp_path: Path) -> None:
     async def test(outgoing: Outgoing, child: Child) -> None:
         child.meanwhile = lambda: outgoing._on_event(FORWARDED)
-        assert await outgoing.status() == [{"queued": 0}], "what it said is what was true when it said so"
+        assert await outgoing.status() == [{"queued": 0}], (
+            "what it said is what was true when it said so"
+        )
         child.meanwhile, child.queued = (lambda: None), 11
         assert await outgoing.status() == [{"queued": 11}]
         assert child.asked == 2

@@ -15,9 +15,19 @@ class Fleet:
         self.places: Places[str] = Places(most, slow_max)
         self.does: dict[str, Standing] = {}
 
-    def want(self, wire: str, address: str, *, host: str = "", is_slow: bool = False, does: Standing = WORKING) -> list[str]:
+    def want(
+        self,
+        wire: str,
+        address: str,
+        *,
+        host: str = "",
+        is_slow: bool = False,
+        does: Standing = WORKING,
+    ) -> list[str]:
         self.does[wire] = does
-        self.places.want(wire, f"{host or address}:80", (f"host {host or address}", address), is_slow=is_slow)
+        self.places.want(
+            wire, f"{host or address}:80", (f"host {host or address}", address), is_slow=is_slow
+        )
         return self.places.admit(SLOW_MOST)
 
     def make_way(self) -> tuple[list[str], list[str]]:
@@ -37,7 +47,10 @@ def test_an_address_has_a_share_and_no_more_whatever_its_names() -> None:
 
 def test_a_host_has_a_share_and_no_more_whatever_its_addresses() -> None:
     fleet = Fleet(100, 20)
-    assert sum(len(fleet.want(f"w{n}", f"192.0.2.{n}", host="h.example")) for n in range(50)) == 80 // SHARE
+    assert (
+        sum(len(fleet.want(f"w{n}", f"192.0.2.{n}", host="h.example")) for n in range(50))
+        == 80 // SHARE
+    )
 
 
 def test_an_idle_one_makes_way_first_then_a_slow_one_and_never_one_at_work() -> None:

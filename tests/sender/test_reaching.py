@@ -104,7 +104,10 @@ def test_where_both_fail_the_message_is_told_first() -> None:
         told, key = Told(), nobody_listens()
         told.connections.post(cast("Send", SimpleNamespace(key=key, serial=1)))
         told.connections.reach(load_of(key, 1))
-        assert [(await told.next())[:2], (await told.next())[:2]] == [("failure", 1), ("not reached", 1)]
+        assert [(await told.next())[:2], (await told.next())[:2]] == [
+            ("failure", 1),
+            ("not reached", 1),
+        ]
         await told.connections.stop()
 
     uvloop.run(run())
@@ -125,7 +128,9 @@ def test_a_connection_that_is_given_up_tells_its_load() -> None:
     uvloop.run(run())
 
 
-def test_those_that_had_trouble_are_tried_at_a_limited_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_had_trouble_are_tried_at_a_limited_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """200 queues of a peer that is down, with a short Retransmission Timer, took the whole core."""
     monkeypatch.setattr(module, "TROUBLED_ATTEMPTS_PER_SECOND", 50)
     monkeypatch.setattr(module, "ATTEMPTS_AT_ONCE", 5)
@@ -151,12 +156,16 @@ def test_those_that_had_trouble_are_tried_at_a_limited_rate(monkeypatch: pytest.
     assert max(tried.values()) - min(tried.values()) <= 2, "queues take turns"
 
 
-def test_whoever_is_told_of_an_end_may_want_a_connection_and_there_is_one_timer_all_the_same() -> None:
+def test_whoever_is_told_of_an_end_may_want_a_connection_and_there_is_one_timer_all_the_same() -> (
+    None
+):
     """Each time there was one timer more, as long as anybody waited."""
 
     async def run() -> int:
         connections, looks = Told().connections, 0
-        victim = SimpleNamespace(make_way=connections._grant)  # as the end of a connection does, if a message is posted then
+        victim = SimpleNamespace(
+            make_way=connections._grant
+        )  # as the end of a connection does, if a message is posted then
 
         def admit(slow_most: int) -> list[Wire]:
             nonlocal looks
@@ -176,11 +185,18 @@ def test_whoever_is_told_of_an_end_may_want_a_connection_and_there_is_one_timer_
     assert uvloop.run(run()) <= 11
 
 
-def test_what_waits_for_a_peer_that_is_never_reached_becomes_dead_letters_in_time(tmp_path: Path) -> None:
-    with Peers() as peers, RunningQueueManager(tmp_path / "qm", retransmission_timeout=0.2) as running:
+def test_what_waits_for_a_peer_that_is_never_reached_becomes_dead_letters_in_time(
+    tmp_path: Path,
+) -> None:
+    with (
+        Peers() as peers,
+        RunningQueueManager(tmp_path / "qm", retransmission_timeout=0.2) as running,
+    ):
         destination = f"{peers.refusing()}/in"
         until_then = datetime.now(timezone.utc) + timedelta(seconds=1)
-        commit(running.api, "1", rows_to(destination, bodies(0, 600), time_to_reach_queue=until_then))
+        commit(
+            running.api, "1", rows_to(destination, bodies(0, 600), time_to_reach_queue=until_then)
+        )
         commit(running.api, "2", rows_to(destination, bodies(600, 605)))
         until(lambda: outgoing(running, destination)["queued"] == 5, "600 are dead")
         assert "reason=expired" in running.stderr()

@@ -23,7 +23,9 @@ def number_of(content: bytes) -> int:
 
 
 @pytest.mark.parametrize("delivery", ["recoverable", "transactional"])
-def test_three_of_twelve_are_refused_and_the_others_do_not_wait(tmp_path: Path, delivery: str) -> None:
+def test_three_of_twelve_are_refused_and_the_others_do_not_wait(
+    tmp_path: Path, delivery: str
+) -> None:
     seen: list[tuple[int, float]] = []
 
     def status(content: bytes) -> bytes:
@@ -32,7 +34,10 @@ def test_three_of_twelve_are_refused_and_the_others_do_not_wait(tmp_path: Path, 
 
     with Peers() as peers, RunningQueueManager(tmp_path / "qm") as running:
         to = f"{peers.answering(status=status)}/q"
-        rows = [{"body": b"row %d" % n, "destination": to, "delivery": delivery} for n in range(MESSAGES)]
+        rows = [
+            {"body": b"row %d" % n, "destination": to, "delivery": delivery}
+            for n in range(MESSAGES)
+        ]
         commit(running.api, "1", rows)
         until(lambda: seen and seen[-1][0] == MESSAGES - 1, "the last one is there", 90)
         begun = seen[0][1]

@@ -101,9 +101,13 @@ def test_what_is_about_to_get_a_number_comes_back_when_the_sequence_is_lost() ->
             if not is_lost[0]:
                 return None
             assert message.rm is not None
-            return answer(message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, "urn:s"))
+            return answer(
+                message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, "urn:s")
+            )
 
-        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire = owner.wire = ReliableWire(
+            KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0
+        )  # type: ignore[arg-type]  # a double
         wire.post(send_of(1))
         await until(lambda: wire._book.doubt == {1})
         owner.writes = False
@@ -129,7 +133,9 @@ class Paused:
         self.answers = asyncio.Event()
 
     def wire(self, row: SessionRow | None = None) -> ReliableWire:
-        wire = ReliableWire(KEY, URL, self.owner, self, poll_interval=0.1, late_at=lambda: 0, row=row)  # type: ignore[arg-type]  # doubles
+        wire = ReliableWire(
+            KEY, URL, self.owner, self, poll_interval=0.1, late_at=lambda: 0, row=row
+        )  # type: ignore[arg-type]  # doubles
         self.owner.wire = wire
         return wire
 
@@ -145,7 +151,9 @@ class Paused:
             self.created.append(f"urn:s{len(self.created) + 1}")
             return answer(message, content=CreateSequenceResponse(self.created[-1]))
         if self.forgot:
-            return answer(message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, self.created[-1]))
+            return answer(
+                message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, self.created[-1])
+            )
         if (ends := answer_to_the_end(message)) is not None:
             return ends
         if message.sequence is not None:
@@ -153,7 +161,10 @@ class Paused:
         taken = sum(identifier == self.created[-1] for identifier, _ in self.got)
         room = 1 if message.sequence is None else 0
         return answer(
-            message, acknowledgements=(SequenceAcknowledgement(self.created[-1], ((1, taken),), buffer_remaining=room),)
+            message,
+            acknowledgements=(
+                SequenceAcknowledgement(self.created[-1], ((1, taken),), buffer_remaining=room),
+            ),
         )
 
     def close(self) -> None:
@@ -177,7 +188,9 @@ class Paused:
         wire.end()
 
 
-def test_what_was_acknowledged_on_hold_is_not_sent_again_though_its_sequence_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_acknowledged_on_hold_is_not_sent_again_though_its_sequence_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reliable_wire, "IDLE_SECONDS", 0.1)
 
     async def run() -> None:
@@ -202,7 +215,10 @@ def test_nor_after_a_restart(monkeypatch: pytest.MonkeyPatch, has_ended: bool) -
             await until(lambda: wire.source is None)
         row = wire.take_change()
         assert row is not None
-        assert (row.identifier, [run.serial for run in row.numbers]) == ("" if has_ended else "urn:s1", [1])
+        assert (row.identifier, [run.serial for run in row.numbers]) == (
+            "" if has_ended else "urn:s1",
+            [1],
+        )
         wire.end()
         await paused.goes_on(paused.wire(row))
         assert paused.created == ["urn:s1", "urn:s2"][: 1 + has_ended]
@@ -249,7 +265,9 @@ def test_a_message_held_and_let_go_while_its_number_is_written_gets_no_second_nu
             acknowledgement = SequenceAcknowledgement("urn:s", ((1, message.sequence.number),))
             return answer(message, acknowledgements=(acknowledgement,))
 
-        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire = owner.wire = ReliableWire(
+            KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0
+        )  # type: ignore[arg-type]  # a double
         wire.post(send_of(1))
         await until(lambda: owner.ends == [(1, "acknowledged")])
         owner.writes = False
@@ -270,7 +288,9 @@ def test_a_message_held_and_let_go_while_its_number_is_written_gets_no_second_nu
     asyncio.run(run())
 
 
-def test_a_service_that_knows_none_of_its_own_sequences_is_not_asked_for_ever_more_of_them() -> None:
+def test_a_service_that_knows_none_of_its_own_sequences_is_not_asked_for_ever_more_of_them() -> (
+    None
+):
     """Several servers behind one address: one makes the sequence, the next one never heard of it."""
 
     async def run() -> None:
@@ -284,10 +304,16 @@ def test_a_service_that_knows_none_of_its_own_sequences_is_not_asked_for_ever_mo
                 created.append(f"urn:s{len(created) + 1}")
                 return answer(message, content=CreateSequenceResponse(created[-1]))
             if forgets[0]:
-                return answer(message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, created[-1]))
-            return answer(message, acknowledgements=(SequenceAcknowledgement(created[-1], ((1, 1),)),))
+                return answer(
+                    message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, created[-1])
+                )
+            return answer(
+                message, acknowledgements=(SequenceAcknowledgement(created[-1], ((1, 1),)),)
+            )
 
-        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire = owner.wire = ReliableWire(
+            KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0
+        )  # type: ignore[arg-type]  # a double
         wire.post(send_of(1))
         await until(lambda: owner.ends == [(1, "not sent")])
         assert created == ["urn:s1", "urn:s2"]
@@ -318,10 +344,16 @@ def test_a_service_that_was_started_again_loses_one_sequence_and_nobody_waits() 
                 created.append(f"urn:s{len(created) + 1}")
                 return answer(message, content=CreateSequenceResponse(created[-1]))
             if len(created) == 1:
-                return answer(message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, "urn:s1"))
-            return answer(message, acknowledgements=(SequenceAcknowledgement(created[-1], ((1, 1),)),))
+                return answer(
+                    message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, "urn:s1")
+                )
+            return answer(
+                message, acknowledgements=(SequenceAcknowledgement(created[-1], ((1, 1),)),)
+            )
 
-        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire = owner.wire = ReliableWire(
+            KEY, URL, owner, Connection(script), poll_interval=30.0, late_at=lambda: 0
+        )  # type: ignore[arg-type]  # a double
         wire.post(send_of(1))
         await until(lambda: owner.ends == [(1, "acknowledged")])
         assert len(created) == 2
@@ -333,7 +365,9 @@ def test_a_service_that_was_started_again_loses_one_sequence_and_nobody_waits() 
 def test_an_address_without_reliable_sessions_is_told_at_the_first_answer() -> None:
     async def run() -> None:
         owner = Owner()
-        wire = owner.wire = ReliableWire(KEY, URL, owner, Connection(answer), poll_interval=30.0, late_at=lambda: 0)  # type: ignore[arg-type]  # a double
+        wire = owner.wire = ReliableWire(
+            KEY, URL, owner, Connection(answer), poll_interval=30.0, late_at=lambda: 0
+        )  # type: ignore[arg-type]  # a double
         wire.post(send_of(1))
         await until(lambda: owner.ends == [(1, "not sent")])
         assert owner.trouble is not None

@@ -107,11 +107,17 @@ class Service:
         assert message.rm is not None
         content = message.content
         if isinstance(content, CreateSequence):
-            name = self._made.setdefault(message.message_id, f"urn:s{self._world.dice.getrandbits(60)}")
+            name = self._made.setdefault(
+                message.message_id, f"urn:s{self._world.dice.getrandbits(60)}"
+            )
             self._sequences.setdefault(name, {})
             return answer(message, content=CreateSequenceResponse(name))
         ended = isinstance(content, CloseSequence | TerminateSequence)
-        name = content.identifier if ended else (message.sequence or message.ack_requested[0]).identifier
+        name = (
+            content.identifier
+            if ended
+            else (message.sequence or message.ack_requested[0]).identifier
+        )
         has = self._sequences.get(name)
         if has is None:
             return answer(message, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, message.rm, name))
@@ -120,14 +126,19 @@ class Service:
             while (ready := has.get(self._delivered_to.get(name, 0) + 1)) is not None:
                 self._delivered_to[name] = self._delivered_to.get(name, 0) + 1
                 self.delivered.append(ready)
-        last = self._delivered_to.get(name, 0)  # what it holds behind a gap, it does not acknowledge: it may forget that
+        last = self._delivered_to.get(
+            name, 0
+        )  # what it holds behind a gap, it does not acknowledge: it may forget that
         if isinstance(content, TerminateSequence):
             del self._sequences[name]
         if (ends := answer_to_the_end(message)) is not None:
             return ends
         room = self._world.dice.choice((0, 1, 2, 8)) if self._world.is_bad else 8
         return answer(
-            message, acknowledgements=(SequenceAcknowledgement(name, ((1, last),) if last else (), buffer_remaining=room),)
+            message,
+            acknowledgements=(
+                SequenceAcknowledgement(name, ((1, last),) if last else (), buffer_remaining=room),
+            ),
         )
 
     def close(self) -> None:
@@ -166,12 +177,16 @@ class World:
         return True
 
     def _new_wire(self, row: SessionRow | None) -> ReliableWire:
-        return ReliableWire(KEY, URL, self, self.service, poll_interval=1.0, late_at=lambda: 0, row=row)  # type: ignore[arg-type]  # doubles
+        return ReliableWire(
+            KEY, URL, self, self.service, poll_interval=1.0, late_at=lambda: 0, row=row
+        )  # type: ignore[arg-type]  # doubles
 
     # --- what the wire tells --------------------------------------------------------------------------------------------------
 
     def _ended(self, send: Send) -> int:
-        assert self.under_way.pop(send.serial, None) is send, f"the end of {send.serial} is told twice"
+        assert self.under_way.pop(send.serial, None) is send, (
+            f"the end of {send.serial} is told twice"
+        )
         return send.serial
 
     def on_answer(self, send: Send, _: PeerAnswer) -> None:
@@ -209,9 +224,13 @@ class World:
         self._writing, self._wanted = True, False
         finished, is_held = set(self.finished), self.is_held
         row = self.wire.take_change()
-        self.loop.call_later(self.dice.choice((0.001, 0.05)), self._written, self._life, finished, is_held, row)
+        self.loop.call_later(
+            self.dice.choice((0.001, 0.05)), self._written, self._life, finished, is_held, row
+        )
 
-    def _written(self, life: int, finished: set[int], is_held: bool, row: SessionRow | None) -> None:
+    def _written(
+        self, life: int, finished: set[int], is_held: bool, row: SessionRow | None
+    ) -> None:
         if life != self._life:
             return  # killed before its sync
         self.stored_finished, self.stored_held, self.stored_row = finished, is_held, row
@@ -232,11 +251,19 @@ class World:
         self._life += 1
         self.wire.end()
         self.under_way.clear()
-        self.finished, self.is_held, self._writing = set(self.stored_finished), self.stored_held, False
+        self.finished, self.is_held, self._writing = (
+            set(self.stored_finished),
+            self.stored_held,
+            False,
+        )
         self.waiting = [serial for serial in range(1, COUNT + 1) if serial not in self.finished]
         row = self.stored_row
         if row is not None:  # as the outbox reads it
-            left = {number: serial for number, serial in serials_of(row.numbers).items() if serial not in self.finished}
+            left = {
+                number: serial
+                for number, serial in serials_of(row.numbers).items()
+                if serial not in self.finished
+            }
             row = row._replace(numbers=runs_of(left))
         self.wire = self._new_wire(row)
 
@@ -248,7 +275,9 @@ class World:
     def go_on(self) -> None:
         """An operator lets it go on; where a sequence is lost, what is in doubt goes again by that word."""
         if self.wire._lost:
-            self.allowed |= {serial for number, serial in self.wire._book.saved().items() if number > 0}
+            self.allowed |= {
+                serial for number, serial in self.wire._book.saved().items() if number > 0
+            }
         self.is_held = False
         self.wire.hurry()
         self.write()
@@ -300,7 +329,11 @@ def violation(seed: int, monkeypatch: pytest.MonkeyPatch) -> str | None:
         return f"{told}never delivered: {everything - set(delivered)}"
     if doubled:
         return f"{told}delivered twice: {doubled}"
-    return None if world.finished == everything else f"{told}still waiting: {everything - world.finished}"
+    return (
+        None
+        if world.finished == everything
+        else f"{told}still waiting: {everything - world.finished}"
+    )
 
 
 @pytest.mark.parametrize("part", range(3))
@@ -322,6 +355,7 @@ def test_what_is_broken_on_purpose_is_seen(name: str, monkeypatch: pytest.Monkey
 
 
 SERIALS = {
-    f"urn:uuid:{uuid.uuid5(uuid.UUID(GUID), str(send_of(serial).message.uniquifier))}": serial for serial in range(1, COUNT + 1)
+    f"urn:uuid:{uuid.uuid5(uuid.UUID(GUID), str(send_of(serial).message.uniquifier))}": serial
+    for serial in range(1, COUNT + 1)
 }
 """By MessageID."""

@@ -29,12 +29,16 @@ class Desk:
 
     def __init__(self, *redirected: str) -> None:
         self.sender = Sender(IDENTITY)
-        self.found = SameQueues(self.sender, lambda url: "http://proxy/x" if url in redirected else url)
+        self.found = SameQueues(
+            self.sender, lambda url: "http://proxy/x" if url in redirected else url
+        )
 
     def begins(self, url: str, *addresses: str) -> OutgoingStream:
         """A stream begins, whose host has these addresses."""
         key = QueueKey(url, "stream")
-        self.sender.enqueue(url, "stream", 5, NOW, receipts_url="http://here/msmq/private$/order_queue$")
+        self.sender.enqueue(
+            url, "stream", 5, NOW, receipts_url="http://here/msmq/private$/order_queue$"
+        )
         self.found.learnt(key, addresses)
         stream = self.sender.get(*key)
         assert isinstance(stream, OutgoingStream)
@@ -63,7 +67,11 @@ def is_acknowledged(stream: OutgoingStream, at: int = NOW + 1) -> None:
         ("http://m/msmq/private$/q", "http://m.example.com/msmq/private$/r", False),
         ("http://m:8080/msmq/private$/q", "http://m:8081/msmq/private$/q", False),
         ("http://m:8080/msmq/private$/q", "http://m.example.com:8081/msmq/private$/q", False),
-        ("http://[2001:db8::7]/msmq/private$/q", "http://[2001:DB8:0::7]/msmq/private$/q", True),  # as version 0.1 stored it
+        (
+            "http://[2001:db8::7]/msmq/private$/q",
+            "http://[2001:DB8:0::7]/msmq/private$/q",
+            True,
+        ),  # as version 0.1 stored it
         ("http://m/msmq/private$/q", "http://m/msmq/private$/q?x=1", False),
     ],
 )
@@ -81,7 +89,10 @@ def test_one_address_for_two_names_is_told_when_the_second_stream_begins(
         if found is not None:
             assert (found.other, found.receipts_missing) == (other, False)
             assert ADDRESS in found.text
-    for addresses in ((ADDRESS, OTHER_ADDRESS), (OTHER_ADDRESS, ADDRESS)):  # it connects again, and again
+    for addresses in (
+        (ADDRESS, OTHER_ADDRESS),
+        (OTHER_ADDRESS, ADDRESS),
+    ):  # it connects again, and again
         desk.found.learnt(QueueKey(one, "stream"), addresses)
         desk.begins(two, ADDRESS)
     assert caplog.text.count("sender.same_queue destination") == is_told, "told once"
@@ -91,7 +102,9 @@ def test_one_address_for_two_names_is_told_when_the_second_stream_begins(
     assert desk.of(two) is None, "there is one stream now"
 
 
-def test_a_stream_that_begins_on_a_connection_that_is_open_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_that_begins_on_a_connection_that_is_open_is_told_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Both connections were made while the other stream held nothing."""
     one, two = "http://m/msmq/private$/q", "http://m.example.com/msmq/private$/q"
     desk = Desk()
@@ -100,7 +113,9 @@ def test_a_stream_that_begins_on_a_connection_that_is_open_is_told_too(caplog: p
     desk.found.look()
     assert caplog.text == ""
     for url in (two, one):
-        desk.sender.enqueue(url, "stream", 1, NOW, receipts_url="http://here/msmq/private$/order_queue$")
+        desk.sender.enqueue(
+            url, "stream", 1, NOW, receipts_url="http://here/msmq/private$/order_queue$"
+        )
         desk.found.leaves(QueueKey(url, "stream"))
     assert [found.other for url in (one, two) if (found := desk.of(url)) is not None] == [two, one]
     assert caplog.text.count("sender.same_queue destination") == 1
@@ -129,7 +144,9 @@ def test_missing_receipts_are_told_while_a_newer_stream_goes_on(
     is_repeated(older)
     is_repeated(newer)
     desk.found.look()
-    assert not any(found.receipts_missing for url in (one, two) if (found := desk.of(url))), "neither goes on"
+    assert not any(found.receipts_missing for url in (one, two) if (found := desk.of(url))), (
+        "neither goes on"
+    )
     is_acknowledged(newer)
     desk.found.look()
     desk.found.look()
@@ -140,8 +157,12 @@ def test_missing_receipts_are_told_while_a_newer_stream_goes_on(
     assert (f"the same address ({ADDRESS})" if address else "the same queue path") in found.text
     assert f"srmp-spark streams reset --destination '{one}'" in found.hint
     assert ("two machines" in found.hint) == (address is None)
-    assert ("either the peer takes both for one queue" in found.text) == (address is None), "nobody knows"
-    assert caplog.text.count(f"sender.same_queue destination={one} other={two}: 5 messages") == 1, "told once"
+    assert ("either the peer takes both for one queue" in found.text) == (address is None), (
+        "nobody knows"
+    )
+    assert caplog.text.count(f"sender.same_queue destination={one} other={two}: 5 messages") == 1, (
+        "told once"
+    )
 
     is_acknowledged(older, NOW + 2)
     desk.found.look()
@@ -151,11 +172,17 @@ def test_missing_receipts_are_told_while_a_newer_stream_goes_on(
 
 @pytest.mark.parametrize("why", ["no repeats", "refused", "older", "before", "another path"])
 def test_other_reasons_for_a_missing_receipt_are_not_told_as_this_one(why: str) -> None:
-    one, two = "http://m/msmq/private$/q", f"http://n/msmq/private$/{'r' if why == 'another path' else 'q'}"
+    one, two = (
+        "http://m/msmq/private$/q",
+        f"http://n/msmq/private$/{'r' if why == 'another path' else 'q'}",
+    )
     desk = Desk()
     if why == "older":
         one, two = two, one
-    streams = {url: desk.begins(url, ADDRESS) for url in (("http://n/msmq/private$/q", two) if why == "older" else (one, two))}
+    streams = {
+        url: desk.begins(url, ADDRESS)
+        for url in (("http://n/msmq/private$/q", two) if why == "older" else (one, two))
+    }
     stuck, other = (streams[one], streams[two]) if why != "older" else (streams[two], streams[one])
     is_repeated(stuck, 1 if why == "no repeats" else REPEATS_MIN)
     stuck.last_status = 503 if why == "refused" else 200
@@ -178,36 +205,68 @@ def test_what_is_remembered_has_an_end() -> None:
         assert changes.dead_letters
         assert desk.sender.forget(url, "stream")
     desk.found.look()
-    assert (desk.found._known, desk.found._names, desk.found._near, desk.found._told) == ({}, {}, {}, set())
+    assert (desk.found._known, desk.found._names, desk.found._near, desk.found._told) == (
+        {},
+        {},
+        {},
+        set(),
+    )
 
 
 @pytest.mark.timeout(120)
 def test_two_names_of_a_peer_that_keeps_one_stream(tmp_path: Path) -> None:
     """The older stream is never acknowledged; it is said where an operator looks, and what is said to do helps."""
-    options = {"resend_table": "0.8", "retransmission_timeout": 0.2}  # longer than the peer waits before a receipt
+    options = {
+        "resend_table": "0.8",
+        "retransmission_timeout": 0.2,
+    }  # longer than the peer waits before a receipt
     with (
-        RunningQueueManager(tmp_path / "peer", queues=["private$/in:transactional"], allow_url=["http://127.0.0.1:*"]) as peer,
+        RunningQueueManager(
+            tmp_path / "peer",
+            queues=["private$/in:transactional"],
+            allow_url=["http://127.0.0.1:*"],
+        ) as peer,
         RunningQueueManager(tmp_path / "qm", **options) as running,
     ):
-        names = [f"http://{host}:{peer.endpoint[1]}/msmq/private$/in" for host in ("127.0.0.1", "localhost")]
+        names = [
+            f"http://{host}:{peer.endpoint[1]}/msmq/private$/in"
+            for host in ("127.0.0.1", "localhost")
+        ]
         for number, name in enumerate(names):  # from now on both have a connection
             commit(running.api, f"alone {number}", rows_to(name, [f"alone {number}".encode()]))
             acknowledged(running, name)
         assert "sender.same_queue" not in running.stderr()
         commit(running.api, "1", [row for name in names for row in rows_to(name, [b"1", b"2"])])
-        until(lambda: "lead to one address (127.0.0.1)" in running.stderr(), "it is told when the second stream begins")
+        until(
+            lambda: "lead to one address (127.0.0.1)" in running.stderr(),
+            "it is told when the second stream begins",
+        )
         ordinal = lambda name: int(outgoing(running, name)["stream_id"].rpartition("\\")[2])  # noqa: E731  # one line is enough
         one, two = sorted(names, key=ordinal)
         acknowledged(running, two)
         found = until(
-            lambda: (same := outgoing(running, one)["same_queue"]) and same["receipts_missing"] and same, "it is found out"
+            lambda: (
+                (same := outgoing(running, one)["same_queue"]) and same["receipts_missing"] and same
+            ),
+            "it is found out",
         )
         assert found["destination"] == two
         line = [sys.executable, "-m", "srmp_spark.cli", "doctor", "--api", running.api]
         doctor = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
-        check = next(each for text in doctor.stdout.splitlines() if (each := json.loads(text))["check"] == "same-queue")
-        assert (check["ok"], check["hint"], doctor.returncode) == (False, found["hint"], ExitCode.CHECK_FAILED)
-        assert f"sender.same_queue destination={one} other={two}: 2 messages to {one} were answered 200" in running.stderr()
+        check = next(
+            each
+            for text in doctor.stdout.splitlines()
+            if (each := json.loads(text))["check"] == "same-queue"
+        )
+        assert (check["ok"], check["hint"], doctor.returncode) == (
+            False,
+            found["hint"],
+            ExitCode.CHECK_FAILED,
+        )
+        assert (
+            f"sender.same_queue destination={one} other={two}: 2 messages to {one} were "
+            "answered 200" in running.stderr()
+        )
 
         post(f"{running.api}/v1/outgoing/{quote(one, safe='')}/reset")
         acknowledged(running, one)

@@ -37,7 +37,11 @@ def test_a_second_pass_counts_again_and_keeps_the_first_time() -> None:
         sendings.note(KEY, serial, 0)
     for serial in range(4, 7):
         sendings.note(KEY, serial, 30 * S)
-    assert runs(sendings) == [SentRun(1, 3, 1, 0, 0), SentRun(4, 6, 2, 0, 30 * S), SentRun(7, 10, 1, 0, 0)]
+    assert runs(sendings) == [
+        SentRun(1, 3, 1, 0, 0),
+        SentRun(4, 6, 2, 0, 30 * S),
+        SentRun(7, 10, 1, 0, 0),
+    ]
 
 
 def test_what_is_finished_is_forgotten() -> None:
@@ -59,7 +63,14 @@ def test_memory_is_limited() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.one_of(st.tuples(st.just("send"), st.integers(1, 12)), st.tuples(st.just("end"), st.integers(1, 12)))))
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("send"), st.integers(1, 12)),
+            st.tuples(st.just("end"), st.integers(1, 12)),
+        )
+    )
+)
 def test_runs_say_what_a_counter_per_message_says(steps: list[tuple[str, int]]) -> None:
     sendings, model, now = Sendings(), dict[int, tuple[int, int]](), 0
     for step, serial in steps:
@@ -71,7 +82,11 @@ def test_runs_say_what_a_counter_per_message_says(steps: list[tuple[str, int]]) 
         else:
             sendings.forget(changes((1, serial)))
             model = {number: facts for number, facts in model.items() if number > serial}
-    found = {serial: (run.attempts, run.first_sent_at) for run in runs(sendings) for serial in range(run.first, run.last + 1)}
+    found = {
+        serial: (run.attempts, run.first_sent_at)
+        for run in runs(sendings)
+        for serial in range(run.first, run.last + 1)
+    }
     assert found == model
     ordered = runs(sendings)
     assert all(one.last < two.first for one, two in itertools.pairwise(ordered))

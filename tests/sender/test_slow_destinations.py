@@ -21,10 +21,16 @@ LATE_SECONDS = SLOW_SECONDS + 2.0
 
 
 def send(running: RunningQueueManager, batch: str, urls: list[str]) -> None:
-    commit(running.api, batch, [{"body": b"x", "destination": url, "delivery": "recoverable"} for url in urls])
+    commit(
+        running.api,
+        batch,
+        [{"body": b"x", "destination": url, "delivery": "recoverable"} for url in urls],
+    )
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"], ids=["of the same address", "of another address"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.2"], ids=["of the same address", "of another address"]
+)
 def test_1100_silent_queues_keep_no_healthy_one_waiting(tmp_path: Path, host: str) -> None:
     with Peers() as peers, RunningQueueManager(tmp_path / "qm") as running:
         silent, healthy = peers.silent(host), peers.answering()
@@ -45,7 +51,12 @@ def test_beside_ten_bad_ones_of_a_hundred_the_others_are_as_quick_as_alone(
     """The bad ones have 120 queues each: more than there are connections."""
     with Peers() as peers, RunningQueueManager(tmp_path / "qm") as running:
         healthy = peers.answering()
-        makers = [peers.silent, lambda host: peers.answering(host, after=5.0), peers.refusing, peers.swallowing]
+        makers = [
+            peers.silent,
+            lambda host: peers.answering(host, after=5.0),
+            peers.refusing,
+            peers.swallowing,
+        ]
         bad = [makers[n % 4](f"127.0.1.{n + 1}") for n in range(10)]
         urls = [f"{healthy}/h{n}" for n in range(HEALTHY)]
         median: dict[str, float] = {}
@@ -59,13 +70,18 @@ def test_beside_ten_bad_ones_of_a_hundred_the_others_are_as_quick_as_alone(
                 begun = time.monotonic()
                 send(running, f"{phase}{number}", urls)
                 wanted = {url.partition("127.0.0.1")[2].partition("/")[2] for url in urls}
-                until(lambda wanted=wanted: wanted <= {path[1:] for path in peers.paths()}, "all healthy ones arrive", 40)
+                until(
+                    lambda wanted=wanted: wanted <= {path[1:] for path in peers.paths()},
+                    "all healthy ones arrive",
+                    40,
+                )
                 latencies += [at - begun for path, at in tuple(peers.took) if path[1:] in wanted]
                 time.sleep(0.2)
             median[phase] = statistics.median(latencies)
         with capsys.disabled():
             ratio = median["beside"] / median["alone"]
-            print(f"\nmedian of {HEALTHY} healthy destinations: alone {median['alone'] * 1000:.0f} ms, beside 10 bad ones "
+            print(f"\nmedian of {HEALTHY} healthy destinations: alone "
+f"{median['alone'] * 1000:.0f} ms, beside 10 bad ones "
                   f"{median['beside'] * 1000:.0f} ms, {ratio:.2f} times")  # fmt: skip
         # `make day` shows a tenth in virtual time. Here other tests share the machine: whoever waits for a bad one waits 5 s.
         assert ratio < 5, "the healthy ones wait for the bad ones"

@@ -33,7 +33,11 @@ def listening() -> socket.socket:
     return found
 
 
-def run(monkeypatch: pytest.MonkeyPatch, serve: Reader, body: Callable[[Told, Callable[[int], Send]], Awaitable[None]]) -> None:
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    serve: Reader,
+    body: Callable[[Told, Callable[[int], Send]], Awaitable[None]],
+) -> None:
     monkeypatch.setattr(module, "SWEEP_SECONDS", 0.05)
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.8)
     monkeypatch.setattr(Wire, "request", lambda self, send: HEAD + bytes(LARGE))
@@ -138,7 +142,11 @@ def test_four_megabytes_at_100_kb_a_second_leave_once(tmp_path: Path) -> None:
     with RunningQueueManager(tmp_path / "qm") as running:
         ready = loop.run_until_complete(asyncio.start_server(serve, sock=listening(), limit=65_536))
         to = f"http://127.0.0.1:{ready.sockets[0].getsockname()[1]}/msmq/private$/q"
-        commit(running.api, "1", [{"body": bytes(LARGE), "destination": to}, {"body": b"next", "destination": to}])
+        commit(
+            running.api,
+            "1",
+            [{"body": bytes(LARGE), "destination": to}, {"body": b"next", "destination": to}],
+        )
 
         async def both() -> None:
             while len(heads) < 2:
@@ -147,7 +155,9 @@ def test_four_megabytes_at_100_kb_a_second_leave_once(tmp_path: Path) -> None:
         begun = time.monotonic()
         loop.run_until_complete(asyncio.wait_for(both(), 100))
         assert time.monotonic() - begun > 35, "it was slow"
-        assert b"Content-Length: %d" % LARGE not in heads[1], "the second message, and not the first once more"
+        assert b"Content-Length: %d" % LARGE not in heads[1], (
+            "the second message, and not the first once more"
+        )
         found = until(lambda: outgoing(running, to), "its status")
         assert found["last_error"] is None
         assert int(heads[1].lower().partition(b"content-length:")[2].split()[0]) < 10_000

@@ -21,11 +21,17 @@ async def _ask(serve: object) -> list[NoAnswerError]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)  # type: ignore[arg-type]  # a callback
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/in"
     message = SoapMessage(
-        soap=SoapVersion.V1_2, addressing=AddressingVersion.V2005_08, rm=RmVersion.V1_1, action="urn:a", body=b"<n/>"
+        soap=SoapVersion.V1_2,
+        addressing=AddressingVersion.V2005_08,
+        rm=RmVersion.V1_1,
+        action="urn:a",
+        body=b"<n/>",
     )
     refused: list[NoAnswerError] = []
     for _ in range(TRIES):
-        connection = SoapConnection(url, Addresses(asyncio.get_running_loop()), ClientTls(), lambda destination: destination)
+        connection = SoapConnection(
+            url, Addresses(asyncio.get_running_loop()), ClientTls(), lambda destination: destination
+        )
         with pytest.raises(NoAnswerError) as raised:
             await asyncio.wait_for(connection.post(message), 10)
         refused.append(raised.value)

@@ -41,15 +41,22 @@ class Full(NearlyFull):
     room = 20
 
 
-def receive(folder: Path, kind: type[NearlyFull], monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]) -> Path:
-    events = [{"type": "http.request", "body": piece, "more_body": piece is not pieces[-1]} for piece in pieces]
+def receive(
+    folder: Path, kind: type[NearlyFull], monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]
+) -> Path:
+    events = [
+        {"type": "http.request", "body": piece, "more_body": piece is not pieces[-1]}
+        for piece in pieces
+    ]
 
     async def receive_() -> dict[str, Any]:
         return events.pop(0)
 
     async def run() -> str:
         api = OutboxApi(cast("Any", SimpleNamespace(outgoing=SimpleNamespace(folder=folder))))
-        return await api._receive(cast("Any", SimpleNamespace(receive=receive_)), StageTurn(None, time.monotonic))
+        return await api._receive(
+            cast("Any", SimpleNamespace(receive=receive_)), StageTurn(None, time.monotonic)
+        )
 
     with monkeypatch.context() as patch:
         patch.setattr(outbox_api, "FileIO", kind)
@@ -57,11 +64,18 @@ def receive(folder: Path, kind: type[NearlyFull], monkeypatch: pytest.MonkeyPatc
     return folder / name
 
 
-def test_a_disk_that_takes_little_at_a_time_gets_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert receive(tmp_path, NearlyFull, monkeypatch, [b"x" * 1000, b"y" * 99]).read_bytes() == b"x" * 1000 + b"y" * 99
+def test_a_disk_that_takes_little_at_a_time_gets_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        receive(tmp_path, NearlyFull, monkeypatch, [b"x" * 1000, b"y" * 99]).read_bytes()
+        == b"x" * 1000 + b"y" * 99
+    )
 
 
-def test_a_full_disk_is_a_503_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_503_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ApiError) as raised:
         receive(tmp_path, Full, monkeypatch, [b"x" * 1000])
     assert (raised.value.status, raised.value.code) == (503, "store")
@@ -95,12 +109,16 @@ def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
     class Readers:
         def check(self, file: str, partition: int) -> SimpleNamespace:
             names["check"] = threading.current_thread().name
-            return SimpleNamespace(file=f"checked {file}", schema=SimpleNamespace(dead_letter_queue=None))
+            return SimpleNamespace(
+                file=f"checked {file}", schema=SimpleNamespace(dead_letter_queue=None)
+            )
 
     class Stages:
         folder, multicast = tmp_path, False
 
-        def add(self, application: str, batch: str, partition: int, attempt: str, checked: Any, at: int) -> Staged:
+        def add(
+            self, application: str, batch: str, partition: int, attempt: str, checked: Any, at: int
+        ) -> Staged:
             assert checked.file == "checked f"
             return Staged("s", 3)
 
@@ -115,9 +133,17 @@ def test_a_stage_is_judged_beside_the_outbox(tmp_path: Path) -> None:
         with ours, theirs:
             outbox, clock = SimpleNamespace(stages=Stages()), SimpleNamespace(utc=lambda: 1)
             dispatcher = SimpleNamespace(sender=SimpleNamespace(room=OutgoingRoom()))
-            found = Commands(ours, cast("Any", outbox), cast("Any", Store()), cast("Any", dispatcher), cast("Any", clock))
+            found = Commands(
+                ours,
+                cast("Any", outbox),
+                cast("Any", Store()),
+                cast("Any", dispatcher),
+                cast("Any", clock),
+            )
             found._readers = cast("Any", Readers())
-            return await found._stage({"application": "a", "batch": "b", "partition": 0, "attempt": "0", "file": "f"})
+            return await found._stage(
+                {"application": "a", "batch": "b", "partition": 0, "attempt": "0", "file": "f"}
+            )
 
     assert json.loads(json.dumps(asyncio.run(run()))) == {"stage": "s", "rows": 3}
     assert names["check"].startswith("check")

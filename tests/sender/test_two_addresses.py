@@ -44,7 +44,9 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-def test_a_message_takes_the_second_address_and_the_next_one_begins_with_it(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_takes_the_second_address_and_the_next_one_begins_with_it(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Wire, "request", lambda self, send: REQUEST)
 
     async def main() -> None:
@@ -71,7 +73,9 @@ def test_a_receipt_takes_the_second_address(port: int) -> None:
     async def main() -> None:
         server = await asyncio.start_server(serve, ALIVE, port)
         begun = time.monotonic()
-        answer = await post((DEAD, ALIVE), port, b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"")
+        answer = await post(
+            (DEAD, ALIVE), port, b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b""
+        )
         assert answer.status == 200
         assert time.monotonic() - begun < 2
         server.close()
@@ -96,7 +100,11 @@ def test_a_request_is_written_to_one_connection_alone() -> None:
         second = await asyncio.start_server(listen, DEAD, port)
         for _ in range(20):
             heard.clear()
-            assert (await post((ALIVE, DEAD), port, b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"")).status == 200
+            assert (
+                await post(
+                    (ALIVE, DEAD), port, b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b""
+                )
+            ).status == 200
             assert list(heard) == [ALIVE]
         first.close()
         second.close()

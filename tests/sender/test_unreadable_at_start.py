@@ -26,7 +26,8 @@ FORWARDS: dict[str, Any] = {
 }  # fmt: skip
 DAMAGES = {
     "queues": "UPDATE queues SET end = 'many' WHERE destination = ?",
-    "parts": "UPDATE parts SET first = NULL, ids_first = 'x' WHERE queue_id = (SELECT id FROM queues WHERE destination = ?) "
+    "parts": "UPDATE parts SET first = NULL, ids_first = 'x' WHERE queue_id = (SELECT id "
+    "FROM queues WHERE destination = ?) "
     "AND first = 4",
 }
 
@@ -40,7 +41,9 @@ def damage(running: RunningQueueManager, statement: str, *values: str) -> None:
 
 
 def set_aside(running: RunningQueueManager) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = requests.get(f"{running.api}/v1/status", timeout=30).json()["set_aside"]
+    found: list[dict[str, Any]] = requests.get(f"{running.api}/v1/status", timeout=30).json()[
+        "set_aside"
+    ]
     return found
 
 
@@ -54,7 +57,10 @@ def told_by_doctor(running: RunningQueueManager) -> list[str]:
 @pytest.mark.parametrize("table", DAMAGES)
 def test_one_destination_is_held_and_all_others_go_on(tmp_path: Path, table: str) -> None:
     queues = {QUEUE: True, OTHER: True}
-    with Destination(queues=queues, receipt_wait=0.1) as peer, RunningQueueManager(tmp_path / "qm") as running:
+    with (
+        Destination(queues=queues, receipt_wait=0.1) as peer,
+        RunningQueueManager(tmp_path / "qm") as running,
+    ):
         held, other = peer.url(QUEUE), peer.url(OTHER)
         commit(running.api, "0", rows_to(held, bodies(0, 3)))
         acknowledged(running, held)
@@ -65,7 +71,10 @@ def test_one_destination_is_held_and_all_others_go_on(tmp_path: Path, table: str
         found = until(lambda: set_aside(running), "the row is told")
         assert [each["table"] for each in found] == [table]
         assert held in found[0]["key"]
-        assert any(f"of table {table} cannot be read" in told and held in told for told in told_by_doctor(running))
+        assert any(
+            f"of table {table} cannot be read" in told and held in told
+            for told in told_by_doctor(running)
+        )
         process = sender_of(running)
         commit(running.api, "3", rows_to(other, bodies(0, 4)))
         acknowledged(running, other)
@@ -83,8 +92,12 @@ def test_one_destination_is_held_and_all_others_go_on(tmp_path: Path, table: str
 
 def test_without_its_place_what_is_forwarded_waits_and_all_else_is_sent(tmp_path: Path) -> None:
     with (
-        Destination(host=ELSEWHERE, queues={QUEUE: True}, receipt_wait=0.1, allow=["stream-guid"]) as peer,
-        Destination(queues={OTHER: True}, receipt_wait=0.1, faults=Faults(seed=2)) as direct,  # a GUID of its own
+        Destination(
+            host=ELSEWHERE, queues={QUEUE: True}, receipt_wait=0.1, allow=["stream-guid"]
+        ) as peer,
+        Destination(
+            queues={OTHER: True}, receipt_wait=0.1, faults=Faults(seed=2)
+        ) as direct,  # a GUID of its own
         RunningQueueManager(tmp_path / "qm", **FORWARDS) as running,
     ):
         send_stream(running, peer.url, QUEUE, bodies(0, 5))
@@ -94,8 +107,14 @@ def test_without_its_place_what_is_forwarded_waits_and_all_else_is_sent(tmp_path
         send_stream(running, peer.url, QUEUE, bodies(5, 8))
         until(lambda: len(peer.queues[QUEUE]) >= 8, "nothing waited: the place is the end")
         assert [message.body for message in peer.queues[QUEUE]] == bodies(0, 8)
-        damage(running, "UPDATE meta SET value = x'00' WHERE key = 'forward_rules' OR key = 'forward_read_to'")
-        assert [each["table"] for each in until(lambda: set_aside(running), "told")] == ["meta", "meta"]
+        damage(
+            running,
+            "UPDATE meta SET value = x'00' WHERE key = 'forward_rules' OR key = 'forward_read_to'",
+        )
+        assert [each["table"] for each in until(lambda: set_aside(running), "told")] == [
+            "meta",
+            "meta",
+        ]
         commit(running.api, "1", rows_to(direct.url(OTHER), bodies(0, 3)))
         acknowledged(running, direct.url(OTHER))
 
@@ -103,7 +122,9 @@ def test_without_its_place_what_is_forwarded_waits_and_all_else_is_sent(tmp_path
 def test_what_waits_to_be_forwarded_is_not_sent_twice(tmp_path: Path) -> None:
     """It waits until an operator has emptied the queue, and starts again."""
     with (
-        Destination(host=ELSEWHERE, queues={QUEUE: True}, receipt_wait=0.1, allow=["stream-guid"]) as peer,
+        Destination(
+            host=ELSEWHERE, queues={QUEUE: True}, receipt_wait=0.1, allow=["stream-guid"]
+        ) as peer,
         RunningQueueManager(tmp_path / "qm", **FORWARDS) as running,
     ):
         send_stream(running, peer.url, QUEUE, bodies(0, 5))

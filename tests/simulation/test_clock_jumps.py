@@ -68,7 +68,11 @@ class SetClock:
     def utc(self) -> int:
         now = self._true.now
         stood = sum(min(now, end) - begin for begin, end in self._frozen if begin < now)
-        return self._true.utc() + sum(by for when, by in self._jumps if when <= now) - int(stood * 1_000_000)
+        return (
+            self._true.utc()
+            + sum(by for when, by in self._jumps if when <= now)
+            - int(stood * 1_000_000)
+        )
 
 
 class ByWallClock(SetClock):
@@ -85,14 +89,28 @@ def nothing_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "REFUSES_EXPIRED_SHARE", 0.0)
 
 
-def with_clock(base: type[Any], clock: type[SetClock] | None, seed: int, marks: Counter[str]) -> type[Any]:
+def with_clock(
+    base: type[Any], clock: type[SetClock] | None, seed: int, marks: Counter[str]
+) -> type[Any]:
     """``base`` with a clock of its own, which draws nothing from the dice of the run; and without what asks the wall clock."""
 
     class With(base):  # type: ignore[misc]
         def __init__(self, true: SimClock, *args: Any, **keywords: Any) -> None:
-            super().__init__(true if clock is None else clock(true, Random(f"clock {seed}"), marks), *args, **keywords)
+            super().__init__(
+                true if clock is None else clock(true, Random(f"clock {seed}"), marks),
+                *args,
+                **keywords,
+            )
 
-        def submit(self, destination: str, kind: Any, batch: str, rows: list[str], until: float | None, *more: Any) -> None:
+        def submit(
+            self,
+            destination: str,
+            kind: Any,
+            batch: str,
+            rows: list[str],
+            until: float | None,
+            *more: Any,
+        ) -> None:
             super().submit(destination, kind, batch, rows, None, *more)
 
     return With
@@ -101,9 +119,13 @@ def with_clock(base: type[Any], clock: type[SetClock] | None, seed: int, marks: 
 def told(seed: int, clock: type[SetClock] | None, marks: Counter[str]) -> list[str]:
     """All that happens in both halves of a seed, but for the time stamps in it."""
     lines: list[str] = []
-    receiving = Simulation(seed, queue_manager_class=with_clock(SimQueueManager, clock, seed, marks), log=lines.append)
+    receiving = Simulation(
+        seed, queue_manager_class=with_clock(SimQueueManager, clock, seed, marks), log=lines.append
+    )
     outcome = receiving.run()
-    sending = SendingSimulation(seed, sender_class=with_clock(SimSender, clock, seed, marks), log=lines.append)
+    sending = SendingSimulation(
+        seed, sender_class=with_clock(SimSender, clock, seed, marks), log=lines.append
+    )
     problems = outcome.problems + sending.run()
     assert outcome.verdict.clean, f"seed {seed}: {outcome.verdict}"
     assert sending.oracle.verdict().clean, f"seed {seed}: {sending.oracle.verdict()}"

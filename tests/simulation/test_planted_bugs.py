@@ -56,7 +56,9 @@ def test_at_least_twelve_bugs_are_planted() -> None:
 def test_each_is_caught(name: str) -> None:
     for seed in chain((TRIED_FIRST.get(name, 0),), range(SEEDS_MAX)):
         outcome = run(seed, PLANTED[name])
-        found = {word: getattr(outcome.verdict, word) for word in ("lost", "doubled")} | {"problems": outcome.problems}
+        found = {word: getattr(outcome.verdict, word) for word in ("lost", "doubled")} | {
+            "problems": outcome.problems
+        }
         word = FOUND_BY[name]
         if found.get(word) or any(word in problem for problem in outcome.problems):
             assert run(seed).clean, "the seed is clean without the bug"
@@ -96,7 +98,9 @@ def test_each_sending_bug_is_caught(name: str) -> None:
     word = SENDING_FOUND_BY[name]
     for seed in chain((TRIED_FIRST.get(name, 0),), range(SEEDS_MAX)):
         outcome = run(seed, sender_class=PLANTED_SENDING[name])
-        if any(word in problem for problem in outcome.problems) or getattr(outcome.verdict, word, None):
+        if any(word in problem for problem in outcome.problems) or getattr(
+            outcome.verdict, word, None
+        ):
             assert run(seed).clean, "the seed is clean without the bug"
             return
     pytest.fail(f"{name} was not caught within {SEEDS_MAX} seeds")

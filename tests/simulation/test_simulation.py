@@ -40,7 +40,10 @@ MARKS = {
 
 def test_no_seed_violates_anything_and_everything_happens() -> None:
     runs, marks, steps, failed = run_many(range(SEEDS))
-    assert failed == [], f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.simulation --seed {failed[0].seed} --trace"
+    assert failed == [], (
+        f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.simulation --seed "
+        f"{failed[0].seed} --trace"
+    )
     assert runs == SEEDS
     assert steps / runs < STEPS_MAX / 20
     rare = {mark: marks[mark] for mark in MARKS if marks[mark] < SEEDS / 100}
@@ -54,7 +57,9 @@ def digests(seeds: range, hash_seed: str, python: str = sys.executable) -> str:
         f"print([run(seed, digest=True).digest for seed in range({seeds.start}, {seeds.stop})])"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
-    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env=environment).stdout
+    return subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, check=True, env=environment
+    ).stdout
 
 
 @pytest.mark.timeout(300 + DIGESTS // 10)
@@ -63,7 +68,9 @@ def test_a_seed_is_one_run_under_any_hash_seed_and_python() -> None:
     assert first == digests(range(DIGESTS), "4711")
     for python in PYTHONS:
         assert first == digests(range(DIGESTS), "815", python), python
-    assert len(set(first.strip("[]\n").split(", "))) == DIGESTS, "different seeds are different runs"
+    assert len(set(first.strip("[]\n").split(", "))) == DIGESTS, (
+        "different seeds are different runs"
+    )
 
 
 def test_to_watch_changes_nothing() -> None:
@@ -99,7 +106,15 @@ def test_a_failing_seed_stops_the_run_and_names_the_command(
 
 
 def test_several_processes_find_the_same() -> None:
-    command = [sys.executable, "-m", "srmp_spark.testing.simulation", "--seeds", "520", "--jobs", "2"]  # two reports
+    command = [
+        sys.executable,
+        "-m",
+        "srmp_spark.testing.simulation",
+        "--seeds",
+        "520",
+        "--jobs",
+        "2",
+    ]  # two reports
     out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     marks: Counter[str] = Counter()
     for seed in range(520):

@@ -76,7 +76,9 @@ def test_a_tenth_in_trouble_slows_the_others_by_a_tenth_at_most() -> None:
     alone, together = compare(Traffic(destinations=200, seconds=600, connections=200))
     ratios = together.ratios(alone)
     assert alone.rows > 2_000
-    assert {name: ratio for name, ratio in ratios.items() if name in JUDGED and ratio > RATIO_MAX} == {}
+    assert {
+        name: ratio for name, ratio in ratios.items() if name in JUDGED and ratio > RATIO_MAX
+    } == {}
 
 
 def test_a_seed_is_one_run() -> None:

@@ -46,7 +46,9 @@ class ApiProxy:
             protocol_version = "HTTP/1.1"
 
             def handle(self) -> None:
-                with contextlib.suppress(ConnectionError):  # the caller was killed between two calls
+                with contextlib.suppress(
+                    ConnectionError
+                ):  # the caller was killed between two calls
                     super().handle()
 
             def do_GET(self) -> None:
@@ -62,10 +64,14 @@ class ApiProxy:
     def _pass_on(self, call: BaseHTTPRequestHandler) -> None:
         """One call and its answer; whoever was killed meanwhile hears nothing more."""
         body = call.rfile.read(int(call.headers.get("Content-Length", 0)))
-        headers = {name: value for name, value in call.headers.items() if name.lower() not in HOP_BY_HOP}
+        headers = {
+            name: value for name, value in call.headers.items() if name.lower() not in HOP_BY_HOP
+        }
         port = call.client_address[1]
         self.watch("before", call.path, port)
-        upstream = http.client.HTTPConnection(self._upstream.hostname or "", self._upstream.port, timeout=60)
+        upstream = http.client.HTTPConnection(
+            self._upstream.hostname or "", self._upstream.port, timeout=60
+        )
         try:
             upstream.request(call.command, call.path, body, headers)
             answer = upstream.getresponse()
@@ -91,7 +97,11 @@ class ApiProxy:
 def process_at(port: int) -> int | None:
     """The process on this host whose end of a TCP connection has ``port``; ``None`` if it is gone."""
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    inodes = {f"socket:[{fields[9]}]" for fields in map(str.split, lines) if int(fields[1].partition(":")[2], 16) == port}
+    inodes = {
+        f"socket:[{fields[9]}]"
+        for fields in map(str.split, lines)
+        if int(fields[1].partition(":")[2], 16) == port
+    }
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:
             if str(link.readlink()) in inodes and int(link.parts[2]) != os.getpid():

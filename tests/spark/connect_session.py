@@ -15,7 +15,9 @@ from srmp_spark import SrmpSink
 
 source_url, sink_url, directory = sys.argv[1:]
 alone = Path(tempfile.gettempdir(), "srmp-spark-connect-test.lock").open("w")  # noqa: SIM115  # held until this process ends
-fcntl.flock(alone, fcntl.LOCK_EX)  # Spark's own Connect server has one port: runs of the tests side by side take turns
+fcntl.flock(
+    alone, fcntl.LOCK_EX
+)  # Spark's own Connect server has one port: runs of the tests side by side take turns
 settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
 spark = SparkSession.builder.remote("local[2]").config(map=settings).getOrCreate()
 
@@ -33,7 +35,9 @@ writer = (
 query = writer.trigger(availableNow=True).start()
 query.awaitTermination(300)
 landed = spark.read.parquet(f"{directory}/rows").select("sequence").distinct().count()
-batches = len([file for file in Path(directory, "checkpoint", "commits").iterdir() if file.name.isdigit()])
+batches = len(
+    [file for file in Path(directory, "checkpoint", "commits").iterdir() if file.name.isdigit()]
+)
 every = {**options, "startingOffsets": "earliest"}
 declared = spark.read.format("srmp").options(**every).schema("label STRING, sequence LONG").load()
 named = spark.read.format("srmp").options(**every, columns="label,sequence").load()
@@ -66,18 +70,29 @@ def error_of(what, *arguments, **options):
 
 
 def stream(writer, checkpoint):
-    query = writer.option("checkpointLocation", f"{directory}/{checkpoint}").trigger(availableNow=True).start()
+    query = (
+        writer.option("checkpointLocation", f"{directory}/{checkpoint}")
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination(300)
 
 
 for number in range(3):
-    rows = spark.range(10 * number, 10 * number + 10).selectExpr("cast(id as string) as body", "id as n")
+    rows = spark.range(10 * number, 10 * number + 10).selectExpr(
+        "cast(id as string) as body", "id as n"
+    )
     rows.coalesce(1).write.mode("append").parquet(f"{directory}/in")
 source = spark.readStream.schema("body string, n bigint").parquet(f"{directory}/in")
 said = {}
 
 write(numbers.repartition(3), "batch", orderBy="n")
-stream(source.writeStream.format("srmp").options(queueManager=sink_url, destination=queue("stream"), orderBy="n"), "stream")
+stream(
+    source.writeStream.format("srmp").options(
+        queueManager=sink_url, destination=queue("stream"), orderBy="n"
+    ),
+    "stream",
+)
 
 each = SrmpSink(queueManager=sink_url, destination=queue("each"), orderBy="n", application="each")
 stream(source.writeStream.foreachBatch(each), "each")
@@ -110,7 +125,9 @@ said["option"] = error_of(write, numbers, "none", destinaton="x")
 said["column"] = error_of(write, numbers.selectExpr("body", "n as label"), "none")
 keyed = numbers.selectExpr("body", "n as key")
 write(keyed, "keys", application="keys")
-said["conflict"] = error_of(write, keyed.selectExpr("'other' as body", "key"), "keys", application="keys")
+said["conflict"] = error_of(
+    write, keyed.selectExpr("'other' as body", "key"), "keys", application="keys"
+)
 print(json.dumps({"source": read, "sink": said}), flush=True)
 spark.stop()
 os._exit(0)

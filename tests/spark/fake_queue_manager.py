@@ -156,12 +156,16 @@ class FakeQueueManager:
             if after > end:
                 raise RefusedError(409, "past-the-end", f"{after} is past the end {end}")
             if after < first - 1 and self.logs[queue].first > after + 1:
-                raise RefusedError(410, "trimmed", f"rows up to {self.logs[queue].first - 1} are trimmed")
+                raise RefusedError(
+                    410, "trimmed", f"rows up to {self.logs[queue].first - 1} are trimmed"
+                )
             if end > after or time.monotonic() >= deadline or following:
                 break
             with self.changed:
                 self.changed.wait(deadline - time.monotonic())
-        most = min(int(q.get("max_rows", 10**9)), max(1, int(q.get("max_bytes", 10**12)) // ROW_BYTES))
+        most = min(
+            int(q.get("max_rows", 10**9)), max(1, int(q.get("max_bytes", 10**12)) // ROW_BYTES)
+        )
         last = min(end, after + most)
         answer = {"epoch": epoch, "first": min(first, end + 1), "last": last, "end": end}
         return answer | ({"next_epoch": following} if following else {})
@@ -175,7 +179,10 @@ class FakeQueueManager:
             raise RefusedError(410, "trimmed", f"rows up to {log.first - 1} are trimmed")
         gone = {n for first, last in log.holes for n in range(first, last + 1)} | log.lost
         numbers = [n for n in range(after + 1, to + 1) if n not in gone]
-        return [self.batch(queue, epoch, numbers[at : at + 700], "envelope" in q) for at in range(0, len(numbers), 700)]
+        return [
+            self.batch(queue, epoch, numbers[at : at + 700], "envelope" in q)
+            for at in range(0, len(numbers), 700)
+        ]
 
     def arrived_at(self, queue: str, n: int) -> int:
         return self.logs[queue].arrived.get(n, ARRIVED_US + n * 1_000_000)
@@ -186,8 +193,17 @@ class FakeQueueManager:
         after = max(int(q["after"]), first - 1)
         looked_to = min(after + 50, end)
         gone = {n for low, high in log.holes for n in range(low, high + 1)}
-        found = [n for n in range(after + 1, looked_to + 1) if n not in gone and self.arrived_at(queue, n) >= int(q["since"])]
-        return {"epoch": epoch, "sequence": found[0] if found else None, "looked_to": looked_to, "end": end}
+        found = [
+            n
+            for n in range(after + 1, looked_to + 1)
+            if n not in gone and self.arrived_at(queue, n) >= int(q["since"])
+        ]
+        return {
+            "epoch": epoch,
+            "sequence": found[0] if found else None,
+            "looked_to": looked_to,
+            "end": end,
+        }
 
     def batch(self, queue: str, epoch: str, numbers: list[int], envelope: bool) -> pa.RecordBatch:
         made = {
@@ -200,7 +216,9 @@ class FakeQueueManager:
         schema = arrow_schema()
         return pa.RecordBatch.from_arrays(
             [
-                pa.array([made[f.name](n) for n in numbers], f.type) if f.name in made else pa.nulls(len(numbers), f.type)
+                pa.array([made[f.name](n) for n in numbers], f.type)
+                if f.name in made
+                else pa.nulls(len(numbers), f.type)
                 for f in schema
             ],
             schema=schema,
@@ -213,11 +231,17 @@ class FakeQueueManager:
     def register(self, queue: str, name: str, body: dict) -> dict:
         _, epoch, *_ = self.bounds(queue, None)
         consumer = self.consumer(queue, name)
-        holder, seen, deadline = body["holder"], consumer.renewals, time.monotonic() + self.lease_seconds
+        holder, seen, deadline = (
+            body["holder"],
+            consumer.renewals,
+            time.monotonic() + self.lease_seconds,
+        )
         consumer.waited += consumer.holder not in (None, holder)
         while consumer.holder not in (None, holder) and time.monotonic() < deadline:
             if consumer.renewals != seen:
-                raise RefusedError(409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}")
+                raise RefusedError(
+                    409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}"
+                )
             time.sleep(0.02)
         self.bounds(queue, None)  # it may have been deleted meanwhile
         if not body.get("ranged"):
@@ -238,7 +262,9 @@ class FakeQueueManager:
         *_, end, _ = self.bounds(queue, body["epoch"])
         consumer = self.consumer(queue, name)
         if consumer.holder != body["holder"]:
-            raise RefusedError(409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}")
+            raise RefusedError(
+                409, "C00E0009", f"consumer {name} is held by {json.dumps(consumer.holder)}"
+            )
         if body["to"] > end:
             raise RefusedError(409, "past-the-end", f"{body['to']} is past the end {end}")
         self.on_mark(queue, body["to"])
@@ -262,7 +288,9 @@ class FakeQueueManager:
 
             def log_message(self, *args: object) -> None: ...
 
-            def answer(self, body: bytes, status: int = 200, kind: str = "application/json") -> None:
+            def answer(
+                self, body: bytes, status: int = 200, kind: str = "application/json"
+            ) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
@@ -286,7 +314,9 @@ class FakeQueueManager:
                     self.close_connection = True
                     return
                 url = urlsplit(self.path)
-                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+                body = json.loads(
+                    self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}"
+                )
                 path = [unquote(part) for part in url.path.split("/")[2:]]
                 query = {key: value[0] for key, value in parse_qs(url.query).items()}
                 fake.calls.append((method, url.path))
@@ -298,7 +328,11 @@ class FakeQueueManager:
                             self.answer(json.dumps(fake.queues()).encode())
                         case ["queues", queue]:
                             fake.bounds(queue, None)
-                            self.answer(json.dumps(next(entry for entry in fake.queues() if entry["name"] == queue)).encode())
+                            self.answer(
+                                json.dumps(
+                                    next(entry for entry in fake.queues() if entry["name"] == queue)
+                                ).encode()
+                            )
                         case ["queues", queue, "range"]:
                             self.answer(json.dumps(fake.range(queue, query)).encode())
                         case ["queues", queue, "first"]:
@@ -306,7 +340,12 @@ class FakeQueueManager:
                         case ["queues", queue, "holes"]:
                             fake.bounds(queue, query["epoch"])
                             wanted = range(int(query["after"]) + 1, int(query["to"]) + 1)
-                            holes = [n for first, last in fake.logs[queue].holes for n in range(first, last + 1) if n in wanted]
+                            holes = [
+                                n
+                                for first, last in fake.logs[queue].holes
+                                for n in range(first, last + 1)
+                                if n in wanted
+                            ]
                             self.answer(json.dumps({"count": len(holes)}).encode())
                         case ["queues", queue, "rows"]:
                             fake.check_is_me(query.get("queue_manager", fake.guid))
@@ -314,9 +353,14 @@ class FakeQueueManager:
                             with pa.ipc.new_stream(sink, arrow_schema()) as writer:
                                 for batch in fake.rows(queue, query):
                                     writer.write_batch(batch)
-                            self.answer(sink.getvalue().to_pybytes(), kind="application/vnd.apache.arrow.stream")
+                            self.answer(
+                                sink.getvalue().to_pybytes(),
+                                kind="application/vnd.apache.arrow.stream",
+                            )
                         case ["queues", queue, "consumers", name]:
-                            self.answer(json.dumps(fake.ahead_of(queue, name, int(query["after"]))).encode())
+                            self.answer(
+                                json.dumps(fake.ahead_of(queue, name, int(query["after"]))).encode()
+                            )
                         case ["queues", queue, "consumers", name, "register"]:
                             self.answer(json.dumps(fake.register(queue, name, body)).encode())
                         case ["queues", queue, "consumers", name, "received"]:
@@ -328,7 +372,12 @@ class FakeQueueManager:
                         case _:
                             self.answer(b"{}", 404)
                 except RefusedError as refusal:
-                    error = {"code": refusal.code, "message": refusal.message, "hint": "", "section": ""}
+                    error = {
+                        "code": refusal.code,
+                        "message": refusal.message,
+                        "hint": "",
+                        "section": "",
+                    }
                     self.answer(json.dumps({"error": error}).encode(), refusal.status)
 
         return Handler

@@ -47,7 +47,9 @@ class Pipeline:
         self.sent += rows
 
     def sink(self, *queues: str) -> ExactlyOnce:
-        return ExactlyOnce(self.spark, str(self.table), str(self.checkpoint), queues=queues or [self.queue])
+        return ExactlyOnce(
+            self.spark, str(self.table), str(self.checkpoint), queues=queues or [self.queue]
+        )
 
     def ingest(self, limit: int = 13, **options: Any) -> int:
         """One run of AvailableNow; how many rows it wrote."""
@@ -69,7 +71,10 @@ class Pipeline:
 
     def last_batches(self, count: int) -> list[int]:
         """The numbers of the last batches of the checkpoint, all with rows in them: without such, of messages sent now."""
-        if not all(self.sizes.get(number) for number in (self.batches() or [-1])[-count:]) or len(self.batches()) <= count:
+        if (
+            not all(self.sizes.get(number) for number in (self.batches() or [-1])[-count:])
+            or len(self.batches()) <= count
+        ):
             self.send(13 * (count + 1))
             self.ingest()
         last = self.batches()[-count:]
@@ -85,11 +90,17 @@ class Pipeline:
     def run(self, append: Append, limit: int, **options: Any) -> None:
         """One run of AvailableNow into any sink. Raises what ends the query."""
         frame = self.frame(maxOffsetsPerTrigger=limit, **options)
-        writer = frame.writeStream.foreachBatch(append).option("checkpointLocation", str(self.checkpoint))
+        writer = frame.writeStream.foreachBatch(append).option(
+            "checkpointLocation", str(self.checkpoint)
+        )
         assert writer.trigger(availableNow=True).start().awaitTermination(280)
 
     def frame(self, **options: Any) -> DataFrame:
-        return self.spark.readStream.format("srmp").options(queueManager=self.api, queue=self.queue, **options).load()
+        return (
+            self.spark.readStream.format("srmp")
+            .options(queueManager=self.api, queue=self.queue, **options)
+            .load()
+        )
 
     def forget(self, kind: str, *batches: int) -> None:
         self.clean = False
@@ -100,20 +111,26 @@ class Pipeline:
     def age_the_log(self, days: int = 40) -> None:
         """Let Delta itself write a checkpoint and delete its older commits, as it does after 30 days."""
         log = self.table / "_delta_log"
-        self.spark.sql(f"ALTER TABLE delta.`{self.table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+        self.spark.sql(
+            f"ALTER TABLE delta.`{self.table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
+        )
         old = time.time() - days * 86_400
         before = commits_of(self.table)
         for file in log.iterdir():
             if file.is_file():
                 os.utime(file, (old, old))
-        for number in range(2):  # the first has the older checkpoint, the second may delete what is below
+        for number in range(
+            2
+        ):  # the first has the older checkpoint, the second may delete what is below
             empty = self.spark.read.format("delta").load(str(self.table)).where("false")
             other = empty.write.format("delta").mode("append").option("txnAppId", "somebody else")
             other.option("txnVersion", number).save(str(self.table))
         assert not set(before) & set(commits_of(self.table)), "Delta has deleted them"
 
     def batches(self, kind: str = "offsets") -> list[int]:
-        return sorted(int(file.name) for file in (self.checkpoint / kind).iterdir() if file.name.isdigit())
+        return sorted(
+            int(file.name) for file in (self.checkpoint / kind).iterdir() if file.name.isdigit()
+        )
 
     def verdict(self) -> Verdict:
         """The oracle over what was sent, all of it acknowledged, and the rows of the table."""
@@ -121,9 +138,13 @@ class Pipeline:
         for number in range(1, self.sent + 1):
             oracle.sent(str(number))
             oracle.acknowledged(str(number))
-        table = deltalake.DeltaTable(str(self.table)).to_pyarrow_table(columns=["sequence", "label", "queue"])
+        table = deltalake.DeltaTable(str(self.table)).to_pyarrow_table(
+            columns=["sequence", "label", "queue"]
+        )
         for row in table.to_pylist():
-            assert (row["label"], row["queue"]) == (str(row["sequence"]), self.queue), "each row is the message that was sent"
+            assert (row["label"], row["queue"]) == (str(row["sequence"]), self.queue), (
+                "each row is the message that was sent"
+            )
             oracle.landed(row["label"])
         return oracle.verdict()
 
@@ -134,4 +155,6 @@ class Pipeline:
 
 
 def commits_of(table: Path) -> list[int]:
-    return sorted(int(file.stem) for file in (table / "_delta_log").glob("*.json") if file.stem.isdigit())
+    return sorted(
+        int(file.stem) for file in (table / "_delta_log").glob("*.json") if file.stem.isdigit()
+    )

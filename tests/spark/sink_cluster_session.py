@@ -28,7 +28,9 @@ spark = builder.getOrCreate()
 
 
 def write(frame, destination, **options):
-    frame.write.format("srmp").mode("append").options(queueManager=url, destination=destination, **options).save()
+    frame.write.format("srmp").mode("append").options(
+        queueManager=url, destination=destination, **options
+    ).save()
 
 
 numbers = spark.range(0, 400, 1, 4).selectExpr("cast(id as string) as body", "id as n")

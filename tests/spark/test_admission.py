@@ -22,7 +22,9 @@ def test_shares_add_up_to_the_limit(limit: int, backlogs: dict[str, int], turn: 
 
 @settings(max_examples=300)
 @given(st.integers(8, 10**6), BACKLOGS)
-def test_who_waits_gets_something_when_there_is_enough_for_each(limit: int, backlogs: dict[str, int]) -> None:
+def test_who_waits_gets_something_when_there_is_enough_for_each(
+    limit: int, backlogs: dict[str, int]
+) -> None:
     assert set(shares(limit, backlogs)) == {key for key, rows in backlogs.items() if rows}
 
 
@@ -41,7 +43,9 @@ def test_turns_reach_everybody_when_there_is_less_than_a_row_each() -> None:
 
 @settings(max_examples=300)
 @given(st.integers(0, 10**12), st.integers(1, 10**6), st.integers(1, 64))
-def test_a_range_is_cut_into_contiguous_ascending_pieces(after: int, size: int, pieces: int) -> None:
+def test_a_range_is_cut_into_contiguous_ascending_pieces(
+    after: int, size: int, pieces: int
+) -> None:
     cut = split_range(after, after + size, pieces)
     assert len(cut) == min(pieces, size)
     assert cut[0][0] == after
@@ -53,7 +57,10 @@ def test_a_range_is_cut_into_contiguous_ascending_pieces(after: int, size: int, 
 
 
 @settings(max_examples=200)
-@given(st.dictionaries(st.text(max_size=3), st.integers(1, 10**9), min_size=1, max_size=8), st.integers(1, 64))
+@given(
+    st.dictionaries(st.text(max_size=3), st.integers(1, 10**9), min_size=1, max_size=8),
+    st.integers(1, 64),
+)
 def test_min_partitions_is_reached(sizes: dict[str, int], at_least: int) -> None:
     pieces = pieces_of(sizes, at_least)
     assert sum(pieces.values()) >= at_least
@@ -61,14 +68,18 @@ def test_min_partitions_is_reached(sizes: dict[str, int], at_least: int) -> None
 
 
 @given(
-    st.dictionaries(st.integers(), st.integers(0, 10**6), max_size=5), st.none() | st.integers(1, 50), st.integers(1000, 10**6)
+    st.dictionaries(st.integers(), st.integers(0, 10**6), max_size=5),
+    st.none() | st.integers(1, 50),
+    st.integers(1000, 10**6),
 )
 def test_no_task_has_more_rows_than_allowed_and_there_are_as_many_tasks_as_asked_for(
     sizes: dict[int, int], at_least: int | None, rows_max: int
 ) -> None:
     pieces = pieces_of(sizes, at_least, rows_max)
     assert all(
-        to - after <= rows_max for key, size in sizes.items() for after, to in split_range(5, 5 + size, pieces[key])
+        to - after <= rows_max
+        for key, size in sizes.items()
+        for after, to in split_range(5, 5 + size, pieces[key])
     )
     assert all(pieces[key] >= count for key, count in pieces_of(sizes, at_least).items())
     assert pieces_of({1: 2_500, 2: 1_000}, None, 1_000) == {1: 3, 2: 1}

@@ -57,7 +57,10 @@ class Driver:
         self.output = checkpoint.with_name(f"driver-{time.monotonic_ns()}.log")
         with self.output.open("w") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", DRIVER, url, str(checkpoint), QUEUE], stdout=file, stderr=file, start_new_session=True
+                [sys.executable, "-c", DRIVER, url, str(checkpoint), QUEUE],
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
             )
 
     def has_run(self, sequence: int) -> bool:
@@ -83,7 +86,9 @@ def start(fake: Callable[..., FakeQueueManager]) -> Iterator[Callable[[str, Path
         driver.kill9()
 
 
-def wait(condition: Callable[[], bool], why: Callable[[], str] = lambda: "it did not happen") -> None:
+def wait(
+    condition: Callable[[], bool], why: Callable[[], str] = lambda: "it did not happen"
+) -> None:
     end = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < end, why()
@@ -97,17 +102,25 @@ def query_state(query: StreamingQuery) -> Callable[[], str]:
 def on_disk(checkpoint: Path) -> int:
     """The sequence behind which a restart begins: the newest batch that is committed."""
     offsets, commits = (
-        {int(file.name) for file in (checkpoint / kind).glob("*") if file.name.isdigit()} for kind in ("offsets", "commits")
+        {int(file.name) for file in (checkpoint / kind).glob("*") if file.name.isdigit()}
+        for kind in ("offsets", "commits")
     )
     newest = max(offsets & commits)
     reached = Offsets.from_text((checkpoint / "offsets" / str(newest)).read_text().splitlines()[2])
     return max(position.sequence for position in reached.values())
 
 
-@pytest.mark.parametrize("runs", [pytest.param(1, id="a new query"), pytest.param(2, id="and again", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "runs",
+    [pytest.param(1, id="a new query"), pytest.param(2, id="and again", marks=pytest.mark.long)],
+)
 @pytest.mark.timeout(600)  # a JVM for each run
 def test_no_row_that_a_restart_reads_again_counts_as_received(
-    spark: SparkSession, fake: Callable[..., FakeQueueManager], start: Callable[[str, Path], Driver], tmp_path: Path, runs: int
+    spark: SparkSession,
+    fake: Callable[..., FakeQueueManager],
+    start: Callable[[str, Path], Driver],
+    tmp_path: Path,
+    runs: int,
 ) -> None:
     """Retention deletes what is received: after kill -9 the query would end with rows that are gone."""
     checkpoint = tmp_path / "checkpoint"
@@ -120,7 +133,9 @@ def test_no_row_that_a_restart_reads_again_counts_as_received(
             if end < goal:
                 qm.add(QUEUE, 5)
         calls = len(qm.calls)
-        wait(lambda calls=calls: len(qm.calls) > calls + 3, driver.output.read_text)  # it asks on: the last batch has ended
+        wait(
+            lambda calls=calls: len(qm.calls) > calls + 3, driver.output.read_text
+        )  # it asks on: the last batch has ended
         driver.kill9()
         assert on_disk(checkpoint) < goal, "Spark has written nothing of the last batches"
         assert 5 <= qm.consumer(QUEUE).received <= on_disk(checkpoint)
@@ -134,7 +149,11 @@ def test_no_row_that_a_restart_reads_again_counts_as_received(
 
     committed = on_disk(checkpoint)
     rows = spark.readStream.format("srmp").options(queueManager=qm.url, **OPTIONS).load()
-    writer = rows.writeStream.foreachBatch(collect).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    writer = (
+        rows.writeStream.foreachBatch(collect)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+    )
     assert writer.start().awaitTermination(120)
     assert sorted(read) == list(range(committed + 1, 20 * runs + 1))
     assert qm.consumer(QUEUE).received == 20 * runs
@@ -147,16 +166,25 @@ def test_a_query_that_waits_for_its_commits_marks_each_batch_at_once(
     twice, and of one whose batches are empty while another one has rows.
     """
     qm, other = fake(orders=5), fake(orders=5)
-    rows, others = (spark.readStream.format("srmp").options(queueManager=each.url, **OPTIONS).load() for each in (qm, other))
+    rows, others = (
+        spark.readStream.format("srmp").options(queueManager=each.url, **OPTIONS).load()
+        for each in (qm, other)
+    )
     query = rows.union(rows).union(others).writeStream.format("noop").option(
         "checkpointLocation", str(tmp_path / "checkpoint")
     ).start()  # fmt: skip
     marked = {qm: 5, other: 5}
     try:
         for one in (qm, qm, other, other, qm):
-            wait(lambda: all(each.consumer(QUEUE).received == end for each, end in marked.items()), query_state(query))
+            wait(
+                lambda: all(each.consumer(QUEUE).received == end for each, end in marked.items()),
+                query_state(query),
+            )
             marked[one] += 5
             one.add(QUEUE, 5)
-        wait(lambda: all(each.consumer(QUEUE).received == end for each, end in marked.items()), query_state(query))
+        wait(
+            lambda: all(each.consumer(QUEUE).received == end for each, end in marked.items()),
+            query_state(query),
+        )
     finally:
         query.stop()

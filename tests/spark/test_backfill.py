@@ -37,7 +37,9 @@ def run(spark: SparkSession) -> Run:
     def job(table: Path, *flags: str) -> Outcome:
         parser = argparse.ArgumentParser()
         backfill.add_arguments(parser)
-        return backfill.to_table(spark, parser.parse_args(["--table", str(table), "--id", "x", *flags]))
+        return backfill.to_table(
+            spark, parser.parse_args(["--table", str(table), "--id", "x", *flags])
+        )
 
     return job
 
@@ -47,7 +49,9 @@ def held(spark: SparkSession, table: Path) -> list[tuple[str, int]]:
     return sorted((row["queue"], row["sequence"]) for row in rows)
 
 
-def test_a_table_into_a_table_that_holds_some_of_it(spark: SparkSession, run: Run, tmp_path: Path) -> None:
+def test_a_table_into_a_table_that_holds_some_of_it(
+    spark: SparkSession, run: Run, tmp_path: Path
+) -> None:
     """Dry run, then the rest, then nothing. Receipts are rows of an inbox, and come too; other columns do not."""
     source, table = tmp_path / "inbox", tmp_path / "messages"
     rows = [row("a", n) for n in range(1, 21)] + [row("b", 1, receipt_kind="stream")]
@@ -66,7 +70,9 @@ def test_a_table_into_a_table_that_holds_some_of_it(spark: SparkSession, run: Ru
     assert spark.read.format("delta").load(str(table)).columns == list(NAMES)
     again = run(table, *from_table, "--yes")
     assert (again.rows, again.more["known"]) == (0, 21)
-    with pytest.raises(TakenOverError):  # the job that ran beside it cannot double what it does not know of
+    with pytest.raises(
+        TakenOverError
+    ):  # the job that ran beside it cannot double what it does not know of
         ingest.append(spark.createDataFrame([row("a", 20)], spark_ddl()), 1)
 
 
@@ -74,14 +80,24 @@ def test_files_into_a_table(spark: SparkSession, run: Run, tmp_path: Path) -> No
     """A position that stands in two files counts once; a body is placed by run, path and row."""
     folder, table = tmp_path / "files", tmp_path / "messages"
     folder.mkdir()
-    lines = [json.dumps({"queue_manager": "qm", "epoch": "e", "queue": "a", "sequence": n, "body": "eA=="}) for n in (1, 2, 3)]
+    lines = [
+        json.dumps(
+            {"queue_manager": "qm", "epoch": "e", "queue": "a", "sequence": n, "body": "eA=="}
+        )
+        for n in (1, 2, 3)
+    ]
     (folder / "1.jsonl").write_text("\n".join(lines[:2]))
     (folder / "2.jsonl").write_text("\n".join(lines[1:]) + '\n{"body_text": "y"}\n')
     (folder / "z.bin").write_bytes(b"z")
     done = run(table, "--source", "files", "--from", str(folder), "--yes")
     assert (done.rows, done.more["known"]) == (5, 1)
     assert held(spark, table) == [("2.jsonl", 3), ("a", 1), ("a", 2), ("a", 3), ("z.bin", 1)]
-    placed = spark.read.format("delta").load(str(table)).where("queue_manager = 'files'").orderBy("queue")
+    placed = (
+        spark.read.format("delta")
+        .load(str(table))
+        .where("queue_manager = 'files'")
+        .orderBy("queue")
+    )
     assert [(r["epoch"], r["queue"], bytes(r["body"])) for r in placed.collect()] == [
         ("x", "2.jsonl", b"y"),
         ("x", "z.bin", b"z"),

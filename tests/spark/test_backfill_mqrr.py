@@ -28,12 +28,17 @@ DIRECT = r"DIRECT=OS:host1\private$\orders"
 @pytest.fixture(scope="module")
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
     folder = tmp_path_factory.mktemp("remote")
-    with RunningQueueManager(folder / "a", queues=[QUEUE], rpc="127.0.0.1:0", host_name=["host1"]) as running:
+    with RunningQueueManager(
+        folder / "a", queues=[QUEUE], rpc="127.0.0.1:0", host_name=["host1"]
+    ) as running:
         yield running
 
 
 def send(remote: RunningQueueManager, *bodies: bytes) -> None:
-    messages = [{"body_base64": base64.b64encode(body).decode(), "priority": n % 8} for n, body in enumerate(bodies)]
+    messages = [
+        {"body_base64": base64.b64encode(body).decode(), "priority": n % 8}
+        for n, body in enumerate(bodies)
+    ]
     QueueManagerClient(remote.api).send(QUEUE, messages)
 
 
@@ -46,17 +51,24 @@ class Killed(BaseException):
 
 
 def test_a_move_killed_between_the_commit_and_the_removal(
-    spark: SparkSession, remote: RunningQueueManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    remote: RunningQueueManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table, host = tmp_path / "messages", remote.ready["rpc"]
 
     def job(*flags: str) -> Outcome:
         parser = argparse.ArgumentParser()
         backfill.add_arguments(parser)
-        args = parser.parse_args(["--source", "mqrr", "--from", f"{host}\\{DIRECT}", "--table", str(table), *flags])
+        args = parser.parse_args(
+            ["--source", "mqrr", "--from", f"{host}\\{DIRECT}", "--table", str(table), *flags]
+        )
         args.id = host
         source = remote_messages.parse_source(args)
-        return backfill.append_remote(spark, args, source, {"destinations": [args.table], "id": args.id})
+        return backfill.append_remote(
+            spark, args, source, {"destinations": [args.table], "id": args.id}
+        )
 
     def held() -> list[tuple[str, int, bytes]]:
         found = spark.read.format("delta").load(str(table)).collect()
@@ -79,6 +91,11 @@ def test_a_move_killed_between_the_commit_and_the_removal(
 
     # Another queue manager of that name, which counts from the beginning again.
     args = argparse.Namespace(table=str(table), id=host)
-    frame = spark.read.format("delta").load(str(table)).limit(1).withColumn("message_id", F.lit("another"))
+    frame = (
+        spark.read.format("delta")
+        .load(str(table))
+        .limit(1)
+        .withColumn("message_id", F.lit("another"))
+    )
     with pytest.raises(SrmpSparkError, match="counts from the beginning again"):
         backfill._not_there(spark, args, frame)

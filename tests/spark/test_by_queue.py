@@ -34,8 +34,12 @@ def batch(*managers: FakeQueueManager, **options: str) -> list[tuple[str, int, i
 
 def test_sequences_for_each_queue_manager(fake: Fake) -> None:
     one, two = fake(orders=100), fake(orders=100)
-    starting = json.dumps({one.guid.upper(): {"private$/orders": 42}, two.url + "/": {"private$/orders": -1}})
-    assert reader_of(one, two, startingOffsets=starting).initialOffset() == at((one, "orders", 41), (two, "orders", 100))
+    starting = json.dumps(
+        {one.guid.upper(): {"private$/orders": 42}, two.url + "/": {"private$/orders": -1}}
+    )
+    assert reader_of(one, two, startingOffsets=starting).initialOffset() == at(
+        (one, "orders", 41), (two, "orders", 100)
+    )
     ending = json.dumps({one.url: {"private$/orders": 50}, two.guid: {"private$/orders": -1}})
     starts = json.dumps({one.guid: {"private$/orders": 42}, two.url: {"private$/orders": 91}})
     assert sorted(batch(one, two, startingOffsets=starts, endingOffsets=ending)) == sorted(
@@ -67,7 +71,9 @@ def test_times_for_each_queue(fake: Fake) -> None:
     start = reader_of(qm, queue="private$/*", startingTimestamp=times).initialOffset()
     assert start == at((qm, "orders", 29), (qm, "payments", 100))
     with pytest.raises(ConfigurationError, match="startingTimestamp does not name"):
-        reader_of(qm, queue="private$/*", startingTimestamp=json.dumps({"private$/orders": 0})).initialOffset()
+        reader_of(
+            qm, queue="private$/*", startingTimestamp=json.dumps({"private$/orders": 0})
+        ).initialOffset()
 
 
 @pytest.mark.parametrize(
@@ -93,14 +99,22 @@ def test_a_read_ends_before_the_first_row_that_arrived_at_or_after_a_time(
 
 def test_nothing_is_read_where_the_end_lies_before_the_start(fake: Fake) -> None:
     qm = fake(orders=100)
-    given = {"queueManager": qm.url, "queue": "private$/orders", "startingTimestamp": str(moment(60))}
+    given = {
+        "queueManager": qm.url,
+        "queue": "private$/orders",
+        "startingTimestamp": str(moment(60)),
+    }
     assert SrmpBatchReader(parse({**given, "endingTimestamp": str(moment(20))})).partitions() == []
 
 
-def test_reads_that_follow_each_other_have_every_row_once_also_where_the_clock_was_set_back(fake: Fake) -> None:
+def test_reads_that_follow_each_other_have_every_row_once_also_where_the_clock_was_set_back(
+    fake: Fake,
+) -> None:
     """Rows 400 to 900 arrived an hour later by the clock than those around them."""
     qm = fake(orders=2000)
-    qm.logs["private$/orders"].arrived = {n: ARRIVED_US + (n + 3_600) * 1_000_000 for n in range(400, 901)}
+    qm.logs["private$/orders"].arrived = {
+        n: ARRIVED_US + (n + 3_600) * 1_000_000 for n in range(400, 901)
+    }
     edges = [moment(-10), moment(100), moment(1_500), moment(4_100), moment(4_400), moment(9_999)]
     given = {"queueManager": qm.url, "queue": "private$/orders"}
     rows: list[int] = []
@@ -109,6 +123,8 @@ def test_reads_that_follow_each_other_have_every_row_once_also_where_the_clock_w
         for task in SrmpBatchReader(options).partitions():
             assert isinstance(task, SrmpPartition)
             rows += range(task.after + 1, task.to + 1)
-            times = [qm.arrived_at("private$/orders", n) for n in range(task.after + 1, task.to + 1)]
+            times = [
+                qm.arrived_at("private$/orders", n) for n in range(task.after + 1, task.to + 1)
+            ]
             assert max(times) < until * 1000, "what is read arrived before the end"
     assert rows == [*range(1, 2001)]

@@ -29,7 +29,14 @@ CASES = int(os.environ.get("SRMP_SPARK_ROLLBACKS", "0"))
 """0: only the self-check runs; each case takes ten seconds and more."""
 SEED = int(os.environ.get("SRMP_SPARK_ROLLBACK_SEED", "3"))
 LOST_MAX = 3
-KINDS = ("commits", "offsets and commits", "offsets", "more offsets than commits", "everything", "everything, from the start")
+KINDS = (
+    "commits",
+    "offsets and commits",
+    "offsets",
+    "more offsets than commits",
+    "everything",
+    "everything, from the start",
+)
 CASE_SECONDS = 60
 
 
@@ -100,7 +107,10 @@ def test_whatever_is_forgotten_no_row_is_lost_or_doubled(pipeline: Pipeline) -> 
         verdict = pipeline.verdict()
         assert verdict.clean, f"seed {SEED}, case {case}, {kind}: {verdict}"
         done[kind] += 1
-    print(f"checkpoints rolled back, seed {SEED}: {dict(done)}; {stopped} stopped until the named files were removed; 0 wrong")
+    print(
+        f"checkpoints rolled back, seed {SEED}: {dict(done)}; {stopped} stopped until the "
+        "named files were removed; 0 wrong"
+    )
 
 
 def test_a_sink_that_skips_by_the_number_of_the_batch_loses_rows_here(pipeline: Pipeline) -> None:
@@ -108,7 +118,9 @@ def test_a_sink_that_skips_by_the_number_of_the_batch_loses_rows_here(pipeline: 
 
     def append(batch: DataFrame, number: int) -> None:
         writer = batch.write.format("delta").mode("append")
-        writer.option("txnAppId", "by number").option("txnVersion", number).save(str(pipeline.table))
+        writer.option("txnAppId", "by number").option("txnVersion", number).save(
+            str(pipeline.table)
+        )
 
     pipeline.send(25)
     pipeline.run(append, 10)

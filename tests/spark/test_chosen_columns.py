@@ -32,7 +32,10 @@ MQRR = {"host": "127.0.0.1:2103", "queue": "private$\\q"}
 
 @pytest.mark.parametrize(
     "columns_of",
-    [lambda text: parse({**SRMP, "columns": text}), lambda text: parse_remote({**MQRR, "columns": text})],
+    [
+        lambda text: parse({**SRMP, "columns": text}),
+        lambda text: parse_remote({**MQRR, "columns": text}),
+    ],
     ids=["srmp", "mqrr"],
 )
 def test_the_option_names_columns_in_an_order(columns_of: Callable[[str], Any]) -> None:
@@ -77,7 +80,9 @@ def test_the_envelope_is_filled_where_it_was_chosen() -> None:
 
 
 def frame(reader: Any, qm: FakeQueueManager, **options: str) -> DataFrame:
-    return reader.format("srmp").options(**{"queueManager": qm.url, "queue": "private$/orders", **options})
+    return reader.format("srmp").options(
+        **{"queueManager": qm.url, "queue": "private$/orders", **options}
+    )
 
 
 @pytest.mark.spark
@@ -98,38 +103,54 @@ def test_in_sql(spark: SparkSession, fake: Fake) -> None:
         f"CREATE TEMPORARY VIEW chosen (sequence BIGINT, label STRING) USING srmp "
         f"OPTIONS (queueManager '{qm.url}', queue 'private$/orders')"
     )
-    assert [row.sequence for row in spark.sql("SELECT * FROM chosen ORDER BY sequence").collect()] == [1, 2, 3, 4, 5]
+    assert [
+        row.sequence for row in spark.sql("SELECT * FROM chosen ORDER BY sequence").collect()
+    ] == [1, 2, 3, 4, 5]
     spark.catalog.dropTempView("chosen")
 
 
 @pytest.mark.spark
-def test_a_stream_may_go_on_with_other_columns(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
+def test_a_stream_may_go_on_with_other_columns(
+    spark: SparkSession, fake: Fake, tmp_path: Path
+) -> None:
     qm = fake(orders=30)
 
     def run(**options: str) -> list[Any]:
         seen: list[Any] = []
         rows = frame(spark.readStream, qm, **options).load()
         writer = rows.writeStream.foreachBatch(lambda batch, _: seen.extend(batch.collect()))
-        query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        query = (
+            writer.option("checkpointLocation", str(tmp_path / "c"))
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination(60)
         return seen
 
     assert [tuple(row) for row in run(columns="sequence")] == [(n,) for n in range(1, 31)]
     qm.add("private$/orders", 10)
     rest = run(columns="label,sequence,queue")
-    assert [(row.sequence, row.queue) for row in rest] == [(n, "private$/orders") for n in range(31, 41)]
+    assert [(row.sequence, row.queue) for row in rest] == [
+        (n, "private$/orders") for n in range(31, 41)
+    ]
 
 
 @pytest.mark.spark
-def test_a_wrong_column_fails_before_the_query_starts(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
+def test_a_wrong_column_fails_before_the_query_starts(
+    spark: SparkSession, fake: Fake, tmp_path: Path
+) -> None:
     qm = fake(orders=5)
     with pytest.raises(Exception, match="did you mean 'sequence'"):
         frame(spark.readStream, qm, columns="sequnce").load()
     with pytest.raises(Exception, match="that column is LONG"):
         frame(spark.read, qm).schema("sequence INT").load().collect()
     rows = frame(spark.readStream, qm).schema("sequence INT").load()
-    with pytest.raises(Exception, match="that column is LONG"):  # in start(), or of the query before its first batch
-        rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(60)
+    with pytest.raises(
+        Exception, match="that column is LONG"
+    ):  # in start(), or of the query before its first batch
+        rows.writeStream.format("noop").option(
+            "checkpointLocation", str(tmp_path / "c")
+        ).start().awaitTermination(60)
     assert qm.consumer("private$/orders").received == 0
     assert not any(path.endswith("/register") for _, path in qm.calls)
 
@@ -142,18 +163,25 @@ def test_a_reader_that_needs_no_bodies_moves_none(tmp_path: Path) -> None:
     with RunningQueueManager(tmp_path / "data", queues=["private$/orders"]) as running:
         client = QueueManagerClient(running.api)
         bodies = [base64.b64encode(b"%d " % n + b"x" * 700).decode() for n in range(3_000)]
-        client.send("private$/orders", [{"body_base64": body, "label": str(n)} for n, body in enumerate(bodies)])
+        client.send(
+            "private$/orders",
+            [{"body_base64": body, "label": str(n)} for n, body in enumerate(bodies)],
+        )
         epoch = running.ready["epoch"]
 
         def received(*columns: str) -> tuple[int, set[bytes], list[Any]]:
-            with client.rows("private$/orders", epoch=epoch, after=0, to=3_000, dense=True, columns=columns) as stream:
+            with client.rows(
+                "private$/orders", epoch=epoch, after=0, to=3_000, dense=True, columns=columns
+            ) as stream:
                 frames = list(dense.frames(stream.as_file()))
             batches = dense.batches(frames, "qm", "private$/orders", 0, 3_000, names=columns)
             rows = [row for batch in batches for row in batch.to_pylist()]
             return sum(each.size for each in frames), {each.kind for each in frames}, rows
 
         deadline = time.monotonic() + 60
-        while (kinds := received("sequence", "body")[1]) != {dense.SEGMENT} and time.monotonic() < deadline:
+        while (kinds := received("sequence", "body")[1]) != {
+            dense.SEGMENT
+        } and time.monotonic() < deadline:
             time.sleep(0.2)
         assert kinds == {dense.SEGMENT}, "the rows were sealed"
         size, kinds, rows = received("sequence", "label")
@@ -161,8 +189,14 @@ def test_a_reader_that_needs_no_bodies_moves_none(tmp_path: Path) -> None:
         assert rows == [{"sequence": n, "label": str(n - 1)} for n in range(1, 3_001)]
         assert size < received("sequence", "body")[0] / 10
 
-        for plain in (("label",), ("message_id", "sequence"), ("queue", "body_text")):  # the form for everybody
-            with client.rows("private$/orders", epoch=epoch, after=10, to=20, columns=plain) as stream:
+        for plain in (
+            ("label",),
+            ("message_id", "sequence"),
+            ("queue", "body_text"),
+        ):  # the form for everybody
+            with client.rows(
+                "private$/orders", epoch=epoch, after=10, to=20, columns=plain
+            ) as stream:
                 table = pa.ipc.open_stream(stream.as_file()).read_all()
             assert (table.column_names, table.num_rows) == (list(plain), 10)
         for wrong in (("sequnce",), ("label", "label"), ("",)):
@@ -177,4 +211,6 @@ def test_a_reader_that_needs_no_bodies_moves_none(tmp_path: Path) -> None:
         running.restart()
         client = QueueManagerClient(running.api)
         size, kinds, again = received("sequence", "label")
-        assert (kinds, again) == ({dense.SEGMENT}, rows), "what cannot be believed costs bytes and no row"
+        assert (kinds, again) == ({dense.SEGMENT}, rows), (
+            "what cannot be believed costs bytes and no row"
+        )

@@ -32,7 +32,9 @@ class Session(NamedTuple):
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_GATEWAY")
+    }
     environment |= {
         "PYTHONPATH": str(HERE.parents[1]),
         "PYSPARK_PYTHON": sys.executable,
@@ -42,7 +44,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with OutboxServer() as sink:
         arguments = [source.url, sink.url, str(tmp_path_factory.mktemp("connect"))]
         command = [sys.executable, str(HERE / "connect_session.py"), *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=SECONDS
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         yield Session(source, sink, json.loads(done.stdout.splitlines()[-1]))
     source.close()
@@ -58,12 +62,22 @@ def test_the_sink_in_a_spark_connect_session(session: Session) -> None:
     assert model.bodies("DIRECT=http://h/msmq/batch") == [str(n).encode() for n in range(100)]
     streamed = [str(n).encode() for n in range(30)]
     assert model.bodies("DIRECT=http://h/msmq/stream") == streamed
-    assert model.bodies("DIRECT=http://h/msmq/each") == streamed, "replayed after its commits/N were lost"
-    assert "Spark Connect shows no query id to foreachBatch: give SrmpSink(application=…)" in said["made"]
-    assert "Spark Connect shows no query id to foreachBatch: give SrmpSink(application=…)" in said["called"]
+    assert model.bodies("DIRECT=http://h/msmq/each") == streamed, (
+        "replayed after its commits/N were lost"
+    )
+    assert (
+        "Spark Connect shows no query id to foreachBatch: give SrmpSink(application=…)"
+        in said["made"]
+    )
+    assert (
+        "Spark Connect shows no query id to foreachBatch: give SrmpSink(application=…)"
+        in said["called"]
+    )
     assert "boom" in said["failed"]
     assert "did you mean 'destination'?" in said["option"]
     assert "write .withColumn('label', col('label').cast('string'))" in said["column"]
     assert "was sent with other content" in said["conflict"]
     assert model.stages == {}
-    assert model.outgoing.keys() == {f"DIRECT=http://h/msmq/{name}" for name in ("batch", "stream", "each", "keys")}
+    assert model.outgoing.keys() == {
+        f"DIRECT=http://h/msmq/{name}" for name in ("batch", "stream", "each", "keys")
+    }

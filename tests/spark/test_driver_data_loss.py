@@ -75,11 +75,16 @@ def test_a_batch_that_was_planned_with_a_queue_manager_that_is_missing_now(
 ) -> None:
     """It was not committed, so Spark plans it again: that was a ``KeyError``."""
     qm, gone = fake(orders=10), fake(orders=10)
-    start, end = at((qm, "orders", 0), (gone, "orders", 0)), at((qm, "orders", 10), (gone, "orders", 5))
+    start, end = (
+        at((qm, "orders", 0), (gone, "orders", 0)),
+        at((qm, "orders", 10), (gone, "orders", 5)),
+    )
     with pytest.raises(DataLossError, match="option queueManager"):
         reader_of(qm).partitions(start, end)
     with caplog.at_level(logging.WARNING):
-        assert planned(reader_of(qm, failOnDataLoss="false"), start, end) == [("private$/orders", 0, 10)]
+        assert planned(reader_of(qm, failOnDataLoss="false"), start, end) == [
+            ("private$/orders", 0, 10)
+        ]
     assert "leaves it out" in caplog.text
 
 
@@ -98,7 +103,9 @@ def test_a_queue_manager_is_known_by_its_guid_and_not_by_its_url(fake: Fake) -> 
     old, new = fake(orders=10), fake(orders=10)
     new.guid, new.epoch, new.logs = old.guid, old.epoch, old.logs
     old.close()
-    assert reader_of(new).latestOffset(at((old, "orders", 4)), EVERYTHING) == at((old, "orders", 10))
+    assert reader_of(new).latestOffset(at((old, "orders", 4)), EVERYTHING) == at(
+        (old, "orders", 10)
+    )
 
 
 def test_one_queue_manager_under_two_urls_is_read_once(fake: Fake) -> None:
@@ -121,12 +128,20 @@ def test_an_old_epoch_is_read_to_its_end_and_followed(fake: Fake) -> None:
     assert ends[0] == at((qm, "orders", 10), epoch=old)
     assert ends[-1] == at((qm, "orders", 15))
     begins = [start, *ends[:-1]]
-    rows = [piece for begin, end in zip(begins, ends, strict=True) for piece in planned(reader, begin, end)]
-    assert rows == [("private$/orders", 4, 10), ("private$/orders", 10, 15)], "each row once, in order"
+    rows = [
+        piece
+        for begin, end in zip(begins, ends, strict=True)
+        for piece in planned(reader, begin, end)
+    ]
+    assert rows == [("private$/orders", 4, 10), ("private$/orders", 10, 15)], (
+        "each row once, in order"
+    )
     assert qm.epoch == middle
 
 
-def test_a_glob_that_matches_nothing_is_told_once(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_glob_that_matches_nothing_is_told_once(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
     """No error: a queue of that name may come. But nothing else would say why there are no rows."""
     qm = fake(orders=3)
     reader = reader_of(qm, queue="private$/nosuch*")

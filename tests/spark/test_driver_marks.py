@@ -42,7 +42,9 @@ def test_commit_is_a_second_road(fake: Fake) -> None:
     assert marks(qm) == [("private$/orders", "default", 10)]
 
 
-def test_without_a_commit_before_the_next_plan_marks_follow_the_commits_of_spark(fake: Fake) -> None:
+def test_without_a_commit_before_the_next_plan_marks_follow_the_commits_of_spark(
+    fake: Fake,
+) -> None:
     """Asynchronous progress: ``latestOffset`` names batches of which nothing is on disk yet."""
     qm = fake(orders=40)
     reader = reader_of(qm)
@@ -50,7 +52,9 @@ def test_without_a_commit_before_the_next_plan_marks_follow_the_commits_of_spark
     for _ in range(3):
         ends.append(reader.latestOffset(ends[-1], ReadMaxRows(10)))
         reader.partitions(ends[-2], ends[-1])
-    assert marks(qm) == [("private$/orders", "default", 10)], "the first batch of a run is always logged"
+    assert marks(qm) == [("private$/orders", "default", 10)], (
+        "the first batch of a run is always logged"
+    )
     reader.latestOffset(ends[-1], ReadMaxRows(10))
     reader.commit(ends[2])
     assert marks(qm)[1:] == [("private$/orders", "default", 20)]
@@ -135,7 +139,9 @@ def test_so_does_the_mark_of_a_query_that_was_killed_before_its_first_one(fake: 
     assert (consumer.received, consumer.ahead) == (0, [(101, 105)])
 
 
-def test_a_second_receiver_is_told_who_holds_the_queue(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_receiver_is_told_who_holds_the_queue(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
     qm = fake(orders=10)
     qm.lease_seconds = 10.0
@@ -175,7 +181,9 @@ def test_a_queue_manager_that_hangs_costs_no_lease_at_another(fake: Fake) -> Non
     time.sleep(0.3)
     renewals = healthy.consumer("private$/orders").renewals
     deadline = time.monotonic() + 2
-    while healthy.consumer("private$/orders").renewals < renewals + 3 and time.monotonic() < deadline:
+    while (
+        healthy.consumer("private$/orders").renewals < renewals + 3 and time.monotonic() < deadline
+    ):
         time.sleep(0.02)
     assert healthy.consumer("private$/orders").renewals >= renewals + 3
     keeper.release()
@@ -195,7 +203,9 @@ def test_a_refused_mark_is_lost_rows(fake: Fake, caplog: pytest.LogCaptureFixtur
     assert marks(qm) == []
     qm.add("private$/orders", 25)
     strict.commit(ends[0])
-    assert marks(qm) == [("private$/orders", "default", 30)], "a refused mark does not count as sent"
+    assert marks(qm) == [("private$/orders", "default", 30)], (
+        "a refused mark does not count as sent"
+    )
 
 
 def test_marks_go_on_in_an_epoch_that_counts_from_below(fake: Fake) -> None:

@@ -34,7 +34,9 @@ Fake = Callable[..., FakeQueueManager]
         ({"startingTimestamp": "2100-01-01T00:00:00Z"}, 100),
     ],
 )
-def test_a_new_query_begins_where_the_option_says(fake: Fake, options: dict[str, str], last_before: int) -> None:
+def test_a_new_query_begins_where_the_option_says(
+    fake: Fake, options: dict[str, str], last_before: int
+) -> None:
     """Rows 1 to 10 are deleted by retention, 1 to 30 are received."""
     qm = fake(orders=100)
     qm.logs["private$/orders"].first = 11
@@ -42,7 +44,9 @@ def test_a_new_query_begins_where_the_option_says(fake: Fake, options: dict[str,
     reader = reader_of(qm, **options)
     assert reader.initialOffset() == at((qm, "orders", last_before))
     assert reader.initialOffset() == at((qm, "orders", last_before)), "Spark asks twice"
-    assert began(reader.initialOffset()) == {"private$/orders": last_before + 1}, "marks cover what this query plans"
+    assert began(reader.initialOffset()) == {"private$/orders": last_before + 1}, (
+        "marks cover what this query plans"
+    )
 
 
 def test_a_starting_timestamp_looks_over_holes(fake: Fake) -> None:
@@ -53,10 +57,14 @@ def test_a_starting_timestamp_looks_over_holes(fake: Fake) -> None:
     assert start["qm"][qm.guid][qm.epoch]["private$/orders"] == 150
 
 
-def test_a_starting_timestamp_skips_no_matching_row_after_the_clock_was_set_back(fake: Fake) -> None:
+def test_a_starting_timestamp_skips_no_matching_row_after_the_clock_was_set_back(
+    fake: Fake,
+) -> None:
     """Rows 400 to 900 arrived an hour later by the clock than those around them: 501 of them match."""
     qm = fake(orders=2000)
-    qm.logs["private$/orders"].arrived = {n: ARRIVED_US + (n + 3_600) * 1_000_000 for n in range(400, 901)}
+    qm.logs["private$/orders"].arrived = {
+        n: ARRIVED_US + (n + 3_600) * 1_000_000 for n in range(400, 901)
+    }
     moment = str((ARRIVED_US + 3_900 * 1_000_000) // 1000)
     assert reader_of(qm, startingTimestamp=moment).initialOffset() == at((qm, "orders", 399))
 
@@ -67,10 +75,14 @@ def test_a_starting_timestamp_is_found_in_an_older_epoch(fake: Fake) -> None:
     qm.new_epoch()
     qm.add("private$/orders", 5)
     moment = str((ARRIVED_US + 4_000_000) // 1000)
-    assert reader_of(qm, startingTimestamp=moment).initialOffset() == at((qm, "orders", 3), epoch=old)
+    assert reader_of(qm, startingTimestamp=moment).initialOffset() == at(
+        (qm, "orders", 3), epoch=old
+    )
 
 
-def test_a_queue_manager_that_cannot_search_for_a_time_is_told(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_manager_that_cannot_search_for_a_time_is_told(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unknown(self: FakeQueueManager, queue: str, q: dict[str, str]) -> dict:
         raise RefusedError(404, "no-such-path", "the API has no such path")
 
@@ -84,8 +96,12 @@ def test_the_oldest_row_may_lie_in_an_older_epoch(fake: Fake) -> None:
     old = qm.epoch
     qm.new_epoch()
     qm.add("private$/orders", 5)
-    assert reader_of(qm, startingOffsets="earliest").initialOffset() == at((qm, "orders", 0), epoch=old)
-    assert reader_of(qm, startingOffsets='{"private$/orders": 12}').initialOffset() == at((qm, "orders", 11))
+    assert reader_of(qm, startingOffsets="earliest").initialOffset() == at(
+        (qm, "orders", 0), epoch=old
+    )
+    assert reader_of(qm, startingOffsets='{"private$/orders": 12}').initialOffset() == at(
+        (qm, "orders", 11)
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +120,9 @@ def test_offsets_that_name_the_wrong_thing(fake: Fake, sequences: str, says: str
 
 def test_offsets_name_every_queue(fake: Fake) -> None:
     with pytest.raises(ConfigurationError, match="does not name 'private\\$/payments'"):
-        reader_of(fake(orders=1, payments=1), queue="private$/*", startingOffsets='{"private$/orders": 1}').initialOffset()
+        reader_of(
+            fake(orders=1, payments=1), queue="private$/*", startingOffsets='{"private$/orders": 1}'
+        ).initialOffset()
 
 
 def test_a_queue_that_does_not_exist_is_told_at_once(fake: Fake) -> None:
@@ -118,12 +136,16 @@ def test_a_queue_that_does_not_exist_is_told_at_once(fake: Fake) -> None:
 def test_system_queues_are_read_only_by_their_exact_name(fake: Fake) -> None:
     qm = fake(orders=3)
     qm.add("private$/order_queue$", 2)
-    assert reader_of(qm, queue="*", startingOffsets="earliest").initialOffset() == at((qm, "orders", 0))
+    assert reader_of(qm, queue="*", startingOffsets="earliest").initialOffset() == at(
+        (qm, "orders", 0)
+    )
     exact = reader_of(qm, queue="private$/order_queue$", startingOffsets="earliest")
     assert exact.initialOffset() == at((qm, "order_queue$", 0))
 
 
-def test_a_queue_that_appears_later_starts_at_its_first_row(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_that_appears_later_starts_at_its_first_row(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("srmp_spark.spark.logs.DISCOVERY_SECONDS", 0.0)
     qm = fake(orders=3)
     reader = reader_of(qm, queue="private$/*", startingOffsets="latest")
@@ -139,7 +161,9 @@ def test_a_queue_that_appears_later_starts_at_its_first_row(fake: Fake, monkeypa
 def test_a_queue_that_is_no_longer_named_keeps_its_place(fake: Fake) -> None:
     qm = fake(orders=10, payments=10)
     start = at((qm, "orders", 5), (qm, "payments", 5))
-    assert reader_of(qm, queue="private$/orders").latestOffset(start, EVERYTHING) == at((qm, "orders", 10), (qm, "payments", 5))
+    assert reader_of(qm, queue="private$/orders").latestOffset(start, EVERYTHING) == at(
+        (qm, "orders", 10), (qm, "payments", 5)
+    )
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------------
@@ -147,7 +171,9 @@ def test_a_queue_that_is_no_longer_named_keeps_its_place(fake: Fake) -> None:
 
 def test_the_default_limit_is_the_row_limit(fake: Fake) -> None:
     qm = fake(orders=1)
-    assert reader_of(qm, maxOffsetsPerTrigger="100", maxBytesPerTrigger="5").getDefaultReadLimit() == ReadMaxRows(100)
+    assert reader_of(
+        qm, maxOffsetsPerTrigger="100", maxBytesPerTrigger="5"
+    ).getDefaultReadLimit() == ReadMaxRows(100)
     assert reader_of(qm, maxBytesPerTrigger="5000").getDefaultReadLimit() == ReadMaxBytes(5000)
     assert reader_of(qm).getDefaultReadLimit() == EVERYTHING
     assert qm.calls == [], "options need no network"
@@ -157,7 +183,10 @@ def test_the_row_limit_is_split_in_proportion(fake: Fake) -> None:
     qm = fake(orders=900, payments=100)
     reader = reader_of(qm, queue="private$/*", maxOffsetsPerTrigger="100")
     end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(100))
-    assert planned(reader, reader.initialOffset(), end) == [("private$/orders", 0, 90), ("private$/payments", 0, 10)]
+    assert planned(reader, reader.initialOffset(), end) == [
+        ("private$/orders", 0, 90),
+        ("private$/payments", 0, 10),
+    ]
 
 
 def test_the_row_limit_is_exact_to_the_end(fake: Fake) -> None:
@@ -175,8 +204,12 @@ def test_the_row_limit_is_exact_to_the_end(fake: Fake) -> None:
 def test_the_byte_limit_holds_beside_the_row_limit(fake: Fake) -> None:
     qm = fake(orders=100)
     reader = reader_of(qm, maxOffsetsPerTrigger="50", maxBytesPerTrigger="10000")
-    assert reader.latestOffset(reader.initialOffset(), ReadMaxRows(50)) == at((qm, "orders", 10)), "rows of 1,000 bytes"
-    assert reader.latestOffset(reader.initialOffset(), ReadMaxBytes(1)) == at((qm, "orders", 1)), "at least one row"
+    assert reader.latestOffset(reader.initialOffset(), ReadMaxRows(50)) == at((qm, "orders", 10)), (
+        "rows of 1,000 bytes"
+    )
+    assert reader.latestOffset(reader.initialOffset(), ReadMaxBytes(1)) == at((qm, "orders", 1)), (
+        "at least one row"
+    )
 
 
 def test_trigger_once_takes_everything(fake: Fake) -> None:
@@ -191,7 +224,9 @@ def test_available_now_ends_at_the_tail_of_its_start(fake: Fake) -> None:
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
     qm.add("private$/orders", 1000)
-    assert drain(reader, start, ReadMaxRows(100)) == [at((qm, "orders", n)) for n in (100, 200, 250)]
+    assert drain(reader, start, ReadMaxRows(100)) == [
+        at((qm, "orders", n)) for n in (100, 200, 250)
+    ]
 
 
 def test_available_now_finds_its_end_after_a_restart(fake: Fake) -> None:
@@ -199,7 +234,9 @@ def test_available_now_finds_its_end_after_a_restart(fake: Fake) -> None:
     qm = fake(orders=250, payments=5)
     reader = reader_of(qm, queue="private$/*", maxOffsetsPerTrigger="100")
     reader.prepareForTriggerAvailableNow()
-    assert drain(reader, at((qm, "orders", 240)), ReadMaxRows(100))[-1] == at((qm, "orders", 250), (qm, "payments", 5))
+    assert drain(reader, at((qm, "orders", 240)), ReadMaxRows(100))[-1] == at(
+        (qm, "orders", 250), (qm, "payments", 5)
+    )
 
 
 # --- tasks ----------------------------------------------------------------------------------------------------------------
@@ -216,7 +253,9 @@ def test_ranges_are_cut_into_tasks(fake: Fake) -> None:
 def test_a_batch_follows_from_its_offsets_alone(fake: Fake) -> None:
     """Pitfall: after a crash a new reader is asked for partitions without initialOffset or latestOffset."""
     qm = fake(orders=1000)
-    assert planned(reader_of(qm), at((qm, "orders", 100)), at((qm, "orders", 200))) == [("private$/orders", 100, 200)]
+    assert planned(reader_of(qm), at((qm, "orders", 100)), at((qm, "orders", 200))) == [
+        ("private$/orders", 100, 200)
+    ]
 
 
 # --- calls ----------------------------------------------------------------------------------------------------------------
@@ -273,7 +312,9 @@ def test_report_latest_offset_says_where_the_time_went_if_it_is_asked_to(fake: F
     reader.latestOffset(end, ReadMaxRows(10))
     told = reader.reportLatestOffset()
     assert told is not None
-    assert list(told["ms"]) == ["marks", "queues", "range", "plan", "commit"], "plan and commit of the batch before"
+    assert list(told["ms"]) == ["marks", "queues", "range", "plan", "commit"], (
+        "plan and commit of the batch before"
+    )
 
 
 def test_a_reader_that_only_reads_connects_to_nobody(fake: Fake) -> None:
@@ -289,7 +330,9 @@ def test_a_reader_that_only_reads_connects_to_nobody(fake: Fake) -> None:
 
 def test_a_task_has_at_most_maxRecordsPerPartition_rows(fake: Fake) -> None:  # noqa: N802  # the option's name
     qm = fake(orders=25, payments=5)
-    reader = reader_of(qm, queue="private$/*", startingOffsets="earliest", maxRecordsPerPartition="10")
+    reader = reader_of(
+        qm, queue="private$/*", startingOffsets="earliest", maxRecordsPerPartition="10"
+    )
     start = reader.initialOffset()
     tasks = planned(reader, start, reader.latestOffset(start, EVERYTHING))
     assert [(queue, to - after) for queue, after, to in tasks] == [
@@ -300,14 +343,22 @@ def test_a_task_has_at_most_maxRecordsPerPartition_rows(fake: Fake) -> None:  # 
 def test_a_batch_waits_for_minOffsetsPerTrigger_rows(fake: Fake) -> None:  # noqa: N802  # the option's name
     """The first one does not, whatever is there."""
     qm = fake(orders=3, payments=0)
-    reader = reader_of(qm, queue="private$/*", startingOffsets="earliest", minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10")
+    reader = reader_of(
+        qm,
+        queue="private$/*",
+        startingOffsets="earliest",
+        minOffsetsPerTrigger="10",
+        maxOffsetsPerTrigger="10",
+    )
     start = reader.initialOffset()
     first = reader.latestOffset(start, reader.getDefaultReadLimit())
     assert first == at((qm, "orders", 3), (qm, "payments", 0))
     qm.add("private$/orders", 5)
     qm.add("private$/payments", 4)
     assert reader.latestOffset(first, reader.getDefaultReadLimit()) == first
-    assert reader.reportLatestOffset() == at((qm, "orders", 8), (qm, "payments", 4)), "what waits is told all the same"
+    assert reader.reportLatestOffset() == at((qm, "orders", 8), (qm, "payments", 4)), (
+        "what waits is told all the same"
+    )
     qm.add("private$/payments", 3)
     second = reader.latestOffset(first, reader.getDefaultReadLimit())
     assert sum(to - after for _, after, to in planned(reader, first, second)) == 10
@@ -325,7 +376,9 @@ def test_the_first_batch_of_a_query_at_the_end_is_empty_and_the_next_one_waits(f
 
 def test_a_batch_waits_no_longer_than_maxTriggerDelay(fake: Fake) -> None:  # noqa: N802  # the option's name
     qm = fake(orders=1)
-    reader = reader_of(qm, startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="1s")
+    reader = reader_of(
+        qm, startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="1s"
+    )
     first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
     began = time.monotonic()
     qm.add("private$/orders", 1)
@@ -340,7 +393,9 @@ def test_a_batch_waits_no_longer_than_maxTriggerDelay(fake: Fake) -> None:  # no
 
 def test_availableNow_does_not_wait_for_more_rows(fake: Fake) -> None:  # noqa: N802  # the trigger's name
     qm = fake(orders=12)
-    reader = reader_of(qm, startingOffsets="earliest", minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10")
+    reader = reader_of(
+        qm, startingOffsets="earliest", minOffsetsPerTrigger="10", maxOffsetsPerTrigger="10"
+    )
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
     assert drain(reader, start, ReadMaxRows(10))[-1] == at((qm, "orders", 12))

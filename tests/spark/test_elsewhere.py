@@ -55,7 +55,9 @@ def test_the_others_are_read_and_it_joins_as_at_a_start(
     assert planned(reader, start, end) == [("private$/orders", 0, 10)]
     for _ in range(3):
         assert reader.latestOffset(end, EVERYTHING) == end
-    assert len([each for each in caplog.messages if each.startswith("log.elsewhere")]) == 1, "it is said once"
+    assert len([each for each in caplog.messages if each.startswith("log.elsewhere")]) == 1, (
+        "it is said once"
+    )
     assert "another query" in caplog.text
     qm.consumer("private$/payments").received = 2
     keeper.release()
@@ -66,7 +68,9 @@ def test_the_others_are_read_and_it_joins_as_at_a_start(
     assert "log.joined" in caplog.text
 
 
-def test_a_restarted_query_goes_on_with_the_others_and_where_it_stands(fake: Fake, holding: Hold) -> None:
+def test_a_restarted_query_goes_on_with_the_others_and_where_it_stands(
+    fake: Fake, holding: Hold
+) -> None:
     qm = fake(orders=10, payments=5)
     first = reader_of(qm, **GLOB)
     start = first.initialOffset()
@@ -84,7 +88,9 @@ def test_a_restarted_query_goes_on_with_the_others_and_where_it_stands(fake: Fak
     assert qm.consumer("private$/payments").received == 0, "no mark is sent without a lease"
     keeper.release()
     joined, ends_at = later, time.monotonic() + 20
-    while joined == later and time.monotonic() < ends_at:  # a list of queues tells that the lease is free
+    while (
+        joined == later and time.monotonic() < ends_at
+    ):  # a list of queues tells that the lease is free
         joined = restarted.latestOffset(later, EVERYTHING)
     assert planned(restarted, later, joined) == [("private$/payments", 5, 9)]
 
@@ -115,7 +121,9 @@ def test_with_all_queues_elsewhere_a_query_waits(fake: Fake, holding: Hold) -> N
     assert reader.latestOffset(start, EVERYTHING) == start
     keeper.release()
     joined = reader.latestOffset(start, EVERYTHING)
-    assert planned(reader, joined, reader.latestOffset(joined, EVERYTHING)) == [("private$/orders", 0, 10)]
+    assert planned(reader, joined, reader.latestOffset(joined, EVERYTHING)) == [
+        ("private$/orders", 0, 10)
+    ]
 
 
 def test_peek_needs_no_lease(fake: Fake, holding: Hold) -> None:
@@ -154,7 +162,9 @@ def test_a_restarted_query_asks_for_all_that_are_held_at_once(fake: Fake) -> Non
     renewing.start()
     later = restarted.latestOffset(end, EVERYTHING)
     renewing.join()
-    assert [qm.consumer(f"private$/{each}").holder for each in "abc"] == ["another query"] * 3, "each was refused in time"
+    assert [qm.consumer(f"private$/{each}").holder for each in "abc"] == ["another query"] * 3, (
+        "each was refused in time"
+    )
     assert planned(restarted, end, later) == [("private$/orders", 10, 12)]
 
 
@@ -166,10 +176,14 @@ def test_queues_that_a_restarted_query_has_never_had_are_asked_for_at_once(fake:
     renewing.start()
     assert reader.latestOffset(start, EVERYTHING) == at((qm, "orders", 10))
     renewing.join()
-    assert [qm.consumer(f"private$/{each}").holder for each in "abc"] == ["another query"] * 3, "each was refused in time"
+    assert [qm.consumer(f"private$/{each}").holder for each in "abc"] == ["another query"] * 3, (
+        "each was refused in time"
+    )
 
 
-def test_a_queue_that_is_deleted_while_another_receiver_holds_it_is_lost_rows(fake: Fake, holding: Hold) -> None:
+def test_a_queue_that_is_deleted_while_another_receiver_holds_it_is_lost_rows(
+    fake: Fake, holding: Hold
+) -> None:
     """It stayed left out for ever, and nobody was told of the rows that the query had not read."""
     qm = fake(orders=10, payments=5)
     first = reader_of(qm, **GLOB)
@@ -180,13 +194,17 @@ def test_a_queue_that_is_deleted_while_another_receiver_holds_it_is_lost_rows(fa
     assert restarted.latestOffset(end, EVERYTHING) == end
     del qm.logs["private$/payments"]
     keeper.release()
-    assert restarted.latestOffset(end, EVERYTHING) == end, "the list of queues tells it; then the lease is asked for"
+    assert restarted.latestOffset(end, EVERYTHING) == end, (
+        "the list of queues tells it; then the lease is asked for"
+    )
     with pytest.raises(DataLossError, match=r"payments .* does not exist any more"):
         restarted.latestOffset(end, EVERYTHING)
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_queue_that_is_deleted_while_its_lease_is_waited_for_ends_no_query(fake: Fake, *, is_new: bool) -> None:
+def test_a_queue_that_is_deleted_while_its_lease_is_waited_for_ends_no_query(
+    fake: Fake, *, is_new: bool
+) -> None:
     """A queue for replies: its owner receives from it, and deletes it."""
     qm = fake(orders=10, reply=1)
     qm.consumer("private$/reply").holder = "its owner"

@@ -60,9 +60,14 @@ def test_a_running_service_of_the_directory_is_joined(directory: Path) -> None:
         assert locate(parse(options(directory))).urls == (running.api,)
 
 
-def test_who_joins_needs_neither_listen_nor_queues_and_who_starts_is_told_values(directory: Path) -> None:
+def test_who_joins_needs_neither_listen_nor_queues_and_who_starts_is_told_values(
+    directory: Path,
+) -> None:
     joining = parse({"dataDir": str(directory), "queue": "private$/orders"})
-    with pytest.raises(ConfigurationError, match=r"to start one also give .*'listen', '127\.0\.0\.1:0'.*'queues', 'private"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"to start one also give .*'listen', '127\.0\.0\.1:0'.*'queues', 'private",
+    ):
         locate(joining)
     assert not directory.exists(), "nothing was made"
     with RunningQueueManager(directory, queues=["private$/orders:transactional"]) as running:
@@ -73,7 +78,10 @@ def test_after_kill_9_a_new_one_is_started(directory: Path) -> None:
     first = locate(parse(options(directory)))
     pid = json.loads((directory / ENDPOINT_FILE).read_text())["pid"]
     os.kill(pid, signal.SIGKILL)
-    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]:
+    while (
+        Path(f"/proc/{pid}").exists()
+        and "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]
+    ):
         time.sleep(0.02)
     second = locate(parse(options(directory)))
     assert QueueManagerClient(second.urls[0]).is_ready()
@@ -85,7 +93,9 @@ class TestAFileThatIsNotOurs:
 
     @pytest.fixture(scope="class")
     def other(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
-        with RunningQueueManager(tmp_path_factory.mktemp("other") / "data", queues=["private$/orders"]) as running:
+        with RunningQueueManager(
+            tmp_path_factory.mktemp("other") / "data", queues=["private$/orders"]
+        ) as running:
             yield running
 
     def written(self, folder: Path, other: RunningQueueManager, **changes: object) -> None:
@@ -110,23 +120,32 @@ class TestAFileThatIsNotOurs:
             {"api": "http://127.0.0.1:1"},
         ],
     )
-    def test_it_is_passed_over(self, directory: Path, other: RunningQueueManager, changes: dict[str, object]) -> None:
+    def test_it_is_passed_over(
+        self, directory: Path, other: RunningQueueManager, changes: dict[str, object]
+    ) -> None:
         self.written(directory, other, **changes)
         assert embedded._living(directory, None) is None
         (directory / embedded.ENDPOINT_FILE).unlink()
 
-    def test_a_new_one_is_started_beside_a_stranger_on_the_old_port(self, directory: Path, other: RunningQueueManager) -> None:
+    def test_a_new_one_is_started_beside_a_stranger_on_the_old_port(
+        self, directory: Path, other: RunningQueueManager
+    ) -> None:
         self.written(directory, other, queue_manager="00000000-0000-4000-8000-000000000001")
         url = locate(parse(options(directory))).urls[0]
         assert url != other.api
-        assert {each["name"] for each in QueueManagerClient(url).queues()} == {"private$/orders", "private$/in"}
+        assert {each["name"] for each in QueueManagerClient(url).queues()} == {
+            "private$/orders",
+            "private$/in",
+        }
 
 
 def test_a_service_with_a_token_is_joined_by_who_has_it(directory: Path, tmp_path: Path) -> None:
     token = "a-token-of-sixteen-letters"
     (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text(token)
-    with RunningQueueManager(directory, queues=["private$/orders"], token_file=tmp_path / "token") as running:
+    with RunningQueueManager(
+        directory, queues=["private$/orders"], token_file=tmp_path / "token"
+    ) as running:
         assert locate(parse(options(directory, token=token))).urls == (running.api,)
         with pytest.raises(ApiError, match="token"):
             locate(parse(options(directory)))
@@ -145,7 +164,9 @@ def test_it_ends_when_nobody_has_used_it(directory: Path, monkeypatch: pytest.Mo
         time.sleep(0.1)
 
 
-def test_it_does_not_end_under_a_reader_that_only_peeks(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_end_under_a_reader_that_only_peeks(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Such a reader has no lease."""
     monkeypatch.setattr(embedded, "UNUSED_SECONDS", UNUSED)
     client = QueueManagerClient(locate(parse(options(directory))).urls[0])
@@ -154,7 +175,9 @@ def test_it_does_not_end_under_a_reader_that_only_peeks(directory: Path, monkeyp
         assert client.range("private$/in", wait=0.2).end == 0
 
 
-@pytest.mark.parametrize("queue", ["private$/in", pytest.param("private$/nothing*", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "queue", ["private$/in", pytest.param("private$/nothing*", marks=pytest.mark.long)]
+)
 def test_it_lives_as_long_as_a_query_that_calls_too_seldom(
     directory: Path, monkeypatch: pytest.MonkeyPatch, queue: str
 ) -> None:

@@ -19,7 +19,11 @@ Fake = Callable[..., FakeQueueManager]
 
 def read(spark: SparkSession, *managers: FakeQueueManager, **options: Any) -> DataFrame:
     urls = ",".join(each.url for each in managers)
-    return spark.read.format("srmp").options(**{"queueManager": urls, "queue": "private$/orders", **options}).load()
+    return (
+        spark.read.format("srmp")
+        .options(**{"queueManager": urls, "queue": "private$/orders", **options})
+        .load()
+    )
 
 
 def sequences(frame: DataFrame) -> list[int]:
@@ -54,12 +58,20 @@ def test_a_filter_does_not_stick_to_a_frame(spark: SparkSession, fake: Fake) -> 
     [
         ({}, range(31, 101)),
         ({"startingOffsets": "earliest"}, range(11, 101)),
-        ({"startingOffsets": '{"private$/orders": 90}', "endingOffsets": '{"private$/orders": 95}'}, range(90, 96)),
+        (
+            {
+                "startingOffsets": '{"private$/orders": 90}',
+                "endingOffsets": '{"private$/orders": 95}',
+            },
+            range(90, 96),
+        ),
         ({"endingOffsets": '{"private$/orders": 5}'}, range(0)),
         ({"consumer": "audit", "minPartitions": 3}, range(11, 101)),
     ],
 )
-def test_from_where_to_where(spark: SparkSession, fake: Fake, options: dict[str, Any], expected: range) -> None:
+def test_from_where_to_where(
+    spark: SparkSession, fake: Fake, options: dict[str, Any], expected: range
+) -> None:
     qm = fake(orders=100)
     qm.logs["private$/orders"].first = 11
     qm.consumer("private$/orders").received = 30
@@ -72,13 +84,18 @@ def test_all_epochs_are_read(spark: SparkSession, fake: Fake) -> None:
     new = qm.new_epoch()
     qm.add("private$/orders", 5)
     rows = read(spark, qm, startingOffsets="earliest").select("epoch", "sequence").collect()
-    assert [(row.epoch, row.sequence) for row in rows] == [(old, n) for n in range(1, 11)] + [(new, n) for n in range(11, 16)]
+    assert [(row.epoch, row.sequence) for row in rows] == [(old, n) for n in range(1, 11)] + [
+        (new, n) for n in range(11, 16)
+    ]
 
 
 def test_in_sql_by_a_temporary_view(spark: SparkSession, fake: Fake) -> None:
     """Pitfall: `CREATE TABLE … USING srmp` drops the options; a temporary view keeps them."""
     qm = fake(orders=7)
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders USING srmp OPTIONS (queueManager '{qm.url}', queue 'private$/orders')")
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW orders USING srmp OPTIONS (queueManager "
+        f"'{qm.url}', queue 'private$/orders')"
+    )
     assert spark.sql("SELECT max(sequence) AS last FROM orders").collect()[0]["last"] == 7
 
 
@@ -92,7 +109,9 @@ def test_in_sql_by_a_temporary_view(spark: SparkSession, fake: Fake) -> None:
         ({"endingOffsets": '{"private$/orders": 101}'}, "ends at 100"),
     ],
 )
-def test_a_wrong_option_is_said_in_words(spark: SparkSession, fake: Fake, options: dict[str, Any], says: str) -> None:
+def test_a_wrong_option_is_said_in_words(
+    spark: SparkSession, fake: Fake, options: dict[str, Any], says: str
+) -> None:
     with pytest.raises(Exception) as error:
         read(spark, fake(orders=100), **options).count()
     assert says in str(error.value)

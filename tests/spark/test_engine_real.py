@@ -25,12 +25,16 @@ pytestmark = pytest.mark.spark
 QUEUE = "private$/orders"
 
 
-def start(spark: SparkSession, checkpoint: Path, labels: list[str], **options: Any) -> StreamingQuery:
+def start(
+    spark: SparkSession, checkpoint: Path, labels: list[str], **options: Any
+) -> StreamingQuery:
     def keep(batch: DataFrame, _: int) -> None:
         labels.extend(row.label for row in batch.orderBy("sequence").select("label").collect())
 
     frame = spark.readStream.format("srmp").options(**{"queue": QUEUE, **options}).load()
-    return frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint)).start()
+    return (
+        frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint)).start()
+    )
 
 
 def send(api: str, labels: range) -> list[str]:
@@ -68,16 +72,26 @@ def test_kill_9_under_a_query(spark: SparkSession, tmp_path: Path) -> None:
             qm.restart()
             sent += send(qm.api, range(begin, begin + 100))
         eventually(lambda: first == sent and audit == sent)
-        eventually(lambda: {c["name"]: c["received"] for c in entry(qm.api)["consumers"]} == {"default": 300, "audit": 300})
+        eventually(
+            lambda: (
+                {c["name"]: c["received"] for c in entry(qm.api)["consumers"]}
+                == {"default": 300, "audit": 300}
+            )
+        )
         holders = [consumer["holder"] for consumer in entry(qm.api)["consumers"]]
         assert all("Spark query" in holder for holder in holders)
         for query in queries:
             query.stop()
-        eventually(lambda: [consumer["holder"] for consumer in entry(qm.api)["consumers"]] == [None, None], 10)
+        eventually(
+            lambda: [consumer["holder"] for consumer in entry(qm.api)["consumers"]] == [None, None],
+            10,
+        )
     assert first == audit == sent
 
 
-def test_an_embedded_queue_manager_lives_as_long_as_its_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_embedded_queue_manager_lives_as_long_as_its_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     data, labels = tmp_path / "data", []  # type: ignore[var-annotated]  # a list of texts
     flags = {"dataDir": str(data), "listen": "127.0.0.1:0", "queues": QUEUE}
     query = start(spark, tmp_path / "checkpoint", labels, **flags)
@@ -87,7 +101,9 @@ def test_an_embedded_queue_manager_lives_as_long_as_its_query(spark: SparkSessio
     eventually(lambda: labels == sent)
     query.stop()
     assert QueueManagerClient(endpoint["api"]).is_ready(), "it outlives the query for a minute"
-    batch = spark.read.format("srmp").options(**flags, queue=QUEUE, startingOffsets="earliest").load()
+    batch = (
+        spark.read.format("srmp").options(**flags, queue=QUEUE, startingOffsets="earliest").load()
+    )
     assert batch.count() == 20
     os.kill(endpoint["pid"], signal.SIGTERM)
 
@@ -104,10 +120,18 @@ def test_an_embedded_queue_manager_outlives_a_trigger_that_is_longer_than_its_li
     pid = json.loads((data / "endpoint.json").read_text())["pid"]
     sent = send(api, range(5))
     rows = spark.readStream.format("srmp").options(**flags).load()
-    writer = rows.writeStream.foreachBatch(lambda batch, _: labels.extend(row["label"] for row in batch.collect()))
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(processingTime="20 seconds").start()
+    writer = rows.writeStream.foreachBatch(
+        lambda batch, _: labels.extend(row["label"] for row in batch.collect())
+    )
+    query = (
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="20 seconds")
+        .start()
+    )
     try:
-        eventually(lambda: client.range(QUEUE).end == 5 and labels == sent)  # the test keeps it in use until then
+        eventually(
+            lambda: client.range(QUEUE).end == 5 and labels == sent
+        )  # the test keeps it in use until then
         for first in (5, 10):  # the second one comes a whole trigger after the one before
             sent += send(api, range(first, first + 5))
             eventually(lambda so_far=[*sent]: labels == so_far)  # type: ignore[misc]  # bound now

@@ -24,7 +24,9 @@ FIRST = int(os.environ.get("SRMP_SPARK_SPARK_FIRST", "0"))
 
 
 @pytest.fixture(scope="module")
-def surroundings(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSurroundings]:
+def surroundings(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSurroundings]:
     made = SparkSurroundings(spark, tmp_path_factory.mktemp("schedules"))
     try:
         yield made

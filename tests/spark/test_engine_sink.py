@@ -31,7 +31,9 @@ def qm() -> Iterator[OutboxServer]:
 
 def write(frame: DataFrame, qm: OutboxServer, **options: Any) -> None:
     given = {"queueManager": qm.url, "destination": QUEUE, **options}
-    frame.write.format("srmp").mode("append").options(**{k: v for k, v in given.items() if v is not None}).save()
+    frame.write.format("srmp").mode("append").options(
+        **{k: v for k, v in given.items() if v is not None}
+    ).save()
 
 
 def numbers(spark: SparkSession, count: int, partitions: int = 3) -> DataFrame:
@@ -52,7 +54,9 @@ def fails(frame: DataFrame, qm: OutboxServer, **options: Any) -> str:
 # --- what goes out ------------------------------------------------------------------------------------------------------------
 
 
-def test_rows_become_messages_in_the_order_of_the_frame(spark: SparkSession, qm: OutboxServer) -> None:
+def test_rows_become_messages_in_the_order_of_the_frame(
+    spark: SparkSession, qm: OutboxServer
+) -> None:
     write(numbers(spark, 1000), qm)
     assert qm.model.bodies(QUEUE) == texts(1000)
     assert [status for _, _, status in qm.named("stage")] == [200] * 3, "one stage a task"
@@ -60,12 +64,16 @@ def test_rows_become_messages_in_the_order_of_the_frame(spark: SparkSession, qm:
     assert qm.model.stages == {}
 
 
-def test_a_batch_that_shuffles_goes_out_in_the_order_asked_for(spark: SparkSession, qm: OutboxServer) -> None:
+def test_a_batch_that_shuffles_goes_out_in_the_order_asked_for(
+    spark: SparkSession, qm: OutboxServer
+) -> None:
     write(numbers(spark, 1000).repartition(4, "body"), qm, orderBy="n")
     assert qm.model.bodies(QUEUE) == texts(1000)
 
 
-def test_nulls_come_first_and_the_second_column_decides_between_equals(spark: SparkSession, qm: OutboxServer) -> None:
+def test_nulls_come_first_and_the_second_column_decides_between_equals(
+    spark: SparkSession, qm: OutboxServer
+) -> None:
     frame = spark.createDataFrame(
         [("c", 2, 1.0), ("b", None, 9.0), ("d", 2, 2.0), ("a", None, None), ("e", 3, 0.0)],
         "body string, day int, Weight double",
@@ -92,8 +100,12 @@ def test_every_column_arrives(spark: SparkSession, qm: OutboxServer) -> None:
     }  # fmt: skip
 
 
-def test_the_destination_by_column_and_the_option_wins(spark: SparkSession, qm: OutboxServer) -> None:
-    frame = numbers(spark, 10).selectExpr("body", "n", f"if(n % 2 = 0, '{QUEUE}', '{OTHER}') as destination")
+def test_the_destination_by_column_and_the_option_wins(
+    spark: SparkSession, qm: OutboxServer
+) -> None:
+    frame = numbers(spark, 10).selectExpr(
+        "body", "n", f"if(n % 2 = 0, '{QUEUE}', '{OTHER}') as destination"
+    )
     write(frame, qm, destination=None, orderBy="n")
     assert qm.model.bodies(QUEUE) == texts(10)[::2]
     assert qm.model.bodies(OTHER) == texts(10)[1::2]
@@ -107,7 +119,11 @@ def test_strings_in_the_form_that_the_receiver_reads(
     spark: SparkSession, qm: OutboxServer, body_format: str, body_type: int
 ) -> None:
     said = ["", "plain", "a < b & c", "Grüße 𝄞", "\x01"]
-    write(spark.createDataFrame([(text,) for text in said], "body string").coalesce(1), qm, bodyFormat=body_format)
+    write(
+        spark.createDataFrame([(text,) for text in said], "body string").coalesce(1),
+        qm,
+        bodyFormat=body_format,
+    )
     rows = qm.model.outgoing[QUEUE]
     assert [row.get("body_type", 0) for row in rows] == [body_type] * 5
     read = [body_text(body_type, row["body"]) for row in rows]
@@ -127,7 +143,9 @@ def test_dead_letter_is_asked_for_in_the_stage(spark: SparkSession, qm: OutboxSe
 # --- sizes --------------------------------------------------------------------------------------------------------------------
 
 
-def test_empty_partitions_and_empty_frames_cost_nothing(spark: SparkSession, qm: OutboxServer) -> None:
+def test_empty_partitions_and_empty_frames_cost_nothing(
+    spark: SparkSession, qm: OutboxServer
+) -> None:
     write(numbers(spark, 3, 3).where("n = 1"), qm)
     assert len(qm.named("stage")) == 1
     assert qm.model.bodies(QUEUE) == [b"1"]
@@ -138,12 +156,18 @@ def test_empty_partitions_and_empty_frames_cost_nothing(spark: SparkSession, qm:
 
 def test_large_rows(spark: SparkSession, qm: OutboxServer) -> None:
     """Spark's batches of 64 MB are cut: the queue manager reads each as a whole. The largest body is MSMQ's."""
-    frame = spark.range(0, 30, 1, 1).selectExpr("cast(repeat(char(65 + id), 4194304) as binary) as body")
+    frame = spark.range(0, 30, 1, 1).selectExpr(
+        "cast(repeat(char(65 + id), 4194304) as binary) as body"
+    )
     write(frame, qm)
-    assert [(len(body), body[:1]) for body in qm.model.bodies(QUEUE)] == [(4_194_304, bytes([65 + n])) for n in range(30)]
+    assert [(len(body), body[:1]) for body in qm.model.bodies(QUEUE)] == [
+        (4_194_304, bytes([65 + n])) for n in range(30)
+    ]
 
 
-def test_a_body_that_is_too_long_stops_the_whole_write(spark: SparkSession, qm: OutboxServer) -> None:
+def test_a_body_that_is_too_long_stops_the_whole_write(
+    spark: SparkSession, qm: OutboxServer
+) -> None:
     frame = spark.range(0, 30, 1, 2).selectExpr("repeat('x', if(id = 20, 4194305, 1)) as body")
     assert "row 5: body has more than BODY_MAX = 4194304 bytes: 4194305" in fails(frame, qm)
 
@@ -171,14 +195,20 @@ class Peak:
     def _watch(self) -> None:
         while not self._done.wait(0.02):
             for pid, size in self._sizes().items():
-                self._most = max(self._most, size - self._before.get(pid, min(self._before.values(), default=0)))
+                self._most = max(
+                    self._most, size - self._before.get(pid, min(self._before.values(), default=0))
+                )
 
     def _sizes(self) -> dict[int, int]:
         found = {}
         for directory in Path("/proc").iterdir():
             try:
-                if b"pyspark.daemon" in (directory / "cmdline").read_bytes() and self._ours(directory):
-                    found[int(directory.name)] = int((directory / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                if b"pyspark.daemon" in (directory / "cmdline").read_bytes() and self._ours(
+                    directory
+                ):
+                    found[int(directory.name)] = int(
+                        (directory / "statm").read_text().split()[1]
+                    ) * os.sysconf("SC_PAGE_SIZE")
             except (OSError, ValueError, IndexError):
                 continue
         return found
@@ -229,7 +259,9 @@ def test_a_wrong_write_is_refused_before_a_row_is_read(
 def test_the_modes_of_a_write(spark: SparkSession, qm: OutboxServer) -> None:
     """Spark refuses its own default with a text that names the two it knows; of these we take one."""
     writer = numbers(spark, 1).write.format("srmp").options(queueManager=qm.url, destination=QUEUE)
-    with pytest.raises(Exception, match=r'"ErrorIfExists" mode\. Please use either the "Append" or'):
+    with pytest.raises(
+        Exception, match=r'"ErrorIfExists" mode\. Please use either the "Append" or'
+    ):
         writer.save()
     with pytest.raises(Exception, match=r"a queue cannot be overwritten.*write \.mode\('append'\)"):
         writer.mode("overwrite").save()
@@ -248,7 +280,9 @@ def test_a_refusal_is_told_in_the_words_of_the_queue_manager(spark: SparkSession
 # --- identity -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_write_is_a_new_one_unless_it_has_an_application_and_keys(spark: SparkSession, qm: OutboxServer) -> None:
+def test_a_write_is_a_new_one_unless_it_has_an_application_and_keys(
+    spark: SparkSession, qm: OutboxServer
+) -> None:
     frame = numbers(spark, 10).selectExpr("body", "n as key")
     write(frame, qm)
     write(frame, qm)
@@ -267,7 +301,9 @@ def test_a_write_is_a_new_one_unless_it_has_an_application_and_keys(spark: Spark
 # --- faults -------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_that_fails_leaves_nothing_committed_and_nothing_staged(spark: SparkSession, qm: OutboxServer) -> None:
+def test_a_task_that_fails_leaves_nothing_committed_and_nothing_staged(
+    spark: SparkSession, qm: OutboxServer
+) -> None:
     def fail_late(batches: Any) -> Any:
         """When the others have staged."""
         from pyspark import TaskContext
@@ -299,14 +335,18 @@ def test_connections_that_break_while_staging(spark: SparkSession, qm: OutboxSer
 
 def test_a_queue_manager_that_restarts(spark: SparkSession, qm: OutboxServer) -> None:
     qm.cut_stages_after = [500_000]
-    watched = threading.Thread(target=lambda: (wait_for(lambda: bool(qm.named("stage"))), qm.restart_for(2)))
+    watched = threading.Thread(
+        target=lambda: (wait_for(lambda: bool(qm.named("stage"))), qm.restart_for(2))
+    )
     watched.start()
     write(spark.range(0, 10_000, 1, 1).selectExpr("rpad(cast(id as string), 200, '.') as body"), qm)
     watched.join()
     assert len(qm.model.bodies(QUEUE)) == 10_000
 
 
-def test_lost_answers_to_a_commit_and_a_sender_that_is_down(spark: SparkSession, qm: OutboxServer) -> None:
+def test_lost_answers_to_a_commit_and_a_sender_that_is_down(
+    spark: SparkSession, qm: OutboxServer
+) -> None:
     qm.lose_replies = ["commit"]
     qm.refuse = [("stage", 503), ("commit", 503)]
     write(numbers(spark, 10), qm, orderBy="n")

@@ -38,7 +38,9 @@ class Pair:
         """What lies in the peer's queue when it has so many messages."""
         deadline = time.monotonic() + seconds
         while QueueManagerClient(self.there.api).range(QUEUE).end < count:
-            assert time.monotonic() < deadline, QueueManagerClient(self.here.api).status()["outgoing"]
+            assert time.monotonic() < deadline, QueueManagerClient(self.here.api).status()[
+                "outgoing"
+            ]
             time.sleep(0.1)
         return list(bodies_in(self.there.api, QUEUE))
 
@@ -59,7 +61,9 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 @contextmanager
 def pair_in(tmp_path: Path) -> Iterator[Pair]:
     with (
-        RunningQueueManager(tmp_path / "there", queues=[f"{QUEUE}:transactional"], allow_url=["http://127.0.0.1:*"]) as there,
+        RunningQueueManager(
+            tmp_path / "there", queues=[f"{QUEUE}:transactional"], allow_url=["http://127.0.0.1:*"]
+        ) as there,
         RunningQueueManager(tmp_path / "here") as here,
     ):
         yield Pair(here, there)
@@ -69,8 +73,14 @@ def texts(count: int) -> list[bytes]:
     return [str(n).encode() for n in range(count)]
 
 
-def test_a_frame_lands_in_order_and_a_second_write_of_its_keys_adds_nothing(spark: SparkSession, pair: Pair) -> None:
-    frame = spark.range(0, 3000, 1, 3).selectExpr("cast(id as string) as body", "id as n", "id as key").repartition(4, "body")
+def test_a_frame_lands_in_order_and_a_second_write_of_its_keys_adds_nothing(
+    spark: SparkSession, pair: Pair
+) -> None:
+    frame = (
+        spark.range(0, 3000, 1, 3)
+        .selectExpr("cast(id as string) as body", "id as n", "id as key")
+        .repartition(4, "body")
+    )
     pair.write(frame, orderBy="n", application="orders")
     pair.write(frame, orderBy="n", application="orders")
     pair.write(spark.createDataFrame([("last", 1)], "body string, n int"))
@@ -80,12 +90,18 @@ def test_a_frame_lands_in_order_and_a_second_write_of_its_keys_adds_nothing(spar
     assert pair.landed(3001)[-1] == b"last"
 
 
-def test_the_queue_manager_is_killed_under_a_query(spark: SparkSession, pair: Pair, tmp_path: Path) -> None:
+def test_the_queue_manager_is_killed_under_a_query(
+    spark: SparkSession, pair: Pair, tmp_path: Path
+) -> None:
     """Its batches go on when it is back, and after the loss of the newest commits/N nothing goes out twice."""
     for number in range(6):
-        rows = spark.range(100 * number, 100 * number + 100).selectExpr("cast(id as string) as body", "id as n", "id as key")
+        rows = spark.range(100 * number, 100 * number + 100).selectExpr(
+            "cast(id as string) as body", "id as n", "id as key"
+        )
         rows.coalesce(1).write.mode("append").parquet(str(tmp_path / "in"))
-    source = spark.readStream.schema("body string, n bigint, key bigint").option("maxFilesPerTrigger", "1")
+    source = spark.readStream.schema("body string, n bigint, key bigint").option(
+        "maxFilesPerTrigger", "1"
+    )
     sink = SrmpSink(queueManager=pair.here.api, destination=pair.destination, orderBy="n")
 
     def kill() -> None:
@@ -98,7 +114,9 @@ def test_the_queue_manager_is_killed_under_a_query(spark: SparkSession, pair: Pa
     killer.start()
     for _ in range(2):
         query = source.parquet(str(tmp_path / "in")).writeStream.foreachBatch(sink)
-        query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination(120)
+        query.option("checkpointLocation", str(tmp_path / "c")).trigger(
+            availableNow=True
+        ).start().awaitTermination(120)
         for name in ("5", ".5.crc"):
             (tmp_path / "c" / "commits" / name).unlink(missing_ok=True)
     killer.join()
@@ -111,9 +129,15 @@ def test_the_queue_manager_is_killed_under_a_query(spark: SparkSession, pair: Pa
     [
         (["repeat('x', if(id = 7, 4194305, 1)) as body"], "BODY_MAX = 4194304"),
         (["'x' as body", "repeat('l', 250) as label"], "row 0: label has .*249 characters"),
-        (["'x' as body", "'expres' as delivery"], "delivery is none of express, recoverable, transactional"),
+        (
+            ["'x' as body", "'expres' as delivery"],
+            "delivery is none of express, recoverable, transactional",
+        ),
         (["'x' as body", "9 as priority"], "priority lies between 0 and 7"),
-        (["'x' as body", "binary('short') as correlation_id"], "row 0: correlation_id has 20 bytes"),
+        (
+            ["'x' as body", "binary('short') as correlation_id"],
+            "row 0: correlation_id has 20 bytes",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_a_message_stops_the_write(

@@ -42,7 +42,12 @@ class Pipeline:
         self.options: dict[str, Any] = {"queueManager": qm.url, "destination": QUEUE}
 
     def rows(self, source: FakeQueueManager) -> DataFrame:
-        options = {"queueManager": source.url, "queue": "private$/orders", "maxOffsetsPerTrigger": "100", "minPartitions": "2"}
+        options = {
+            "queueManager": source.url,
+            "queue": "private$/orders",
+            "maxOffsetsPerTrigger": "100",
+            "minPartitions": "2",
+        }
         return self.spark.readStream.format("srmp").options(**options).load()
 
     def run(self, frame: DataFrame) -> StreamingQuery:
@@ -50,12 +55,20 @@ class Pipeline:
             writer = frame.writeStream.format("srmp").options(**self.options)
         else:
             writer = frame.writeStream.foreachBatch(SrmpSink(**self.options))
-        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        query = (
+            writer.option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination(120)
         return query
 
     def batches(self) -> list[int]:
-        return sorted(int(file.name) for file in (self.checkpoint / "commits").iterdir() if file.name.isdigit())
+        return sorted(
+            int(file.name)
+            for file in (self.checkpoint / "commits").iterdir()
+            if file.name.isdigit()
+        )
 
     def forget(self, kinds: tuple[str, ...], last: int) -> None:
         """Checkpoint surgery: as after a crash of a machine whose file system had not written its newest files."""
@@ -74,7 +87,9 @@ def sent(qm: OutboxServer, destination: str = QUEUE) -> list[str]:
 
 
 @pytest.mark.parametrize("how", SINKS)
-def test_a_stream_goes_out_in_order(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str) -> None:
+def test_a_stream_goes_out_in_order(
+    spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str
+) -> None:
     """A row's identity is its source position; the application is the id of the query."""
     pipeline = Pipeline(spark, qm, tmp_path, how)
     query = pipeline.run(pipeline.rows(fake(orders=250)))
@@ -96,7 +111,13 @@ def test_a_stream_goes_out_in_order(spark: SparkSession, qm: OutboxServer, fake:
     ids=str,
 )
 def test_checkpoint_surgery(
-    spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str, kinds: tuple[str, ...], last: int
+    spark: SparkSession,
+    qm: OutboxServer,
+    fake: Fake,
+    tmp_path: Path,
+    how: str,
+    kinds: tuple[str, ...],
+    last: int,
 ) -> None:
     """A batch that is planned again may hold other rows than before: it is never skipped by its number."""
     source = fake(orders=350)
@@ -109,9 +130,13 @@ def test_checkpoint_surgery(
 
 
 @pytest.mark.parametrize("how", SINKS)
-def test_rows_known_by_their_content(spark: SparkSession, qm: OutboxServer, tmp_path: Path, how: str) -> None:
+def test_rows_known_by_their_content(
+    spark: SparkSession, qm: OutboxServer, tmp_path: Path, how: str
+) -> None:
     """Without key and position, equal rows of one batch are counted: a replay that shuffles them anew adds none."""
-    spark.createDataFrame([("a",), ("b",), ("a",), ("a",)], "body string").write.parquet(str(tmp_path / "in"))
+    spark.createDataFrame([("a",), ("b",), ("a",), ("a",)], "body string").write.parquet(
+        str(tmp_path / "in")
+    )
     pipeline = Pipeline(spark, qm, tmp_path, how)
     for shuffled in (2, 3):
         frame = spark.readStream.schema("body string").parquet(str(tmp_path / "in"))
@@ -129,7 +154,9 @@ def test_a_new_checkpoint_with_the_same_application_sends_no_key_twice(
         pipeline = Pipeline(spark, qm, tmp_path / str(number), how)
         pipeline.options |= {"application": "forwarder", "orderBy": "sequence"}
         source.consumers.clear()  # the new query begins at the first row again
-        pipeline.run(pipeline.rows(source).selectExpr("body", "label", "sequence", "sequence as key"))
+        pipeline.run(
+            pipeline.rows(source).selectExpr("body", "label", "sequence", "sequence as key")
+        )
         source.add("private$/orders", 30)
     assert sent(qm) == labels(1, 150)
 
@@ -151,7 +178,9 @@ def test_a_new_checkpoint_with_the_same_application_loses_no_row_without_identit
 
 
 @pytest.mark.parametrize("how", SINKS)
-def test_a_batch_that_fails_for_good(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str) -> None:
+def test_a_batch_that_fails_for_good(
+    spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str
+) -> None:
     """Nothing of it is committed, its stages are deleted; what was before it stays, and it goes out when it can."""
     pipeline = Pipeline(spark, qm, tmp_path, how)
     source = fake(orders=250)
@@ -198,7 +227,9 @@ def failing(rows: DataFrame, sequence: int, qm: OutboxServer, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("how", SINKS)
-def test_the_first_batch_of_a_query_fails(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str) -> None:
+def test_the_first_batch_of_a_query_fails(
+    spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path, how: str
+) -> None:
     """Spark may tell abort() of no task that has staged: the query is found by its checkpoint."""
     pipeline = Pipeline(spark, qm, tmp_path, how)
     with pytest.raises(Exception, match="boom"):
@@ -209,7 +240,10 @@ def test_the_first_batch_of_a_query_fails(spark: SparkSession, qm: OutboxServer,
 
 def test_two_sinks(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path) -> None:
     """Of one function, to two queues; and two queries on one frame to one queue: each is an application of its own."""
-    first, second = SrmpSink(queueManager=qm.url, destination=QUEUE), SrmpSink(queueManager=qm.url, destination=OTHER)
+    first, second = (
+        SrmpSink(queueManager=qm.url, destination=QUEUE),
+        SrmpSink(queueManager=qm.url, destination=OTHER),
+    )
     pipeline = Pipeline(spark, qm, tmp_path, "foreachBatch")
 
     def both(batch: DataFrame, number: int) -> None:
@@ -218,24 +252,34 @@ def test_two_sinks(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: 
 
     frame = pipeline.rows(fake(orders=150))
     for _ in range(2):
-        query = frame.writeStream.foreachBatch(both).option("checkpointLocation", str(pipeline.checkpoint))
+        query = frame.writeStream.foreachBatch(both).option(
+            "checkpointLocation", str(pipeline.checkpoint)
+        )
         query.trigger(availableNow=True).start().awaitTermination(120)
         pipeline.forget(("commits",), 1)
     assert sent(qm) == labels(1, 150)
     assert sent(qm, OTHER) == labels(1, 150)[1::2]
 
 
-def test_empty_batches_say_nothing(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path) -> None:
+def test_empty_batches_say_nothing(
+    spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path
+) -> None:
     pipeline = Pipeline(spark, qm, tmp_path, "format")
     pipeline.run(pipeline.rows(fake(orders=150)).where("sequence > 100"))
     assert sent(qm) == labels(101, 150)
     assert len(qm.named("commit")) == 1
 
 
-def test_what_a_stream_cannot_be(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path) -> None:
+def test_what_a_stream_cannot_be(
+    spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path
+) -> None:
     rows = Pipeline(spark, qm, tmp_path, "format").rows(fake(orders=10))
     counted = rows.groupBy("label").count().selectExpr("label as body")
-    options = {"queueManager": qm.url, "destination": QUEUE, "checkpointLocation": str(tmp_path / "c")}
+    options = {
+        "queueManager": qm.url,
+        "destination": QUEUE,
+        "checkpointLocation": str(tmp_path / "c"),
+    }
     query = counted.writeStream.format("srmp").options(**options).outputMode("complete").start()
     with pytest.raises(Exception, match="use outputMode append or update"):
         query.processAllAvailable()
@@ -247,13 +291,17 @@ def test_what_a_stream_cannot_be(spark: SparkSession, qm: OutboxServer, fake: Fa
 
 def test_srmp_sink_outside_of_a_query(spark: SparkSession, qm: OutboxServer) -> None:
     frame = spark.createDataFrame([("a",)], "body string")
-    with pytest.raises(ConfigurationError, match="not called by a streaming query: give application"):
+    with pytest.raises(
+        ConfigurationError, match="not called by a streaming query: give application"
+    ):
         SrmpSink(queueManager=qm.url, destination=QUEUE)(frame, 0)
     SrmpSink(queueManager=qm.url, destination=QUEUE, application="by hand")(frame, 0)
     assert qm.model.bodies(QUEUE) == [b"a"]
 
 
-def test_rows_that_came_do_not_go_back_by_themselves(spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path) -> None:
+def test_rows_that_came_do_not_go_back_by_themselves(
+    spark: SparkSession, qm: OutboxServer, fake: Fake, tmp_path: Path
+) -> None:
     """Spark keeps the comment of the source's columns through whatever leaves them as they are."""
     pipeline = Pipeline(spark, qm, tmp_path, "format")
     del pipeline.options["destination"]

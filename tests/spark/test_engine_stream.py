@@ -43,7 +43,11 @@ class Sink:
 
 def source(spark: SparkSession, *managers: FakeQueueManager, **options: Any) -> DataFrame:
     urls = ",".join(each.url for each in managers)
-    return spark.readStream.format("srmp").options(**{"queueManager": urls, "queue": ORDERS, **options}).load()
+    return (
+        spark.readStream.format("srmp")
+        .options(**{"queueManager": urls, "queue": ORDERS, **options})
+        .load()
+    )
 
 
 def run(frame: DataFrame, checkpoint: Path, sink: Sink, **trigger: Any) -> StreamingQuery:
@@ -91,7 +95,10 @@ def test_available_now_with_a_limit_of_100_over_1000_rows_is_10_batches(
     assert sink.sequences() == list(range(1, 1001))
     assert committed == [(n, True) for n in range(100, 1001, 100)]
     offsets = (tmp_path / "offsets" / "9").read_text().splitlines()[2]
-    assert str(Offsets.from_text(offsets)) == f'{{"qm":{{"{qm.guid}":{{"{qm.epoch}":{{"{ORDERS}":1000}}}}}},"v":1}}'
+    assert (
+        str(Offsets.from_text(offsets))
+        == f'{{"qm":{{"{qm.guid}":{{"{qm.epoch}":{{"{ORDERS}":1000}}}}}},"v":1}}'
+    )
     eventually(lambda: qm.consumer(ORDERS).holder is None)
 
 
@@ -101,7 +108,9 @@ def test_bytes_limit_available_now_too(spark: SparkSession, fake: Fake, tmp_path
     assert sink.batches == [0, 1, 2]
 
 
-def test_trigger_once_takes_all_and_its_mark_comes_with_the_next_start(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
+def test_trigger_once_takes_all_and_its_mark_comes_with_the_next_start(
+    spark: SparkSession, fake: Fake, tmp_path: Path
+) -> None:
     qm, sink = fake(orders=1000), Sink()
     frame = source(spark, qm, maxOffsetsPerTrigger=100)
     run(frame, tmp_path, sink, once=True)
@@ -127,11 +136,15 @@ def test_an_idle_query_marks_its_last_batch_does_not_spin_and_stops_at_once(
     assert query.lastProgress is not None
     begun = time.monotonic()
     query.stop()
-    assert time.monotonic() - begun < 20, "it waits for no poll of an idle queue manager, of which there is one after the other"
+    assert time.monotonic() - begun < 20, (
+        "it waits for no poll of an idle queue manager, of which there is one after the other"
+    )
     eventually(lambda: qm.consumer(ORDERS).holder is None, 30)
 
 
-def test_without_its_last_commit_a_batch_is_run_again_as_it_was(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
+def test_without_its_last_commit_a_batch_is_run_again_as_it_was(
+    spark: SparkSession, fake: Fake, tmp_path: Path
+) -> None:
     """Pitfall: then `partitions` comes first, in a new process, without initialOffset or latestOffset."""
     qm, sink = fake(orders=25), Sink()
     run(source(spark, qm, maxOffsetsPerTrigger=10), tmp_path, sink)
@@ -195,16 +208,32 @@ def test_a_second_receiver_is_refused_by_name_and_a_named_consumer_is_not(
     first.stop()
 
 
-def test_one_query_on_two_queue_managers_and_two_queues(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
+def test_one_query_on_two_queue_managers_and_two_queues(
+    spark: SparkSession, fake: Fake, tmp_path: Path
+) -> None:
     one, two, sink = fake(orders=30, payments=5), fake(orders=20), Sink()
-    run(source(spark, one, two, queue="private$/*", maxOffsetsPerTrigger=10, minPartitions=4), tmp_path, sink)
-    for manager, queue, rows in ((one, ORDERS, 30), (one, "private$/payments", 5), (two, ORDERS, 20)):
-        got = [sequence for _, guid, name, sequence in sink.rows if (guid, name) == (manager.guid, queue)]
+    run(
+        source(spark, one, two, queue="private$/*", maxOffsetsPerTrigger=10, minPartitions=4),
+        tmp_path,
+        sink,
+    )
+    for manager, queue, rows in (
+        (one, ORDERS, 30),
+        (one, "private$/payments", 5),
+        (two, ORDERS, 20),
+    ):
+        got = [
+            sequence
+            for _, guid, name, sequence in sink.rows
+            if (guid, name) == (manager.guid, queue)
+        ]
         assert got == list(range(1, rows + 1))
         assert manager.consumer(queue).received == rows
 
 
-def test_an_epoch_is_followed_in_mid_stream(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
+def test_an_epoch_is_followed_in_mid_stream(
+    spark: SparkSession, fake: Fake, tmp_path: Path
+) -> None:
     qm, sink = fake(orders=10), Sink()
     run(source(spark, qm, maxOffsetsPerTrigger=4), tmp_path, sink)
     qm.add(ORDERS, 3)
@@ -215,18 +244,24 @@ def test_an_epoch_is_followed_in_mid_stream(spark: SparkSession, fake: Fake, tmp
     assert qm.consumer(ORDERS).received == 18
 
 
-def test_data_loss_stops_the_query_in_words(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
+def test_data_loss_stops_the_query_in_words(
+    spark: SparkSession, fake: Fake, tmp_path: Path
+) -> None:
     qm, sink = fake(orders=10), Sink()
     run(source(spark, qm), tmp_path, sink)
     qm.add(ORDERS, 100)
     qm.logs[ORDERS].first = 51
-    with pytest.raises(Exception, match=r"rows up to 50 were deleted by retention.*failOnDataLoss=false"):
+    with pytest.raises(
+        Exception, match=r"rows up to 50 were deleted by retention.*failOnDataLoss=false"
+    ):
         run(source(spark, qm), tmp_path, sink)
     run(source(spark, qm, failOnDataLoss="false"), tmp_path, sink)
     assert sink.sequences() == [*range(1, 11), *range(51, 111)]
 
 
-def test_a_killed_reader_fails_the_query_and_a_restart_needs_no_help(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
+def test_a_killed_reader_fails_the_query_and_a_restart_needs_no_help(
+    spark: SparkSession, fake: Fake, tmp_path: Path
+) -> None:
     qm, sink = fake(orders=10), Sink()
     query = start(source(spark, qm), tmp_path, sink)
     eventually(lambda: len(sink.rows) == 10)
@@ -240,7 +275,9 @@ def test_a_killed_reader_fails_the_query_and_a_restart_needs_no_help(spark: Spar
     assert sink.sequences() == list(range(1, 16))
 
 
-def test_a_queue_manager_that_comes_back_is_nothing_special(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
+def test_a_queue_manager_that_comes_back_is_nothing_special(
+    spark: SparkSession, fake: Fake, tmp_path: Path
+) -> None:
     qm, sink = fake(orders=10), Sink()
     query = start(source(spark, qm), tmp_path, sink)
     eventually(lambda: len(sink.rows) == 10)
@@ -270,13 +307,19 @@ def test_a_wrong_option_is_said_in_words(
     assert "UnboundLocalError" not in str(error.value)
 
 
-def test_the_json_of_progress_shows_how_far_behind_the_query_is(spark: SparkSession, fake: Fake, tmp_path: Path) -> None:
+def test_the_json_of_progress_shows_how_far_behind_the_query_is(
+    spark: SparkSession, fake: Fake, tmp_path: Path
+) -> None:
     """Pitfall: a Python source has no metrics; `latestOffset` is what there is."""
     qm = fake(orders=100)
     query = run(source(spark, qm, maxOffsetsPerTrigger=60), tmp_path, Sink())
-    progress = [json.loads(each.json) if hasattr(each, "json") else each for each in query.recentProgress]
+    progress = [
+        json.loads(each.json) if hasattr(each, "json") else each for each in query.recentProgress
+    ]
     latest = progress[0]["sources"][0]["latestOffset"]
     assert (
-        Offsets.from_dict(latest if isinstance(latest, dict) else json.loads(latest)).as_dict()["qm"][qm.guid][qm.epoch][ORDERS]
+        Offsets.from_dict(latest if isinstance(latest, dict) else json.loads(latest)).as_dict()[
+            "qm"
+        ][qm.guid][qm.epoch][ORDERS]
         == 100
     )

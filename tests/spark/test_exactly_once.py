@@ -49,7 +49,9 @@ def kept() -> list[Pipeline]:
 
 
 @pytest.fixture
-def used(kept: list[Pipeline], spark: SparkSession, qm: RunningQueueManager, tmp_path: Path) -> Iterator[Pipeline]:
+def used(
+    kept: list[Pipeline], spark: SparkSession, qm: RunningQueueManager, tmp_path: Path
+) -> Iterator[Pipeline]:
     """The pipeline of the test before, if each row was in its table once in the end; a new one with a batch otherwise.
 
     A query that only makes rows and batches to be damaged takes eight seconds of CPU: a job that goes on has them already.
@@ -96,7 +98,9 @@ def test_without_offsets_and_commit_while_more_has_arrived(used: Pipeline) -> No
     used.check()
 
 
-def test_without_offsets_but_with_its_commit_nothing_is_doubled_and_the_file_is_named(used: Pipeline) -> None:
+def test_without_offsets_but_with_its_commit_nothing_is_doubled_and_the_file_is_named(
+    used: Pipeline,
+) -> None:
     """Spark 4.2 runs a batch again and stops with CONCURRENT_STREAM_LOG_UPDATE."""
     from srmp_spark.jobs import ingest
 
@@ -108,13 +112,17 @@ def test_without_offsets_but_with_its_commit_nothing_is_doubled_and_the_file_is_
         used.ingest()
     rows = used.spark.read.format("delta").load(str(used.table))
     assert rows.count() == rows.select("sequence").distinct().count() == before
-    assert f"remove {used.checkpoint}/commits/{last} " in ingest.advice(error.value, str(used.checkpoint))
+    assert f"remove {used.checkpoint}/commits/{last} " in ingest.advice(
+        error.value, str(used.checkpoint)
+    )
     used.forget("commits", last)
     assert used.ingest() == 5
     used.check()
 
 
-def test_a_clock_that_was_set_back_does_not_lock_the_job_out(used: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_was_set_back_does_not_lock_the_job_out(
+    used: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used.fill()
     monkeypatch.setattr("srmp_spark.jobs.exactly_once.time.time_ns", lambda: 1_000_000)
     used.send(10)
@@ -132,13 +140,17 @@ def test_holes_do_not_matter(used: Pipeline) -> None:
     used.check()
 
 
-def test_rows_that_are_left_out_are_counted(used: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_that_are_left_out_are_counted(
+    used: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
     used.fill()
     before = used.sent
     used.new_checkpoint()
     used.send(2)
     assert used.ingest(limit=used.sent, startingOffsets="earliest") == 2
-    assert [record.args for record in caplog.records if record.msg.startswith("rows.known")] == [(0, before)]
+    assert [record.args for record in caplog.records if record.msg.startswith("rows.known")] == [
+        (0, before)
+    ]
     used.check()
 
 
@@ -158,7 +170,9 @@ def test_a_new_checkpoint_plans_no_received_row_again_and_says_nothing_of_known_
 
     caplog.set_level("INFO", "srmp_spark.jobs.exactly_once")
     writer = pipeline.frame().writeStream.foreachBatch(append).trigger(availableNow=True)
-    assert writer.option("checkpointLocation", str(pipeline.checkpoint)).start().awaitTermination(120)
+    assert (
+        writer.option("checkpointLocation", str(pipeline.checkpoint)).start().awaitTermination(120)
+    )
     assert planned == [(0, 0)], "one empty batch: a new query always has a batch 0"
     assert "table.holds" in caplog.text, "the table was asked"
     assert "rows.known" not in caplog.text
@@ -200,7 +214,11 @@ def test_an_older_job_that_wakes_up_writes_nothing(pipeline: Pipeline) -> None:
     pipeline.send(10)
     old = pipeline.sink()
     old.claim()
-    rows = pipeline.spark.read.format("srmp").options(queueManager=pipeline.api, queue=pipeline.queue).load()
+    rows = (
+        pipeline.spark.read.format("srmp")
+        .options(queueManager=pipeline.api, queue=pipeline.queue)
+        .load()
+    )
     pipeline.ingest(consumer="other")
     with pytest.raises(TakenOverError, match="another job has taken over"):
         old.append(rows, 0)
@@ -212,7 +230,11 @@ def test_a_job_whose_glob_means_the_same_queue_ends_the_older_one(pipeline: Pipe
     pipeline.send(10)
     old = pipeline.sink("private$/*")
     old.claim()
-    rows = pipeline.spark.read.format("srmp").options(queueManager=pipeline.api, queue=pipeline.queue).load()
+    rows = (
+        pipeline.spark.read.format("srmp")
+        .options(queueManager=pipeline.api, queue=pipeline.queue)
+        .load()
+    )
     pipeline.ingest(consumer="other")
     with pytest.raises(TakenOverError):
         old.append(rows, 0)
@@ -221,12 +243,17 @@ def test_a_job_whose_glob_means_the_same_queue_ends_the_older_one(pipeline: Pipe
 
 def test_two_queue_managers_write_one_table_at_once(pipeline: Pipeline) -> None:
     """Their rows are never the same ones, so neither ends the other, whatever the queues are called."""
-    jobs = {name: ExactlyOnce(pipeline.spark, str(pipeline.table), "", ["private$/*"], [name]) for name in ("a", "b")}
+    jobs = {
+        name: ExactlyOnce(pipeline.spark, str(pipeline.table), "", ["private$/*"], [name])
+        for name in ("a", "b")
+    }
     for name, job in jobs.items():
         job.claim([name])
     for number in range(2):
         for name, job in jobs.items():
-            rows = [{"queue_manager": name, "epoch": "e", "queue": "private$/q", "sequence": number + 1}]
+            rows = [
+                {"queue_manager": name, "epoch": "e", "queue": "private$/q", "sequence": number + 1}
+            ]
             assert job.append(pipeline.spark.createDataFrame(rows, spark_ddl()), number).rows == 1
     both = ExactlyOnce(pipeline.spark, str(pipeline.table), "", ["private$/q"], ["b"])
     both.claim(["b"])
@@ -243,7 +270,9 @@ def test_a_job_claims_with_its_first_batch_and_not_before(pipeline: Pipeline) ->
     pipeline.send(3)
     pipeline.run(lambda batch, number: sink.append(batch, number) and None, 13)
     guid = pipeline.client.status()["queue_manager"]
-    assert list(transactions(pipeline.spark, str(pipeline.table))) == [f"srmp-ingest:{pipeline.queue},queue-manager/{guid}"]
+    assert list(transactions(pipeline.spark, str(pipeline.table))) == [
+        f"srmp-ingest:{pipeline.queue},queue-manager/{guid}"
+    ]
     pipeline.check()
 
 
@@ -252,8 +281,14 @@ def test_the_writer_of_version_0_1_is_ended_and_its_table_goes_on(pipeline: Pipe
     pipeline.send(5)
     old = pipeline.sink()
     old.claim()
-    assert list(transactions(pipeline.spark, str(pipeline.table))) == [f"srmp-ingest:{pipeline.queue}"]
-    rows = pipeline.spark.read.format("srmp").options(queueManager=pipeline.api, queue=pipeline.queue).load()
+    assert list(transactions(pipeline.spark, str(pipeline.table))) == [
+        f"srmp-ingest:{pipeline.queue}"
+    ]
+    rows = (
+        pipeline.spark.read.format("srmp")
+        .options(queueManager=pipeline.api, queue=pipeline.queue)
+        .load()
+    )
     assert old.append(rows, 0).rows == 5
     pipeline.send(5)
     assert pipeline.ingest(startingOffsets="earliest") == 5
@@ -269,13 +304,16 @@ def test_a_queue_manager_that_joins_is_claimed_before_its_first_row(pipeline: Pi
     offsets.mkdir(parents=True)
     reached = {"a": (0, 1, 2), "b": (0, 0, 2)}
     for number in range(3):
-        positions = {LogKey(name, pipeline.queue): Position("e", at[number]) for name, at in reached.items()}
+        positions = {
+            LogKey(name, pipeline.queue): Position("e", at[number]) for name, at in reached.items()
+        }
         (offsets / str(number)).write_text(f"v1\n{{}}\n{Offsets(positions)}\n")
 
     def rows(*of: tuple[str, int]) -> DataFrame:
         keys = ("queue_manager", "epoch", "queue", "sequence")
         return pipeline.spark.createDataFrame(
-            [dict(zip(keys, (name, "e", pipeline.queue, n), strict=True)) for name, n in of], spark_ddl()
+            [dict(zip(keys, (name, "e", pipeline.queue, n), strict=True)) for name, n in of],
+            spark_ddl(),
         )
 
     assert sink.append(rows(("a", 1)), 1).rows == 1
@@ -302,7 +340,8 @@ def test_a_running_query_that_is_taken_over_ends_in_one_sentence(pipeline: Pipel
     code, text = explain(error.value)
     assert code is ExitCode.IN_USE
     assert text == (
-        f"another job has taken over these queues in {pipeline.table}: this one wrote nothing more. Run one ingest job for a "
+        f"another job has taken over these queues in {pipeline.table}: this one wrote "
+        "nothing more. Run one ingest job for a "
         "queue and a table"
     )
     assert pipeline.ingest() == 17
@@ -310,11 +349,15 @@ def test_a_running_query_that_is_taken_over_ends_in_one_sentence(pipeline: Pipel
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_an_append_that_another_commit_crosses(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, is_taken: bool) -> None:
+def test_an_append_that_another_commit_crosses(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, is_taken: bool
+) -> None:
     """It begins again; who was taken over meanwhile is told so in words, not by Delta's conflict."""
     sink, other = pipeline.sink(), pipeline.sink()
     sink.claim()
-    rows = pipeline.spark.createDataFrame([{"queue_manager": "a", "epoch": "e", "queue": "q", "sequence": 1}], spark_ddl())
+    rows = pipeline.spark.createDataFrame(
+        [{"queue_manager": "a", "epoch": "e", "queue": "q", "sequence": 1}], spark_ddl()
+    )
     commit, crossed = ExactlyOnce._commit, []
 
     def cross(job: ExactlyOnce, batch: DataFrame, name: str, version: int) -> int | None:
@@ -327,13 +370,17 @@ def test_an_append_that_another_commit_crosses(pipeline: Pipeline, monkeypatch: 
 
     monkeypatch.setattr(ExactlyOnce, "_commit", cross)
     if is_taken:
-        monkeypatch.setattr("srmp_spark.jobs.exactly_once.time.time_ns", lambda: 1_000_000)  # the least number it may take
+        monkeypatch.setattr(
+            "srmp_spark.jobs.exactly_once.time.time_ns", lambda: 1_000_000
+        )  # the least number it may take
         with pytest.raises(TakenOverError, match="another job has taken over"):
             sink.append(rows, 0)
     else:
         assert sink.append(rows, 0).rows == 1
     assert crossed
-    assert pipeline.spark.read.format("delta").load(str(pipeline.table)).count() == (0 if is_taken else 1)
+    assert pipeline.spark.read.format("delta").load(str(pipeline.table)).count() == (
+        0 if is_taken else 1
+    )
 
 
 # --- a log that was checkpointed and cleaned up: the history knows nothing of who wrote --------------------------------------
@@ -345,7 +392,11 @@ def test_an_idle_job_is_ended_though_its_claim_is_gone_from_the_history(pipeline
     idle.claim()
     pipeline.age_the_log()
     pipeline.send(10)
-    rows = pipeline.spark.read.format("srmp").options(queueManager=pipeline.api, queue=pipeline.queue).load()
+    rows = (
+        pipeline.spark.read.format("srmp")
+        .options(queueManager=pipeline.api, queue=pipeline.queue)
+        .load()
+    )
     pipeline.ingest(consumer="other")
     with pytest.raises(TakenOverError):
         idle.append(rows, 0)
@@ -364,7 +415,9 @@ def test_without_the_last_batches_of_the_checkpoint_over_a_cleaned_log(used: Pip
 
 
 @pytest.mark.long
-def test_a_clock_that_was_set_back_over_a_cleaned_log(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_was_set_back_over_a_cleaned_log(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The number to go beyond is in no commit that is left."""
     pipeline.send(10)
     pipeline.ingest()
@@ -375,11 +428,17 @@ def test_a_clock_that_was_set_back_over_a_cleaned_log(pipeline: Pipeline, monkey
     pipeline.check()
 
 
-def test_a_claim_reads_none_of_the_history(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_reads_none_of_the_history(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A table of 100,000 commits costs what a new one costs: the snapshot, and the newest commits to find our own."""
     asked: list[int | None] = []
     history = ExactlyOnce._history
-    monkeypatch.setattr(ExactlyOnce, "_history", lambda sink, commits: asked.append(commits) or history(sink, commits))
+    monkeypatch.setattr(
+        ExactlyOnce,
+        "_history",
+        lambda sink, commits: asked.append(commits) or history(sink, commits),
+    )
     pipeline.sink().claim()
     pipeline.sink("private$/*").claim()
     assert len(asked) == 3, "one for each of the claims, and one for the job that was ended"
@@ -392,7 +451,11 @@ def test_two_jobs_that_start_at_once_on_a_new_table(pipeline: Pipeline) -> None:
     jobs = [pipeline.sink(), pipeline.sink("private$/*")]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(ExactlyOnce.claim, jobs))
-    rows = pipeline.spark.read.format("srmp").options(queueManager=pipeline.api, queue=pipeline.queue).load()
+    rows = (
+        pipeline.spark.read.format("srmp")
+        .options(queueManager=pipeline.api, queue=pipeline.queue)
+        .load()
+    )
     ended = 0
     for job in jobs:
         try:
@@ -409,7 +472,12 @@ def test_two_jobs_that_start_at_once_on_a_new_table(pipeline: Pipeline) -> None:
 def test_the_transactions_of_strangers_do_not_matter(pipeline: Pipeline) -> None:
     pipeline.sink().claim()
     empty = pipeline.spark.read.format("delta").load(str(pipeline.table))
-    stranger = empty.write.format("delta").mode("append").option("txnAppId", "nightly, 'x' -> y").option("txnVersion", 7)
+    stranger = (
+        empty.write.format("delta")
+        .mode("append")
+        .option("txnAppId", "nightly, 'x' -> y")
+        .option("txnVersion", 7)
+    )
     stranger.save(str(pipeline.table))
     pipeline.sink("private$/*").claim()
     assert transactions(pipeline.spark, str(pipeline.table))["nightly, 'x' -> y"] == 7
@@ -417,7 +485,9 @@ def test_the_transactions_of_strangers_do_not_matter(pipeline: Pipeline) -> None
 
 def test_a_table_that_forgets_who_wrote_it_is_refused(pipeline: Pipeline) -> None:
     pipeline.sink().claim()
-    pipeline.spark.sql(f"ALTER TABLE delta.`{pipeline.table}` SET TBLPROPERTIES ('{EXPIRY}' = 'interval 30 days')")
+    pipeline.spark.sql(
+        f"ALTER TABLE delta.`{pipeline.table}` SET TBLPROPERTIES ('{EXPIRY}' = 'interval 30 days')"
+    )
     with pytest.raises(SrmpSparkError, match=f"UNSET TBLPROPERTIES .'{EXPIRY}'"):
         pipeline.sink().claim()
 
@@ -426,8 +496,18 @@ def test_a_table_of_chosen_columns_is_complete_and_unique_without_its_checkpoint
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``--columns``: a job of fewer columns goes on with the table, and one of more is told what the table lacks."""
-    monkeypatch.setattr("srmp_spark.jobs.ingest.signal.signal", lambda *_: None)  # those of this process stay
-    places = ["--queue-manager", pipeline.api, "--queue", pipeline.queue, "--table", str(pipeline.table), "--available-now"]
+    monkeypatch.setattr(
+        "srmp_spark.jobs.ingest.signal.signal", lambda *_: None
+    )  # those of this process stay
+    places = [
+        "--queue-manager",
+        pipeline.api,
+        "--queue",
+        pipeline.queue,
+        "--table",
+        str(pipeline.table),
+        "--available-now",
+    ]
 
     def job(*flags: str) -> Ingest:
         arguments = ingest_arguments([*places, "--checkpoint", str(pipeline.checkpoint), *flags])
@@ -442,7 +522,14 @@ def test_a_table_of_chosen_columns_is_complete_and_unique_without_its_checkpoint
     assert job("--columns", "label", "--option", "startingOffsets=earliest").rows == 5
     pipeline.check()
     table = deltalake.DeltaTable(str(pipeline.table)).to_pyarrow_table().sort_by("sequence")
-    assert table.column_names == ["queue_manager", "epoch", "queue", "sequence", "label", "arrived_at"]
+    assert table.column_names == [
+        "queue_manager",
+        "epoch",
+        "queue",
+        "sequence",
+        "label",
+        "arrived_at",
+    ]
     assert [table["arrived_at"][n].is_valid for n in (0, 19, 20, 24)] == [True, True, False, False]
 
     pipeline.send(1)

@@ -14,13 +14,21 @@ from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.spark import partitions
 from srmp_spark.spark.offsets import LogKey
 from srmp_spark.spark.options import SourceOptions, parse
-from srmp_spark.spark.partitions import BATCH_ROWS_MAX, BATCH_ROWS_MIN, SrmpPartition, merged, read_partition
+from srmp_spark.spark.partitions import (
+    BATCH_ROWS_MAX,
+    BATCH_ROWS_MIN,
+    SrmpPartition,
+    merged,
+    read_partition,
+)
 
 Fake = Callable[..., FakeQueueManager]
 
 
 def partition(qm: FakeQueueManager, after: int, to: int, **more: str) -> SrmpPartition:
-    return SrmpPartition(qm.url, LogKey(qm.guid, "private$/orders"), more.pop("epoch", qm.epoch), after, to, **more)
+    return SrmpPartition(
+        qm.url, LogKey(qm.guid, "private$/orders"), more.pop("epoch", qm.epoch), after, to, **more
+    )
 
 
 def options(**more: str) -> SourceOptions:
@@ -49,20 +57,29 @@ def test_large_bodies_make_small_batches(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_body_larger_than_a_batch_is_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partitions, "BATCH_BYTES_MAX", 10)
-    assert [each.num_rows for each in merged(iter([pa.record_batch({"body": pa.array([b"x" * 1_000] * 3)})]))] == [1, 1, 1]
+    assert [
+        each.num_rows
+        for each in merged(iter([pa.record_batch({"body": pa.array([b"x" * 1_000] * 3)})]))
+    ] == [1, 1, 1]
 
 
 def test_the_envelope_comes_on_request(fake: Fake) -> None:
     part = partition(fake(orders=2), 0, 2)
     assert next(read_partition(part, options())).column("envelope").to_pylist() == [None, None]
-    assert next(read_partition(part, options(includeEnvelope="true"))).column("envelope").to_pylist() == ["<e/>", "<e/>"]
+    assert next(read_partition(part, options(includeEnvelope="true"))).column(
+        "envelope"
+    ).to_pylist() == ["<e/>", "<e/>"]
 
 
-def test_a_broken_answer_is_taken_up_behind_its_last_row(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_answer_is_taken_up_behind_its_last_row(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(partitions, "RESUME_PAUSE_SECONDS", 0.01)
     qm = fake(orders=5_000)
     qm.break_reads = 3
-    assert sequences(list(read_partition(partition(qm, 0, 5_000), options()))) == list(range(1, 5_001))
+    assert sequences(list(read_partition(partition(qm, 0, 5_000), options()))) == list(
+        range(1, 5_001)
+    )
     assert sum(path.endswith("/rows") for _, path in qm.calls) == 4
 
 
@@ -89,7 +106,14 @@ def test_missing_rows_are_a_loss(fake: Fake, caplog: pytest.LogCaptureFixture) -
     with pytest.raises(DataLossError, match="4 rows of 1 to 100 did not come, 2 are known holes"):
         list(read_partition(partition(qm, 0, 100), options()))
     with caplog.at_level(logging.WARNING):
-        assert len(sequences(list(read_partition(partition(qm, 0, 100), options(failOnDataLoss="false"))))) == 96
+        assert (
+            len(
+                sequences(
+                    list(read_partition(partition(qm, 0, 100), options(failOnDataLoss="false")))
+                )
+            )
+            == 96
+        )
     assert "2 are known holes" in caplog.text
 
 
@@ -99,7 +123,9 @@ def test_rows_trimmed_between_plan_and_read(fake: Fake, caplog: pytest.LogCaptur
     with pytest.raises(DataLossError, match="planned 11 to 100"):
         list(read_partition(partition(qm, 10, 100), options()))
     with caplog.at_level(logging.WARNING):
-        assert sequences(list(read_partition(partition(qm, 10, 100), options(failOnDataLoss="false")))) == list(range(51, 101))
+        assert sequences(
+            list(read_partition(partition(qm, 10, 100), options(failOnDataLoss="false")))
+        ) == list(range(51, 101))
     assert "skips 11 to 50" in caplog.text
 
 
@@ -121,11 +147,15 @@ def test_a_planned_batch_whose_log_is_gone_is_passed_if_the_options_allow_it(
     assert "skips 1 to 100" in caplog.text
 
 
-def test_rows_of_another_queue_manager_are_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_another_queue_manager_are_refused(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A load balancer spread the calls over two: the rows would be those of another queue of the same name."""
     planned_with, answers = fake(orders=10), fake(orders=10)
     answers.epoch, answers.logs = planned_with.epoch, planned_with.logs
-    elsewhere = SrmpPartition(answers.url, LogKey(planned_with.guid, "private$/orders"), planned_with.epoch, 0, 10)
+    elsewhere = SrmpPartition(
+        answers.url, LogKey(planned_with.guid, "private$/orders"), planned_with.epoch, 0, 10
+    )
     with pytest.raises(ApiError, match=answers.guid) as refused:
         list(read_partition(elsewhere, options()))
     assert refused.value.code == "another-queue-manager"
@@ -134,9 +164,14 @@ def test_rows_of_another_queue_manager_are_refused(fake: Fake, monkeypatch: pyte
 def test_a_loopback_address_on_another_host_is_told_at_once(fake: Fake) -> None:
     qm = fake(orders=10)
     elsewhere = partition(qm, 0, 10, planned_on="driver.example")
-    assert sequences(list(read_partition(elsewhere, options()))) == [*range(1, 11)], "it may be a network that both share"
+    assert sequences(list(read_partition(elsewhere, options()))) == [*range(1, 11)], (
+        "it may be a network that both share"
+    )
     qm.close()
-    with pytest.raises(SrmpSparkError, match=r"option queueManager is .*driver\.example.* address that executors reach"):
+    with pytest.raises(
+        SrmpSparkError,
+        match=r"option queueManager is .*driver\.example.* address that executors reach",
+    ):
         list(read_partition(elsewhere, options()))
 
 
@@ -152,13 +187,17 @@ def test_other_columns_are_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch) 
     qm = fake(orders=1)
     narrow = pa.schema([pa.field("sequence", pa.int64())])
     monkeypatch.setattr("fake_queue_manager.arrow_schema", lambda: narrow)
-    monkeypatch.setattr(qm, "rows", lambda queue, q: [pa.record_batch([pa.array([1])], schema=narrow)])
+    monkeypatch.setattr(
+        qm, "rows", lambda queue, q: [pa.record_batch([pa.array([1])], schema=narrow)]
+    )
     with pytest.raises(SrmpSparkError, match="install one srmp-spark"):
         list(read_partition(partition(qm, 0, 1), options()))
 
 
 def test_an_embedded_queue_manager_is_on_one_host(fake: Fake) -> None:
-    with pytest.raises(SrmpSparkError, match="embedded queue manager is on elsewhere; run srmp-spark serve"):
+    with pytest.raises(
+        SrmpSparkError, match="embedded queue manager is on elsewhere; run srmp-spark serve"
+    ):
         read_partition(partition(fake(orders=1), 0, 1, host="elsewhere"), options())
 
 

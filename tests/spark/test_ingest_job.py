@@ -35,7 +35,11 @@ def qm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager
 def environment(**more: str) -> dict[str, str]:
     """A user's shell: nothing of ours is set."""
     ours = ("PYSPARK_", "SRMP_SPARK_", "PYTHONPATH", "SPARK_")
-    given = {key: value for key, value in os.environ.items() if not key.startswith(ours) or key == OF_THE_JVM}
+    given = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(ours) or key == OF_THE_JVM
+    }
     return given | more
 
 
@@ -58,11 +62,26 @@ def test_as_a_program(qm: RunningQueueManager, tmp_path: Path) -> None:
     client.send(QUEUE, [{"label": str(n)} for n in range(50)])
     python = [
         sys.executable,
-        *command(qm.api, tmp_path, "--available-now", "--max-offsets-per-trigger", "20", "--master", "local[2]"),
+        *command(
+            qm.api,
+            tmp_path,
+            "--available-now",
+            "--max-offsets-per-trigger",
+            "20",
+            "--master",
+            "local[2]",
+        ),
     ]
-    done = subprocess.run(python, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        python, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=400
+    )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == {"job": "ingest", "rows": 50, "batches": 3, "status": "done"}
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "job": "ingest",
+        "rows": 50,
+        "batches": 3,
+        "status": "done",
+    }
     assert "batch 2: 10 rows" in done.stderr
     assert landed(tmp_path) == list(range(1, 51))
 
@@ -91,7 +110,12 @@ def under_spark_submit(qm: RunningQueueManager, tmp_path: Path) -> None:
     ]
     with output.open("w") as file:
         job = subprocess.Popen(
-            [submit, *arguments], env=with_python, cwd=tmp_path, stdout=file, stderr=file, start_new_session=True
+            [submit, *arguments],
+            env=with_python,
+            cwd=tmp_path,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
         )
     try:
         deadline = time.monotonic() + 200
@@ -99,9 +123,15 @@ def under_spark_submit(qm: RunningQueueManager, tmp_path: Path) -> None:
             assert job.poll() is None, output.read_text()[-3000:]
             assert time.monotonic() < deadline, output.read_text()[-3000:]
             time.sleep(0.5)
-        (driver,) = [pid for pid, line in commands_below(job.pid) if "ingest.py" in line and "java" not in line]
+        (driver,) = [
+            pid
+            for pid, line in commands_below(job.pid)
+            if "ingest.py" in line and "java" not in line
+        ]
         (jvm,) = [line for _, line in commands_below(driver) if "java" in line]
-        assert "spark.kept=yes" in jvm, "the settings of spark-submit go on into the JVM that has Delta"
+        assert "spark.kept=yes" in jvm, (
+            "the settings of spark-submit go on into the JVM that has Delta"
+        )
         assert "spark.master=local[2]" in jvm
         os.kill(driver, signal.SIGTERM)
         assert job.wait(timeout=60) == 0
@@ -126,8 +156,18 @@ def commands_below(pid: int) -> list[tuple[int, str]]:
 
 
 def test_a_wrong_queue_is_usage_and_makes_no_table(qm: RunningQueueManager, tmp_path: Path) -> None:
-    job = command(qm.api, tmp_path, "--available-now", "--master", "local[1]", "--option", "maxOffsetPerTrigger=5")
-    done = subprocess.run([sys.executable, *job], env=environment(), capture_output=True, text=True, timeout=100)
+    job = command(
+        qm.api,
+        tmp_path,
+        "--available-now",
+        "--master",
+        "local[1]",
+        "--option",
+        "maxOffsetPerTrigger=5",
+    )
+    done = subprocess.run(
+        [sys.executable, *job], env=environment(), capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 2
     assert "did you mean 'maxOffsetsPerTrigger'?" in done.stderr.splitlines()[-1]
     assert json.loads(done.stdout.splitlines()[-1])["status"] == "failed"
@@ -151,7 +191,11 @@ def test_a_missing_java_is_one_clear_line(tmp_path: Path, home: str) -> None:
 
 def test_usage(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(JOB), "--queue", "x"], env=environment(), capture_output=True, text=True, timeout=60
+        [sys.executable, str(JOB), "--queue", "x"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 2
     assert "--queue-manager" in done.stderr

@@ -27,7 +27,9 @@ def waiting(running: RunningQueueManager) -> int:
     return next((int(each["last"]) for each in queues if each["name"] == QUEUE), 0)
 
 
-def test_a_dataframe_becomes_a_dataframe_at_two_queue_managers(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_dataframe_becomes_a_dataframe_at_two_queue_managers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     pgm = f"udp:{kept_port()}"
     listening = {"queues": [f"{QUEUE}:multicast={ADDRESS}"], "pgm": pgm}
     with (
@@ -35,14 +37,20 @@ def test_a_dataframe_becomes_a_dataframe_at_two_queue_managers(spark: SparkSessi
         RunningQueueManager(tmp_path / "second", **listening) as second,
         RunningQueueManager(tmp_path / "sender", pgm=pgm) as sender,
     ):
-        frame = spark.range(ROWS).coalesce(1).selectExpr("concat('tick ', id) AS body", "concat('label ', id) AS label")
+        frame = (
+            spark.range(ROWS)
+            .coalesce(1)
+            .selectExpr("concat('tick ', id) AS body", "concat('label ', id) AS label")
+        )
         (
             frame.write.format("srmp").mode("append")
             .option("queueManager", sender.api).option("destination", f"MULTICAST={ADDRESS}").save()
         )  # fmt: skip
         end = time.monotonic() + WAIT_S
         while min(waiting(first), waiting(second)) < ROWS:
-            assert time.monotonic() < end, f"{waiting(first)} and {waiting(second)} of {ROWS} rows came"
+            assert time.monotonic() < end, (
+                f"{waiting(first)} and {waiting(second)} of {ROWS} rows came"
+            )
             time.sleep(0.1)
         both = ",".join((first.api, second.api))
         rows = (
@@ -51,5 +59,9 @@ def test_a_dataframe_becomes_a_dataframe_at_two_queue_managers(spark: SparkSessi
         )  # fmt: skip
     assert {(row.transport, row.delivery) for row in rows} == {("pgm", "express")}
     for running in (first, second):
-        came = sorted((row.body, row.label) for row in rows if row.queue_manager == running.ready["queue_manager"])
+        came = sorted(
+            (row.body, row.label)
+            for row in rows
+            if row.queue_manager == running.ready["queue_manager"]
+        )
         assert came == sorted((f"tick {number}", f"label {number}") for number in range(ROWS))

@@ -27,7 +27,9 @@ def test_the_text_of_interface_md() -> None:
 def test_text_and_back(positions: dict[LogKey, Position]) -> None:
     offsets = Offsets(positions)
     assert Offsets.from_text(str(offsets)) == offsets
-    assert Offsets.from_dict(json.loads(json.dumps(offsets.as_dict()))) == offsets, "what Spark does with it"
+    assert Offsets.from_dict(json.loads(json.dumps(offsets.as_dict()))) == offsets, (
+        "what Spark does with it"
+    )
 
 
 @settings(max_examples=100)
@@ -49,7 +51,9 @@ def test_keys_are_sorted_at_every_level(positions: dict[LogKey, Position]) -> No
 
 @settings(max_examples=100)
 @given(OFFSETS, OFFSETS)
-def test_two_values_have_two_texts(one: dict[LogKey, Position], other: dict[LogKey, Position]) -> None:
+def test_two_values_have_two_texts(
+    one: dict[LogKey, Position], other: dict[LogKey, Position]
+) -> None:
     assert (str(Offsets(one)) == str(Offsets(other))) == (one == other)
 
 

@@ -20,12 +20,18 @@ def test_the_least_that_is_needed() -> None:
     assert options.starting.keyword == "unreceived"
     assert options.fail_on_data_loss
     assert not options.include_envelope
-    assert options.max_rows is options.max_bytes is options.min_partitions is options.read_mode is None
+    assert (
+        options.max_rows is options.max_bytes is options.min_partitions is options.read_mode is None
+    )
 
 
 def test_names_of_options_and_queues_have_no_case() -> None:
     options = parse(
-        {"QUEUEMANAGER": "http://a:1,http://b:2/", "Queue": r"PRIVATE$\Orders, payments,private$/in*", "READMODE": "Peek"}
+        {
+            "QUEUEMANAGER": "http://a:1,http://b:2/",
+            "Queue": r"PRIVATE$\Orders, payments,private$/in*",
+            "READMODE": "Peek",
+        }
     )
     assert options.queue_managers == ("http://a:1", "http://b:2")
     assert options.queues == ("private$/orders", "payments", "private$/in*")
@@ -64,16 +70,25 @@ def test_names_of_options_and_queues_have_no_case() -> None:
         ({"startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other"),
         ({"endingOffsets": "latest", "endingTimestamp": "0"}, "exclude each other"),
         ({"startingTimestamp": "yesterday"}, "is no time"),
-        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is more than maxOffsetsPerTrigger"),
+        (
+            {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            "is more than maxOffsetsPerTrigger",
+        ),
         ({"maxTriggerDelay": "5m"}, "no effect without minOffsetsPerTrigger"),
         ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "is no duration"),
-        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "10 parsecs"}, "for example 500ms, 30s, 15m, 2h, 1d, or 10 seconds"),
+        (
+            {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "10 parsecs"},
+            "for example 500ms, 30s, 15m, 2h, 1d, or 10 seconds",
+        ),
         ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "1 month"}, "is no duration"),
         ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "-5s"}, "is no duration"),
         ({"startingTimestamp": '{"private$/orders": "yesterday"}'}, "is no time"),
         ({"endingTimestamp": '{"private$/orders": null}'}, "needs a time, got None"),
         ({"startingOffsets": '{"private$/a": 1, "http://qm:1": {"private$/a": 1}}'}, "not both"),
-        ({"startingOffsets": '{"the first": {"private$/a": 1}}'}, "neither the GUID of a queue manager"),
+        (
+            {"startingOffsets": '{"the first": {"private$/a": 1}}'},
+            "neither the GUID of a queue manager",
+        ),
         ({"startingOffsets": '{"http://qm:1": {}}'}, "names no queue"),
         ({"startingTimestamp": "2026-11-22T08:00:00"}, "no time zone"),
         ({"endingOffsets": "earliest"}, "is no end"),
@@ -96,7 +111,9 @@ def test_what_is_wrong_is_said(changes: dict[str, str], text: str) -> None:
         ("2026-11-22T08:00:00.123456Z", 1_795_334_400_123_456),
     ],
 )
-def test_a_starting_timestamp_is_kafkas_milliseconds_or_rfc_3339(text: str, microseconds: int) -> None:
+def test_a_starting_timestamp_is_kafkas_milliseconds_or_rfc_3339(
+    text: str, microseconds: int
+) -> None:
     assert parse({**BASE, "startingTimestamp": text}).starting.timestamp_us == microseconds
 
 
@@ -110,7 +127,9 @@ def test_an_embedded_queue_manager_takes_the_flags_of_serve() -> None:
             "stateInterval": "2",
         }
     )
-    assert options.queues == ("orders", "private$/in", "a:b"), "read what is served, unless queue says otherwise"
+    assert options.queues == ("orders", "private$/in", "a:b"), (
+        "read what is served, unless queue says otherwise"
+    )
     assert options.serve_flags == (
         ("listen", "127.0.0.1:0"),
         ("queue", "orders:transactional"),

@@ -29,9 +29,13 @@ def offset(sequence: int, epoch: str = "e1") -> str:
     return json.dumps({"qm": {GUID: {epoch: {"private$/orders": sequence}}}, "v": 1})
 
 
-def event(number: str, end: str, latest: str | None, rows: int = 5, name: str | None = None, **ms: int) -> Any:
+def event(
+    number: str, end: str, latest: str | None, rows: int = 5, name: str | None = None, **ms: int
+) -> Any:
     source = SimpleNamespace(endOffset=end, latestOffset=latest, numInputRows=rows)
-    return SimpleNamespace(progress=SimpleNamespace(id=number, name=name, batchId=7, sources=[source], durationMs=ms))
+    return SimpleNamespace(
+        progress=SimpleNamespace(id=number, name=name, batchId=7, sources=[source], durationMs=ms)
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,11 +49,15 @@ def event(number: str, end: str, latest: str | None, rows: int = 5, name: str | 
         (offset(10), '{"logOffset":3}', []),
     ],
 )
-def test_what_waits_lies_between_two_offsets(end: str, latest: str | None, waits: list[tuple[LogKey, int]]) -> None:
+def test_what_waits_lies_between_two_offsets(
+    end: str, latest: str | None, waits: list[tuple[LogKey, int]]
+) -> None:
     assert list(waiting_of(end, latest)) == waits
 
 
-def test_queries_are_kept_logged_and_written_until_they_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_queries_are_kept_logged_and_written_until_they_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     clock = [0.0]
     file = tmp_path / "srmp.prom"
@@ -74,7 +82,9 @@ def test_queries_are_kept_logged_and_written_until_they_end(tmp_path: Path, capl
     assert [each.name for each in tmp_path.iterdir()] == ["srmp.prom"]
 
 
-def test_where_the_time_of_a_trigger_went_is_kept_and_added_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_the_time_of_a_trigger_went_is_kept_and_added_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     file = tmp_path / "srmp.prom"
     told = SrmpListener(prometheus_file=str(file))
@@ -82,15 +92,30 @@ def test_where_the_time_of_a_trigger_went_is_kept_and_added_up(tmp_path: Path, c
     told.onQueryProgress(event("1", offset(9), latest, triggerExecution=130, addBatch=90))
     told.onQueryProgress(event("1", offset(9), latest, triggerExecution=170, addBatch=110))
     assert told.progress["1"].lag == 0, "an offset with times is an offset"
-    assert told.progress["1"].spent_ms == {"triggerExecution": 170, "addBatch": 110, "source.range": 20.5, "source.plan": 1.5}
-    assert "addBatch_ms=90 source.plan_ms=1.5 source.range_ms=20.5 triggerExecution_ms=130" in caplog.text
-    assert 'srmp_query_phase_seconds_total{query="1",phase="triggerExecution"} 0.300\n' in file.read_text()
-    assert 'srmp_query_phase_seconds_total{query="1",phase="source.range"} 0.041\n' in file.read_text()
+    assert told.progress["1"].spent_ms == {
+        "triggerExecution": 170,
+        "addBatch": 110,
+        "source.range": 20.5,
+        "source.plan": 1.5,
+    }
+    assert (
+        "addBatch_ms=90 source.plan_ms=1.5 source.range_ms=20.5 triggerExecution_ms=130"
+        in caplog.text
+    )
+    assert (
+        'srmp_query_phase_seconds_total{query="1",phase="triggerExecution"} 0.300\n'
+        in file.read_text()
+    )
+    assert (
+        'srmp_query_phase_seconds_total{query="1",phase="source.range"} 0.041\n' in file.read_text()
+    )
     told.onQueryTerminated(SimpleNamespace(id="1"))  # type: ignore[arg-type]  # all that it looks at
     assert "} " not in file.read_text()
 
 
-def test_a_file_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_be_written_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     told = SrmpListener(prometheus_file=str(tmp_path / "missing" / "srmp.prom"))
     told.onQueryProgress(event("1", offset(1), offset(2)))
     assert told.progress["1"].lag == 1
@@ -98,7 +123,9 @@ def test_a_file_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog: pyte
 
 
 @pytest.mark.spark
-def test_the_engine_tells_what_waits(spark: SparkSession, fake: Callable[..., FakeQueueManager], tmp_path: Path) -> None:
+def test_the_engine_tells_what_waits(
+    spark: SparkSession, fake: Callable[..., FakeQueueManager], tmp_path: Path
+) -> None:
     """``sources[].latestOffset`` is carried; ``sources[].metrics`` is empty for a Python data source (Spark 4.2)."""
     qm = fake(orders=100)
     told = srmp_spark.listener(spark)
@@ -116,7 +143,11 @@ def test_the_engine_tells_what_waits(spark: SparkSession, fake: Callable[..., Fa
             assert time.monotonic() < deadline
             time.sleep(0.05)
         found = told.progress[str(query.id)]
-        assert (found.name, found.batch, found.waiting) == ("orders", 0, {LogKey(qm.guid, "private$/orders"): 70})
+        assert (found.name, found.batch, found.waiting) == (
+            "orders",
+            0,
+            {LogKey(qm.guid, "private$/orders"): 70},
+        )
         progress = query.lastProgress
         assert progress is not None
         assert not progress["sources"][0]["metrics"]

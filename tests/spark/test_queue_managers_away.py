@@ -27,7 +27,9 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_managers, "ONE_OF_SEVERAL_RETRY_SECONDS", 0.1)
 
 
-def test_the_rows_of_the_others_come_and_its_own_when_it_is_back(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_rows_of_the_others_come_and_its_own_when_it_is_back(
+    fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
     here, away = fake(orders=10), fake(orders=10)
     reader = reader_of(here, away)
     start = reader.latestOffset(reader.initialOffset(), EVERYTHING)
@@ -60,7 +62,9 @@ def test_one_that_is_away_when_the_query_is_started_again(fake: Fake) -> None:
     assert meanwhile == at((here, "orders", 10), (away, "orders", 4))
     assert planned(reader, start, meanwhile) == [(ORDERS, 4, 10)]
     away.open()
-    assert reader.latestOffset(meanwhile, EVERYTHING) == at((here, "orders", 10), (away, "orders", 10))
+    assert reader.latestOffset(meanwhile, EVERYTHING) == at(
+        (here, "orders", 10), (away, "orders", 10)
+    )
 
 
 def test_available_now_leaves_what_comes_back_in_the_middle_to_the_next_run(fake: Fake) -> None:
@@ -86,10 +90,15 @@ def test_a_queue_that_joins_at_one_that_is_away_begins_as_starting_offsets_says(
     assert back == at((here, "orders", 10), (away, "orders", 10), (away, "old", 10))
 
 
-def test_a_batch_that_was_planned_is_not_run_without_the_rows_of_one_that_is_away(fake: Fake) -> None:
+def test_a_batch_that_was_planned_is_not_run_without_the_rows_of_one_that_is_away(
+    fake: Fake,
+) -> None:
     """It was not committed, and is planned again after a restart. Without them it would be committed, and they marked."""
     here, away = fake(orders=10), fake(orders=10)
-    start, end = at((here, "orders", 0), (away, "orders", 0)), at((here, "orders", 10), (away, "orders", 10))
+    start, end = (
+        at((here, "orders", 0), (away, "orders", 0)),
+        at((here, "orders", 10), (away, "orders", 10)),
+    )
     away.close()
     with pytest.raises(ApiUnreachableError, match=away.url):
         reader_of(here, away).partitions(start, end)
@@ -101,7 +110,9 @@ def test_when_all_have_answered_a_log_that_none_has_is_lost(fake: Fake) -> None:
     here, other, gone = fake(orders=10), fake(orders=10), fake(orders=10)
     reader = reader_of(here, other)
     with pytest.raises(DataLossError, match="option queueManager"):
-        reader.latestOffset(at((here, "orders", 10), (other, "orders", 10), (gone, "orders", 1)), EVERYTHING)
+        reader.latestOffset(
+            at((here, "orders", 10), (other, "orders", 10), (gone, "orders", 1)), EVERYTHING
+        )
 
 
 def test_where_all_are_away_the_query_ends(fake: Fake) -> None:
@@ -120,12 +131,16 @@ def test_a_new_query_and_a_batch_begin_with_all_of_them(fake: Fake) -> None:
     away.close()
     with pytest.raises(ApiUnreachableError, match=away.url):
         reader_of(here, away).initialOffset()
-    options = parse({"queueManager": f"{here.url},{away.url}", "queue": ORDERS, "startingOffsets": "earliest"})
+    options = parse(
+        {"queueManager": f"{here.url},{away.url}", "queue": ORDERS, "startingOffsets": "earliest"}
+    )
     with pytest.raises(ApiUnreachableError, match=away.url):
         SrmpBatchReader(options).partitions()
 
 
-def test_marks_that_one_was_not_sent_are_sent_when_it_is_back(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_that_one_was_not_sent_are_sent_when_it_is_back(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It comes back between the mark and the next offset, which leaves no list of what the query has passed: the rows before it
     would be received by nobody."""
     here, away = fake(orders=10), fake(orders=10)

@@ -25,7 +25,9 @@ def sealed_file(running: RunningQueueManager) -> Path:
     """The first segment's columns, as soon as these are read: a moment before, its rows come from elsewhere."""
     end = time.monotonic() + WAIT_S
     while time.monotonic() < end:
-        with contextlib.closing(sqlite3.connect(f"file:{running.data_dir / 'store.db'}?mode=ro", uri=True)) as database:
+        with contextlib.closing(
+            sqlite3.connect(f"file:{running.data_dir / 'store.db'}?mode=ro", uri=True)
+        ) as database:
             found = database.execute("SELECT file FROM segments ORDER BY id").fetchone()
         if found is not None:
             return running.data_dir / "segments" / f"{found[0]}.columns.arrow"
@@ -35,13 +37,19 @@ def sealed_file(running: RunningQueueManager) -> Path:
 
 def read(running: RunningQueueManager, client: QueueManagerClient) -> list[int]:
     found = client.range("orders")
-    part = SrmpPartition(running.api, LogKey(client.status()["queue_manager"], "orders"), found.epoch, 0, found.end)
+    part = SrmpPartition(
+        running.api, LogKey(client.status()["queue_manager"], "orders"), found.epoch, 0, found.end
+    )
     options = parse({"queueManager": running.api, "queue": "orders"})
-    return [n for batch in read_partition(part, options) for n in batch.column("sequence").to_pylist()]
+    return [
+        n for batch in read_partition(part, options) for n in batch.column("sequence").to_pylist()
+    ]
 
 
 @pytest.mark.parametrize("damage", ["a bit", "the end"])
-def test_no_row_of_a_damaged_file_comes_and_the_way_out_is_told(tmp_path: Path, damage: str) -> None:
+def test_no_row_of_a_damaged_file_comes_and_the_way_out_is_told(
+    tmp_path: Path, damage: str
+) -> None:
     with RunningQueueManager(tmp_path / "d", queues=["orders"]) as running:
         client = QueueManagerClient(running.api, retry_seconds=5)
         for start in range(0, ROWS, 500):
@@ -51,9 +59,14 @@ def test_no_row_of_a_damaged_file_comes_and_the_way_out_is_told(tmp_path: Path, 
         whole = file.read_bytes()
         middle = len(whole) // 2
         file.write_bytes(
-            whole[:middle] if damage == "the end" else whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+            whole[:middle]
+            if damage == "the end"
+            else whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
         )
-        with pytest.raises(DataLossError, match=r"cannot be read.*srmp-spark give-up --queue 'orders' --first 1 --last"):
+        with pytest.raises(
+            DataLossError,
+            match=r"cannot be read.*srmp-spark give-up --queue 'orders' --first 1 --last",
+        ):
             read(running, client)
         assert "give-up" in client.queue("orders")["damaged"]
         file.write_bytes(whole)

@@ -33,7 +33,9 @@ class Server(OutboxServer):
 
     epoch = "e1"
 
-    def answer(self, method: str, path: list[str], query: dict[str, str], body: Any) -> dict[str, Any]:
+    def answer(
+        self, method: str, path: list[str], query: dict[str, str], body: Any
+    ) -> dict[str, Any]:
         found = super().answer(method, path, query, body)
         return {**found, "queue_manager": QM, "epoch": self.epoch} if path == ["status"] else found
 
@@ -72,18 +74,28 @@ Replay = Callable[..., tuple[list[dict[str, Any]], int]]
 
 
 @pytest.fixture
-def replay(spark: SparkSession, table: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Replay:
+def replay(
+    spark: SparkSession, table: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Replay:
     """Run the job on the session of the tests: (JSON lines of stdout, exit code)."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def run(*flags: str) -> tuple[list[dict[str, Any]], int]:
         parser = argparse.ArgumentParser()
         job.add_arguments(parser)
-        args = parser.parse_args(["--table", table, "--queue-manager", server.url, "--destination", TO, *flags])
+        args = parser.parse_args(
+            ["--table", table, "--queue-manager", server.url, "--destination", TO, *flags]
+        )
         printed: list[dict[str, Any]] = []
         with monkeypatch.context() as patched:
-            patched.setattr("builtins.print", lambda *texts, file=None, **_: file or printed.append(json.loads(texts[0])))
-            code = running.run_job("replay", lambda: job.replay(spark, Selection.of(args), running.sink_options(args), args))
+            patched.setattr(
+                "builtins.print",
+                lambda *texts, file=None, **_: file or printed.append(json.loads(texts[0])),
+            )
+            code = running.run_job(
+                "replay",
+                lambda: job.replay(spark, Selection.of(args), running.sink_options(args), args),
+            )
         return printed, code
 
     return run
@@ -97,17 +109,40 @@ def test_a_dry_run_tells_and_sends_nothing(replay: Replay, server: Server) -> No
     lines, code = replay("--id", "x", "--from", "2026-11-22T10:00Z", "--to", "2026-11-22T10:10Z")
     size = sum(len(body) for body in orders(1, 10))
     assert lines[0] == {"rows": 10, "bytes": size, "destinations": [TO]}
-    assert lines[-1].items() >= {"job": "replay", "rows": 10, "batches": 1, "status": "dry-run"}.items()
+    assert (
+        lines[-1].items()
+        >= {"job": "replay", "rows": 10, "batches": 1, "status": "dry-run"}.items()
+    )
     assert code == 0
     assert server.calls == []
 
 
-def test_times_are_half_open_and_two_hours_that_meet_share_no_row(replay: Replay, server: Server) -> None:
+def test_times_are_half_open_and_two_hours_that_meet_share_no_row(
+    replay: Replay, server: Server
+) -> None:
     replay(
-        "--id", "x", "--yes", "--queue", "private$/orders", "--from", "2026-11-22 10:05", "--to", "2026-11-22T11:10:00+01:00"
+        "--id",
+        "x",
+        "--yes",
+        "--queue",
+        "private$/orders",
+        "--from",
+        "2026-11-22 10:05",
+        "--to",
+        "2026-11-22T11:10:00+01:00",
     )
     assert server.sent() == orders(6, 10)
-    replay("--id", "y", "--yes", "--queue", "private$/orders", "--from", "2026-11-22T10:10Z", "--to", "2026-11-22T10:12Z")
+    replay(
+        "--id",
+        "y",
+        "--yes",
+        "--queue",
+        "private$/orders",
+        "--from",
+        "2026-11-22T10:10Z",
+        "--to",
+        "2026-11-22T10:12Z",
+    )
     assert server.sent() == orders(6, 12)
 
 
@@ -125,12 +160,32 @@ def test_the_same_name_sends_nothing_twice_with_and_without_what_it_noted(
     replay: Replay, server: Server, tmp_path: Path
 ) -> None:
     """The note is worth time only: a second run with it stages nothing, one without it stages all; neither sends."""
-    lines, _ = replay("--id", "x", "--yes", "--rate", "25", "--from", "2026-11-22T10:00Z", "--to", "2026-11-22T10:40Z")
+    lines, _ = replay(
+        "--id",
+        "x",
+        "--yes",
+        "--rate",
+        "25",
+        "--from",
+        "2026-11-22T10:00Z",
+        "--to",
+        "2026-11-22T10:40Z",
+    )
     assert (lines[-1]["rows"], lines[-1]["known"], lines[-1]["status"]) == (43, 0, "done")
     sent = server.sent()
     assert [body for body in sent if "orders" in body] == orders(1, 40)
     staged = len(server.named("stage"))
-    lines, _ = replay("--id", "x", "--yes", "--rate", "25", "--from", "2026-11-22T10:00Z", "--to", "2026-11-22T10:40Z")
+    lines, _ = replay(
+        "--id",
+        "x",
+        "--yes",
+        "--rate",
+        "25",
+        "--from",
+        "2026-11-22T10:00Z",
+        "--to",
+        "2026-11-22T10:40Z",
+    )
     assert (lines[-1]["rows"], lines[-1]["known"], lines[-1]["batches"]) == (0, 43, 0)
     assert len(server.named("stage")) == staged
     for note in (tmp_path / "state").rglob("*.jsonl"):
@@ -140,7 +195,9 @@ def test_the_same_name_sends_nothing_twice_with_and_without_what_it_noted(
     assert sorted(server.sent()) == sorted([*sent, *orders(41, 60)])
 
 
-def test_what_was_noted_counts_for_the_rows_and_the_epoch_it_was_noted_for(replay: Replay, server: Server) -> None:
+def test_what_was_noted_counts_for_the_rows_and_the_epoch_it_was_noted_for(
+    replay: Replay, server: Server
+) -> None:
     hour = ("--id", "x", "--yes", "--queue", "private$/orders")
     replay(*hour, "--label", "odd")
     lines, _ = replay(*hour)  # the same range of sequences, other rows in it
@@ -154,7 +211,9 @@ def test_what_was_noted_counts_for_the_rows_and_the_epoch_it_was_noted_for(repla
     assert server.sent() == orders(1, 60)
 
 
-def test_a_failure_in_the_middle_is_told_and_the_next_start_goes_on(replay: Replay, server: Server) -> None:
+def test_a_failure_in_the_middle_is_told_and_the_next_start_goes_on(
+    replay: Replay, server: Server
+) -> None:
     hour = ("--id", "x", "--yes", "--queue", "private$/orders", "--rate", "20")
     server.refuse = [("commit", 409)]
     lines, code = replay(*hour)
@@ -167,7 +226,9 @@ def test_a_failure_in_the_middle_is_told_and_the_next_start_goes_on(replay: Repl
 
 def test_delivery_and_what_is_sent_again(replay: Replay, server: Server) -> None:
     replay("--id", "x", "--yes", "--version", "0", "--where", "sequence = 1")
-    replay("--id", "y", "--yes", "--version", "0", "--where", "sequence = 1", "--delivery", "original")
+    replay(
+        "--id", "y", "--yes", "--version", "0", "--where", "sequence = 1", "--delivery", "original"
+    )
     first, second = server.model.outgoing[TO]
     assert (first["delivery"], second["delivery"]) == ("transactional", "recoverable")
     assert (first["label"], first["priority"], first["body_type"]) == ("odd", 3, 0)
@@ -175,11 +236,19 @@ def test_delivery_and_what_is_sent_again(replay: Replay, server: Server) -> None
     assert (first["queue"], first["sequence"]) == ("private$/orders", 1)
 
 
-def test_a_table_without_positions_is_refused_with_the_way_out(spark: SparkSession, tmp_path: Path) -> None:
-    spark.range(3).selectExpr("cast('x' as binary) body").write.format("delta").save(str(tmp_path / "t"))
-    with pytest.raises(ConfigurationError, match=r"no column epoch, queue, queue_manager, sequence.*column key"):
+def test_a_table_without_positions_is_refused_with_the_way_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.range(3).selectExpr("cast('x' as binary) body").write.format("delta").save(
+        str(tmp_path / "t")
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"no column epoch, queue, queue_manager, sequence.*column key"
+    ):
         Selection(table=str(tmp_path / "t")).rows(spark)
-    spark.createDataFrame([row("a", 1, 0, epoch=None)], spark_ddl()).write.format("delta").save(str(tmp_path / "nowhere known"))
+    spark.createDataFrame([row("a", 1, 0, epoch=None)], spark_ddl()).write.format("delta").save(
+        str(tmp_path / "nowhere known")
+    )
     with pytest.raises(ConfigurationError, match="1 rows have no source position"):
         plan(Selection(table=str(tmp_path / "nowhere known")).rows(spark), ["sequence"])
     with pytest.raises(ConfigurationError, match="is not a Delta table"):

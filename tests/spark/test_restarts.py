@@ -95,11 +95,19 @@ class Job:
         self.sent += rows
 
     def left(self) -> Left:
-        return Left(highest(self.checkpoint / "offsets"), highest(self.checkpoint / "commits"), sum(1 for _ in self.labels()))
+        return Left(
+            highest(self.checkpoint / "offsets"),
+            highest(self.checkpoint / "commits"),
+            sum(1 for _ in self.labels()),
+        )
 
     def labels(self) -> Iterator[str]:
         if deltalake.DeltaTable.is_deltatable(str(self.query.table)):
-            yield from deltalake.DeltaTable(str(self.query.table)).to_pyarrow_table(columns=["label"])["label"].to_pylist()
+            yield from (
+                deltalake.DeltaTable(str(self.query.table))
+                .to_pyarrow_table(columns=["label"])["label"]
+                .to_pylist()
+            )
 
     def verdict(self) -> Verdict:
         oracle = Oracle()
@@ -162,7 +170,9 @@ class Job:
         driver = point not in (Point.READING, Point.MARKING) or dice.random() < 0.5
         signs: dict[Point, Callable[[], bool]] = {
             Point.PLANNED: lambda: highest(self.checkpoint / "offsets") > before.planned,
-            Point.COMMITTED: lambda: len(list((self.query.table / "_delta_log").glob("*.json"))) > commits,
+            Point.COMMITTED: lambda: (
+                len(list((self.query.table / "_delta_log").glob("*.json"))) > commits
+            ),
             Point.LOGGED: lambda: highest(self.checkpoint / "commits") > before.logged,
         }
         if point not in signs:
@@ -177,7 +187,11 @@ class Job:
         self.ended()
         self.proxy.watch = self._count
         left = self.left()
-        planned, logged, landed = left.planned > before.planned, left.logged > before.logged, left.rows > before.rows
+        planned, logged, landed = (
+            left.planned > before.planned,
+            left.logged > before.logged,
+            left.rows > before.rows,
+        )
         return {
             Point.PLANNED: planned and not logged and not landed and not self.calls["rows"],
             Point.READING: planned and not logged and not landed and self.calls["rows"] > 0,
@@ -219,12 +233,19 @@ def test_a_killed_job_loses_and_doubles_nothing(tmp_path: Path) -> None:
                 if number % CHECK_EVERY == 0:
                     verdict = job.verdict()
                     assert verdict.clean, f"seed {SEED}, after {restarts} restarts: {verdict}"
-                    print(f"{restarts} restarts, {dict(hits)}; first batch after {job.slow():.1f} s at most", flush=True)
+                    print(
+                        f"{restarts} restarts, {dict(hits)}; first batch after "
+                        f"{job.slow():.1f} s at most",
+                        flush=True,
+                    )
         finally:
             job.query.stop()
             job.proxy.close()
         verdict = job.verdict()
-    print(f"{restarts} restarts, seed {SEED}: {dict(hits)}, {job.sent} messages: {verdict}; first batch {job.slow():.1f} s")
+    print(
+        f"{restarts} restarts, seed {SEED}: {dict(hits)}, {job.sent} messages: {verdict}; "
+        f"first batch {job.slow():.1f} s"
+    )
     assert verdict.clean
     assert job.slow() <= FIRST_BATCH_SECONDS
 
@@ -246,7 +267,9 @@ def test_a_process_of_the_query_is_killed_in_the_middle_of_a_call(
         for call, moment in (("/rows?", "after"), ("/received", "before")):
             killed.clear()
 
-            def watch(when: When, path: str, port: int, call: str = call, moment: str = moment) -> None:
+            def watch(
+                when: When, path: str, port: int, call: str = call, moment: str = moment
+            ) -> None:
                 if call in path and when == moment and not killed:
                     killed.append(kill_peer(port))
 

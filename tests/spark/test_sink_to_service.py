@@ -24,7 +24,9 @@ QUEUE = "private$/in"
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[RunningQueueManager, RunningQueueManager]]:
     with (
-        RunningQueueManager(tmp_path / "there", queues=[QUEUE], wsrm_buffer=4096, listen_wsrm="127.0.0.1:0") as there,
+        RunningQueueManager(
+            tmp_path / "there", queues=[QUEUE], wsrm_buffer=4096, listen_wsrm="127.0.0.1:0"
+        ) as there,
         RunningQueueManager(tmp_path / "here") as here,
     ):
         yield here, there
@@ -43,12 +45,17 @@ def landed(there: RunningQueueManager, count: int, seconds: float = 120.0) -> li
 
 def xml(spark: SparkSession, first: int, count: int) -> DataFrame:
     return spark.range(first, first + count, 1, 3).selectExpr(
-        "concat('<order xmlns=\"urn:shop\"><n>', id, '</n></order>') as body", "id as n", "id as key"
+        "concat('<order xmlns=\"urn:shop\"><n>', id, '</n></order>') as body",
+        "id as n",
+        "id as key",
     )
 
 
 def bodies(first: int, count: int) -> list[bytes]:
-    return [f'<order xmlns="urn:shop"><n>{number}</n></order>'.encode() for number in range(first, first + count)]
+    return [
+        f'<order xmlns="urn:shop"><n>{number}</n></order>'.encode()
+        for number in range(first, first + count)
+    ]
 
 
 def test_the_same_batch_again_sends_the_same_rows_once(
@@ -56,7 +63,13 @@ def test_the_same_batch_again_sends_the_same_rows_once(
 ) -> None:
     here, there = pair
     service = f"wsrm:{there.ready['wsrm']}/wsrm/{QUEUE}"
-    sink = SrmpSink(queueManager=here.api, destination=service, soap_action="urn:shop/order", orderBy="n", application="orders")
+    sink = SrmpSink(
+        queueManager=here.api,
+        destination=service,
+        soap_action="urn:shop/order",
+        orderBy="n",
+        application="orders",
+    )
     for batch in (0, 0, 1):
         sink(xml(spark, 0 if batch == 0 else 300, 300), batch)
     found = landed(there, 600)
@@ -77,7 +90,11 @@ def test_action_and_versions_come_from_columns_beside_rows_for_queues(
     frame.write.format("srmp").mode("append").options(queueManager=here.api, orderBy="n").save()
     found = landed(there, 3)
     assert [row["soap_action"] for row in found] == [f"urn:shop/{number}" for number in range(3)]
-    (other,) = [each for each in QueueManagerClient(here.api).status()["outgoing"] if each["destination"].startswith("http")]
+    (other,) = [
+        each
+        for each in QueueManagerClient(here.api).status()["outgoing"]
+        if each["destination"].startswith("http")
+    ]
     assert other["queued"] == 1
 
 
@@ -90,7 +107,11 @@ def test_action_and_versions_come_from_columns_beside_rows_for_queues(
     ],
 )
 def test_what_no_service_could_take_is_told_before_anything_is_sent(
-    spark: SparkSession, pair: tuple[RunningQueueManager, RunningQueueManager], options: dict[str, str], body: str, told: str
+    spark: SparkSession,
+    pair: tuple[RunningQueueManager, RunningQueueManager],
+    options: dict[str, str],
+    body: str,
+    told: str,
 ) -> None:
     here, there = pair
     service = f"wsrm:{there.ready['wsrm']}/wsrm/{QUEUE}"

@@ -67,7 +67,11 @@ def send(running: RunningQueueManager, count: int) -> None:
 def landed(job: Query) -> Counter[tuple[str, int]]:
     if not deltalake.DeltaTable.is_deltatable(str(job.table)):
         return Counter()
-    rows = deltalake.DeltaTable(str(job.table)).to_pyarrow_table(columns=["queue_manager", "sequence"]).to_pylist()
+    rows = (
+        deltalake.DeltaTable(str(job.table))
+        .to_pyarrow_table(columns=["queue_manager", "sequence"])
+        .to_pylist()
+    )
     return Counter((row["queue_manager"], row["sequence"]) for row in rows)
 
 
@@ -82,10 +86,14 @@ def wait(condition: Callable[[], bool], *jobs: Query) -> None:
 
 def all_of(managers: list[RunningQueueManager], *counts: int) -> Counter[tuple[str, int]]:
     pairs = zip(managers, counts, strict=True)
-    return Counter((running.guid, number) for running, count in pairs for number in range(1, count + 1))
+    return Counter(
+        (running.guid, number) for running, count in pairs for number in range(1, count + 1)
+    )
 
 
-def run_another(api: str, table: Path, checkpoint: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_another(
+    api: str, table: Path, checkpoint: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """A job that is started once more by mistake."""
     return subprocess.run(
         [sys.executable, str(JOB), "--queue-manager", api, "--queue", QUEUE, "--table", str(table),
@@ -96,7 +104,12 @@ def run_another(api: str, table: Path, checkpoint: Path, **environment: str) -> 
 
 def assert_refused(done: subprocess.CompletedProcess[str], table: Path, holder: str) -> None:
     assert done.returncode == ExitCode.IN_USE, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == {"job": "ingest", "rows": 0, "batches": 0, "status": "failed"}
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "job": "ingest",
+        "rows": 0,
+        "batches": 0,
+        "status": "failed",
+    }
     told = done.stderr.splitlines()[-1]
     assert told.startswith(f"ingest: consumer default is held by {holder}")
     assert f", which goes on; this job has not touched {table}. Stop that receiver first" in told
@@ -120,8 +133,13 @@ def held(running: RunningQueueManager, holder: str) -> Iterator[None]:
     thread.join()
 
 
-def test_a_job_is_refused_while_another_holds_its_consumer(tmp_path: Path, jvm: dict[str, str]) -> None:
-    with RunningQueueManager(tmp_path / "qm", queues=[QUEUE]) as running, held(running, "another job"):
+def test_a_job_is_refused_while_another_holds_its_consumer(
+    tmp_path: Path, jvm: dict[str, str]
+) -> None:
+    with (
+        RunningQueueManager(tmp_path / "qm", queues=[QUEUE]) as running,
+        held(running, "another job"),
+    ):
         send(running, 1)
         done = run_another(running.api, tmp_path / "table", tmp_path / "checkpoint", **jvm)
         assert_refused(done, tmp_path / "table", "another job")

@@ -28,17 +28,27 @@ class Orders:
 
     def __init__(self, spark: SparkSession, running: RunningQueueManager, directory: Path) -> None:
         self.spark, self.running, self.directory = spark, running, directory
-        QueueManagerClient(running.api).send(ORDERS, [{"label": str(n), "body_base64": ""} for n in range(COUNT)])
+        QueueManagerClient(running.api).send(
+            ORDERS, [{"label": str(n), "body_base64": ""} for n in range(COUNT)]
+        )
 
     def run(self, write: Callable[[DataFrame, int], None], checkpoint: str = "c") -> None:
         """Run the query once over what is there."""
-        source = self.spark.readStream.format("srmp").option("queueManager", self.running.api).option("queue", ORDERS)
+        source = (
+            self.spark.readStream.format("srmp")
+            .option("queueManager", self.running.api)
+            .option("queue", ORDERS)
+        )
         rows = source.option("startingOffsets", "earliest").option("minPartitions", "2").load()
-        writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(self.directory / checkpoint))
+        writer = rows.writeStream.foreachBatch(write).option(
+            "checkpointLocation", str(self.directory / checkpoint)
+        )
         writer.trigger(availableNow=True).start().awaitTermination(120)
 
     def sink(self, **options: Any) -> SrmpSink:
-        return SrmpSink(queueManager=self.running.api, destination=NOWHERE, orderBy="sequence", **options)
+        return SrmpSink(
+            queueManager=self.running.api, destination=NOWHERE, orderBy="sequence", **options
+        )
 
     def waiting(self) -> Counter[str]:
         """How many messages of each kind wait."""
@@ -52,7 +62,9 @@ class Orders:
     def letters(self) -> Counter[str]:
         with OutboxReader(self.running.data_dir) as reader:
             return Counter(
-                stored.message.body.decode().split()[0] for moved in reader.moved(0) for stored in moved.messages or []
+                stored.message.body.decode().split()[0]
+                for moved in reader.moved(0)
+                for stored in moved.messages or []
             )
 
 
@@ -84,7 +96,9 @@ def test_two_sinks_in_one_function_lose_nothing_unsaid(orders: Orders) -> None:
         both[0](made(rows, "ack"), number)
         both[1](made(rows, "note"), number)
 
-    for _ in range(2):  # the second time the first sink's rows are known, and the second sink's are refused again
+    for _ in range(
+        2
+    ):  # the second time the first sink's rows are known, and the second sink's are refused again
         with pytest.raises(Exception, match="position-conflict") as caught:
             orders.run(write)
         said = str(caught.value)
@@ -101,7 +115,9 @@ def test_two_sinks_in_one_function_lose_nothing_unsaid(orders: Orders) -> None:
     for checkpoint in ("apart", "apart again"):  # a checkpoint that is lost: the batch is run again
         orders.run(write_apart, checkpoint)
         assert orders.waiting() == {"ack": COUNT, "a": COUNT, "n": COUNT}
-    assert [each.result for each in own] == [(0, COUNT, 0)] * 2, "new, known, conflicts: the rows were sent before"
+    assert [each.result for each in own] == [(0, COUNT, 0)] * 2, (
+        "new, known, conflicts: the rows were sent before"
+    )
 
     def write_keyed(rows: DataFrame, number: int) -> None:
         both[0](made(rows, "k", keyed=True), number)
@@ -127,7 +143,9 @@ def test_a_query_goes_on_past_conflicts(orders: Orders, mode: str) -> None:
         assert orders.waiting() == {"ack": COUNT}
         assert orders.letters() == ({} if mode == "ignore" else {"note": COUNT}), "each once"
     log = orders.running.stderr()
-    assert log.count(f"rows={COUNT} on_key_conflict={mode}: their key or source position") == 2, "the queue manager's, too"
+    assert log.count(f"rows={COUNT} on_key_conflict={mode}: their key or source position") == 2, (
+        "the queue manager's, too"
+    )
 
 
 @pytest.mark.timeout(300)
@@ -137,7 +155,9 @@ def test_the_option_of_a_write_and_of_a_stream(orders: Orders) -> None:
     options = {"queueManager": orders.running.api, "destination": NOWHERE, "application": "w"}
 
     def write(body: str, **more: str) -> None:
-        frame.selectExpr(f"'{body}' as body", "key").write.format("srmp").mode("append").options(**options, **more).save()
+        frame.selectExpr(f"'{body}' as body", "key").write.format("srmp").mode("append").options(
+            **options, **more
+        ).save()
 
     write("a")
     with pytest.raises(Exception, match="key-conflict"):
@@ -147,11 +167,19 @@ def test_the_option_of_a_write_and_of_a_stream(orders: Orders) -> None:
     write("b", ONKEYCONFLICT="dead-letter")
     assert (orders.waiting(), orders.letters()) == ({"a": 1}, {"b": 1})
 
-    source = orders.spark.readStream.format("srmp").option("queueManager", orders.running.api).option("queue", ORDERS)
+    source = (
+        orders.spark.readStream.format("srmp")
+        .option("queueManager", orders.running.api)
+        .option("queue", ORDERS)
+    )
     rows = made(source.option("startingOffsets", "earliest").load(), "s")
     for body, mode in (("s", "fail"), ("t", "dead-letter")):
-        stream = rows.selectExpr("* except (body)", f"replace(body, 's ', '{body} ') as body").writeStream.format("srmp")
-        stream = stream.options(**options, onKeyConflict=mode).option("checkpointLocation", str(orders.directory / body))
+        stream = rows.selectExpr(
+            "* except (body)", f"replace(body, 's ', '{body} ') as body"
+        ).writeStream.format("srmp")
+        stream = stream.options(**options, onKeyConflict=mode).option(
+            "checkpointLocation", str(orders.directory / body)
+        )
         stream.trigger(availableNow=True).start().awaitTermination(120)
     assert orders.waiting() == {"a": 1, "s": COUNT}
     assert orders.letters() == {"b": 1, "t": COUNT}

@@ -58,7 +58,9 @@ def test_a_checkpoint_that_was_a_peek_marks_what_it_has_read(fake: Fake) -> None
     assert marks(qm) == (0, [(901, 1000)]), "900 rows wait still"
 
 
-def test_a_query_that_comes_back_marks_what_it_has_read_whatever_another_did_meanwhile(fake: Fake) -> None:
+def test_a_query_that_comes_back_marks_what_it_has_read_whatever_another_did_meanwhile(
+    fake: Fake,
+) -> None:
     qm = fake(orders=900)
     one = reader_of(qm, startingOffsets="latest")
     start = one.initialOffset()
@@ -75,7 +77,9 @@ def test_a_query_that_comes_back_marks_what_it_has_read_whatever_another_did_mea
     assert ahead == [(901, 1000)]
 
 
-def test_a_queue_manager_that_forgot_what_was_planned_marks_no_more_than_was_read(fake: Fake) -> None:
+def test_a_queue_manager_that_forgot_what_was_planned_marks_no_more_than_was_read(
+    fake: Fake,
+) -> None:
     """After a restore."""
     qm = fake(orders=900)
     query = reader_of(qm, startingOffsets="latest")
@@ -129,10 +133,14 @@ def test_unreceived_leaves_out_what_was_received_out_of_turn(fake: Fake) -> None
     assert "taken" not in end, "what it has passed and marked needs no place in its offsets"
     assert began(end) == {ORDERS: 13}
     again = reader_of(qm)
-    assert sequences(again, start, first) == [3, 4, 5, 7], "a batch that runs again is the same batch"
+    assert sequences(again, start, first) == [3, 4, 5, 7], (
+        "a batch that runs again is the same batch"
+    )
 
 
-def test_unreceived_leaves_out_what_was_received_while_the_query_waited_for_the_lease(fake: Fake) -> None:
+def test_unreceived_leaves_out_what_was_received_while_the_query_waited_for_the_lease(
+    fake: Fake,
+) -> None:
     """The list of queues is older than the lease: rows that came in between lie behind the end that it tells."""
     qm = fake(orders=4)
     consumer = qm.consumer(ORDERS)
@@ -180,7 +188,9 @@ def test_the_first_batch_that_runs_again_is_of_the_epoch_that_it_had(fake: Fake)
     assert sequences(again, again.initialOffset(), end) == [1, 2, 3, 4]
 
 
-def test_the_first_batch_that_runs_again_without_a_queue_of_it_is_the_same_batch(fake: Fake) -> None:
+def test_the_first_batch_that_runs_again_without_a_queue_of_it_is_the_same_batch(
+    fake: Fake,
+) -> None:
     """The options name another queue now, and the rows of the first one would be passed."""
     qm = fake(orders=3, bills=2)
     killed = reader_of(qm, queue="private$/*", startingOffsets="earliest")
@@ -190,12 +200,20 @@ def test_the_first_batch_that_runs_again_without_a_queue_of_it_is_the_same_batch
     assert sequences(again, again.initialOffset(), end) == [1, 2, 1, 2, 3]
 
 
-def test_a_first_batch_of_0_1_that_runs_again_begins_at_the_first_row_that_is_there(fake: Fake) -> None:
+def test_a_first_batch_of_0_1_that_runs_again_begins_at_the_first_row_that_is_there(
+    fake: Fake,
+) -> None:
     """Its offset does not say where it began: nothing is lost, and what retention has deleted is not asked for."""
     qm = fake(orders=20)
     qm.logs[ORDERS].first = 8
     again = reader_of(qm)
-    assert sequences(again, again.initialOffset(), dict(at((qm, "orders", 12)))) == [8, 9, 10, 11, 12]
+    assert sequences(again, again.initialOffset(), dict(at((qm, "orders", 12)))) == [
+        8,
+        9,
+        10,
+        11,
+        12,
+    ]
 
 
 def test_rows_that_a_first_batch_has_again_although_they_were_received_are_told(
@@ -209,14 +227,18 @@ def test_rows_that_a_first_batch_has_again_although_they_were_received_are_told(
     again = reader_of(qm)
     start = again.initialOffset()
     caplog.clear()
-    assert sequences(again, start, end) == list(range(1, 13)), "a batch that runs again is the same batch"
+    assert sequences(again, start, end) == list(range(1, 13)), (
+        "a batch that runs again is the same batch"
+    )
     assert "rows up to 5" in caplog.text
     other = reader_of(fake(orders=12))
     other.partitions(start := other.initialOffset(), other.latestOffset(start, EVERYTHING))
     assert caplog.text.count("log.read_again") == 1
 
 
-def test_what_the_first_batch_had_is_marked_although_the_query_would_begin_behind_it_now(fake: Fake) -> None:
+def test_what_the_first_batch_had_is_marked_although_the_query_would_begin_behind_it_now(
+    fake: Fake,
+) -> None:
     qm = fake(orders=0)
     killed = reader_of(qm, startingOffsets="latest")
     first = killed.latestOffset(killed.initialOffset(), EVERYTHING)
@@ -283,8 +305,14 @@ def test_a_batch_read_of_unreceived_leaves_them_out_too(fake: Fake) -> None:
 
     qm = fake(orders=5)
     qm.consumer(ORDERS).mark(2, 3)
-    reader = SrmpBatchReader(parse({"queueManager": qm.url, "queue": ORDERS, "startingOffsets": "unreceived"}))
-    rows = [batch.column("sequence").to_pylist() for each in reader.partitions() for batch in reader.read(each)]
+    reader = SrmpBatchReader(
+        parse({"queueManager": qm.url, "queue": ORDERS, "startingOffsets": "unreceived"})
+    )
+    rows = [
+        batch.column("sequence").to_pylist()
+        for each in reader.partitions()
+        for batch in reader.read(each)
+    ]
     assert rows == [[1, 4, 5]]
 
 
@@ -302,7 +330,9 @@ def test_a_queue_that_is_added_at_a_restart_begins_as_starting_offsets_says(
     qm.add("private$/old", 100)
     qm.consumer("private$/old").mark(1, 40)
     with caplog.at_level(logging.INFO):
-        joined = reader_of(qm, queue="private$/orders,private$/old", startingOffsets=starting).latestOffset(end, EVERYTHING)
+        joined = reader_of(
+            qm, queue="private$/orders,private$/old", startingOffsets=starting
+        ).latestOffset(end, EVERYTHING)
     assert began(joined) == ({"private$/old": first} if first > 1 else {})
     assert f"log.joined log=private$/old of queue manager {qm.guid} first={first}" in caplog.text
 
@@ -324,7 +354,9 @@ def test_available_now_that_is_resumed_with_a_misspelt_queue_says_so(fake: Fake)
     query.stop()
     misspelt = reader_of(qm, queue="private$/order")
     misspelt.prepareForTriggerAvailableNow()
-    with pytest.raises(ConfigurationError, match=r"no queue 'private\$/order' .*did you mean 'private\$/orders'"):
+    with pytest.raises(
+        ConfigurationError, match=r"no queue 'private\$/order' .*did you mean 'private\$/orders'"
+    ):
         misspelt.latestOffset(end, EVERYTHING)
 
 
@@ -363,7 +395,9 @@ def test_what_began_and_what_is_left_out_have_one_text() -> None:
     assert str(Offsets.from_text(text)) == text
 
 
-def test_a_queue_that_is_made_while_the_first_batch_runs_again_is_read_from_its_first_row(fake: Fake) -> None:
+def test_a_queue_that_is_made_while_the_first_batch_runs_again_is_read_from_its_first_row(
+    fake: Fake,
+) -> None:
     """It has no rows from before the query, whatever ``startingOffsets`` says."""
     qm = fake(orders=1)
     killed = reader_of(qm, queue="private$/*", startingOffsets="latest")

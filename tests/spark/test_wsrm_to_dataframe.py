@@ -33,9 +33,12 @@ WAIT_S = 120.0
 
 def envelope(url: str, action: str, header: str, body: str) -> bytes:
     return (
-        f'<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:a="{WSA}" xmlns:r="{RM}" '
-        f'xmlns:netrm="http://schemas.microsoft.com/ws/2006/05/rm"><s:Header><a:Action s:mustUnderstand="1">{action}</a:Action>'
-        f'<a:To s:mustUnderstand="1">{url}</a:To>{header}</s:Header><s:Body>{body}</s:Body></s:Envelope>'
+        f'<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:a="{WSA}" '
+        f'xmlns:r="{RM}" '
+        'xmlns:netrm="http://schemas.microsoft.com/ws/2006/05/rm"><s:Header><a:Action '
+        f's:mustUnderstand="1">{action}</a:Action>'
+        f'<a:To s:mustUnderstand="1">{url}</a:To>{header}</s:Header><s:Body>{body}</s:Body'
+        "></s:Envelope>"
     ).encode()
 
 
@@ -54,7 +57,9 @@ class Sender(threading.Thread):
 
     def _say(self, action: str, header: str, body: str = "") -> str:
         fields = {"Content-Type": f'application/soap+xml; charset=utf-8; action="{action}"'}
-        self._connection.request("POST", f"/wsrm/{QUEUE}", envelope(self._url, action, header, body), fields)
+        self._connection.request(
+            "POST", f"/wsrm/{QUEUE}", envelope(self._url, action, header, body), fields
+        )
         answer = self._connection.getresponse()
         text = answer.read().decode()
         assert answer.status == 200, (answer.status, text)
@@ -62,21 +67,32 @@ class Sender(threading.Thread):
 
     def run(self) -> None:
         try:
-            create = f"<r:CreateSequence><r:AcksTo><a:Address>{WSA}/anonymous</a:Address></r:AcksTo></r:CreateSequence>"
+            create = (
+                f"<r:CreateSequence><r:AcksTo><a:Address>{WSA}/anonymous</a:Address><"
+                "/r:AcksTo></r:CreateSequence>"
+            )
             begin = "<a:MessageID>urn:uuid:begin</a:MessageID>"
             (self.identifier,) = re.findall(
-                r"<r:Identifier>(.*?)</r:Identifier>", self._say(f"{RM}/CreateSequence", begin, create)
+                r"<r:Identifier>(.*?)</r:Identifier>",
+                self._say(f"{RM}/CreateSequence", begin, create),
             )
             name = f"<r:Identifier>{self.identifier}</r:Identifier>"
             while self.acknowledged < self._count:
                 if self.sent < self._count and self.remaining != 0:
                     number = self.sent = self.sent + 1
-                    header = f'<r:Sequence s:mustUnderstand="1">{name}<r:MessageNumber>{number}</r:MessageNumber></r:Sequence>'
-                    told = self._say("urn:shop/order", header, f'<order xmlns="urn:shop">{number}</order>')
+                    header = (
+                        f'<r:Sequence s:mustUnderstand="1">{name}<r:MessageNumber>{number}'
+                        "</r:MessageNumber></r:Sequence>"
+                    )
+                    told = self._say(
+                        "urn:shop/order", header, f'<order xmlns="urn:shop">{number}</order>'
+                    )
                 else:
                     time.sleep(0.2)
                     self.polls += 1
-                    told = self._say(f"{RM}/AckRequested", f"<r:AckRequested>{name}</r:AckRequested>")
+                    told = self._say(
+                        f"{RM}/AckRequested", f"<r:AckRequested>{name}</r:AckRequested>"
+                    )
                 ranges = re.findall(r'Lower="(\d+)" Upper="(\d+)"', told)
                 self.acknowledged = int(ranges[-1][1]) if ranges else 0
                 self.remaining = int(re.findall(r"<netrm:BufferRemaining[^>]*>(\d+)<", told)[0])
@@ -87,26 +103,41 @@ class Sender(threading.Thread):
         end = time.monotonic() + WAIT_S
         while not what():
             assert not self.broken, self.broken
-            assert time.monotonic() < end, f"{self.sent} sent, {self.acknowledged} acknowledged, {self.remaining} left"
+            assert time.monotonic() < end, (
+                f"{self.sent} sent, {self.acknowledged} acknowledged, {self.remaining} left"
+            )
             time.sleep(0.05)
 
 
-def test_a_stopped_query_makes_the_sender_poll_and_a_started_one_lets_it_go_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stopped_query_makes_the_sender_poll_and_a_started_one_lets_it_go_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     batches: dict[int, list[Any]] = {}
 
     def take(batch: DataFrame, number: int) -> None:
         """A batch that was stopped comes again, with its number and its rows."""
-        columns = ("transport", "wsrm_sequence", "wsrm_number", "soap_action", "delivery", "body_text")
+        columns = (
+            "transport",
+            "wsrm_sequence",
+            "wsrm_number",
+            "soap_action",
+            "delivery",
+            "body_text",
+        )
         batches[number] = batch.select(*columns).collect()
 
     def came() -> list[Any]:
         return [row for number in sorted(batches) for row in batches[number]]
 
     def query() -> Any:
-        stream = spark.readStream.format("srmp").options(queueManager=running.api, queue=QUEUE).load()
+        stream = (
+            spark.readStream.format("srmp").options(queueManager=running.api, queue=QUEUE).load()
+        )
         return start(stream, tmp_path / "checkpoint", take, processingTime="0 seconds")
 
-    with RunningQueueManager(tmp_path / "data", queues=[QUEUE], wsrm_buffer=BUFFER, listen_wsrm="127.0.0.1:0") as running:
+    with RunningQueueManager(
+        tmp_path / "data", queues=[QUEUE], wsrm_buffer=BUFFER, listen_wsrm="127.0.0.1:0"
+    ) as running:
         sender = Sender(running, COUNT)
         sender.start()
         sender.until(lambda: sender.polls > 3)
@@ -132,4 +163,6 @@ def test_a_stopped_query_makes_the_sender_poll_and_a_started_one_lets_it_go_on(s
     assert {(row.transport, row.wsrm_sequence, row.soap_action, row.delivery) for row in rows} == {
         ("wsrm", sender.identifier, "urn:shop/order", "recoverable")
     }
-    assert [row.body_text for row in rows] == [f'<order xmlns="urn:shop">{number}</order>' for number in range(1, COUNT + 1)]
+    assert [row.body_text for row in rows] == [
+        f'<order xmlns="urn:shop">{number}</order>' for number in range(1, COUNT + 1)
+    ]

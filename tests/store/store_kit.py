@@ -54,7 +54,11 @@ class HandLoop:
 
 def record(n: int, size: int = 300, at: int = NOW) -> Record:
     head = b"POST /msmq/private$/orders HTTP/1.1\r\n\r\n"
-    return Record(Arrival(at + n, "http", "192.0.2.1:4711", None), head + (b"%08d" % n) * (size // 8), len(head))
+    return Record(
+        Arrival(at + n, "http", "192.0.2.1:4711", None),
+        head + (b"%08d" % n) * (size // 8),
+        len(head),
+    )
 
 
 def srmp_record(n: int, size: int = 300, at: int = NOW) -> Record:
@@ -76,7 +80,9 @@ class Store:
         self.directory = DataDirectory.open(path, now=NOW)
         self.journal = Journal(self.directory, self.loop, **journal)
         self.call(lambda transaction: queues.create(transaction, QUEUE, transactional=False))
-        self.queue_id: int = self.directory.writer.execute("SELECT id FROM queues WHERE name = ?", (QUEUE,)).fetchone()[0]
+        self.queue_id: int = self.directory.writer.execute(
+            "SELECT id FROM queues WHERE name = ?", (QUEUE,)
+        ).fetchone()[0]
         self.sequence = self.journal._queues[QUEUE][1]
 
     def call(self, function: Callable[[Transaction], T]) -> T:
@@ -89,13 +95,17 @@ class Store:
             raise error
         return result  # type: ignore[no-any-return]
 
-    def put(self, rows: int, *, together: int = 1, size: int = 300, at: int = NOW, make: Any = record) -> None:
+    def put(
+        self, rows: int, *, together: int = 1, size: int = 300, at: int = NOW, make: Any = record
+    ) -> None:
         """Accept ``rows`` messages, ``together`` of them in each commit."""
         proofs: list[object] = []
         for done in range(0, rows, together):
             for _ in range(min(together, rows - done)):
                 self.sequence += 1
-                self.journal.submit((QUEUE, self.sequence, make(self.sequence, size, at)), proofs.append)
+                self.journal.submit(
+                    (QUEUE, self.sequence, make(self.sequence, size, at)), proofs.append
+                )
             wanted = min(rows, done + together)
             self.loop.until(lambda wanted=wanted: len(proofs) == wanted)
         self.settle()

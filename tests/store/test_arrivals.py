@@ -42,7 +42,9 @@ def seal_all(store: Store) -> int:
             if plan is None:
                 return count
             sealed = sealing.write_segment(log, plan, store.directory.segments)
-        assert store.call(lambda t, s=sealed: sealing.commit_segment(t, s, store.directory.segments))
+        assert store.call(
+            lambda t, s=sealed: sealing.commit_segment(t, s, store.directory.segments)
+        )
         while store.call(sweeper.sweep):
             pass
         count += 1
@@ -96,20 +98,26 @@ def test_a_segment_that_is_damaged_is_told(store: Store) -> None:
     put(store, [NOW] * 40)
     seal_all(store)
     with Log(store.directory.database, store.directory.segments) as log:
-        chunk = next(each for each in log.chunks(QUEUE, None, 0, 40) if isinstance(each, SegmentChunk))
+        chunk = next(
+            each for each in log.chunks(QUEUE, None, 0, 40) if isinstance(each, SegmentChunk)
+        )
     chunk.columns.write_bytes(b"x" * 100)
     with pytest.raises(StoreDamagedError, match=f"rows {chunk.first} to {chunk.last} of"):
         search(store, NOW)
 
 
-def test_rows_that_retention_deletes_meanwhile_are_passed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_retention_deletes_meanwhile_are_passed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(store, [NOW + n for n in range(1, 101)])
     seal_all(store)
     whole = arrivals.arrivals_of
 
     def gone(path: str) -> object:
         monkeypatch.setattr(arrivals, "arrivals_of", whole)
-        store.directory.writer.execute("UPDATE queues SET trimmed_to = 30 WHERE id = ?", (store.queue_id,))
+        store.directory.writer.execute(
+            "UPDATE queues SET trimmed_to = 30 WHERE id = ?", (store.queue_id,)
+        )
         raise FileNotFoundError(path)
 
     monkeypatch.setattr(arrivals, "arrivals_of", gone)

@@ -33,7 +33,13 @@ def asking(sequence: int, **fields: Any) -> Undecided:
 
 
 def in_stream(sequence: int, ordinal: int = 7) -> Undecided:
-    return asking(sequence, commitment_to=None, final_to=ORDERS, stream_id=StreamId(GUID, ordinal), position=sequence)
+    return asking(
+        sequence,
+        commitment_to=None,
+        final_to=ORDERS,
+        stream_id=StreamId(GUID, ordinal),
+        position=sequence,
+    )
 
 
 class Asking(Store):
@@ -43,11 +49,15 @@ class Asking(Store):
         proofs: list[object] = []
         for row in rows:
             self.sequence += 1
-            self.journal.submit((QUEUE, self.sequence, record(self.sequence)), proofs.append, undecided=row)
+            self.journal.submit(
+                (QUEUE, self.sequence, record(self.sequence)), proofs.append, undecided=row
+            )
         self.loop.until(lambda: len(proofs) == len(rows))
         self.settle()
 
-    def decide(self, *runs: tuple[int, int], reason: Reason = Reason.RECEIVED, at: int = NOW) -> bool:
+    def decide(
+        self, *runs: tuple[int, int], reason: Reason = Reason.RECEIVED, at: int = NOW
+    ) -> bool:
         return self.call(lambda t: decisions.decide(t, self.queue_id, QUEUE, runs, reason, at))
 
     def expand_all(self) -> int:
@@ -71,7 +81,9 @@ def store(tmp_path: Path) -> Any:
     made.close()
 
 
-def test_only_messages_that_ask_have_a_row_and_others_cost_nothing_when_decided(store: Asking) -> None:
+def test_only_messages_that_ask_have_a_row_and_others_cost_nothing_when_decided(
+    store: Asking,
+) -> None:
     store.put_asking([None, None])
     assert store.count("undecided") == 0
     assert not store.decide((1, 2))
@@ -89,15 +101,24 @@ def test_it_is_stored_with_its_row_and_read_back_as_it_was(store: Asking) -> Non
     store.expand_all()
     (final,) = store.owed((ORDERS, "192.0.2.1", "CN=a", GUID))
     (commitment,) = store.owed((ADMIN, "192.0.2.1", "CN=a", ""))
-    assert final.receipt._replace(kind="commitment", url=ADMIN, stream_id=None, position=0) == commitment.receipt
+    assert (
+        final.receipt._replace(kind="commitment", url=ADMIN, stream_id=None, position=0)
+        == commitment.receipt
+    )
     assert final.receipt.stream_id == StreamId(GUID, 2**64 - 1)
-    assert (final.receipt.uniquifier, final.receipt.sender_name, final.receipt.position) == (2**64 - 1, "CN=a", 1)
+    assert (final.receipt.uniquifier, final.receipt.sender_name, final.receipt.position) == (
+        2**64 - 1,
+        "CN=a",
+        1,
+    )
     assert (final.receipt.reason, final.receipt.decided_at) == (Reason.QUEUE_PURGED, 5)
 
 
 def test_what_its_stream_is_counted_by_is_kept_and_without_it_is_the_queue(store: Asking) -> None:
     """``<to>`` of a redirected message names another queue. Rows that were stored before that was noted name none."""
-    store.put_asking([in_stream(1)._replace(stream_name="private$/front"), in_stream(2), in_stream(3)])
+    store.put_asking(
+        [in_stream(1)._replace(stream_name="private$/front"), in_stream(2), in_stream(3)]
+    )
     again = in_stream(3, ordinal=8)._replace(stream_name="private$/side")
     store.call(lambda t: decisions.move(t, again))
     store.decide((1, 3))
@@ -117,7 +138,9 @@ def test_tables_that_were_made_without_that_column_get_it(tmp_path: Path) -> Non
     made.close()
     with DataDirectory.open(tmp_path / "d", now=NOW) as directory:
         for table in ("undecided", "decided_receipts"):
-            assert list(directory.writer.execute(f"SELECT stream_name FROM {table}")) == [(None,)] * (table == "undecided")
+            assert list(directory.writer.execute(f"SELECT stream_name FROM {table}")) == [
+                (None,)
+            ] * (table == "undecided")
 
 
 def test_a_mark_over_many_rows_is_one_decision_and_many_bounded_slices(store: Asking) -> None:
@@ -129,7 +152,11 @@ def test_a_mark_over_many_rows_is_one_decision_and_many_bounded_slices(store: As
     store.call(decisions.expand)
     assert store.directory.writer.total_changes - changes <= 2 * EXPAND_ROWS_MAX + 10, "one slice"
     assert store.expand_all() == 3
-    assert (store.count("undecided"), store.count("decisions"), store.count("decided_receipts")) == (0, 0, rows)
+    assert (
+        store.count("undecided"),
+        store.count("decisions"),
+        store.count("decided_receipts"),
+    ) == (0, 0, rows)
     assert [each.receipt.uniquifier - 1000 for each in store.owed()] == list(range(1, rows + 1))
 
 
@@ -139,7 +166,9 @@ def test_the_first_decision_counts(store: Asking) -> None:
     store.decide((1, 4), reason=Reason.QUEUE_PURGED, at=2)
     store.decide((1, 4), reason=Reason.RECEIVED, at=3)
     store.expand_all()
-    assert [each.receipt.reason for each in store.owed()] == [Reason.RECEIVED] * 2 + [Reason.QUEUE_PURGED] * 2
+    assert [each.receipt.reason for each in store.owed()] == [Reason.RECEIVED] * 2 + [
+        Reason.QUEUE_PURGED
+    ] * 2
 
 
 def test_a_decision_that_is_taken_back_leaves_nothing(store: Asking) -> None:
@@ -211,13 +240,18 @@ class TestAMessageThatComesAgainElsewhere:
         if decided:
             store.decide((1, 1))
             store.expand_all()
-        again = in_stream(1, 8)._replace(queue="private$/b", sequence=0, position=5, stream_name=addressed_to)
+        again = in_stream(1, 8)._replace(
+            queue="private$/b", sequence=0, position=5, stream_name=addressed_to
+        )
         store.call(lambda t: decisions.move(t, again))
         if not decided:
             store.decide((1, 1))
             store.expand_all()
         (owed,) = store.owed(FINAL_LANE)
-        assert (owed.receipt.stream_id, owed.receipt.position) == (StreamId(GUID, 8 if moves else 7), 5 if moves else 1)
+        assert (owed.receipt.stream_id, owed.receipt.position) == (
+            StreamId(GUID, 8 if moves else 7),
+            5 if moves else 1,
+        )
 
     def test_while_its_receipt_is_under_way_it_becomes_another_receipt(self, store: Asking) -> None:
         store.put_asking([in_stream(1)])
@@ -228,21 +262,31 @@ class TestAMessageThatComesAgainElsewhere:
         store.call(lambda t: decisions.move(t, in_stream(1, 8)))
         store.call(lambda t: decisions.forget(t, sent))
         (owed,) = store.owed(lane)
-        assert (owed.receipt.stream_id, owed.number) == (StreamId(GUID, 8), None), "not a repeat of what was discarded"
+        assert (owed.receipt.stream_id, owed.number) == (StreamId(GUID, 8), None), (
+            "not a repeat of what was discarded"
+        )
 
     @pytest.mark.parametrize("decided", [False, True])
     def test_after_a_reader_moved_it_to_a_subqueue(self, store: Asking, decided: bool) -> None:
         """What it asked to be told goes along, under the name that its stream is counted by."""
         store.put_asking([in_stream(1), in_stream(2)])
         retry = store.call(lambda t: queues.create(t, f"{QUEUE};retry", transactional=True))
-        store.call(lambda t: decisions.go_along(t, [decisions.Moved(store.queue_id, QUEUE, 1, retry.id, 1)]))
+        store.call(
+            lambda t: decisions.go_along(
+                t, [decisions.Moved(store.queue_id, QUEUE, 1, retry.id, 1)]
+            )
+        )
         store.decide((1, 1))
         assert store.expand_all() == 1
-        assert store.count("decided_receipts") == 0, "what left its queue by a move is decided by nobody"
+        assert store.count("decided_receipts") == 0, (
+            "what left its queue by a move is decided by nobody"
+        )
         again = in_stream(1, 8)._replace(sequence=0, position=5)
         if not decided:
             store.call(lambda t: decisions.move(t, again))
-        store.call(lambda t: decisions.decide(t, retry.id, retry.name, [(1, 1)], Reason.RECEIVED, NOW))
+        store.call(
+            lambda t: decisions.decide(t, retry.id, retry.name, [(1, 1)], Reason.RECEIVED, NOW)
+        )
         store.expand_all()
         if decided:
             store.call(lambda t: decisions.move(t, again))
@@ -254,8 +298,14 @@ class TestAMessageThatComesAgainElsewhere:
     def test_a_move_keeps_the_name_that_its_stream_is_counted_by(self, store: Asking) -> None:
         store.put_asking([in_stream(1)])
         retry = store.call(lambda t: queues.create(t, f"{QUEUE};retry", transactional=True))
-        store.call(lambda t: decisions.go_along(t, [decisions.Moved(store.queue_id, QUEUE, 1, retry.id, 1)]))
-        store.call(lambda t: decisions.decide(t, retry.id, retry.name, [(1, 1)], Reason.RECEIVED, NOW))
+        store.call(
+            lambda t: decisions.go_along(
+                t, [decisions.Moved(store.queue_id, QUEUE, 1, retry.id, 1)]
+            )
+        )
+        store.call(
+            lambda t: decisions.decide(t, retry.id, retry.name, [(1, 1)], Reason.RECEIVED, NOW)
+        )
         store.expand_all()
         (owed,) = store.owed(FINAL_LANE)
         assert owed.receipt.counted_by == QUEUE
@@ -270,7 +320,11 @@ class TestAMessageThatComesAgainElsewhere:
         assert (store.count("decided_receipts"), store.count("told")) == (0, 1)
         store.call(lambda t: decisions.move(t, in_stream(2, 8)))
         (owed,) = store.owed(lane)
-        assert (owed.receipt.stream_id, owed.receipt.reason, owed.number) == (StreamId(GUID, 8), Reason.QUEUE_PURGED, None)
+        assert (owed.receipt.stream_id, owed.receipt.reason, owed.number) == (
+            StreamId(GUID, 8),
+            Reason.QUEUE_PURGED,
+            None,
+        )
         again = store.call(lambda t: decisions.number(t, store.owed(lane), [72]))
         store.call(lambda t: decisions.delivered(t, again))
         assert (store.count("decided_receipts"), store.count("told")) == (0, 1)
@@ -284,13 +338,19 @@ class TestAMessageThatComesAgainElsewhere:
         store.decide((21, 30), at=NOW + 1)
         store.expand_all()
         store.call(lambda t: decisions.delivered(t, store.owed(FINAL_LANE)))
-        told = store.directory.writer.execute("SELECT first - 1000, last - 1000, reason FROM told ORDER BY first").fetchall()
+        told = store.directory.writer.execute(
+            "SELECT first - 1000, last - 1000, reason FROM told ORDER BY first"
+        ).fetchall()
         assert told == [(1, 10, 0x4000), (11, 20, 0xC001), (21, 30, 0x4000)]
-        store.call(lambda t: decisions.forget_told(t, NOW + decisions.TOLD_DAYS * 86_400_000_000 + 1))
+        store.call(
+            lambda t: decisions.forget_told(t, NOW + decisions.TOLD_DAYS * 86_400_000_000 + 1)
+        )
         assert store.count("told") == 1
 
     @pytest.mark.parametrize("decided", [False, True])
-    def test_of_an_authenticated_sender_s_message_only_that_sender_tells_the_place(self, store: Asking, decided: bool) -> None:
+    def test_of_an_authenticated_sender_s_message_only_that_sender_tells_the_place(
+        self, store: Asking, decided: bool
+    ) -> None:
         store.put_asking([in_stream(1)._replace(sender_name="CN=a")])
         if decided:
             store.decide((1, 1))
@@ -298,7 +358,11 @@ class TestAMessageThatComesAgainElsewhere:
         forged = in_stream(1, 8)._replace(final_to="http://192.0.2.66/msmq/q", peer="192.0.2.66")
         for name in (None, "CN=b"):
             store.call(lambda t, name=name: decisions.move(t, forged._replace(sender_name=name)))
-        store.call(lambda t: decisions.move(t, in_stream(1, 9)._replace(sender_name="CN=a", peer="192.0.2.7")))
+        store.call(
+            lambda t: decisions.move(
+                t, in_stream(1, 9)._replace(sender_name="CN=a", peer="192.0.2.7")
+            )
+        )
         if not decided:
             store.decide((1, 1))
             store.expand_all()
@@ -322,13 +386,17 @@ class TestAMessageThatComesAgainElsewhere:
         sent = store.owed((ORDERS, "192.0.2.1", told_to or "", GUID))
         store.call(lambda t: decisions.delivered(t, sent))
         assert (len(sent), store.count("decided_receipts"), store.count("told")) == (1, 0, 1)
-        again = in_stream(1, 8)._replace(final_to="http://192.0.2.66/msmq/q", peer="192.0.2.66", sender_name=asks)
+        again = in_stream(1, 8)._replace(
+            final_to="http://192.0.2.66/msmq/q", peer="192.0.2.66", sender_name=asks
+        )
         store.call(lambda t: decisions.move(t, again))
         assert store.count("decided_receipts") == is_told
 
     def test_runs_of_what_was_told_do_not_mix_senders(self, store: Asking) -> None:
         names = [None, None, "CN=a", "CN=a", None]
-        store.put_asking([in_stream(n)._replace(sender_name=name) for n, name in enumerate(names, 1)])
+        store.put_asking(
+            [in_stream(n)._replace(sender_name=name) for n, name in enumerate(names, 1)]
+        )
         store.decide((1, 5))
         store.expand_all()
         for lane in decisions.lanes(store.directory.writer, NO_LANE, 10):
@@ -341,19 +409,36 @@ class TestAMessageThatComesAgainElsewhere:
     def test_one_identifier_may_be_of_several_senders(self, store: Asking) -> None:
         """Each is told of its own message, and once more of it alone when that comes again elsewhere."""
         names = [None, "CN=a", "CN=b"]
-        store.put_asking([in_stream(n)._replace(sender_name=name, uniquifier=1001) for n, name in enumerate(names, 1)])
-        store.call(lambda t: decisions.move(t, in_stream(2, 8)._replace(sender_name="CN=a", uniquifier=1001)))
+        store.put_asking(
+            [
+                in_stream(n)._replace(sender_name=name, uniquifier=1001)
+                for n, name in enumerate(names, 1)
+            ]
+        )
+        store.call(
+            lambda t: decisions.move(
+                t, in_stream(2, 8)._replace(sender_name="CN=a", uniquifier=1001)
+            )
+        )
         store.decide((1, 1))
         store.decide((2, 2), reason=Reason.QUEUE_PURGED)
         store.decide((3, 3))
         store.expand_all()
-        told = [each for lane in decisions.lanes(store.directory.writer, NO_LANE, 10) for each in store.owed(lane)]
+        told = [
+            each
+            for lane in decisions.lanes(store.directory.writer, NO_LANE, 10)
+            for each in store.owed(lane)
+        ]
         assert [(each.receipt.sender_name, each.receipt.position, each.receipt.reason.decision) for each in told] == [
             (None, 1, "positive"), ("CN=a", 2, "negative"), ("CN=b", 3, "positive"),
         ]  # fmt: skip
         assert [each.receipt.stream_id for each in told] == [StreamId(GUID, n) for n in (7, 8, 7)]
         store.call(lambda t: decisions.delivered(t, told))
-        store.call(lambda t: decisions.move(t, in_stream(2, 9)._replace(sender_name="CN=a", uniquifier=1001)))
+        store.call(
+            lambda t: decisions.move(
+                t, in_stream(2, 9)._replace(sender_name="CN=a", uniquifier=1001)
+            )
+        )
         (again,) = store.owed((ORDERS, "192.0.2.1", "CN=a", GUID))
         assert again.receipt.reason is Reason.QUEUE_PURGED
 
@@ -372,11 +457,16 @@ def test_lanes_are_found_without_reading_their_receipts(store: Asking) -> None:
     store.decide((1, 100))
     store.expand_all()
     connection = store.directory.writer
-    assert decisions.lanes(connection, NO_LANE, 3) == [(url, "192.0.2.1", "", "") for url in urls[:3]]
-    assert decisions.lanes(connection, (urls[2], "192.0.2.1", "", ""), 10) == [(url, "192.0.2.1", "", "") for url in urls[3:]]
+    assert decisions.lanes(connection, NO_LANE, 3) == [
+        (url, "192.0.2.1", "", "") for url in urls[:3]
+    ]
+    assert decisions.lanes(connection, (urls[2], "192.0.2.1", "", ""), 10) == [
+        (url, "192.0.2.1", "", "") for url in urls[3:]
+    ]
     plan = connection.execute(
         "EXPLAIN QUERY PLAN SELECT url, peer, sender_name, stream_guid FROM decided_receipts "
-        "WHERE (url, peer, sender_name, stream_guid) > (?, ?, ?, ?) ORDER BY url, peer, sender_name, stream_guid LIMIT 1",
+        "WHERE (url, peer, sender_name, stream_guid) > (?, ?, ?, ?) ORDER BY url, peer, "
+"sender_name, stream_guid LIMIT 1",
         NO_LANE,
     ).fetchall()  # fmt: skip
     assert "SEARCH" in str(plan)
@@ -395,7 +485,12 @@ def test_a_directory_of_an_older_version_gets_the_tables(tmp_path: Path) -> None
 
 
 def test_lanes_of_senders_with_one_address_are_apart(store: Asking) -> None:
-    store.put_asking([asking(n)._replace(sender_name=name) for n, name in enumerate(("CN=a", None, "CN=b", "CN=a"), 1)])
+    store.put_asking(
+        [
+            asking(n)._replace(sender_name=name)
+            for n, name in enumerate(("CN=a", None, "CN=b", "CN=a"), 1)
+        ]
+    )
     store.decide((1, 4))
     store.expand_all()
     assert decisions.lanes(store.directory.writer, NO_LANE, 10) == [
@@ -418,8 +513,12 @@ def test_what_a_build_without_names_left_is_owed_and_told_as_before(tmp_path: Pa
     with sqlite3.connect(tmp_path / "d" / "store.db") as connection:
         connection.execute("UPDATE decided_receipts SET sender_name = NULL")
         connection.execute("DROP INDEX decided_receipts_by_sender")
-        connection.execute("CREATE INDEX decided_receipts_by_lane ON decided_receipts(url, peer, stream_guid, id)")
-        connection.execute("CREATE TABLE told_to(lineage TEXT, first INTEGER, sender_name TEXT)")  # of a build between them
+        connection.execute(
+            "CREATE INDEX decided_receipts_by_lane ON decided_receipts(url, peer, stream_guid, id)"
+        )
+        connection.execute(
+            "CREATE TABLE told_to(lineage TEXT, first INTEGER, sender_name TEXT)"
+        )  # of a build between them
     for _ in range(2):
         store = Asking(tmp_path / "d")
         assert decisions.lanes(store.directory.writer, NO_LANE, 10) == [FINAL_LANE]
@@ -445,7 +544,10 @@ def test_against_a_model_with_restarts_at_any_step(tmp_path: Path, seed: int) ->
         """Send some: here that is to forget them."""
         for lane in decisions.lanes(store.directory.writer, NO_LANE, 10):
             found = store.owed(lane, dice.randrange(1, 50))
-            receipts.extend((each.receipt.uniquifier - 1000, each.receipt.kind, each.receipt.reason) for each in found)
+            receipts.extend(
+                (each.receipt.uniquifier - 1000, each.receipt.kind, each.receipt.reason)
+                for each in found
+            )
             store.call(lambda t, found=found: decisions.forget(t, found))
 
     for _ in range(60):
@@ -465,7 +567,10 @@ def test_against_a_model_with_restarts_at_any_step(tmp_path: Path, seed: int) ->
             store.put_asking(rows)
         elif step == "decide" and store.sequence:
             first = dice.randrange(1, store.sequence + 1)
-            last, reason = min(store.sequence, first + dice.randrange(400)), dice.choice(list(Reason))
+            last, reason = (
+                min(store.sequence, first + dice.randrange(400)),
+                dice.choice(list(Reason)),
+            )
             store.decide((first, last), reason=reason)
             for sequence in range(first, last + 1):
                 decided.setdefault(sequence, reason)

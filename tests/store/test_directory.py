@@ -20,7 +20,13 @@ from srmp_spark.errors import StoreDamagedError, StoreError, StoreInUseError, St
 from srmp_spark.interface import exit_code_of
 from srmp_spark.store import directory as directory_module
 from srmp_spark.store import schema, sqlite_file, state
-from srmp_spark.store.directory import DataDirectory, Identity, birth_of, foreign_because, refuse_network_file_system
+from srmp_spark.store.directory import (
+    DataDirectory,
+    Identity,
+    birth_of,
+    foreign_because,
+    refuse_network_file_system,
+)
 
 HOLD = """
 import sys, time
@@ -75,7 +81,9 @@ def test_the_key_of_the_receipts_addresses_is_made_once(tmp_path: Path) -> None:
     for each in found:
         assert len(each) == 2 * directory_module.RECEIPTS_KEY_BYTES
     with DataDirectory.open(tmp_path / "data", now=NOW) as opened:
-        opened.writer.execute("DELETE FROM meta WHERE key = 'receipts_key'")  # as an older version left it
+        opened.writer.execute(
+            "DELETE FROM meta WHERE key = 'receipts_key'"
+        )  # as an older version left it
         opened.writer.execute("INSERT INTO meta VALUES ('sender_stream', ?)", ("f" * 32,))
     with DataDirectory.open(tmp_path / "data", now=NOW) as opened:
         made = opened.receipts_key
@@ -94,7 +102,9 @@ def raise_to(path: Path, number: int) -> None:
         state.raise_ceiling(opened.writer, state.MESSAGE_IDENTIFIERS, number)
 
 
-def test_identifiers_of_a_version_without_domains_are_everybody_s_and_later_ones_are_not(tmp_path: Path) -> None:
+def test_identifiers_of_a_version_without_domains_are_everybody_s_and_later_ones_are_not(
+    tmp_path: Path,
+) -> None:
     """Told apart once, at the first open: what comes later has its domain."""
 
     def add(opened: DataDirectory, *runs: tuple[str, int]) -> None:
@@ -107,14 +117,18 @@ def test_identifiers_of_a_version_without_domains_are_everybody_s_and_later_ones
         assert state.undivided_until(opened.writer) == 0
     with DataDirectory.open(tmp_path / "old", now=1) as opened:
         add(opened, ("a", 7), ("b", 9))
-        opened.writer.execute("DELETE FROM meta WHERE key = 'undivided_until'")  # as an older version left it
+        opened.writer.execute(
+            "DELETE FROM meta WHERE key = 'undivided_until'"
+        )  # as an older version left it
     for _ in range(2):
         with DataDirectory.open(tmp_path / "old", now=2) as opened:
             assert state.undivided_until(opened.writer) == 9
             opened.writer.execute("UPDATE history SET last_received_at = 20 WHERE lineage = 'b'")
 
 
-def test_a_copy_gives_out_no_message_identifier_that_the_original_used_since(tmp_path: Path) -> None:
+def test_a_copy_gives_out_no_message_identifier_that_the_original_used_since(
+    tmp_path: Path,
+) -> None:
     """A peer that knows the identifier answers 200 and keeps nothing."""
     raise_to(tmp_path / "data", 1_000)
     for copy in ("backup", "again"):
@@ -180,7 +194,9 @@ def test_an_older_database_of_the_same_start_has_a_new_epoch(tmp_path: Path) -> 
     assert "commit" in str(after[3])
 
 
-def test_a_crash_at_each_step_of_the_start_keeps_the_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_at_each_step_of_the_start_keeps_the_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "data"
     epoch = start(path)[1]
     write = directory_module._write_identity
@@ -200,7 +216,9 @@ def test_a_crash_at_each_step_of_the_start_keeps_the_epoch(tmp_path: Path, monke
         assert start(path)[1] == epoch
 
 
-def test_a_foreign_directory_whose_start_crashed_is_still_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_directory_whose_start_crashed_is_still_foreign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = start(tmp_path / "data")
     shutil.copytree(tmp_path / "data", tmp_path / "copy")
 
@@ -265,7 +283,9 @@ def test_a_birth_is_told_once_and_survives_writes_and_chmod(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("page", [b"\0" * schema.PAGE_SIZE_BYTES, b"\xff" * schema.PAGE_SIZE_BYTES])
 @pytest.mark.parametrize("table", ["meta", "head", "epochs"])
-def test_a_damaged_page_is_damage_and_not_a_traceback(tmp_path: Path, table: str, page: bytes) -> None:
+def test_a_damaged_page_is_damage_and_not_a_traceback(
+    tmp_path: Path, table: str, page: bytes
+) -> None:
     path = tmp_path / "data"
     start(path)
     overwrite_root(path / "store.db", table, page)
@@ -274,7 +294,9 @@ def test_a_damaged_page_is_damage_and_not_a_traceback(tmp_path: Path, table: str
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_full_disk_at_the_start_is_no_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_a_full_disk_at_the_start_is_no_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     def full(*args: object) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -311,7 +333,9 @@ def test_what_is_damaged_names_both_ways_back(tmp_path: Path) -> None:
 def overwrite_root(database: Path, table: str, page: bytes) -> None:
     """Put other bytes where a table begins."""
     with sqlite3.connect(database) as db:
-        (number,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
+        (number,) = db.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)
+        ).fetchone()
     db.close()
     with database.open("r+b") as file:
         file.seek((number - 1) * schema.PAGE_SIZE_BYTES)
@@ -320,12 +344,16 @@ def overwrite_root(database: Path, table: str, page: bytes) -> None:
 
 def test_a_second_owner_is_refused_by_name(tmp_path: Path) -> None:
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "data")], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", HOLD, str(tmp_path / "data")],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
     )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"up\n"
-        with pytest.raises(StoreInUseError, match=f"process {holder.pid} on {os.uname().nodename}") as refused:
+        with pytest.raises(
+            StoreInUseError, match=f"process {holder.pid} on {os.uname().nodename}"
+        ) as refused:
             DataDirectory.open(tmp_path / "data", now=NOW)
         assert (refused.value.pid, refused.value.host) == (holder.pid, os.uname().nodename)
         holder.send_signal(signal.SIGKILL)
@@ -336,7 +364,9 @@ def test_a_second_owner_is_refused_by_name(tmp_path: Path) -> None:
         holder.wait()
 
 
-def test_an_owner_that_was_paused_leaves_the_identity_of_its_successor_alone(tmp_path: Path) -> None:
+def test_an_owner_that_was_paused_leaves_the_identity_of_its_successor_alone(
+    tmp_path: Path,
+) -> None:
     """Its lock was taken from it; it wakes up and notes how far it came, before a commit tells it that it owns nothing."""
     paused = DataDirectory.open(tmp_path / "data", now=NOW)
     (tmp_path / "data" / "lock").unlink()
@@ -368,7 +398,10 @@ def test_a_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
 
 def test_the_upper_one_of_two_mounts_counts(tmp_path: Path) -> None:
     mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"1 1 0:1 / / rw - ext4 a rw\n2 1 0:2 / {tmp_path} rw - nfs b rw\n3 2 0:3 / {tmp_path} rw - ext4 c rw\n")
+    mounts.write_text(
+        f"1 1 0:1 / / rw - ext4 a rw\n2 1 0:2 / {tmp_path} rw - nfs b rw\n3 2 0:3 / "
+        f"{tmp_path} rw - ext4 c rw\n"
+    )
     refuse_network_file_system(tmp_path, mounts)
 
 
@@ -436,7 +469,10 @@ def test_rows_keep_the_epoch_they_were_accepted_in(tmp_path: Path) -> None:
         assert log.epochs(QUEUE) == [first, second]
         assert log.bounds(QUEUE, first) == Bounds(first, 1, 5, second)
         assert log.bounds(QUEUE) == Bounds(second, 6, 7, None), "sequences go on"
-        assert [(c.epoch, c.first, c.last) for c in log.chunks(QUEUE, first, 3, 5)] == [(first, 4, 4), (first, 5, 5)]
+        assert [(c.epoch, c.first, c.last) for c in log.chunks(QUEUE, first, 3, 5)] == [
+            (first, 4, 4),
+            (first, 5, 5),
+        ]
     store.close()
 
 

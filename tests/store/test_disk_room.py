@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.store import disk_room, giving_back, sweeper
-from srmp_spark.store.disk_room import DISK_FREE_FLOOR, FREE_PAGES_KEPT, WAL_EDGE, DiskRoom, Volume, on_one_volume
+from srmp_spark.store.disk_room import (
+    DISK_FREE_FLOOR,
+    FREE_PAGES_KEPT,
+    WAL_EDGE,
+    DiskRoom,
+    Volume,
+    on_one_volume,
+)
 from srmp_spark.store.schema import INBOX, WAL_KEPT_BYTES, connect_writer, row_key
 from srmp_spark.store.transaction import Transaction
 
@@ -26,12 +33,23 @@ def test_pages_that_are_free_inside_count_beyond_what_is_kept() -> None:
 def test_the_log_grows_on_the_volume_whatever_is_free_inside() -> None:
     """It has its length already, or the volume must have the rest of it."""
     inside = 50 * MIB
-    assert DiskRoom(free=3 * MIB, least=8 * MIB, inside=inside, wal=DISK_FREE_FLOOR).left == 3 * MIB - WAL_EDGE
-    assert DiskRoom(free=3 * MIB, least=8 * MIB, inside=inside, wal=0).left == 3 * MIB - DISK_FREE_FLOOR
-    assert DiskRoom(free=WAL_EDGE - 1, least=8 * MIB, inside=inside, wal=2 * DISK_FREE_FLOOR).left == -1
+    assert (
+        DiskRoom(free=3 * MIB, least=8 * MIB, inside=inside, wal=DISK_FREE_FLOOR).left
+        == 3 * MIB - WAL_EDGE
+    )
+    assert (
+        DiskRoom(free=3 * MIB, least=8 * MIB, inside=inside, wal=0).left
+        == 3 * MIB - DISK_FREE_FLOOR
+    )
+    assert (
+        DiskRoom(free=WAL_EDGE - 1, least=8 * MIB, inside=inside, wal=2 * DISK_FREE_FLOOR).left
+        == -1
+    )
 
 
-@pytest.mark.parametrize(("size", "least"), [(64 * MIB, 8 * MIB), (1 << 30, (1 << 30) // 20), (1 << 40, 256 * MIB)])
+@pytest.mark.parametrize(
+    ("size", "least"), [(64 * MIB, 8 * MIB), (1 << 30, (1 << 30) // 20), (1 << 40, 256 * MIB)]
+)
 def test_the_least_is_a_share_of_a_small_volume(size: int, least: int) -> None:
     assert Volume(10 * MIB, size).least == least
     assert Volume(10 * MIB, size).spare == 10 * MIB - least
@@ -66,10 +84,15 @@ def test_free_pages_become_room_of_the_volume_in_slices(tmp_path: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         assert before - path.stat().st_size >= 2 * MIB
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert connection.execute("SELECT count(*), sum(length(body)) FROM bodies").fetchone() == (6, 6 * MIB)
+        assert connection.execute("SELECT count(*), sum(length(body)) FROM bodies").fetchone() == (
+            6,
+            6 * MIB,
+        )
 
 
-def test_a_database_of_an_older_version_keeps_its_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_of_an_older_version_keeps_its_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "store.db"
     with monkeypatch.context() as patch:
         patch.setitem(INBOX.pragmas, "auto_vacuum", 0)  # type: ignore[arg-type]  # a dict
@@ -82,7 +105,10 @@ def test_a_database_of_an_older_version_keeps_its_pages(tmp_path: Path, monkeypa
 
 def test_a_log_that_a_reader_made_long_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    with contextlib.closing(connect_writer(path)) as connection, contextlib.closing(connect_writer(path)) as reader:
+    with (
+        contextlib.closing(connect_writer(path)) as connection,
+        contextlib.closing(connect_writer(path)) as reader,
+    ):
         connection.execute("CREATE TABLE bodies(id INTEGER PRIMARY KEY, body BLOB)")
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM bodies").fetchall()

@@ -54,10 +54,14 @@ def seal(store: Store, queue: str, now: int) -> None:
             return
         # Its files are not read here: what counts is that the groups are entered as a segment.
         for ending in (".columns.arrow", ".posts.arrow"):
-            path = store.directory.segments / f"{plan.queue_id}" / f"{plan.first}-{plan.last}{ending}"
+            path = (
+                store.directory.segments / f"{plan.queue_id}" / f"{plan.first}-{plan.last}{ending}"
+            )
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(b"x")
-    sealed = sealing.Sealed(plan, 1, 1, f"{plan.queue_id}/{plan.first}-{plan.last}", 1, 0, 1, 0, None, b"")
+    sealed = sealing.Sealed(
+        plan, 1, 1, f"{plan.queue_id}/{plan.first}-{plan.last}", 1, 0, 1, 0, None, b""
+    )
     assert store.call(lambda t: sealing.commit_segment(t, sealed, store.directory.segments))
 
 
@@ -74,7 +78,12 @@ def test_every_queue_with_a_plan_is_named_and_most_others_are_not(store: Store, 
         end = store.journal._queues[name][1]
         step = chance.choice(["put", "put", "put", "mark", "journal", "seal", "trim", "purge"])
         if step == "put":
-            put(store, name, chance.choice([1, 1, 30, SEAL_ROWS_MIN]), NOW + chance.randrange(3) * OLD_US)
+            put(
+                store,
+                name,
+                chance.choice([1, 1, 30, SEAL_ROWS_MIN]),
+                NOW + chance.randrange(3) * OLD_US,
+            )
         elif step == "mark":
             mark(store, name, chance.randint(0, end))
         elif step == "journal":
@@ -85,7 +94,11 @@ def test_every_queue_with_a_plan_is_named_and_most_others_are_not(store: Store, 
             with log(store) as stored:
                 to = retention.plan(stored, name, retention.Limits(now))
             if to is not None:
-                store.call(lambda t, name=name, to=to: retention.trim(t, name, to, store.directory.segments))
+                store.call(
+                    lambda t, name=name, to=to: retention.trim(
+                        t, name, to, store.directory.segments
+                    )
+                )
         else:
             store.call(lambda t, name=name: queues.purge(t, name, store.directory.segments))
         while chance.random() < 0.9 and store.call(sweeper.sweep):
@@ -97,7 +110,9 @@ def test_every_queue_with_a_plan_is_named_and_most_others_are_not(store: Store, 
             for each in names:
                 has_plan = sealing.plan(stored, each, now) is not None
                 assert each in to_seal or not has_plan
-                assert (each in to_trim) == (retention.plan(stored, each, retention.Limits(now)) is not None)
+                assert (each in to_trim) == (
+                    retention.plan(stored, each, retention.Limits(now)) is not None
+                )
                 assert each in emptying or retention.plan(stored, each, limits) is None
                 named, planned = named + (each in to_seal), planned + has_plan
     assert planned > 20

@@ -17,7 +17,9 @@ def test_a_file_is_whole_and_alone_in_its_folder(tmp_path: Path) -> None:
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("mark", b"22")]
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_half_of_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_file_and_no_half_of_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_durably(tmp_path / "mark", b"old")
 
     def full(path: Path) -> None:

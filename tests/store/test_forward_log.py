@@ -13,7 +13,13 @@ from store_kit import NOW, Store, srmp_record
 
 from srmp_spark.names import FORWARD_QUEUE, LocalHosts
 from srmp_spark.queue_manager.sender import forwarder
-from srmp_spark.queue_manager.sender.forward_rules import RULES, RULES_MAX, ForwardRules, Rules, load_rules
+from srmp_spark.queue_manager.sender.forward_rules import (
+    RULES,
+    RULES_MAX,
+    ForwardRules,
+    Rules,
+    load_rules,
+)
 from srmp_spark.queue_manager.sender.forwarder import ForwardLog
 from srmp_spark.rows.decode import rows_of
 from srmp_spark.rows.group import Record
@@ -42,7 +48,9 @@ def bodies(read: forwarder.Read) -> list[int]:
     return [int(row.message.body[:8]) for row in read.rows if isinstance(row, Incoming)]
 
 
-def test_rows_after_the_cursor_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_after_the_cursor_are_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(forwarder, "ROWS_MAX", 3)
     store = Store(tmp_path / "d")
     store.put(7, together=4, make=srmp_record)
@@ -67,7 +75,9 @@ def test_no_queue_is_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_an_operator_purged_is_passed_over(tmp_path: Path) -> None:
     store = Store(tmp_path / "d")
     store.put(3, make=srmp_record)
-    store.call(lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments))
+    store.call(
+        lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments)
+    )
     store.put(1, make=srmp_record)
     read = log_of(tmp_path / "d").read(None)
     assert (bodies(read), read.to) == ([4], Cursor(store.directory.epoch, 4))
@@ -96,11 +106,15 @@ def test_a_copy_that_goes_on_gives_its_new_rows_and_no_old_ones(tmp_path: Path) 
 
 def test_each_row_says_where_it_goes_and_who_forwarded_it(tmp_path: Path) -> None:
     """A redirection is looked up for our own host alone (3.1.5.1.3)."""
-    inbound = Redirections((Redirection.parse("http://machine2/*", "http://machine9/msmq/private$/q"),))
+    inbound = Redirections(
+        (Redirection.parse("http://machine2/*", "http://machine9/msmq/private$/q"),)
+    )
 
     def marked(n: int, size: int, at: int) -> Record:
         made: Any = srmp_record(n, size, at)
-        head = made.head.replace(b"\r\n\r\n", b"\r\nVia: 1.1 proxy, 1.1 srmp-%s\r\n\r\n" % OTHER.encode())
+        head = made.head.replace(
+            b"\r\n\r\n", b"\r\nVia: 1.1 proxy, 1.1 srmp-%s\r\n\r\n" % OTHER.encode()
+        )
         return Record(made.arrival, head + made.content, len(head))
 
     store = Store(tmp_path / "d")
@@ -119,7 +133,9 @@ def test_a_restored_row_is_told_and_kept_and_stops_nothing(tmp_path: Path) -> No
 
     def restored(n: int, size: int, at: int) -> Record:
         made = srmp_record(n, size, at)
-        (columns,) = rows_of("", "", FORWARD_QUEUE, [(n, made)], names=("destination", "body", "label")).to_pylist()
+        (columns,) = rows_of(
+            "", "", FORWARD_QUEUE, [(n, made)], names=("destination", "body", "label")
+        ).to_pylist()
         return record_of_columns(made.arrival, columns)
 
     store = Store(tmp_path / "d")
@@ -127,7 +143,11 @@ def test_a_restored_row_is_told_and_kept_and_stops_nothing(tmp_path: Path) -> No
     store.put(1, make=srmp_record)
     told, sent = log_of(tmp_path / "d").read(None).rows
     assert isinstance(told, Unsendable)
-    assert (told.to, told.sequence, told.post[:8]) == ("http://machine2/msmq/private$/orders", 1, b"00000001")
+    assert (told.to, told.sequence, told.post[:8]) == (
+        "http://machine2/msmq/private$/orders",
+        1,
+        b"00000001",
+    )
     assert "restored without its POST" in told.why
     assert isinstance(sent, Incoming)
     store.close()
@@ -139,7 +159,11 @@ MACHINE2 = LocalHosts(frozenset({"machine2"}))
 
 
 def destinations(read: forwarder.Read) -> list[str]:
-    return [row.to.partition("//")[2].partition("/")[0] for row in read.rows if isinstance(row, Incoming)]
+    return [
+        row.to.partition("//")[2].partition("/")[0]
+        for row in read.rows
+        if isinstance(row, Incoming)
+    ]
 
 
 def test_a_row_goes_where_the_redirections_led_it_when_it_was_accepted(tmp_path: Path) -> None:
@@ -150,23 +174,33 @@ def test_a_row_goes_where_the_redirections_led_it_when_it_was_accepted(tmp_path:
 
     def begins(inbound: Redirections, end: int, read_to: int = 0) -> ForwardLog:
         cursor = Cursor(epoch, read_to) if read_to else None
-        return ForwardLog(tmp_path / "d", QM, load_rules(outbox, Rules(inbound, MACHINE2), Cursor(epoch, end), cursor, 0))
+        return ForwardLog(
+            tmp_path / "d",
+            QM,
+            load_rules(outbox, Rules(inbound, MACHINE2), Cursor(epoch, end), cursor, 0),
+        )
 
     begins(NINE, 0)
     store.put(2, make=srmp_record)
     begins(EIGHT, 2)
     store.put(1, make=srmp_record)
-    assert destinations(begins(EIGHT, 3).read(None)) == ["machine9", "machine9", "machine8"], "a start that changes nothing"
+    assert destinations(begins(EIGHT, 3).read(None)) == ["machine9", "machine9", "machine8"], (
+        "a start that changes nothing"
+    )
     log = begins(Redirections(), 3)
     assert destinations(log.read(None)) == ["machine9", "machine9", "machine8"]
     assert destinations(log.read(Cursor(epoch, 2))) == ["machine8"]
     store.put(1, make=srmp_record)
     (last,) = log.read(Cursor(epoch, 3)).rows
-    assert isinstance(last, Unsendable), "nothing leads it anywhere: it is kept, and not sent to ourselves"
+    assert isinstance(last, Unsendable), (
+        "nothing leads it anywhere: it is kept, and not sent to ourselves"
+    )
     assert "no redirection leads http://machine2/msmq/private$/orders" in last.why
     begins(NINE, 4, read_to=3)
     (text,) = outbox.connection.execute("SELECT value FROM meta WHERE key = ?", (RULES,)).fetchone()
-    assert [each["until"] for each in json.loads(text)] == [[epoch, 4], None], "of what is outgoing nothing is kept"
+    assert [each["until"] for each in json.loads(text)] == [[epoch, 4], None], (
+        "of what is outgoing nothing is kept"
+    )
     outbox.close()
     store.close()
 
@@ -175,16 +209,28 @@ def test_rows_of_an_older_epoch_were_accepted_before(tmp_path: Path) -> None:
     rules = ForwardRules((Rules(NINE, MACHINE2, Cursor("b", 5)), Rules(EIGHT, MACHINE2)))
     for row, expected in ((Cursor("a", 9), "machine9"), (Cursor("b", 5), "machine9"), (Cursor("b", 6), "machine8"),
                           (Cursor("c", 1), "machine8")):  # fmt: skip
-        assert rules.forward_to("http://machine2/msmq/q", row, ["a", "b", "c"]) == f"http://{expected}/msmq/private$/q"
-    assert rules.forward_to("http://machine2/msmq/q", Cursor("c", 1), ["c"]) == "http://machine8/msmq/private$/q"
+        assert (
+            rules.forward_to("http://machine2/msmq/q", row, ["a", "b", "c"])
+            == f"http://{expected}/msmq/private$/q"
+        )
+    assert (
+        rules.forward_to("http://machine2/msmq/q", Cursor("c", 1), ["c"])
+        == "http://machine8/msmq/private$/q"
+    )
 
 
-def test_without_redirections_nothing_is_noted_and_with_many_no_more_than_a_few(tmp_path: Path) -> None:
+def test_without_redirections_nothing_is_noted_and_with_many_no_more_than_a_few(
+    tmp_path: Path,
+) -> None:
     outbox = OutboxDatabase.open(tmp_path)
     load_rules(outbox, Rules(Redirections(), MACHINE2), Cursor("e", 7), None, 0)
-    assert outbox.connection.execute("SELECT 1 FROM meta WHERE key = ?", (RULES,)).fetchone() is None
+    assert (
+        outbox.connection.execute("SELECT 1 FROM meta WHERE key = ?", (RULES,)).fetchone() is None
+    )
     for n in range(1, RULES_MAX + 5):
-        rules = load_rules(outbox, Rules(NINE if n % 2 else EIGHT, MACHINE2), Cursor("e", n), None, 0)
+        rules = load_rules(
+            outbox, Rules(NINE if n % 2 else EIGHT, MACHINE2), Cursor("e", n), None, 0
+        )
     assert len(rules.kept) == RULES_MAX
     assert (rules.kept[-2].until, rules.present.until) == (Cursor("e", RULES_MAX + 4), None)
     outbox.close()
@@ -193,7 +239,9 @@ def test_without_redirections_nothing_is_noted_and_with_many_no_more_than_a_few(
 def receive(store: Store, to: int) -> None:
     """As if a consumer said so that is not the sender process."""
     consumer = state.StoredConsumer(FORWARD_QUEUE, "default", to, SequenceSet(), None, None, None)
-    store.call(lambda transaction: state.save_consumer(transaction.connection, store.queue_id, consumer))
+    store.call(
+        lambda transaction: state.save_consumer(transaction.connection, store.queue_id, consumer)
+    )
 
 
 def test_a_row_that_is_no_message_is_handed_on_as_it_came(tmp_path: Path) -> None:
@@ -220,17 +268,23 @@ def test_rows_that_are_gone_before_they_were_outgoing_are_told(
     store.put(5, make=srmp_record)
     cursor = None if after is None else Cursor(store.directory.epoch, after)
     receive(store, 3)
-    store.call(lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 3, store.directory.segments))
+    store.call(
+        lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 3, store.directory.segments)
+    )
     assert bodies(log_of(tmp_path / "d").read(cursor)) == [4, 5]
     assert "forward.lost" in caplog.text
     assert f"first={(after or 0) + 1} last=3" in caplog.text
     store.close()
 
 
-def test_what_an_operator_gave_up_is_not_told_as_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_an_operator_gave_up_is_not_told_as_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = Store(tmp_path / "d")
     store.put(3, make=srmp_record)
-    store.call(lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments))
+    store.call(
+        lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments)
+    )
     store.put(1, make=srmp_record)
     assert bodies(log_of(tmp_path / "d").read(None)) == [4]
     assert "forward.lost" not in caplog.text
@@ -244,37 +298,67 @@ def test_nor_when_retention_deletes_its_group_before_the_cursor_came_by(
     store = Store(tmp_path / "d")
     store.put(5, together=5, make=srmp_record)
     receive(store, 2)
-    store.call(lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments))
-    assert store.call(lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 5, store.directory.segments)) == 6
+    store.call(
+        lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments)
+    )
+    assert (
+        store.call(
+            lambda transaction: retention.trim(
+                transaction, FORWARD_QUEUE, 5, store.directory.segments
+            )
+        )
+        == 6
+    )
     store.put(1, make=srmp_record)
     read = log_of(tmp_path / "d").read(Cursor(store.directory.epoch, 2))
     assert (bodies(read), read.to) == ([6], Cursor(store.directory.epoch, 6))
     assert "forward.lost" not in caplog.text
     assert bodies(log_of(tmp_path / "d").read(Cursor(store.directory.epoch, 1))) == [6]
-    assert "first=2 last=5 rows=1:" in caplog.text, "to an older outbox row 2 is lost, and the purged ones are not"
+    assert "first=2 last=5 rows=1:" in caplog.text, (
+        "to an older outbox row 2 is lost, and the purged ones are not"
+    )
     store.close()
 
 
-def test_the_oldest_of_many_purges_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_of_many_purges_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "FORWARD_HOLES_MAX", 3)
     store = Store(tmp_path / "d")
     for number in range(6):
         store.put(1, make=srmp_record)
         receive(store, 2 * number + 1)
         store.put(1, make=srmp_record)
-        store.call(lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments))
-    store.call(lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 11, store.directory.segments))
-    assert store.directory.writer.execute("SELECT first FROM holes ORDER BY first").fetchall() == [(6,), (8,), (10,), (12,)]
+        store.call(
+            lambda transaction: queues.purge(transaction, FORWARD_QUEUE, store.directory.segments)
+        )
+    store.call(
+        lambda transaction: retention.trim(transaction, FORWARD_QUEUE, 11, store.directory.segments)
+    )
+    assert store.directory.writer.execute("SELECT first FROM holes ORDER BY first").fetchall() == [
+        (6,),
+        (8,),
+        (10,),
+        (12,),
+    ]
     store.close()
 
 
-def test_holes_of_other_queues_go_with_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holes_of_other_queues_go_with_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody asks for them any more: a queue that is purged each minute keeps none for ever."""
     monkeypatch.setattr(store_kit, "QUEUE", "private$/orders")
     store = Store(tmp_path / "d")
     store.put(5, together=5, make=srmp_record)
-    store.call(lambda transaction: queues.purge(transaction, "private$/orders", store.directory.segments))
-    store.call(lambda transaction: retention.trim(transaction, "private$/orders", 5, store.directory.segments))
+    store.call(
+        lambda transaction: queues.purge(transaction, "private$/orders", store.directory.segments)
+    )
+    store.call(
+        lambda transaction: retention.trim(
+            transaction, "private$/orders", 5, store.directory.segments
+        )
+    )
     assert store.directory.writer.execute("SELECT count(*) FROM holes").fetchone() == (0,)
     store.close()
 

@@ -69,9 +69,13 @@ def spy(store: Store) -> SpyConnection:
     return watched
 
 
-def test_the_proof_comes_after_the_commit_and_never_in_the_turn_of_the_message(store: Store) -> None:
+def test_the_proof_comes_after_the_commit_and_never_in_the_turn_of_the_message(
+    store: Store,
+) -> None:
     watched, seen = spy(store), []
-    store.journal.submit((QUEUE, 1, record(1)), lambda proof: seen.append((proof, list(watched.log))))
+    store.journal.submit(
+        (QUEUE, 1, record(1)), lambda proof: seen.append((proof, list(watched.log)))
+    )
     assert seen == []
     store.loop.turn()  # INSERT, hand over to the commit thread
     assert seen == []
@@ -113,14 +117,20 @@ def test_two_queues_in_one_turn_are_two_groups_of_one_commit(store: Store) -> No
     assert len({position for _, _, position in groups(store)}) == 1
 
 
-def test_a_large_turn_is_split_into_groups_that_can_be_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_turn_is_split_into_groups_that_can_be_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(journal_module, "GROUP_BYTES_MAX", 1000)
     store.put(5, together=5, size=400)
     assert [group[:2] for group in groups(store)] == [(1, 2), (3, 4), (5, 5)]
 
 
 def test_what_is_stored_is_what_came(store: Store) -> None:
-    arrived = Record(Arrival(NOW, "https", "[2001:db8::1]:9", "CN=Müller"), b"POST / HTTP/1.1\r\n\r\n\x00\xff", 19)
+    arrived = Record(
+        Arrival(NOW, "https", "[2001:db8::1]:9", "CN=Müller"),
+        b"POST / HTTP/1.1\r\n\r\n\x00\xff",
+        19,
+    )
     proofs: list[Committed] = []
     store.journal.submit((QUEUE, 1, arrived), proofs.append)
     store.loop.until(lambda: proofs)
@@ -132,12 +142,16 @@ def test_one_callback_may_answer_for_a_whole_transaction(store: Store) -> None:
     """The token changes with the transaction, and with it the callback that answers."""
     answers: list[tuple[str, int]] = []
     first = store.journal.collecting
-    store.journal.submit((QUEUE, 1, record(1)), lambda proof: answers.append(("first", proof.position)))
+    store.journal.submit(
+        (QUEUE, 1, record(1)), lambda proof: answers.append(("first", proof.position))
+    )
     assert store.journal.collecting is first
     store.journal.submit((QUEUE, 2, record(2)), None)
     store.loop.turn()
     assert store.journal.collecting is not first
-    store.journal.submit((QUEUE, 3, record(3)), lambda proof: answers.append(("second", proof.position)))
+    store.journal.submit(
+        (QUEUE, 3, record(3)), lambda proof: answers.append(("second", proof.position))
+    )
     store.loop.until(lambda: len(answers) == 2)
     assert [name for name, _ in answers] == ["first", "second"]
     assert [group[:2] for group in groups(store)] == [(1, 2), (3, 3)]
@@ -180,7 +194,9 @@ def test_a_repeat_that_moved_a_position_is_committed(store: Store) -> None:
     assert proofs[0].position == before + 1
 
 
-def test_one_failing_callback_does_not_stop_the_rest(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_failing_callback_does_not_stop_the_rest(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     answered: list[int] = []
 
     def breaks(proof: Committed) -> None:
@@ -196,11 +212,15 @@ def test_one_failing_callback_does_not_stop_the_rest(store: Store, caplog: pytes
 
 def test_rows_streams_history_and_receipts_are_one_transaction(tmp_path: Path) -> None:
     guid = "ff3af301-3196-497a-a918-72147c871a13"
-    stream = IncomingStreamRow(QUEUE, guid, 2**63 + 5, 3, 2, "http://x/", "192.0.2.1:1", None, 0, NOW, NOW, None)
+    stream = IncomingStreamRow(
+        QUEUE, guid, 2**63 + 5, 3, 2, "http://x/", "192.0.2.1:1", None, 0, NOW, NOW, None
+    )
     run = HistoryRun(guid, 1, 2**64 - 1, NOW)
     pending = [Changes([stream], HistoryChanges([run], []), [], 1)]
     nothing = Changes([], HistoryChanges([], []), [], 2)
-    owed = OwedReceipt("delivery", "http://x/msmq/private$/admin", QUEUE, guid, 7, NOW, "MSMQ:label", "192.0.2.1:1")
+    owed = OwedReceipt(
+        "delivery", "http://x/msmq/private$/admin", QUEUE, guid, 7, NOW, "MSMQ:label", "192.0.2.1:1"
+    )
     told: list[Any] = []
     store = Store(tmp_path / "data", on_owed=told.extend)
     store.journal._changes = lambda: pending.pop() if pending else nothing
@@ -215,15 +235,23 @@ def test_rows_streams_history_and_receipts_are_one_transaction(tmp_path: Path) -
     assert list(state.load_history(directory.writer)) == [run]
     assert [stored.receipt for stored in loaded.owed] == [owed]
     assert loaded.owed == told
-    assert [(queue.name, queue.end, queue.waiting.bytes) for queue in loaded.queues] == [(QUEUE, 1, len(record(1).post))]
+    assert [(queue.name, queue.end, queue.waiting.bytes) for queue in loaded.queues] == [
+        (QUEUE, 1, len(record(1).post))
+    ]
     directory.close()
 
 
-def test_the_pages_of_other_senders_count_for_the_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_of_other_senders_count_for_the_checkpoint(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Identifiers of ten senders lie in ten pages, once there are many: counted as one, the WAL would grow to a multiple."""
-    runs = [HistoryRun(f"{number:08x}-0000-4000-8000-000000000000", 1, 1, NOW) for number in range(10)]
+    runs = [
+        HistoryRun(f"{number:08x}-0000-4000-8000-000000000000", 1, 1, NOW) for number in range(10)
+    ]
     changes = [Changes([], HistoryChanges(runs, []), [], 1)]
-    store.journal._changes = lambda: changes.pop() if changes else Changes([], HistoryChanges([], []), [], 1)
+    store.journal._changes = lambda: (
+        changes.pop() if changes else Changes([], HistoryChanges([], []), [], 1)
+    )
     wrote: list[int] = []
     monkeypatch.setattr(store.journal._checkpointer, "wrote", wrote.append)
     for number in (1, 2):
@@ -238,8 +266,15 @@ def test_changes_are_deleted_before_they_are_written(store: Store) -> None:
     guid = "ff3af301-3196-497a-a918-72147c871a13"
     stream = IncomingStreamRow(QUEUE, guid, 1, 1, 0, "http://x/", "p", None, 0, NOW, NOW, None)
     script = [
-        Changes([stream], HistoryChanges([HistoryRun(guid, 1, 1, NOW), HistoryRun(guid, 3, 3, NOW)], []), [], 1),
-        Changes([stream], HistoryChanges([HistoryRun(guid, 1, 3, NOW)], [(guid, 3)]), [(QUEUE, guid)], 2),
+        Changes(
+            [stream],
+            HistoryChanges([HistoryRun(guid, 1, 1, NOW), HistoryRun(guid, 3, 3, NOW)], []),
+            [],
+            1,
+        ),
+        Changes(
+            [stream], HistoryChanges([HistoryRun(guid, 1, 3, NOW)], [(guid, 3)]), [(QUEUE, guid)], 2
+        ),
         Changes([], HistoryChanges([], []), [(QUEUE, guid)], 3),
     ]
     store.journal._changes = lambda: script.pop(0)
@@ -250,18 +285,25 @@ def test_changes_are_deleted_before_they_are_written(store: Store) -> None:
         store.loop.until(lambda before=before: store.journal.position > before)
         store.settle()
         db = store.directory.writer
-        seen.append((len(state.load_streams(db)), [(run.first, run.last) for run in state.load_history(db)]))
+        seen.append(
+            (len(state.load_streams(db)), [(run.first, run.last) for run in state.load_history(db)])
+        )
     assert seen == [(1, [(1, 1), (3, 3)]), (1, [(1, 3)]), (0, [(1, 3)])]
     store.journal._changes = None
 
 
 def test_gaps_that_were_accepted_are_kept_until_their_stream_is_dropped(tmp_path: Path) -> None:
     guid = "ff3af301-3196-497a-a918-72147c871a13"
-    stream = IncomingStreamRow(QUEUE, guid, 2**63 + 5, 3, 2, "http://x/", "192.0.2.1:1", None, 0, NOW, NOW, None)
+    stream = IncomingStreamRow(
+        QUEUE, guid, 2**63 + 5, 3, 2, "http://x/", "192.0.2.1:1", None, 0, NOW, NOW, None
+    )
     gap = AcceptedGap(QUEUE, guid, 2**63 + 5, NOW, 3, 9)
     script = [
         (Changes([stream], HistoryChanges([], []), [], 1, [gap]), [gap]),
-        (Changes([], HistoryChanges([], []), [], 2, [gap._replace(to=None)]), [gap._replace(to=None)]),
+        (
+            Changes([], HistoryChanges([], []), [], 2, [gap._replace(to=None)]),
+            [gap._replace(to=None)],
+        ),
         (Changes([], HistoryChanges([], []), [(QUEUE, guid)], 3), []),
     ]
     for changes, left in script:
@@ -293,7 +335,10 @@ def test_a_function_that_fails_undoes_only_its_own_changes(store: Store) -> None
 
     errors: list[BaseException | None] = []
     proofs: list[Committed] = []
-    store.journal.call(lambda t: t.connection.execute("INSERT INTO ids VALUES ('before', 1)"), lambda r, e: errors.append(e))
+    store.journal.call(
+        lambda t: t.connection.execute("INSERT INTO ids VALUES ('before', 1)"),
+        lambda r, e: errors.append(e),
+    )
     store.journal.call(breaks, lambda r, e: errors.append(e))
     store.journal.submit((QUEUE, 1, record(1)), proofs.append)
     store.loop.until(lambda: len(errors) == 2 and proofs)
@@ -448,9 +493,13 @@ def test_with_asyncio(tmp_path: Path) -> None:
     async def run() -> tuple[int, int]:
         directory = DataDirectory.open(tmp_path / "data", now=NOW)
         journal = Journal(directory, asyncio.get_running_loop())
-        queue = await journal.transact(lambda transaction: queues.create(transaction, QUEUE, transactional=False))
+        queue = await journal.transact(
+            lambda transaction: queues.create(transaction, QUEUE, transactional=False)
+        )
         with pytest.raises(StoreError, match="no queue"):
-            await journal.transact(lambda transaction: queues.delete(transaction, "nothing", directory.segments, NOW))
+            await journal.transact(
+                lambda transaction: queues.delete(transaction, "nothing", directory.segments, NOW)
+            )
         answered: list[Committed] = []
         for n in range(1, 101):
             journal.submit((QUEUE, n, record(n)), answered.append)

@@ -45,7 +45,11 @@ def seal(store: Store, log: Log) -> sealing.Sealed:
     plan = sealing.plan(log, QUEUE, NOW + 10**12)
     assert plan is not None
     sealed = sealing.write_segment(log, plan, store.directory.segments)
-    assert store.call(lambda t: sealing.commit_segment(t, sealing.Sealed.from_json(sealed.to_json()), store.directory.segments))
+    assert store.call(
+        lambda t: sealing.commit_segment(
+            t, sealing.Sealed.from_json(sealed.to_json()), store.directory.segments
+        )
+    )
     return sealed
 
 
@@ -58,14 +62,21 @@ def sequences(log: Log, after: int, to: int) -> list[int]:
     return [sequence for sequence, _ in reading.records(log, QUEUE, None, after, to)]
 
 
-def received(store: Store, to: int, name: str = "default", ahead: list[tuple[int, int]] | None = None) -> None:
+def received(
+    store: Store, to: int, name: str = "default", ahead: list[tuple[int, int]] | None = None
+) -> None:
     consumer = state.StoredConsumer(QUEUE, name, to, SequenceSet(ahead or []), None, None, None)
     store.call(lambda t: state.save_consumer(t.connection, store.queue_id, consumer))
 
 
 def test_an_empty_queue(store: Store, log: Log) -> None:
     bounds = log.bounds(QUEUE)
-    assert (bounds.epoch, bounds.first, bounds.end, bounds.next_epoch) == (store.directory.epoch, 1, 0, None)
+    assert (bounds.epoch, bounds.first, bounds.end, bounds.next_epoch) == (
+        store.directory.epoch,
+        1,
+        0,
+        None,
+    )
     assert log.end_for(QUEUE, None, 0, 10, 10) == 0
     assert list(log.chunks(QUEUE, None, 0, 0)) == []
     assert log.queues() == [QUEUE]
@@ -94,7 +105,9 @@ def test_a_commit_is_seen_at_once(store: Store, log: Log) -> None:
 def test_row_limits(store: Store, log: Log) -> None:
     store.put(25, together=10)
     assert [log.end_for(QUEUE, None, after, 10) for after in (0, 3, 20, 25)] == [10, 13, 25, 25]
-    assert log.end_for(QUEUE, None, 0, 0) == 1, "a limit below one row is one row: a batch must go on"
+    assert log.end_for(QUEUE, None, 0, 0) == 1, (
+        "a limit below one row is one row: a batch must go on"
+    )
 
 
 def test_byte_limits_are_refined_to_rows(store: Store, log: Log) -> None:
@@ -111,7 +124,12 @@ def test_byte_limits_are_refined_to_rows(store: Store, log: Log) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(0, 11), st.integers(1, 20), st.integers(1, 8000))
+@given(
+    st.lists(st.integers(1, 60), min_size=1, max_size=12),
+    st.integers(0, 11),
+    st.integers(1, 20),
+    st.integers(1, 8000),
+)
 def test_a_batch_is_as_long_as_its_limits_allow(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], after: int, rows: int, size: int
 ) -> None:
@@ -124,7 +142,11 @@ def test_a_batch_is_as_long_as_its_limits_allow(
     with Log(store.directory.database, store.directory.segments) as log:
         found = log.end_for(QUEUE, None, after, rows, size)
     wanted = after
-    while wanted < end and wanted - after < rows and sum(lengths[n] for n in range(after + 1, wanted + 2)) <= size:
+    while (
+        wanted < end
+        and wanted - after < rows
+        and sum(lengths[n] for n in range(after + 1, wanted + 2)) <= size
+    ):
         wanted += 1
     assert found == (wanted if wanted > after else min(after + 1, end))
     store.close()
@@ -147,7 +169,9 @@ def test_groups_come_as_they_are_stored(store: Store, log: Log) -> None:
     assert list(unpack_group(chunks[1].blob)) == [(n, record(n)) for n in range(5, 9)]
 
 
-def test_pieces_are_fetched_in_bounded_numbers(store: Store, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_fetched_in_bounded_numbers(
+    store: Store, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_module, "GROUPS_MAX", 3)
     store.put(10)
     assert sequences(log, 0, 10) == list(range(1, 11))
@@ -162,11 +186,17 @@ def test_sealed_and_unsealed_rows_are_one_log(store: Store, log: Log) -> None:
     assert (chunks[0].first, chunks[0].last, chunks[0].keep) == (1, 30, ((11, 30),))
     for after, to in ((0, 35), (29, 31), (30, 30), (34, 35)):
         assert sequences(log, after, to) == list(range(after + 1, to + 1))
-        rows = [n for b in reading.batches(log, "qm", QUEUE, None, after, to) for n in b.column("sequence").to_pylist()]
+        rows = [
+            n
+            for b in reading.batches(log, "qm", QUEUE, None, after, to)
+            for n in b.column("sequence").to_pylist()
+        ]
         assert rows == list(range(after + 1, to + 1))
 
 
-def test_a_group_may_be_sealed_and_deleted_between_two_pieces(store: Store, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_may_be_sealed_and_deleted_between_two_pieces(
+    store: Store, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_module, "GROUPS_MAX", 2)
     store.put(10, make=srmp_record)
     with Log(store.directory.database, store.directory.segments) as other:
@@ -180,7 +210,9 @@ def test_a_group_may_be_sealed_and_deleted_between_two_pieces(store: Store, log:
     ]  # fmt: skip
 
 
-def test_rows_may_be_trimmed_between_two_pieces(store: Store, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_may_be_trimmed_between_two_pieces(
+    store: Store, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_module, "GROUPS_MAX", 1)
     store.put(10)
     received(store, 10)

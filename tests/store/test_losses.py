@@ -13,7 +13,18 @@ from srmp_spark.store.losses import LOSSES_KEPT, Loss
 
 
 def loss(first: int, reason: str = "retries") -> Loss:
-    return Loss("private$/m", "234.1.1.1:8001", "10.0.0.1", "0a0b0c0d0e0f.1", first, first + 1, 2, reason, None, NOW)
+    return Loss(
+        "private$/m",
+        "234.1.1.1:8001",
+        "10.0.0.1",
+        "0a0b0c0d0e0f.1",
+        first,
+        first + 1,
+        2,
+        reason,
+        None,
+        NOW,
+    )
 
 
 @pytest.fixture

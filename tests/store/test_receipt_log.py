@@ -11,7 +11,14 @@ from store_kit import NOW, Store, srmp_record
 from srmp_spark.message import Arrival, StreamId
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.queue_manager.sender import receipts
-from srmp_spark.queue_manager.sender.receipts import Found, Mark, ReceiptLog, note_read, read_mark, read_to
+from srmp_spark.queue_manager.sender.receipts import (
+    Found,
+    Mark,
+    ReceiptLog,
+    note_read,
+    read_mark,
+    read_to,
+)
 from srmp_spark.rows.group import Record
 from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.receipts import stream_receipt
@@ -28,7 +35,13 @@ def order_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 def receipt_record(n: int, size: int, at: int) -> Record:
     to = "http://qm/msmq/private$/order_queue$"
     message = stream_receipt(
-        identity=PEER, uniquifier=n, to=to, via=to, stream_id=StreamId(PEER, 7), last_ordinal=n, sent_at=NOW
+        identity=PEER,
+        uniquifier=n,
+        to=to,
+        via=to,
+        stream_id=StreamId(PEER, 7),
+        last_ordinal=n,
+        sent_at=NOW,
     )
     content_type, content = encode(message, boundary="MSMQ - SOAP boundary, 53287")
     head = http_head("/msmq/private$/order_queue$", "qm", content_type, len(content))
@@ -36,10 +49,14 @@ def receipt_record(n: int, size: int, at: int) -> Record:
 
 
 def ordinals(found: Found) -> list[int | None]:
-    return [message.receipt.last_ordinal for message in found.messages if message.receipt is not None]
+    return [
+        message.receipt.last_ordinal for message in found.messages if message.receipt is not None
+    ]
 
 
-def test_what_is_no_receipt_counts_as_read_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_receipt_counts_as_read_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A directory of an earlier version may hold a million of them: the receipts between them are heard piece by piece."""
     monkeypatch.setattr(receipts, "ROWS_MAX", 3)
     store = Store(tmp_path / "d")
@@ -81,12 +98,16 @@ def test_an_older_copy_that_has_grown_beyond_what_was_read_is_read_again(tmp_pat
     older.put(1, make=receipt_record)
     assert ordinals(again.read(5)) == [6]
 
-    newer.put(7, make=lambda n, size, at: receipt_record(n + 10, size, at))  # the same numbers, and other receipts
+    newer.put(
+        7, make=lambda n, size, at: receipt_record(n + 10, size, at)
+    )  # the same numbers, and other receipts
     found = ReceiptLog(tmp_path / "newer", read.mark).read(5)
     assert ordinals(found) == [*range(11, 18)]
     assert found.to == 7
     assert ordinals(ReceiptLog(tmp_path / "newer", found.mark).read(found.to)) == []
-    assert ordinals(ReceiptLog(tmp_path / "newer").read(5)) == [16, 17], "of an outbox that knows no mark"
+    assert ordinals(ReceiptLog(tmp_path / "newer").read(5)) == [16, 17], (
+        "of an outbox that knows no mark"
+    )
     older.close()
     newer.close()
 
@@ -111,7 +132,9 @@ def test_the_mark_is_stored_with_how_far_was_read(tmp_path: Path) -> None:
     database.close()
 
 
-def test_one_that_cannot_be_read_counts_and_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_be_read_counts_and_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(receipts, "ROWS_MAX", 1)
     store = Store(tmp_path / "d")
     store.put(1, make=store_kit.record)  # an earlier version took it: it has no Content-Type

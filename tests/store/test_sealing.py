@@ -26,9 +26,13 @@ def rows(path: Path, after: int, to: int, epoch: str | None = None) -> list[tupl
         columns = [
             pair
             for batch in reading.batches(log, "qm", QUEUE, epoch, after, to)
-            for pair in zip(batch.column("sequence").to_pylist(), batch.column("body").to_pylist(), strict=True)
+            for pair in zip(
+                batch.column("sequence").to_pylist(), batch.column("body").to_pylist(), strict=True
+            )
         ]
-    assert [(n, record.content) for n, record in found] == [(n, srmp_record(n).content) for n, _ in found]
+    assert [(n, record.content) for n, record in found] == [
+        (n, srmp_record(n).content) for n, _ in found
+    ]
     assert [n for n, _ in columns] == [n for n, _ in found]
     return columns
 
@@ -61,7 +65,9 @@ def sweep(store: Store) -> None:
 
 
 def mark(store: Store, to: int, ahead: list[tuple[int, int]] | None = None) -> None:
-    consumer = state.StoredConsumer(QUEUE, "default", to, SequenceSet(ahead or []), None, None, None)
+    consumer = state.StoredConsumer(
+        QUEUE, "default", to, SequenceSet(ahead or []), None, None, None
+    )
     store.call(lambda t: state.save_consumer(t.connection, store.queue_id, consumer))
 
 
@@ -112,7 +118,9 @@ def test_a_segment_stays_in_one_epoch(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_crash_at_each_step_loses_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_at_each_step_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The directory is copied between the steps, as a crash would leave it; each copy must hold every row once."""
     monkeypatch.setattr(sweeper, "SWEEP_GROUPS_MAX", 4)
     store = Store(tmp_path / "data")
@@ -178,7 +186,10 @@ def test_swapped_segments_are_found(store: Store) -> None:
     for _ in range(2):
         store.put(5, make=srmp_record)
         seal(store)
-    one, other = (store.directory.segments / f"{store.queue_id}/{name}.columns.arrow" for name in ("1-5", "6-10"))
+    one, other = (
+        store.directory.segments / f"{store.queue_id}/{name}.columns.arrow"
+        for name in ("1-5", "6-10")
+    )
     data = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(data)
@@ -192,7 +203,9 @@ def test_a_segment_is_entered_once(store: Store) -> None:
     sealed = seal(store)
     assert not commit(store, sealed)
     assert plan_of(store) is None
-    assert len(rows(store.directory.path, 0, 5)) == 5, "the files are those of the segment that was entered"
+    assert len(rows(store.directory.path, 0, 5)) == 5, (
+        "the files are those of the segment that was entered"
+    )
 
 
 @pytest.mark.parametrize("change", ["purge", "delete", "trim", "file"])
@@ -217,13 +230,17 @@ def test_a_plan_that_is_out_of_date_is_not_entered(store: Store, change: str) ->
 
 
 @pytest.mark.parametrize("spare", [sealing.SEAL_SPARE_BYTES, None])
-def test_a_segment_without_room_leaves_no_file(store: Store, monkeypatch: pytest.MonkeyPatch, spare: int | None) -> None:
+def test_a_segment_without_room_leaves_no_file(
+    store: Store, monkeypatch: pytest.MonkeyPatch, spare: int | None
+) -> None:
     """Messages took the room since it was planned: before the first file is written, or in the middle."""
     store.put(5, make=srmp_record)
     plan = plan_of(store)
     assert plan is not None
     if spare is not None:
-        monkeypatch.setattr(Volume, "look", lambda _: Volume(free=disk_room.DISK_FREE_MIN + spare, size=1 << 40))
+        monkeypatch.setattr(
+            Volume, "look", lambda _: Volume(free=disk_room.DISK_FREE_MIN + spare, size=1 << 40)
+        )
         with pytest.raises(sealing.NoSealRoomError):
             write(store, plan)
     else:
@@ -262,7 +279,11 @@ def test_a_damaged_group_that_is_given_up_in_pieces_does_not_end_sealing(
     store.put(9, together=3, make=srmp_record)
     store.directory.writer.execute("UPDATE groups SET data = substr(data, 1, 100) WHERE first = 1")
     for first, last in pieces:
-        store.call(lambda t, first=first, last=last: queues.give_up(t, QUEUE, first, last, store.directory.segments))
+        store.call(
+            lambda t, first=first, last=last: queues.give_up(
+                t, QUEUE, first, last, store.directory.segments
+            )
+        )
     assert [(seal(store).plan[4:6]) for _ in range(2)] == [(4, 6), (7, 9)]
     assert holes_of(store) == [(1, 3, "damaged")]
     assert [n for n, _ in rows(store.directory.path, 0, 9)] == [4, 5, 6, 7, 8, 9]
@@ -291,7 +312,9 @@ def test_holes_of_two_kinds_that_cover_a_group_together_do_not_end_sealing(
     assert groups(store) == 0
 
 
-def test_a_segment_does_not_span_a_hole_as_long_as_a_queue(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_does_not_span_a_hole_as_long_as_a_queue(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It notes a size for each sequence from its first to its last row."""
     monkeypatch.setattr(sealing, "SEAL_SPAN_MAX", 8)
     store.put(2, make=srmp_record)
@@ -319,14 +342,30 @@ def test_purges_of_a_queue_that_nobody_receives_from_are_one_row(store: Store) -
     assert [n for n, _ in rows(store.directory.path, 0, 61)] == [61]
 
 
-def test_what_an_earlier_version_left_side_by_side_is_joined_at_the_next_start(store: Store) -> None:
+def test_what_an_earlier_version_left_side_by_side_is_joined_at_the_next_start(
+    store: Store,
+) -> None:
     store.put(12, make=srmp_record)
     writer = store.directory.writer
-    left = [(1, 2, "purged"), (3, 4, "purged"), (5, 5, "damaged"), (6, 7, "purged"), (9, 9, "purged"), (10, 10, "purged")]
-    writer.executemany("INSERT INTO holes VALUES (?, ?, ?, ?)", [(store.queue_id, *hole) for hole in left])
+    left = [
+        (1, 2, "purged"),
+        (3, 4, "purged"),
+        (5, 5, "damaged"),
+        (6, 7, "purged"),
+        (9, 9, "purged"),
+        (10, 10, "purged"),
+    ]
+    writer.executemany(
+        "INSERT INTO holes VALUES (?, ?, ?, ?)", [(store.queue_id, *hole) for hole in left]
+    )
     store.close()
     again = Store(store.directory.path)
-    assert holes_of(again) == [(1, 4, "purged"), (5, 5, "damaged"), (6, 7, "purged"), (9, 10, "purged")]
+    assert holes_of(again) == [
+        (1, 4, "purged"),
+        (5, 5, "damaged"),
+        (6, 7, "purged"),
+        (9, 10, "purged"),
+    ]
     assert [n for n, _ in rows(again.directory.path, 0, 12)] == [8, 11, 12]
     assert again.directory.changed is None
     again.close()
@@ -351,7 +390,9 @@ def test_purging_sealed_rows(store: Store) -> None:
     mark(store, 7, ahead=[(9, 9)])
     assert store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments)) == 7
     assert [n for n, _ in rows(store.directory.path, 0, 15)] == [1, 2, 3, 4, 5, 6, 7, 9]
-    assert len(list(store.directory.segments.glob("*/*"))) == 4, "the third segment held nothing but purged rows"
+    assert len(list(store.directory.segments.glob("*/*"))) == 4, (
+        "the third segment held nothing but purged rows"
+    )
     assert state.received_by_default(store.directory.writer, store.queue_id) == 15
     assert store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments)) == 0
 
@@ -423,11 +464,21 @@ def test_our_order_queue_keeps_what_the_sender_process_has_not_read(store: Store
     assert limits(store, retention.Limits(NOW + DAY), ORDER_QUEUE) is None
     assert limits(store, retention.Limits(NOW + DAY, bytes_max=0, synced_to=1), ORDER_QUEUE) is None
     assert limits(store, retention.Limits(NOW + DAY, read_to=1), ORDER_QUEUE) == 1
-    assert limits(store, retention.Limits(0, read_to=1), ORDER_QUEUE) is None, "its time is not over"
-    assert limits(store, retention.Limits(0, bytes_max=0, read_to=1), ORDER_QUEUE) is None, "and it is not published"
-    assert limits(store, retention.Limits(0, unsynced_max=0), ORDER_QUEUE) is None, "beyond the last cap too"
-    assert limits(store, retention.Limits(0, unsynced_max=1_000_000, read_to=1), ORDER_QUEUE) is None
-    assert limits(store, retention.Limits(0, unsynced_max=0, read_to=1), ORDER_QUEUE) == 1, "read, published or not"
+    assert limits(store, retention.Limits(0, read_to=1), ORDER_QUEUE) is None, (
+        "its time is not over"
+    )
+    assert limits(store, retention.Limits(0, bytes_max=0, read_to=1), ORDER_QUEUE) is None, (
+        "and it is not published"
+    )
+    assert limits(store, retention.Limits(0, unsynced_max=0), ORDER_QUEUE) is None, (
+        "beyond the last cap too"
+    )
+    assert (
+        limits(store, retention.Limits(0, unsynced_max=1_000_000, read_to=1), ORDER_QUEUE) is None
+    )
+    assert limits(store, retention.Limits(0, unsynced_max=0, read_to=1), ORDER_QUEUE) == 1, (
+        "read, published or not"
+    )
     assert limits(store, retention.Limits(0, bytes_max=0, synced_to=1, read_to=1), ORDER_QUEUE) == 1
     assert store.call(lambda t: retention.trim(t, ORDER_QUEUE, 1, store.directory.segments)) == 2
 
@@ -450,7 +501,9 @@ def test_deleting_is_done_in_slices(store: Store, monkeypatch: pytest.MonkeyPatc
     assert groups(store) == 1
 
 
-def test_an_epoch_that_begins_because_a_hole_is_unreadable_begins_beyond_the_marks(store: Store) -> None:
+def test_an_epoch_that_begins_because_a_hole_is_unreadable_begins_beyond_the_marks(
+    store: Store,
+) -> None:
     """The hole was the last of its queue: what comes next must not count as received by who received nothing of it."""
     store.put(15, make=srmp_record)
     store.call(lambda t: queues.purge(t, QUEUE, store.directory.segments))
@@ -466,7 +519,9 @@ def test_an_epoch_that_begins_because_a_hole_is_unreadable_begins_beyond_the_mar
     again.close()
 
 
-@pytest.mark.parametrize(("received", "ahead"), [(2_000_000, []), (1, [(3, 3), (1_999_990, 2_000_000)])])
+@pytest.mark.parametrize(
+    ("received", "ahead"), [(2_000_000, []), (1, [(3, 3), (1_999_990, 2_000_000)])]
+)
 def test_a_directory_whose_epoch_began_below_a_mark_is_repaired_at_the_next_start(
     store: Store, caplog: pytest.LogCaptureFixture, received: int, ahead: list[tuple[int, int]]
 ) -> None:
@@ -476,10 +531,18 @@ def test_a_directory_whose_epoch_began_below_a_mark_is_repaired_at_the_next_star
     store.close()
     for epochs_known in (2, 2):  # once
         again = Store(store.directory.path)
-        (queue,) = [each for each in state.load(again.directory.writer).queues if each.name == QUEUE]
-        assert (len(queue.epochs), queue.epochs[-1][1], queue.end) == (epochs_known, 2_000_001, again.sequence)
+        (queue,) = [
+            each for each in state.load(again.directory.writer).queues if each.name == QUEUE
+        ]
+        assert (len(queue.epochs), queue.epochs[-1][1], queue.end) == (
+            epochs_known,
+            2_000_001,
+            again.sequence,
+        )
         again.put(1, make=srmp_record)
-        assert state.load(again.directory.writer).queues[0].waiting.last == again.sequence > 2_000_000
+        assert (
+            state.load(again.directory.writer).queues[0].waiting.last == again.sequence > 2_000_000
+        )
         again.close()
     assert caplog.text.count("epoch.below_a_mark") == 1
     assert "received=2000000 last=3" in caplog.text

@@ -36,7 +36,9 @@ def test_the_sum_is_exact_at_entries_of_one_row(sizes: list[int], marks: list[in
 
 @settings(max_examples=100)
 @given(st.integers(1, 2000), st.integers(0, 2000))
-def test_the_sum_is_near_with_shared_entries_and_memory_is_bounded(rows: int, received: int) -> None:
+def test_the_sum_is_near_with_shared_entries_and_memory_is_bounded(
+    rows: int, received: int
+) -> None:
     waiting = Waiting()
     for n in range(1, rows + 1):
         waiting.add(n, 100, NOW)
@@ -47,14 +49,21 @@ def test_the_sum_is_near_with_shared_entries_and_memory_is_bounded(rows: int, re
 
 @settings(max_examples=100)
 @given(
-    st.integers(1, 40), st.integers(0, 40), st.lists(st.sets(st.integers(1, 40), max_size=40), max_size=4), st.integers(1, 20)
+    st.integers(1, 40),
+    st.integers(0, 40),
+    st.lists(st.sets(st.integers(1, 40), max_size=40), max_size=4),
+    st.integers(1, 20),
 )
-def test_rows_received_ahead_do_not_wait(rows: int, received: int, takes: list[set[int]], together: int) -> None:
+def test_rows_received_ahead_do_not_wait(
+    rows: int, received: int, takes: list[set[int]], together: int
+) -> None:
     before, waiting_module.ENTRY_ROWS = waiting_module.ENTRY_ROWS, together
     try:
         waiting = Waiting()
         for n in range(1, rows + 1):
-            waiting.add(n, 840, NOW + n)  # divisible by each size of an entry that occurs, or off by less than a row
+            waiting.add(
+                n, 840, NOW + n
+            )  # divisible by each size of an entry that occurs, or off by less than a row
         received, taken, ahead = min(received, rows), set[int](), SequenceSet()
         for take in takes:
             taken |= {n for n in take if received < n <= rows}
@@ -64,7 +73,9 @@ def test_rows_received_ahead_do_not_wait(rows: int, received: int, takes: list[s
             ahead.add_each(left)
             ahead.discard_through(received)
             waiting.receive(received, ahead, _runs({n for n in take if n > received}))
-            assert abs(waiting.bytes - 840 * (rows - received - len(left))) <= rows, "rounding, a byte an entry"
+            assert abs(waiting.bytes - 840 * (rows - received - len(left))) <= rows, (
+                "rounding, a byte an entry"
+            )
             if rows == received + len(left):
                 assert (waiting.bytes, waiting.oldest_arrived_at) == (0, None)
     finally:
@@ -84,7 +95,11 @@ def test_entries_received_ahead_are_forgotten() -> None:
 
 
 @settings(max_examples=100)
-@given(st.integers(1, 40), st.lists(st.sets(st.integers(1, 40), max_size=40), max_size=4), st.integers(1, 20))
+@given(
+    st.integers(1, 40),
+    st.lists(st.sets(st.integers(1, 40), max_size=40), max_size=4),
+    st.integers(1, 20),
+)
 def test_holes_do_not_wait(rows: int, cuts: list[set[int]], together: int) -> None:
     before, waiting_module.ENTRY_ROWS = waiting_module.ENTRY_ROWS, together
     try:
@@ -96,7 +111,9 @@ def test_holes_do_not_wait(rows: int, cuts: list[set[int]], together: int) -> No
             waiting.cut(_runs(cut))
             gone |= cut
             assert list(waiting.holes.runs()) == _runs(gone)
-            assert waiting.bytes == 840 * (rows - len(gone)), "rows of one size: in proportion is exact"
+            assert waiting.bytes == 840 * (rows - len(gone)), (
+                "rows of one size: in proportion is exact"
+            )
     finally:
         waiting_module.ENTRY_ROWS = before
 
@@ -140,7 +157,9 @@ def test_a_start_finds_the_same_sum(tmp_path: Path) -> None:
         plan = sealing.plan(log, QUEUE, NOW + 10**12)
         assert plan is not None
         sealed = sealing.write_segment(log, plan, store.directory.segments)
-    store.call(lambda t: sealing.commit_segment(t, sealed, store.directory.segments))  # its groups are not swept yet
+    store.call(
+        lambda t: sealing.commit_segment(t, sealed, store.directory.segments)
+    )  # its groups are not swept yet
     store.put(6, together=2, make=srmp_record)
     size = len(srmp_record(1).post)
 
@@ -163,13 +182,22 @@ def test_state_survives_a_restart(tmp_path: Path) -> None:
     store.call(lambda t: state.save_consumer(t.connection, store.queue_id, consumer))
     store.call(lambda t: state.raise_ceiling(t.connection, "ordinal", 200))
     store.call(lambda t: state.raise_ceiling(t.connection, "ordinal", 100))
-    store.call(lambda t: queues.create(t, "orders", transactional=True, options={"multicast": "234.1.1.1:8001"}))
+    store.call(
+        lambda t: queues.create(
+            t, "orders", transactional=True, options={"multicast": "234.1.1.1:8001"}
+        )
+    )
     store.call(lambda t: queues.set_paused(t, "orders", paused=True))
     store.close()
     again = Store(tmp_path / "data")
     loaded = state.load(again.directory.writer)
     assert loaded.consumers == [consumer]
     assert loaded.ceilings == {"ordinal": 200}
-    found = {queue.name: (queue.transactional, queue.paused, queue.options) for queue in loaded.queues}
-    assert found == {QUEUE: (False, False, {}), "orders": (True, True, {"multicast": "234.1.1.1:8001"})}
+    found = {
+        queue.name: (queue.transactional, queue.paused, queue.options) for queue in loaded.queues
+    }
+    assert found == {
+        QUEUE: (False, False, {}),
+        "orders": (True, True, {"multicast": "234.1.1.1:8001"}),
+    }
     again.close()

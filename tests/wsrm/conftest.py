@@ -16,7 +16,9 @@ from srmp_spark.testing.service import RunningQueueManager
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
     folder = tmp_path_factory.mktemp("wsrm-out")
-    with RunningQueueManager(folder / "data", wsrm_poll_interval=POLL, retransmission_timeout=0.5) as queue_manager:
+    with RunningQueueManager(
+        folder / "data", wsrm_poll_interval=POLL, retransmission_timeout=0.5
+    ) as queue_manager:
         yield queue_manager
 
 
@@ -25,7 +27,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., RunningQueueManager]]:
     started: list[RunningQueueManager] = []
 
     def begin(**options: object) -> RunningQueueManager:
-        chosen: dict[str, Any] = {"wsrm_poll_interval": POLL, "retransmission_timeout": 0.5} | options
+        chosen: dict[str, Any] = {
+            "wsrm_poll_interval": POLL,
+            "retransmission_timeout": 0.5,
+        } | options
         started.append(RunningQueueManager(tmp_path / f"data{len(started)}", **chosen).start())
         return started[-1]
 

@@ -51,14 +51,21 @@ class Client:
 
     _names = itertools.count(1)
 
-    def __init__(self, running: RunningQueueManager, queue: str = "private$/orders", versions: Versions = VERSIONS[5]) -> None:
+    def __init__(
+        self,
+        running: RunningQueueManager,
+        queue: str = "private$/orders",
+        versions: Versions = VERSIONS[5],
+    ) -> None:
         self._running = running
         self.path = f"/wsrm/{queue}"
         self.versions = versions
         self.identifier = ""
         self._connection: http.client.HTTPConnection | None = None
 
-    def post(self, content: bytes, fields: dict[str, str], path: str | None = None) -> tuple[int, str | None, bytes]:
+    def post(
+        self, content: bytes, fields: dict[str, str], path: str | None = None
+    ) -> tuple[int, str | None, bytes]:
         """(status, Srmp-Reason, body). Raises OSError when the connection breaks."""
         if self._connection is None:
             self._connection = http.client.HTTPConnection(*self._running.wsrm, timeout=PATIENCE)
@@ -102,7 +109,12 @@ class Client:
     def create(self, acks_to: EndpointReference | None = None, message_id: str = "") -> SoapMessage:
         anonymous = EndpointReference(self.versions[1].anonymous)
         message_id = message_id or f"urn:uuid:create-{next(self._names)}"
-        return self.of_rm("CreateSequence", CreateSequence(acks_to or anonymous), message_id=message_id, reply_to=anonymous)
+        return self.of_rm(
+            "CreateSequence",
+            CreateSequence(acks_to or anonymous),
+            message_id=message_id,
+            reply_to=anonymous,
+        )
 
     def open(self, acks_to: EndpointReference | None = None, message_id: str = "") -> str:
         content = self.answer(self.create(acks_to, message_id)).content
@@ -114,7 +126,9 @@ class Client:
         asked = (AckRequested(self.identifier),) if asks else ()
         sequence = Sequence(self.identifier, number, is_last)
         body = b'<order xmlns="urn:shop"><n>%d</n></order>' % number
-        return self.message(sequence=sequence, ack_requested=asked, body=body, message_id=f"urn:uuid:m-{number}")
+        return self.message(
+            sequence=sequence, ack_requested=asked, body=body, message_id=f"urn:uuid:m-{number}"
+        )
 
     def ask(self) -> SoapMessage:
         return self.of_rm("AckRequested", ack_requested=(AckRequested(self.identifier),))
@@ -135,13 +149,17 @@ class Client:
             self._connection = None
 
 
-def rows(running: RunningQueueManager, queue: str = "private$/orders", *, envelope: bool = False) -> list[dict[str, Any]]:
+def rows(
+    running: RunningQueueManager, queue: str = "private$/orders", *, envelope: bool = False
+) -> list[dict[str, Any]]:
     """Everything in the log of a queue."""
     client = QueueManagerClient(running.api, retry_seconds=PATIENCE)
     found = client.range(queue, epoch=running.epoch, after=0)
     if found.end == 0:
         return []
-    with client.rows(queue, epoch=running.epoch, after=0, to=found.end, envelope=envelope) as stream:
+    with client.rows(
+        queue, epoch=running.epoch, after=0, to=found.end, envelope=envelope
+    ) as stream:
         return pa.ipc.open_stream(stream.as_file()).read_all().to_pylist()
 
 

@@ -28,10 +28,17 @@ def client(running: RunningQueueManager) -> OutgoingClient:
     return OutgoingClient(running.api, retry_seconds=90.0)
 
 
-def send(running: RunningQueueManager, destination: str, first: int, last: int, **columns: object) -> list[dict[str, Any]]:
+def send(
+    running: RunningQueueManager, destination: str, first: int, last: int, **columns: object
+) -> list[dict[str, Any]]:
     """Messages ``first`` to ``last``, one batch, in their order."""
     messages = [
-        {"destination": destination, "soap_action": ACTION, "body_base64": base64.b64encode(body(number)).decode(), **columns}
+        {
+            "destination": destination,
+            "soap_action": ACTION,
+            "body_base64": base64.b64encode(body(number)).decode(),
+            **columns,
+        }
         for number in range(first, last + 1)
     ]
     return client(running).send_away(messages)
@@ -55,7 +62,9 @@ def send_keyed(running: RunningQueueManager, destination: str, first: int, last:
 
 def status(running: RunningQueueManager, destination: str) -> dict[str, Any]:
     """Its entry in ``status``; empty as long as there is none."""
-    found = [each for each in client(running).status()["outgoing"] if each["destination"] == destination]
+    found = [
+        each for each in client(running).status()["outgoing"] if each["destination"] == destination
+    ]
     return found[0] if found else {}
 
 
@@ -70,7 +79,14 @@ def delivered(service: ScriptedService, first: int, last: int, seconds: float = 
 
 def finished(running: RunningQueueManager, destination: str) -> dict[str, Any]:
     """Wait until nothing waits any more."""
-    return wait_for(lambda: (found := status(running, destination)) and not found["queued"] and not found["in_doubt"] and found)  # type: ignore[no-any-return]
+    return wait_for(
+        lambda: (
+            (found := status(running, destination))
+            and not found["queued"]
+            and not found["in_doubt"]
+            and found
+        )
+    )  # type: ignore[no-any-return]
 
 
 def kill_sender(running: RunningQueueManager) -> bool:
@@ -78,7 +94,10 @@ def kill_sender(running: RunningQueueManager) -> bool:
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     for pid in children:
         try:
-            if b"srmp_spark.queue_manager.sender.process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if (
+                b"srmp_spark.queue_manager.sender.process"
+                in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ):
                 os.kill(int(pid), signal.SIGKILL)
                 return True
         except OSError:  # it ended while we looked

@@ -110,9 +110,16 @@ class Queue:
     def message(self, action: str = "urn:a", **more: object) -> SoapMessage:
         return message(self.versions, action, **more)
 
-    def create(self, acks_to: EndpointReference | None = None, message_id: str = "urn:m1", **more: object) -> SoapMessage:
+    def create(
+        self, acks_to: EndpointReference | None = None, message_id: str = "urn:m1", **more: object
+    ) -> SoapMessage:
         here = EndpointReference(self.versions[1].anonymous)
-        return self.of_rm("CreateSequence", CreateSequence(acks_to or here, **more), message_id=message_id, reply_to=here)  # type: ignore[arg-type]
+        return self.of_rm(
+            "CreateSequence",
+            CreateSequence(acks_to or here, **more),
+            message_id=message_id,
+            reply_to=here,
+        )  # type: ignore[arg-type]
 
     def of_rm(self, name: str, content: Content | None = None, **more: object) -> SoapMessage:
         return self.message(self.versions[2].action(name), content=content, to=HERE, **more)
@@ -123,10 +130,14 @@ class Queue:
         self.identifier = content.identifier
         return content.identifier
 
-    def number(self, number: int, *, is_last: bool = False, asks: bool = False, body: bytes = b"") -> SoapMessage:
+    def number(
+        self, number: int, *, is_last: bool = False, asks: bool = False, body: bytes = b""
+    ) -> SoapMessage:
         asked = (AckRequested(self.identifier),) if asks else ()
         sequence = Sequence(self.identifier, number, is_last)
-        return self.message(sequence=sequence, ack_requested=asked, body=body or b"<n>%d</n>" % number, to=HERE)
+        return self.message(
+            sequence=sequence, ack_requested=asked, body=body or b"<n>%d</n>" % number, to=HERE
+        )
 
     def ask(self) -> SoapMessage:
         return self.of_rm("AckRequested", ack_requested=(AckRequested(self.identifier),))

@@ -20,9 +20,18 @@ from typing import Any
 
 from lxml import etree
 
-RM = {"1.0": "http://schemas.xmlsoap.org/ws/2005/02/rm", "1.1": "http://docs.oasis-open.org/ws-rx/wsrm/200702"}
-SOAP = {"1.1": "http://schemas.xmlsoap.org/soap/envelope/", "1.2": "http://www.w3.org/2003/05/soap-envelope"}
-WSA = {"2004/08": "http://schemas.xmlsoap.org/ws/2004/08/addressing", "2005/08": "http://www.w3.org/2005/08/addressing"}
+RM = {
+    "1.0": "http://schemas.xmlsoap.org/ws/2005/02/rm",
+    "1.1": "http://docs.oasis-open.org/ws-rx/wsrm/200702",
+}
+SOAP = {
+    "1.1": "http://schemas.xmlsoap.org/soap/envelope/",
+    "1.2": "http://www.w3.org/2003/05/soap-envelope",
+}
+WSA = {
+    "2004/08": "http://schemas.xmlsoap.org/ws/2004/08/addressing",
+    "2005/08": "http://www.w3.org/2005/08/addressing",
+}
 FLOW = "http://schemas.microsoft.com/ws/2006/05/rm"
 
 
@@ -109,7 +118,10 @@ class ScriptedService:
 
             def do_POST(self) -> None:
                 content = self.rfile.read(int(self.headers["Content-Length"]))
-                action = self.headers.get("SOAPAction") or self.headers["Content-Type"].partition("action=")[2]
+                action = (
+                    self.headers.get("SOAPAction")
+                    or self.headers["Content-Type"].partition("action=")[2]
+                )
                 status, media, answer = service.handle(content, action.strip('"'))
                 if not status:
                     self.close_connection = True
@@ -134,7 +146,9 @@ class ScriptedService:
         self._server = Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_address[1]
         if self._tls is not None:
-            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+            self._server.socket = self._tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self) -> None:
@@ -190,7 +204,10 @@ class ScriptedService:
             if fate == "lose":
                 return 0, "", b""
             if told is not None:
-                told.told, told.since_told = (None if self.room is None else self.room - self.held), 0
+                told.told, told.since_told = (
+                    (None if self.room is None else self.room - self.held),
+                    0,
+                )
             return status, media, answer
 
     def _read(self, content: bytes) -> Request:
@@ -223,7 +240,11 @@ class ScriptedService:
         if name == "CreateSequence":
             identifier = self.created.setdefault(request.message_id, f"urn:uuid:{uuid.uuid4()}")
             self.sequences.setdefault(identifier, Sequence(identifier))
-            return 200, self._answer(request, "CreateSequenceResponse", body=self._identifier(identifier)), None
+            return (
+                200,
+                self._answer(request, "CreateSequenceResponse", body=self._identifier(identifier)),
+                None,
+            )
         sequence = self.sequences.get(request.identifier)
         if sequence is None:
             return 500, self._fault(request, "UnknownSequence"), None
@@ -233,14 +254,26 @@ class ScriptedService:
             sequence.is_terminated = True
             if request.rm == RM["1.0"]:
                 return 202, b"", None
-            return 200, self._answer(request, "TerminateSequenceResponse", body=self._identifier(sequence.identifier)), None
+            return (
+                200,
+                self._answer(
+                    request, "TerminateSequenceResponse", body=self._identifier(sequence.identifier)
+                ),
+                None,
+            )
         if name == "CloseSequence":
             sequence.is_closed = True
             told = int(request.content.findtext(f"{{{request.rm}}}LastMsgNumber") or 0)
             if told != max(sequence.taken, default=0):
-                self.wrong.append(f"closed with LastMsgNumber {told}, {max(sequence.taken, default=0)} came")
+                self.wrong.append(
+                    f"closed with LastMsgNumber {told}, {max(sequence.taken, default=0)} came"
+                )
             body = self._identifier(sequence.identifier)
-            return 200, self._answer(request, "CloseSequenceResponse", body=body, ack=sequence), sequence
+            return (
+                200,
+                self._answer(request, "CloseSequenceResponse", body=body, ack=sequence),
+                sequence,
+            )
         if request.number:
             self._take(sequence, request)
         return 200, self._answer(request, "SequenceAcknowledgement", ack=sequence), sequence
@@ -249,11 +282,22 @@ class ScriptedService:
         known = sequence.taken.get(request.number)
         if known is not None:
             if known != (request.message_id, request.body):
-                self.wrong.append(f"number {request.number} was {known}, and is {request.message_id, request.body}")
+                self.wrong.append(
+                    f"number {request.number} was {known}, and is "
+                    f"{request.message_id, request.body}"
+                )
             return
         sequence.since_told += 1
-        if self.judges_room and sequence.told is not None and sequence.since_told > sequence.told and not request.is_last:
-            self.wrong.append(f"number {request.number} is the {sequence.since_told}. since room for {sequence.told} was told")
+        if (
+            self.judges_room
+            and sequence.told is not None
+            and sequence.since_told > sequence.told
+            and not request.is_last
+        ):
+            self.wrong.append(
+                f"number {request.number} is the {sequence.since_told}. since room for "
+                f"{sequence.told} was told"
+            )
         if self.room is not None and self.held >= self.room and not request.is_last:
             return  # nowhere to put it: no acknowledgement, and it comes again
         if request.is_last:
@@ -285,41 +329,65 @@ class ScriptedService:
                 runs[-1][1] = number
             else:
                 runs.append([number, number])
-        inner = "".join(f'<r:AcknowledgementRange Lower="{first}" Upper="{last}"/>' for first, last in runs)
+        inner = "".join(
+            f'<r:AcknowledgementRange Lower="{first}" Upper="{last}"/>' for first, last in runs
+        )
         if not runs:
-            inner = "<r:None/>" if request.rm == RM["1.1"] else '<r:AcknowledgementRange Lower="0" Upper="0"/>'
+            inner = (
+                "<r:None/>"
+                if request.rm == RM["1.1"]
+                else '<r:AcknowledgementRange Lower="0" Upper="0"/>'
+            )
         if sequence.is_closed:
             inner += "<r:Final/>"
         if self.room is not None:
-            inner += f'<n:BufferRemaining xmlns:n="{FLOW}">{self.room - self.held}</n:BufferRemaining>'
-        return f"<r:SequenceAcknowledgement>{self._identifier(sequence.identifier)}{inner}</r:SequenceAcknowledgement>"
+            inner += (
+                f'<n:BufferRemaining xmlns:n="{FLOW}">{self.room - self.held}</n:BufferRemaining>'
+            )
+        return (
+            f"<r:SequenceAcknowledgement>{self._identifier(sequence.identifier)}{inner}"
+            "</r:SequenceAcknowledgement>"
+        )
 
-    def _answer(self, request: Request, name: str, *, body: str = "", ack: Sequence | None = None) -> bytes:
+    def _answer(
+        self, request: Request, name: str, *, body: str = "", ack: Sequence | None = None
+    ) -> bytes:
         acknowledged = self._ack(request, ack) if ack is not None else ""
         relates = f"<a:RelatesTo>{request.message_id}</a:RelatesTo>" if request.message_id else ""
         content = f"<r:{name}>{body}</r:{name}>" if body else ""
         return (
-            f'<s:Envelope xmlns:s="{request.soap}" xmlns:a="{request.wsa}" xmlns:r="{request.rm}"><s:Header>{acknowledged}'
+            f'<s:Envelope xmlns:s="{request.soap}" xmlns:a="{request.wsa}" '
+            f'xmlns:r="{request.rm}"><s:Header>{acknowledged}'
             f"<a:Action>{request.rm}/{name}</a:Action>{relates}</s:Header><s:Body>{content}</s:Body></s:Envelope>"
         ).encode()
 
     def _fault(self, request: Request, name: str) -> bytes:
         detail = self._identifier(request.identifier) if request.identifier else ""
-        header, relates = "", f"<a:RelatesTo>{request.message_id}</a:RelatesTo>" if request.message_id else ""
+        header, relates = (
+            "",
+            f"<a:RelatesTo>{request.message_id}</a:RelatesTo>" if request.message_id else "",
+        )
         if request.soap == SOAP["1.1"]:
             is_refusal = name == "CreateSequenceRefused"
             if not is_refusal:
                 inner = f"<r:Detail>{detail}</r:Detail>" if request.rm == RM["1.1"] else ""
-                header = f"<r:SequenceFault><r:FaultCode>r:{name}</r:FaultCode>{inner}</r:SequenceFault>"
+                header = (
+                    f"<r:SequenceFault><r:FaultCode>r:{name}</r:FaultCode>{inner}</r:SequenceFault>"
+                )
             code = f"r:{name}" if is_refusal else "s:Client"
-            body = f"<s:Fault><faultcode>{code}</faultcode><faultstring>scripted</faultstring></s:Fault>"
+            body = (
+                f"<s:Fault><faultcode>{code}</faultcode><faultstring>scripted</faultstr"
+                "ing></s:Fault>"
+            )
         else:
             body = (
                 f"<s:Fault><s:Code><s:Value>s:Sender</s:Value><s:Subcode><s:Value>r:{name}</s:Value></s:Subcode></s:Code>"
-                f'<s:Reason><s:Text xml:lang="en">scripted</s:Text></s:Reason><s:Detail>{detail}</s:Detail></s:Fault>'
+                '<s:Reason><s:Text xml:lang="en">scripted</s:Text></s:Reason><s:Detail>'
+                f"{detail}</s:Detail></s:Fault>"
             )
         return (
-            f'<s:Envelope xmlns:s="{request.soap}" xmlns:a="{request.wsa}" xmlns:r="{request.rm}"><s:Header>{header}'
+            f'<s:Envelope xmlns:s="{request.soap}" xmlns:a="{request.wsa}" '
+            f'xmlns:r="{request.rm}"><s:Header>{header}'
             f"<a:Action>{request.rm}/fault</a:Action>{relates}</s:Header><s:Body>{body}</s:Body></s:Envelope>"
         ).encode()
 

@@ -13,7 +13,12 @@ from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.destination_effects import DestinationSettings, Respond, Send
 from srmp_spark.wsrm.elements import ABSENT, CloseSequence
 from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.flow_control import TRANSITIONS, FlowControlEvent, FlowControlObject, FlowControlState
+from srmp_spark.wsrm.flow_control import (
+    TRANSITIONS,
+    FlowControlEvent,
+    FlowControlObject,
+    FlowControlState,
+)
 from srmp_spark.wsrm.limits import BUFFER_REMAINING_MAX
 
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
@@ -25,7 +30,11 @@ BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
 def test_it_starts_in_flow_control_state_with_the_values_of_the_destination() -> None:
     """3.1.3; <1> and <2>: .NET's own are 8 and 4096."""
     afco = FlowControlObject()
-    assert (afco.state, afco.get_buffer_remaining(), afco.maximum) == (FlowControlState.FLOW_CONTROL_STATE, 8, 4096)
+    assert (afco.state, afco.get_buffer_remaining(), afco.maximum) == (
+        FlowControlState.FLOW_CONTROL_STATE,
+        8,
+        4096,
+    )
     afco = FlowControlObject(2, 5)
     assert (afco.get_buffer_remaining(), afco.maximum) == (2, 5)
     assert DestinationSettings().buffer == 8
@@ -148,10 +157,14 @@ def test_the_seven_messages_of_the_document() -> None:
 
     deliver(0)
     deliver(2)
-    heard(queue.destination.message_processed())  # the application comes online and processes message 1
+    heard(
+        queue.destination.message_processed()
+    )  # the application comes online and processes message 1
     deliver(5)
     assert said == [(((1, 1),), 1), (((1, 2),), 0), (((1, 2),), 1), (((1, 3),), 0)]
-    assert said == [(ack.ranges, ack.buffer_remaining) for each in printed for ack in each.acknowledgements]
+    assert said == [
+        (ack.ranges, ack.buffer_remaining) for each in printed for ack in each.acknowledgements
+    ]
     assert queue.numbers == [1, 2, 3]
 
 
@@ -160,10 +173,15 @@ def test_every_acknowledgement_carries_buffer_remaining(versions: Versions) -> N
     """2.2.1: MUST, in each message that has one: answers, asked for, unasked, repeated, final, beside a fault."""
     queue = Queue(3, versions)
     queue.open()
-    acks = [*queue.answer(queue.number(1)).acknowledgements, *queue.answer(queue.number(1)).acknowledgements]
+    acks = [
+        *queue.answer(queue.number(1)).acknowledgements,
+        *queue.answer(queue.number(1)).acknowledgements,
+    ]
     acks += queue.answer(queue.ask()).acknowledgements
     if versions is NEW:
-        acks += queue.answer(queue.of_rm("CloseSequence", CloseSequence(queue.identifier, 1))).acknowledgements
+        acks += queue.answer(
+            queue.of_rm("CloseSequence", CloseSequence(queue.identifier, 1))
+        ).acknowledgements
         acks += queue.answer(queue.number(2)).acknowledgements  # SequenceClosed
         acks += queue.answer(queue.ask()).acknowledgements
     assert len(acks) == (6 if versions is NEW else 3)
@@ -220,7 +238,10 @@ def test_when_room_returns_an_acknowledgement_goes_out_unasked() -> None:
     (send,) = queue.destination.set_room(1)
     assert isinstance(send, Send)
     assert send.endpoint == THERE
-    assert (send.message.acknowledgements[0].ranges, send.message.acknowledgements[0].buffer_remaining) == (((1, 1),), 1)
+    assert (
+        send.message.acknowledgements[0].ranges,
+        send.message.acknowledgements[0].buffer_remaining,
+    ) == (((1, 1),), 1)
     assert queue.destination.set_room(1) == []
     anonymous = Queue(1)
     anonymous.open()

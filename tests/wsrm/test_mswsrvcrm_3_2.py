@@ -47,7 +47,9 @@ class Sender:
     def __init__(self, versions: Versions = NEW, window: int = 4096, **settings: object) -> None:
         soap, addressing, rm = versions
         self.now = 1000.0
-        self.settings = SourceSettings(to=THERE, soap=soap, addressing=addressing, rm=rm, window=window, **settings)  # type: ignore[arg-type]
+        self.settings = SourceSettings(
+            to=THERE, soap=soap, addressing=addressing, rm=rm, window=window, **settings
+        )  # type: ignore[arg-type]
         self.source = Source(self.settings, "urn:uuid:c", self.now)
 
     def heard(self, **more: object) -> list[Event]:
@@ -76,11 +78,17 @@ class Sender:
 
     def new(self) -> list[int]:
         """Numbers that leave now for the first time."""
-        return [each.number for each in self.poll() if isinstance(each, Transmit) and not each.is_again]
+        return [
+            each.number for each in self.poll() if isinstance(each, Transmit) and not each.is_again
+        ]
 
-    def ack(self, upper: int, remaining: int = ABSENT, lower: int = 1, *, is_final: bool = False) -> list[Event]:
+    def ack(
+        self, upper: int, remaining: int = ABSENT, lower: int = 1, *, is_final: bool = False
+    ) -> list[Event]:
         ranges = ((lower, upper),) if upper else ()
-        return self.heard(acknowledgements=(SequenceAcknowledgement("urn:s", ranges, (), is_final, remaining),))
+        return self.heard(
+            acknowledgements=(SequenceAcknowledgement("urn:s", ranges, (), is_final, remaining),)
+        )
 
     def asks(self, seconds: float, step: float = 1.0) -> list[float]:
         """When AckRequested goes out by itself within the next ``seconds``, counted from here."""
@@ -112,16 +120,28 @@ def test_it_starts_in_not_polling_and_the_timer_is_not_started() -> None:
 def test_every_pair_of_the_figure_is_in_the_table_and_the_timer_runs_in_polling_alone() -> None:
     absent = set(product(PollingState, PollingEvent)) - set(TRANSITIONS)
     assert absent == {
-        (state, PollingEvent.POLLING_TIMER_EXPIRED) for state in PollingState if state is not PollingState.POLLING
+        (state, PollingEvent.POLLING_TIMER_EXPIRED)
+        for state in PollingState
+        if state is not PollingState.POLLING
     }
     for (before, event), step in TRANSITIONS.items():
         starts = step.state is PollingState.POLLING and before is not PollingState.POLLING
         stops = before is PollingState.POLLING and step.state is not PollingState.POLLING
         restarts = event is PollingEvent.POLLING_TIMER_EXPIRED
-        expected = Timer.STARTED if starts else Timer.STOPPED if stops else Timer.RESTARTED if restarts else Timer.LEFT
+        expected = (
+            Timer.STARTED
+            if starts
+            else Timer.STOPPED
+            if stops
+            else Timer.RESTARTED
+            if restarts
+            else Timer.LEFT
+        )
         assert step.timer is expected
     polling = Polling()
-    with pytest.raises(LocalProtocolError, match="POLLING_TIMER_EXPIRED cannot happen in NOT_POLLING"):
+    with pytest.raises(
+        LocalProtocolError, match="POLLING_TIMER_EXPIRED cannot happen in NOT_POLLING"
+    ):
         polling._happened(PollingEvent.POLLING_TIMER_EXPIRED, 0.0)
 
 
@@ -271,9 +291,13 @@ def test_an_invalid_element_is_refused_and_the_state_stays() -> None:
     sender.poll()
     sender.ack(1, 0)
     ack = SequenceAcknowledgement("urn:s", ((1, 2),), (), False, 7)
-    good = SoapMessage(soap=NEW[0], addressing=NEW[1], rm=NEW[2], action="urn:x", acknowledgements=(ack,))
+    good = SoapMessage(
+        soap=NEW[0], addressing=NEW[1], rm=NEW[2], action="urn:x", acknowledgements=(ack,)
+    )
     for bad in (b"-1", b"", b"x", b"2147483648"):
-        events = sender.source.received(decode(encode(good).replace(b">7<", b">" + bad + b"<")), sender.now)
+        events = sender.source.received(
+            decode(encode(good).replace(b">7<", b">" + bad + b"<")), sender.now
+        )
         assert [type(each) for each in events] == [Suspicious]
         assert sender.source.polling.state is PollingState.POLLING
     sender.source.received(decode(encode(good)), sender.now)
@@ -306,6 +330,8 @@ def test_a_restart_while_not_polling_keeps_the_quota(versions: Versions) -> None
     row = sender.source.row()
     sender.source = Source.restored(sender.settings, row, sender.now)
     assert sender.source.row() == row
-    assert [(each.number, each.is_again) for each in sender.poll() if isinstance(each, Transmit)] == [(1, True), (2, True)]
+    assert [
+        (each.number, each.is_again) for each in sender.poll() if isinstance(each, Transmit)
+    ] == [(1, True), (2, True)]
     sender.ack(2, 1)
     assert sender.new() == [3]

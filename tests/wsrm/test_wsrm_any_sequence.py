@@ -19,7 +19,12 @@ from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.endpoint_text import endpoint_of, text_of
 from srmp_spark.wsrm.inbound_states import InboundState
 from srmp_spark.wsrm.limits import ATTRIBUTES_MAX, REFERENCE_PARAMETERS_MAX
-from srmp_spark.wsrm.namespaces import MAKE_CONNECTION, MAKE_CONNECTION_ANONYMOUS, AddressingVersion, RmVersion
+from srmp_spark.wsrm.namespaces import (
+    MAKE_CONNECTION,
+    MAKE_CONNECTION_ANONYMOUS,
+    AddressingVersion,
+    RmVersion,
+)
 
 OPERATIONS = (
     "CreateSequence", "CloseSequence", "TerminateSequence", "Sequence", "LastMessage", "AckRequested",
@@ -27,31 +32,55 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-def request(versions: Versions, operation: str, identifier: str, number: int, *, acks_to: str, offer: str = "") -> bytes:
+def request(
+    versions: Versions,
+    operation: str,
+    identifier: str,
+    number: int,
+    *,
+    acks_to: str,
+    offer: str = "",
+) -> bytes:
     """A message as anybody may write it, also one that our own encoder refuses to write."""
     soap, addressing, rm = versions
     named = f"<r:Identifier>{identifier}</r:Identifier>"
     header = body = ""
     if operation == "CreateSequence":
         offered = f"<r:Offer><r:Identifier>{offer}</r:Identifier></r:Offer>" if offer else ""
-        body = f"<r:CreateSequence><r:AcksTo><a:Address>{acks_to}</a:Address></r:AcksTo>{offered}</r:CreateSequence>"
+        body = (
+            f"<r:CreateSequence><r:AcksTo><a:Address>{acks_to}</a:Address></r:AcksTo>"
+            f"{offered}</r:CreateSequence>"
+        )
     elif operation in ("CloseSequence", "TerminateSequence"):
-        last = f"<r:LastMsgNumber>{number}</r:LastMsgNumber>" if number % 2 and rm is RmVersion.V1_1 else ""
+        last = (
+            f"<r:LastMsgNumber>{number}</r:LastMsgNumber>"
+            if number % 2 and rm is RmVersion.V1_1
+            else ""
+        )
         body = f"<r:{operation}>{named}{last}</r:{operation}>"
     elif operation in ("Sequence", "LastMessage"):
         last = "<r:LastMessage/>" if operation == "LastMessage" else ""
-        header = f"<r:Sequence>{named}<r:MessageNumber>{number}</r:MessageNumber>{last}</r:Sequence>"
+        header = (
+            f"<r:Sequence>{named}<r:MessageNumber>{number}</r:MessageNumber>{last}</r:Sequence>"
+        )
         body = "<n/>"
     elif operation == "AckRequested":
         header = f"<r:AckRequested>{named}</r:AckRequested>"
     elif operation == "SequenceAcknowledgement":
-        header = f'<r:{operation}>{named}<r:AcknowledgementRange Lower="1" Upper="{number}"/></r:{operation}>'
+        header = (
+            f'<r:{operation}>{named}<r:AcknowledgementRange Lower="1" '
+            f'Upper="{number}"/></r:{operation}>'
+        )
     elif operation == "MakeConnection":
-        body = f'<m:MakeConnection xmlns:m="{MAKE_CONNECTION}"><m:Address>{acks_to}</m:Address></m:MakeConnection>'
+        body = (
+            f'<m:MakeConnection xmlns:m="{MAKE_CONNECTION}"><m:Address>{acks_to}</m:Add'
+            "ress></m:MakeConnection>"
+        )
     elif operation == "Fault":
         body = "<s:Fault><faultcode>s:Client</faultcode><faultstring>no</faultstring></s:Fault>"
     return (
-        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}" xmlns:r="{rm.value}"><s:Header>'
+        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}" '
+        f'xmlns:r="{rm.value}"><s:Header>'
         f"<a:Action>{rm.value}/{operation}</a:Action><a:MessageID>urn:m{number}</a:MessageID>{header}</s:Header>"
         f"<s:Body>{body}</s:Body></s:Envelope>"
     ).encode()
@@ -85,7 +114,9 @@ def test_three_requests_of_two_versions_end_nothing() -> None:
     assert queue.told(queue.number(1)) == (((1, 1),), 7), "its own client does not notice"
 
 
-@pytest.mark.parametrize("operation", ["CloseSequence", "TerminateSequence", "Sequence", "AckRequested"])
+@pytest.mark.parametrize(
+    "operation", ["CloseSequence", "TerminateSequence", "Sequence", "AckRequested"]
+)
 @pytest.mark.parametrize("mine", VERSIONS)
 def test_a_sequence_is_moved_by_its_own_version_alone(operation: str, mine: Versions) -> None:
     queue = Queue(versions=mine)
@@ -118,18 +149,39 @@ def test_no_sequence_of_requests_raises_anything_but_a_refusal(seed: int) -> Non
     for step in range(250):
         versions = rng.choice(VERSIONS)
         if rng.random() < 0.2:  # a mixture that no version allows
-            versions = (versions[0], rng.choice(list(AddressingVersion)), rng.choice(list(RmVersion)))
+            versions = (
+                versions[0],
+                rng.choice(list(AddressingVersion)),
+                rng.choice(list(RmVersion)),
+            )
         anonymous = versions[1].anonymous
-        acks_to = rng.choice((anonymous, anonymous, "http://c.example/acks", f"{MAKE_CONNECTION_ANONYMOUS}1", versions[1].none))
+        acks_to = rng.choice(
+            (
+                anonymous,
+                anonymous,
+                "http://c.example/acks",
+                f"{MAKE_CONNECTION_ANONYMOUS}1",
+                versions[1].none,
+            )
+        )
         operation = rng.choice(OPERATIONS)
         envelope = request(
-            versions, operation, rng.choice(known), rng.randint(1, 6), acks_to=acks_to, offer=rng.choice(("", "urn:offer"))
+            versions,
+            operation,
+            rng.choice(known),
+            rng.randint(1, 6),
+            acks_to=acks_to,
+            offer=rng.choice(("", "urn:offer")),
         )
         try:
             said = ask(queue, envelope, owner=rng.choice("abcd"))
         except RemoteProtocolError:
             continue
-        known += [each.content.identifier for each in said if each and isinstance(each.content, CreateSequenceResponse)]
+        known += [
+            each.content.identifier
+            for each in said
+            if each and isinstance(each.content, CreateSequenceResponse)
+        ]
         del known[1:-8]
         queue.now += rng.choice((0.0, 0.1, 30.0, 700.0))
         queue.destination.set_room(rng.randint(0, 8))
@@ -150,20 +202,30 @@ def with_parameter(declared: int, parameter: str, address: str = "http://c.examp
     outer = "".join(f' xmlns:e{number}="urn:e{number}"' for number in range(declared))
     inner = "".join(f' xmlns:b{number}="urn:b{number}"' for number in range(declared))
     return (
-        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}" xmlns:r="{rm.value}"{outer}><s:Header>'
+        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}" '
+        f'xmlns:r="{rm.value}"{outer}><s:Header>'
         f"<a:Action>{rm.value}/CreateSequence</a:Action><a:MessageID>urn:m1</a:MessageID></s:Header><s:Body{inner}>"
         f"<r:CreateSequence><r:AcksTo><a:Address>{address}</a:Address><a:ReferenceParameters>{parameter}"
         "</a:ReferenceParameters></r:AcksTo></r:CreateSequence></s:Body></s:Envelope>"
     ).encode()
 
 
-def test_a_reference_parameter_in_the_scope_of_many_declarations_is_stored_with_those_that_it_uses() -> None:
+def test_a_reference_parameter_in_the_scope_of_many_declarations_is_stored_with_those_that_it_uses() -> (
+    None
+):
     queue = Queue()
     ask(queue, with_parameter(55, '<e7:session e9:kind="b3:Order">b5:x</e7:session>'))
     (row,) = queue.rows.values()
     text = text_of(row.acks_to, row.addressing)
     assert endpoint_of(text) == row.acks_to
-    assert [f"urn:{name}" in text for name in ("e7", "e9", "b3", "b5", "e1", "b1")] == [True, True, True, True, False, False]
+    assert [f"urn:{name}" in text for name in ("e7", "e9", "b3", "b5", "e1", "b1")] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_one_that_no_reader_could_read_again_is_refused_before_anything_is_stored() -> None:
@@ -191,7 +253,8 @@ def test_long_prefixes_that_are_not_ascii_cost_no_more_than_others() -> None:
     soap, addressing, _ = NEW
     declared = "".join(f' xmlns:{"é" * 500}{number}="urn:{number}"' for number in range(60))
     envelope = (
-        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}"><s:Header><a:Action>urn:a</a:Action></s:Header>'
+        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}"><s:Header><a:Act'
+        "ion>urn:a</a:Action></s:Header>"
         f"<s:Body{declared}><x>{'é' * 200_000}</x></s:Body></s:Envelope>"
     ).encode()
     assert cpu_of(envelope) < 0.2
@@ -200,10 +263,15 @@ def test_long_prefixes_that_are_not_ascii_cost_no_more_than_others() -> None:
 def test_a_large_body_costs_the_same_with_many_prefixes_in_scope() -> None:
     """4 MB with 124 short prefixes took eight seconds."""
     soap, addressing, _ = NEW
-    declared = ["".join(f' xmlns:{letter}{number}="urn:{letter}{number}"' for number in range(62)) for letter in "eb"]
+    declared = [
+        "".join(f' xmlns:{letter}{number}="urn:{letter}{number}"' for number in range(62))
+        for letter in "eb"
+    ]
     envelope = (
-        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}"{declared[0]}><s:Header><a:Action>urn:a</a:Action>'
-        f"</s:Header><s:Body{declared[1]}><x>{'some text of an order ' * 180_000}</x></s:Body></s:Envelope>"
+        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}"{declared[0]}><s:'
+        "Header><a:Action>urn:a</a:Action>"
+        f"</s:Header><s:Body{declared[1]}><x>{'some text of an order ' * 180_000}</x></s:B"
+        "ody></s:Envelope>"
     ).encode()
     assert cpu_of(envelope) < 1.0
 
@@ -213,7 +281,8 @@ def test_reference_parameters_are_judged_while_they_are_written() -> None:
     declared = "".join(f' xmlns:e{number}="urn:{"x" * 900}{number}"' for number in range(60))
     parameters = '<e1:p a="e2:e3:e4:e5:e6:e7:e8:e9:"/>' * 900
     envelope = (
-        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}" xmlns:r="{rm.value}"><s:Header>'
+        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}" '
+        f'xmlns:r="{rm.value}"><s:Header>'
         f"<a:Action>{rm.value}/CreateSequence</a:Action></s:Header><s:Body{declared}><r:CreateSequence><r:AcksTo>"
         f"<a:Address>http://c/</a:Address><a:ReferenceParameters>{parameters}</a:ReferenceParameters></r:AcksTo>"
         "</r:CreateSequence></s:Body></s:Envelope>"
@@ -227,7 +296,10 @@ def test_reference_parameters_are_judged_while_they_are_written() -> None:
 
 def test_one_client_cannot_use_up_the_sequences_of_a_queue() -> None:
     queue = Queue(sequences_max=20, sequences_of_one_max=5)
-    begun = [ask(queue, request(NEW, "CreateSequence", "", number, acks_to=NEW[1].anonymous), "flood") for number in range(50)]
+    begun = [
+        ask(queue, request(NEW, "CreateSequence", "", number, acks_to=NEW[1].anonymous), "flood")
+        for number in range(50)
+    ]
     made = [said for (said,) in begun if said and isinstance(said.content, CreateSequenceResponse)]
     assert len(made) == 5
     (said,) = ask(queue, request(NEW, "CreateSequence", "", 99, acks_to=NEW[1].anonymous), "honest")
@@ -257,7 +329,9 @@ def test_one_client_s_gap_takes_nothing_from_another_client_s_room() -> None:
         _, room = queue.told(queue.number(number))
     assert room == 0, "the room of its own"
     queue.open(message_id="urn:other")
-    assert queue.told(queue.number(1)) == (((1, 1),), 3), "one row is in the queue, and three more have room"
+    assert queue.told(queue.number(1)) == (((1, 1),), 3), (
+        "one row is in the queue, and three more have room"
+    )
 
 
 def test_a_proof_is_needed_for_every_answer() -> None:

@@ -26,17 +26,27 @@ SOAP = {NEW[0]: "application/soap+xml", OLD[0]: "text/xml"}
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningQueueManager]:
     queue_manager = RunningQueueManager(
-        tmp_path / "data", queues=["private$/orders", "private$/other"], listen_wsrm="127.0.0.1:0", wsrm_buffer=16
+        tmp_path / "data",
+        queues=["private$/orders", "private$/other"],
+        listen_wsrm="127.0.0.1:0",
+        wsrm_buffer=16,
     )
     yield queue_manager.start()
     queue_manager.stop()
 
 
-def post(running: RunningQueueManager, envelope: bytes, versions: tuple[object, ...] = NEW, queue: str = "orders") -> int:
+def post(
+    running: RunningQueueManager,
+    envelope: bytes,
+    versions: tuple[object, ...] = NEW,
+    queue: str = "orders",
+) -> int:
     """The status of the answer, on a connection of its own."""
     connection = http.client.HTTPConnection(*running.wsrm, timeout=PATIENCE)
     try:
-        connection.request("POST", f"/wsrm/private$/{queue}", envelope, {"Content-Type": SOAP[versions[0]]})  # type: ignore[index]
+        connection.request(
+            "POST", f"/wsrm/private$/{queue}", envelope, {"Content-Type": SOAP[versions[0]]}
+        )  # type: ignore[index]
         return connection.getresponse().status
     finally:
         connection.close()
@@ -66,9 +76,13 @@ def test_three_requests_of_two_versions_end_nothing(running: RunningQueueManager
     assert "Traceback" not in running.stderr()
 
 
-def test_a_row_that_a_stranger_left_can_be_read_at_the_next_start(running: RunningQueueManager) -> None:
+def test_a_row_that_a_stranger_left_can_be_read_at_the_next_start(
+    running: RunningQueueManager,
+) -> None:
     """A CreateSequence with 55 prefixes on Envelope and Body each, and a reference parameter: 2.5 KB."""
-    assert post(running, with_parameter(55, "<e7:session>b5:x</e7:session>", NEW[1].anonymous)) == 200
+    assert (
+        post(running, with_parameter(55, "<e7:session>b5:x</e7:session>", NEW[1].anonymous)) == 200
+    )
     client = Client(running)
     client.open()
     client.told(client.number(1))
@@ -79,7 +93,9 @@ def test_a_row_that_a_stranger_left_can_be_read_at_the_next_start(running: Runni
     assert requests.get(f"{running.api}/v1/status", timeout=PATIENCE).json()["set_aside"] == []
 
 
-def test_a_row_that_cannot_be_read_is_set_aside_and_everything_else_starts(running: RunningQueueManager) -> None:
+def test_a_row_that_cannot_be_read_is_set_aside_and_everything_else_starts(
+    running: RunningQueueManager,
+) -> None:
     import sqlite3
 
     bad, good = Client(running), Client(running)
@@ -88,7 +104,9 @@ def test_a_row_that_cannot_be_read_is_set_aside_and_everything_else_starts(runni
     good.told(good.number(1))
     running.stop()
     with sqlite3.connect(running.data_dir / "store.db") as database:
-        database.execute("UPDATE wsrm_sequences SET acks_to = '<broken' WHERE identifier = ?", (identifier,))
+        database.execute(
+            "UPDATE wsrm_sequences SET acks_to = '<broken' WHERE identifier = ?", (identifier,)
+        )
     database.close()
     running.start()
     bad.close()
@@ -106,11 +124,15 @@ def test_a_body_that_is_hard_to_read_delays_no_sender_of_srmp(running: RunningQu
     declared = "".join(f' xmlns:e{number}="urn:{number}"' for number in range(60))
     body = "".join(f"<e1:a b='{'e2:c ' * 6}'/>" for _ in range(80_000))
     envelope = (
-        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}"><s:Header><a:Action>urn:a</a:Action></s:Header>'
+        f'<s:Envelope xmlns:s="{soap.value}" xmlns:a="{addressing.value}"><s:Header><a:Act'
+        "ion>urn:a</a:Action></s:Header>"
         f"<s:Body{declared}>{body}</s:Body></s:Envelope>"
     ).encode()
     assert len(envelope) > 3_000_000
-    head = b"POST /wsrm/private$/orders HTTP/1.1\r\nHost: h\r\nContent-Type: application/soap+xml\r\nContent-Length: %d\r\n\r\n"
+    head = (
+        b"POST /wsrm/private$/orders HTTP/1.1\r\nHost: h\r\nContent-Type: "
+        b"application/soap+xml\r\nContent-Length: %d\r\n\r\n"
+    )
     sockets = [socket.create_connection(running.wsrm) for _ in range(10)]
     for each in sockets:
         each.sendall(head % len(envelope) + envelope)
@@ -126,8 +148,12 @@ def test_a_body_that_is_hard_to_read_delays_no_sender_of_srmp(running: RunningQu
     assert worst < 0.25, f"{worst * 1000:.0f} ms"
 
 
-def test_a_large_message_for_a_queue_that_is_not_there_is_not_parsed(running: RunningQueueManager) -> None:
-    envelope = request(NEW, "Sequence", "urn:x", 1, acks_to="").replace(b"<n/>", b"<n>" + b"x" * 400_000 + b"</n>")
+def test_a_large_message_for_a_queue_that_is_not_there_is_not_parsed(
+    running: RunningQueueManager,
+) -> None:
+    envelope = request(NEW, "Sequence", "urn:x", 1, acks_to="").replace(
+        b"<n/>", b"<n>" + b"x" * 400_000 + b"</n>"
+    )
     assert post(running, envelope, queue="nobody") == 400
     assert post(running, envelope) in (400, 500), "UnknownSequence, in SOAP"
 
@@ -135,11 +161,17 @@ def test_a_large_message_for_a_queue_that_is_not_there_is_not_parsed(running: Ru
 def test_one_address_cannot_use_up_the_sequences_of_a_queue(running: RunningQueueManager) -> None:
     connection = http.client.HTTPConnection(*running.wsrm, timeout=PATIENCE)
     for number in range(1_200):
-        envelope = request(NEW, "CreateSequence", "", number, acks_to=NEW[1].anonymous).replace(b"urn:m", b"urn:flood")
-        connection.request("POST", "/wsrm/private$/orders", envelope, {"Content-Type": SOAP[NEW[0]]})
+        envelope = request(NEW, "CreateSequence", "", number, acks_to=NEW[1].anonymous).replace(
+            b"urn:m", b"urn:flood"
+        )
+        connection.request(
+            "POST", "/wsrm/private$/orders", envelope, {"Content-Type": SOAP[NEW[0]]}
+        )
         connection.getresponse().read()
     connection.close()
-    other = http.client.HTTPConnection(*running.wsrm, timeout=PATIENCE, source_address=("127.0.0.7", 0))
+    other = http.client.HTTPConnection(
+        *running.wsrm, timeout=PATIENCE, source_address=("127.0.0.7", 0)
+    )
     honest = Client(running)
     sent = honest.create()
     other.request("POST", "/wsrm/private$/orders", encode(sent), http_fields(sent))
@@ -174,7 +206,9 @@ def test_without_the_option_there_is_no_port(tmp_path: Path) -> None:
         assert "wsrm" not in plain.ready
 
 
-def test_the_gateway_s_death_closes_its_connections_and_nothing_else(running: RunningQueueManager) -> None:
+def test_the_gateway_s_death_closes_its_connections_and_nothing_else(
+    running: RunningQueueManager,
+) -> None:
     client = Client(running)
     client.open()
     assert client.told(client.number(1))[0] == 1
@@ -183,7 +217,9 @@ def test_the_gateway_s_death_closes_its_connections_and_nothing_else(running: Ru
     for number in (2, 3, 4):
         os.kill(gateway_of(running), signal.SIGKILL)
         client.close()
-        assert client.told(client.number(number))[0] == number, "the same sequence, at the next gateway"
+        assert client.told(client.number(number))[0] == number, (
+            "the same sequence, at the next gateway"
+        )
     assert client.told(client.number(2))[0] == 4, "a copy"
     assert [row["wsrm_number"] for row in rows(running)] == [1, 2, 3, 4]
     sender.request("POST", "/msmq/private$/orders", b"", {"Content-Type": "text/xml"})
@@ -191,7 +227,9 @@ def test_the_gateway_s_death_closes_its_connections_and_nothing_else(running: Ru
     sender.close()
 
 
-def test_a_thousand_requests_behind_each_other_that_are_answered_at_once(running: RunningQueueManager) -> None:
+def test_a_thousand_requests_behind_each_other_that_are_answered_at_once(
+    running: RunningQueueManager,
+) -> None:
     """Each answer began the next request within the one before: 300 of them were deeper than Python's stack."""
     envelope = request(NEW, "CreateSequence", "", 0, acks_to="<a:Address>x y</a:Address>")
     head = (

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from wsrm_kit import IDS, VERSIONS, anonymous, document_examples, message, sample, schema_faults, wcf_trace, wire
+from wsrm_kit import (
+    IDS,
+    VERSIONS,
+    anonymous,
+    document_examples,
+    message,
+    sample,
+    schema_faults,
+    wcf_trace,
+    wire,
+)
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.wsrm import limits
@@ -36,7 +46,11 @@ from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 A = "urn:uuid:0b162747-99cf-479c-972f-95b776e141c3"
 NEW = pytest.mark.parametrize("versions", VERSIONS, ids=IDS)
-THE_CODE_ITSELF = {FaultCode.CREATE_SEQUENCE_REFUSED, FaultCode.MISSING_SELECTION, FaultCode.UNSUPPORTED_SELECTION}
+THE_CODE_ITSELF = {
+    FaultCode.CREATE_SEQUENCE_REFUSED,
+    FaultCode.MISSING_SELECTION,
+    FaultCode.UNSUPPORTED_SELECTION,
+}
 """Faults that SOAP 1.1 tells as its faultcode."""
 Versions = tuple[SoapVersion, AddressingVersion, RmVersion]
 
@@ -50,7 +64,9 @@ def what_it_says(read: SoapMessage) -> SoapMessage:
 
 
 @pytest.mark.parametrize("name", wire())
-def test_every_message_of_cxf_and_metro_is_read_and_means_the_same_when_we_write_it(name: str) -> None:
+def test_every_message_of_cxf_and_metro_is_read_and_means_the_same_when_we_write_it(
+    name: str,
+) -> None:
     read = decode(wire()[name])
     assert read.refused == ()
     written = encode(read)
@@ -79,7 +95,15 @@ def test_the_wcf_trace_of_2007() -> None:
 def test_the_seven_messages_of_the_document_with_its_quotation_marks_put_right() -> None:
     """[MS-WSRVCRM] 4.1: white space around every value, as printed there."""
     read = [decode(each) for each in document_examples()]
-    assert [each.sequence.number if each.sequence else None for each in read] == [1, None, 2, None, None, 3, None]
+    assert [each.sequence.number if each.sequence else None for each in read] == [
+        1,
+        None,
+        2,
+        None,
+        None,
+        3,
+        None,
+    ]
     acks = [each.acknowledgements[0] for each in read if each.acknowledgements]
     assert [(ack.ranges, ack.buffer_remaining) for ack in acks] == [
         (((1, 1),), 1), (((1, 2),), 0), (((1, 2),), 1), (((1, 3),), 0),
@@ -95,7 +119,9 @@ def test_as_the_document_prints_them_four_of_the_seven_are_no_xml() -> None:
         else:
             with pytest.raises(RemoteProtocolError, match="not well-formed"):
                 decode(line)
-    assert sum(line != mended for line, mended in zip(printed, document_examples(), strict=True)) == 4
+    assert (
+        sum(line != mended for line, mended in zip(printed, document_examples(), strict=True)) == 4
+    )
 
 
 def test_none_beside_ranges_counts_for_nothing() -> None:
@@ -109,7 +135,9 @@ def test_none_beside_ranges_counts_for_nothing() -> None:
 def test_an_acknowledgement_that_breaks_the_schema_is_refused_and_the_message_is_not() -> None:
     read = decode(sample("sandesha2_SequenceAcknowledgement.xml"))
     assert read.acknowledgements == ()
-    assert read.refused == ("<Identifier> is missing in <SequenceAcknowledgement>, or not in its place",)
+    assert read.refused == (
+        "<Identifier> is missing in <SequenceAcknowledgement>, or not in its place",
+    )
     assert read.from_ == EndpointReference("http://localhost:8070/axis/services/TestService")
 
 
@@ -141,13 +169,23 @@ def test_every_body_in_every_version_is_read_as_written_and_valid(
     versions: Versions,
 ) -> None:
     for content in contents(versions):
-        envelope = encode(message(versions, content=content, message_id="urn:m", to="http://h/q?a=1&b=2"))
+        envelope = encode(
+            message(versions, content=content, message_id="urn:m", to="http://h/q?a=1&b=2")
+        )
         read = decode(envelope).content
         if isinstance(content, Fault) and isinstance(read, Fault) and not read.identifier:
-            content = replace(content, identifier="")  # SOAP 1.1 has no place for it in 1.0, or for CreateSequenceRefused
+            content = replace(
+                content, identifier=""
+            )  # SOAP 1.1 has no place for it in 1.0, or for CreateSequenceRefused
             assert versions[0] is SoapVersion.V1_1
-        if isinstance(content, Fault) and code_of(content) in THE_CODE_ITSELF and versions[0] is SoapVersion.V1_1:
-            content = replace(content, blame=Blame.OTHER)  # it is the code, which then says nothing of the blame
+        if (
+            isinstance(content, Fault)
+            and code_of(content) in THE_CODE_ITSELF
+            and versions[0] is SoapVersion.V1_1
+        ):
+            content = replace(
+                content, blame=Blame.OTHER
+            )  # it is the code, which then says nothing of the blame
         assert read == content
         assert schema_faults(envelope) == []
 
@@ -165,7 +203,10 @@ def test_every_header_in_every_version_is_read_as_written_and_valid(
         SequenceAcknowledgement("urn:1", (), (2,), buffer_remaining=8), SequenceAcknowledgement("urn:1", ((1, 2**63 - 1),)),
     ]  # fmt: skip
     acks += (
-        [SequenceAcknowledgement("urn:1", ((1, 2),), (), True, 8), SequenceAcknowledgement("urn:1", (), (), True)]
+        [
+            SequenceAcknowledgement("urn:1", ((1, 2),), (), True, 8),
+            SequenceAcknowledgement("urn:1", (), (), True),
+        ]
         if is_new
         else []
     )
@@ -178,8 +219,12 @@ def test_every_header_in_every_version_is_read_as_written_and_valid(
         envelope = encode(sent)
         assert decode(envelope) == sent
         assert schema_faults(envelope) == []
-        if ack.buffer_remaining != ABSENT:  # [MS-WSRVCRM] 2.2.1: in the extensibility element, which is the last
-            assert envelope.split(b"</r:SequenceAcknowledgement>")[0].endswith(b"</netrm:BufferRemaining>")
+        if (
+            ack.buffer_remaining != ABSENT
+        ):  # [MS-WSRVCRM] 2.2.1: in the extensibility element, which is the last
+            assert envelope.split(b"</r:SequenceAcknowledgement>")[0].endswith(
+                b"</netrm:BufferRemaining>"
+            )
 
 
 @pytest.mark.parametrize(
@@ -228,7 +273,9 @@ def test_http_names_the_action_once_more() -> None:
 
 
 def with_ack(inner: str, rm: RmVersion = RmVersion.V1_1) -> SoapMessage:
-    envelope = encode(message((SoapVersion.V1_2, AddressingVersion.V2005_08, rm), sequence=Sequence(A, 1))).decode()
+    envelope = encode(
+        message((SoapVersion.V1_2, AddressingVersion.V2005_08, rm), sequence=Sequence(A, 1))
+    ).decode()
     block = (
         f'<r:SequenceAcknowledgement xmlns:n="http://schemas.microsoft.com/ws/2006/05/rm"><r:Identifier>{A}</r:Identifier>'
         f"{inner}</r:SequenceAcknowledgement></s:Header>"
@@ -239,11 +286,15 @@ def with_ack(inner: str, rm: RmVersion = RmVersion.V1_1) -> SoapMessage:
 ONE = '<r:AcknowledgementRange Upper=" 3" Lower="1"/>'
 
 
-@pytest.mark.parametrize(("text", "value"), [("0", 0), (" 8\n", 8), ("2147483647", 2147483647), ("+7", 7), ("007", 7)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0), (" 8\n", 8), ("2147483647", 2147483647), ("+7", 7), ("007", 7)]
+)
 def test_buffer_remaining_is_an_int_of_31_bits(text: str, value: int) -> None:
     """[MS-WSRVCRM] 2.2.3."""
     for rm in RmVersion:
-        (ack,) = with_ack(f"{ONE}<n:BufferRemaining>{text}</n:BufferRemaining>", rm).acknowledgements
+        (ack,) = with_ack(
+            f"{ONE}<n:BufferRemaining>{text}</n:BufferRemaining>", rm
+        ).acknowledgements
         assert ack == SequenceAcknowledgement(A, ((1, 3),), buffer_remaining=value)
 
 
@@ -270,16 +321,29 @@ def test_an_invalid_acknowledgement_is_refused_alone(inner: str) -> None:
 
 
 def test_a_buffer_remaining_of_another_namespace_is_somebody_elses() -> None:
-    (ack,) = with_ack(f'{ONE}<BufferRemaining xmlns="urn:x">0</BufferRemaining><y xmlns="urn:y"/>').acknowledgements
+    (ack,) = with_ack(
+        f'{ONE}<BufferRemaining xmlns="urn:x">0</BufferRemaining><y xmlns="urn:y"/>'
+    ).acknowledgements
     assert ack.buffer_remaining == ABSENT
 
 
 def test_ranges_are_told_in_order_and_merged() -> None:
-    ranges = "".join(f'<r:AcknowledgementRange Lower="{a}" Upper="{b}"/>' for a, b in ((5, 6), (1, 2), (3, 3), (6, 8)))
+    ranges = "".join(
+        f'<r:AcknowledgementRange Lower="{a}" Upper="{b}"/>'
+        for a, b in ((5, 6), (1, 2), (3, 3), (6, 8))
+    )
     assert with_ack(ranges).acknowledgements[0].ranges == ((1, 3), (5, 8))
-    assert with_ack('<r:AcknowledgementRange Lower="0" Upper="0"/>', RmVersion.V1_0).acknowledgements[0].ranges == ()
+    assert (
+        with_ack('<r:AcknowledgementRange Lower="0" Upper="0"/>', RmVersion.V1_0)
+        .acknowledgements[0]
+        .ranges
+        == ()
+    )
     for count, taken in ((limits.RANGES_MAX, 1), (limits.RANGES_MAX + 1, 0)):
-        many = "".join(f'<r:AcknowledgementRange Lower="{2 * n}" Upper="{2 * n}"/>' for n in range(1, count + 1))
+        many = "".join(
+            f'<r:AcknowledgementRange Lower="{2 * n}" Upper="{2 * n}"/>'
+            for n in range(1, count + 1)
+        )
         assert len(with_ack(many).acknowledgements) == taken
 
 
@@ -289,7 +353,8 @@ def test_ranges_are_told_in_order_and_merged() -> None:
 def test_reference_parameters_go_back_as_they_came() -> None:
     """WS-Addressing 1.0 SOAP binding 3.2: as headers, marked in 2005/08; prefixes in their texts must still mean something."""
     parameters = (
-        '<k:Key xmlns:k="urn:k" xmlns:x="urn:x" a="1&lt;" k:b="2">x:y &amp; <k:in/>tail</k:Key><plain xmlns="">7</plain>'
+        '<k:Key xmlns:k="urn:k" xmlns:x="urn:x" a="1&lt;" k:b="2">x:y &amp; '
+        '<k:in/>tail</k:Key><plain xmlns="">7</plain>'
     )
     acks_to = f"<a:Address>http://c/</a:Address><a:ReferenceParameters>{parameters}</a:ReferenceParameters><a:Metadata/>"
     envelope = encode(message(content=CreateSequence(EndpointReference("http://c/")))).decode()
@@ -297,7 +362,11 @@ def test_reference_parameters_go_back_as_they_came() -> None:
     assert isinstance(read.content, CreateSequence)
     endpoint = read.content.acks_to
     assert decode(encode(read)).content == read.content
-    sent = encode(message(parameters=endpoint.reference_parameters, acknowledgements=(SequenceAcknowledgement(A),))).decode()
+    sent = encode(
+        message(
+            parameters=endpoint.reference_parameters, acknowledgements=(SequenceAcknowledgement(A),)
+        )
+    ).decode()
     assert 'rp:IsReferenceParameter="true"' in sent
     assert 'xmlns:x="urn:x"' in sent
     assert ">x:y &amp; <k:in></k:in>tail</k:Key>" in sent
@@ -312,13 +381,17 @@ def test_reference_parameters_go_back_as_they_came() -> None:
 def test_a_body_can_be_read_without_its_envelope() -> None:
     """Declarations that it takes from further out are added, and nothing else is touched."""
     envelope = (
-        '<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:a="http://www.w3.org/2005/08/addressing" '
-        'xmlns:x="urn:x" xmlns="urn:default" xmlns:unused="urn:u"><s:Header><a:Action>urn:a</a:Action></s:Header>'
-        '<s:Body xmlns:xsd="urn:xsd&amp;"><x:one t="xsd:string" ><two/></x:one><three xmlns="" xmlns:x="urn:other" x:b=""/>'
+        '<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" '
+        'xmlns:a="http://www.w3.org/2005/08/addressing" '
+        'xmlns:x="urn:x" xmlns="urn:default" xmlns:unused="urn:u"><s:Header><a:Action>urn:'
+        "a</a:Action></s:Header>"
+        '<s:Body xmlns:xsd="urn:xsd&amp;"><x:one t="xsd:string" ><two/></x:one><three '
+        'xmlns="" xmlns:x="urn:other" x:b=""/>'
         "</s:Body></s:Envelope>"
     )
     assert decode(envelope.encode()).body == (
-        b'<x:one xmlns="urn:default" xmlns:x="urn:x" xmlns:xsd="urn:xsd&amp;" t="xsd:string" ><two/></x:one>'
+        b'<x:one xmlns="urn:default" xmlns:x="urn:x" xmlns:xsd="urn:xsd&amp;" '
+        b't="xsd:string" ><two/></x:one>'
         b'<three xmlns:xsd="urn:xsd&amp;" xmlns="" xmlns:x="urn:other" x:b=""/>'
     )
     same = "<b:body xmlns:b='urn:b'>\r\n <!-- kept --> <![CDATA[<]]> &#10;</b:body>"

@@ -46,24 +46,45 @@ POLLED = EndpointReference(f"{MAKE_CONNECTION_ANONYMOUS}890cb1ba-0abc-4ca4-9ef2-
 def test_a_whole_sequence_in_every_version(versions: Versions) -> None:
     queue = Queue(8, versions)
     queue.open()
-    assert [queue.ack_of(queue.number(n)).ranges for n in (1, 2, 3)] == [((1, 1),), ((1, 2),), ((1, 3),)]
+    assert [queue.ack_of(queue.number(n)).ranges for n in (1, 2, 3)] == [
+        ((1, 1),),
+        ((1, 2),),
+        ((1, 3),),
+    ]
     if versions[2] is RmVersion.V1_0:
-        last = replace(queue.number(4, is_last=True), action=RmVersion.V1_0.action("LastMessage"), body=b"")
+        last = replace(
+            queue.number(4, is_last=True), action=RmVersion.V1_0.action("LastMessage"), body=b""
+        )
         assert queue.ack_of(last).ranges == ((1, 4),)
-        assert queue.say(queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier))) == [Respond(None)]
+        assert queue.say(queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier))) == [
+            Respond(None)
+        ]
     else:
-        closed = queue.answer(queue.of_rm("CloseSequence", CloseSequence(queue.identifier, 3), message_id="urn:m7"))
-        assert (closed.content, closed.relates_to) == (CloseSequenceResponse(queue.identifier), "urn:m7")
+        closed = queue.answer(
+            queue.of_rm("CloseSequence", CloseSequence(queue.identifier, 3), message_id="urn:m7")
+        )
+        assert (closed.content, closed.relates_to) == (
+            CloseSequenceResponse(queue.identifier),
+            "urn:m7",
+        )
         assert closed.acknowledgements[0].is_final
-        over = queue.answer(queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier, 3)))
+        over = queue.answer(
+            queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier, 3))
+        )
         assert over.content == TerminateSequenceResponse(queue.identifier)
     assert queue.numbers == [1, 2, 3]
-    assert [each.message.body for each in queue.delivered] == [b"<n>1</n>", b"<n>2</n>", b"<n>3</n>"]
+    assert [each.message.body for each in queue.delivered] == [
+        b"<n>1</n>",
+        b"<n>2</n>",
+        b"<n>3</n>",
+    ]
     assert [each.payload for each in queue.delivered] == ["post"] * 3
 
 
 @BOTH
-def test_a_message_behind_a_gap_waits_unacknowledged_and_its_answer_does_not(versions: Versions) -> None:
+def test_a_message_behind_a_gap_waits_unacknowledged_and_its_answer_does_not(
+    versions: Versions,
+) -> None:
     """CXF's only resend thread waits for the answer of the early one while the missing one is due: never hold it."""
     queue = Queue(8, versions)
     queue.open()
@@ -113,7 +134,9 @@ def test_nothing_is_acknowledged_before_it_is_stored(versions: Versions) -> None
 
 
 @BOTH
-def test_an_acknowledgement_names_what_is_stored_and_not_what_was_only_decided(versions: Versions) -> None:
+def test_an_acknowledgement_names_what_is_stored_and_not_what_was_only_decided(
+    versions: Versions,
+) -> None:
     queue = Queue(8, versions)
     queue.open()
     queue.say(queue.number(1))
@@ -124,7 +147,9 @@ def test_an_acknowledgement_names_what_is_stored_and_not_what_was_only_decided(v
 
 
 @BOTH
-def test_after_a_crash_what_was_acknowledged_is_there_and_the_rest_comes_again(versions: Versions) -> None:
+def test_after_a_crash_what_was_acknowledged_is_there_and_the_rest_comes_again(
+    versions: Versions,
+) -> None:
     queue = Queue(8, versions)
     queue.open()
     for number in (1, 2, 4):
@@ -144,9 +169,9 @@ def test_after_a_crash_what_was_acknowledged_is_there_and_the_rest_comes_again(v
 def test_the_table_knows_every_pair() -> None:
     absent = set(product(InboundState, InboundEvent)) - set(TRANSITIONS)
     assert absent == {(InboundState.UNKNOWN, InboundEvent.TIME_IS_OVER)}
-    assert {step.reaction for (state, _), step in TRANSITIONS.items() if state is not InboundState.OPEN} & {
-        Reaction.TAKE
-    } == set()
+    assert {
+        step.reaction for (state, _), step in TRANSITIONS.items() if state is not InboundState.OPEN
+    } & {Reaction.TAKE} == set()
 
 
 def in_state(state: InboundState) -> Queue:
@@ -172,8 +197,12 @@ def test_every_event_in_every_state(state: InboundState, restarted: bool) -> Non
         InboundEvent.NEW_MESSAGE: lambda queue: queue.number(2),
         InboundEvent.KNOWN_MESSAGE: lambda queue: queue.number(1),
         InboundEvent.ACK_REQUESTED: lambda queue: queue.ask(),
-        InboundEvent.CLOSE_SEQUENCE: lambda queue: queue.of_rm("CloseSequence", CloseSequence(queue.identifier)),
-        InboundEvent.TERMINATE_SEQUENCE: lambda queue: queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier)),
+        InboundEvent.CLOSE_SEQUENCE: lambda queue: queue.of_rm(
+            "CloseSequence", CloseSequence(queue.identifier)
+        ),
+        InboundEvent.TERMINATE_SEQUENCE: lambda queue: queue.of_rm(
+            "TerminateSequence", TerminateSequence(queue.identifier)
+        ),
     }
     for event, send in sends.items():
         queue = in_state(state)
@@ -277,13 +306,23 @@ def test_a_copy_of_create_sequence_that_comes_after_the_end_makes_no_second_one(
 def test_the_answer_says_whose_it_is() -> None:
     queue = Queue()
     answer = queue.answer(queue.create())
-    assert (answer.relates_to, answer.action) == ("urn:m1", RmVersion.V1_1.action("CreateSequenceResponse"))
-    away = queue.sent(replace(queue.create(THERE, "urn:m2"), reply_to=EndpointReference("http://client.example/replies")))
+    assert (answer.relates_to, answer.action) == (
+        "urn:m1",
+        RmVersion.V1_1.action("CreateSequenceResponse"),
+    )
+    away = queue.sent(
+        replace(
+            queue.create(THERE, "urn:m2"),
+            reply_to=EndpointReference("http://client.example/replies"),
+        )
+    )
     assert away.endpoint.address == away.message.to == "http://client.example/replies"
     assert isinstance(away.message.content, CreateSequenceResponse)
 
 
-def test_create_sequence_is_refused_when_it_can_have_no_acknowledgements_or_there_are_too_many() -> None:
+def test_create_sequence_is_refused_when_it_can_have_no_acknowledgements_or_there_are_too_many() -> (
+    None
+):
     queue = Queue(8, sequences_max=1)
     fault = queue.fault_of(queue.create(EndpointReference(queue.versions[1].none)))
     assert (code_of(fault), fault.blame) == (FaultCode.CREATE_SEQUENCE_REFUSED, Blame.SENDER)
@@ -301,8 +340,12 @@ def test_the_wcf_client_of_2007_is_accepted_and_answered() -> None:
     assert isinstance(answer.content, CreateSequenceResponse)
     assert answer.relates_to == create.message_id
     queue.identifier = ours = answer.content.identifier
-    answered = queue.answer(replace(first, sequence=Sequence(ours, 1), ack_requested=(AckRequested(ours),)))
-    assert answered.acknowledgements == (SequenceAcknowledgement(ours, ((1, 1),), buffer_remaining=7),)
+    answered = queue.answer(
+        replace(first, sequence=Sequence(ours, 1), ack_requested=(AckRequested(ours),))
+    )
+    assert answered.acknowledgements == (
+        SequenceAcknowledgement(ours, ((1, 1),), buffer_remaining=7),
+    )
     assert queue.say(ack) == [Respond(None)]  # of the sequence that it offered
     for number in (2, 3):
         queue.say(replace(first, sequence=Sequence(ours, number)))
@@ -320,7 +363,9 @@ def test_close_with_a_gap_tells_what_is_missing_and_refuses_it_later() -> None:
     for number in (1, 3):
         queue.say(queue.number(number))
     closed = queue.answer(queue.of_rm("CloseSequence", CloseSequence(queue.identifier, 3)))
-    assert closed.acknowledgements == (SequenceAcknowledgement(queue.identifier, ((1, 1),), (), True, 7),)
+    assert closed.acknowledgements == (
+        SequenceAcknowledgement(queue.identifier, ((1, 1),), (), True, 7),
+    )
     late = queue.answer(queue.number(2))
     assert isinstance(late.content, Fault)
     assert code_of(late.content) is FaultCode.SEQUENCE_CLOSED
@@ -334,7 +379,9 @@ def test_1_0_an_empty_last_message_is_no_row_and_one_with_a_body_is() -> None:
     queue.open()
     action = RmVersion.V1_0.action("LastMessage")
     assert queue.ack_of(replace(queue.number(1), action=action)).ranges == ((1, 1),)
-    assert queue.ack_of(replace(queue.number(2, is_last=True), action=action, body=b"\n ")).ranges == ((1, 2),)
+    assert queue.ack_of(
+        replace(queue.number(2, is_last=True), action=action, body=b"\n ")
+    ).ranges == ((1, 2),)
     assert queue.numbers == [1]
 
 
@@ -343,9 +390,14 @@ def test_no_number_above_the_last_message() -> None:
     queue = Queue(8, OLD)
     queue.open()
     queue.say(queue.number(1))
-    queue.say(queue.number(3, is_last=True))  # an application's message may be the last; this one waits for 2
+    queue.say(
+        queue.number(3, is_last=True)
+    )  # an application's message may be the last; this one waits for 2
     assert code_of(queue.fault_of(queue.number(4))) is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED
-    assert code_of(queue.fault_of(queue.number(2, is_last=True))) is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED
+    assert (
+        code_of(queue.fault_of(queue.number(2, is_last=True)))
+        is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED
+    )
     queue.say(queue.number(2))
     queue.restart()
     assert code_of(queue.fault_of(queue.number(4))) is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED
@@ -396,14 +448,19 @@ def test_several_messages_share_one_acknowledgement_to_an_address() -> None:
     assert len(queue.destination.poll(queue.now, queue.utc)) == 1
     asked = queue.sent(replace(queue.number(2, asks=True), message_id="urn:m1")).message
     assert asked.acknowledgements[0].ranges == ((1, 3),)
-    assert asked.relates_to == "", "it is no reply: CXF's client drops one to a message that is out of its hands"
+    assert asked.relates_to == "", (
+        "it is no reply: CXF's client drops one to a message that is out of its hands"
+    )
 
 
 def test_faults_go_to_fault_to_reply_to_or_acks_to_and_else_back() -> None:
     queue = Queue()
     queue.open(THERE)
     queue.say(queue.of_rm("TerminateSequence", TerminateSequence(queue.identifier)))
-    fault_to, reply_to = EndpointReference("http://f.example/"), EndpointReference("http://r.example/")
+    fault_to, reply_to = (
+        EndpointReference("http://f.example/"),
+        EndpointReference("http://r.example/"),
+    )
     sent = queue.number(1)
     assert queue.sent(replace(sent, fault_to=fault_to, reply_to=reply_to)).endpoint == fault_to
     assert queue.sent(replace(sent, reply_to=reply_to)).endpoint == reply_to
@@ -430,7 +487,9 @@ def test_one_version_for_a_sequence() -> None:
 def test_messages_that_need_no_answer() -> None:
     """CXF sends a SequenceAcknowledgement and a LastMessage without their headers; faults come for what we sent."""
     queue = Queue()
-    assert queue.say(decode(sample("cxf_wire_rm11_AckAction_without_header.xml"))) == [Respond(None)]
+    assert queue.say(decode(sample("cxf_wire_rm11_AckAction_without_header.xml"))) == [
+        Respond(None)
+    ]
     assert queue.say(queue.message(RmVersion.V1_0.action("LastMessage"))) == [Respond(None)]
     assert queue.say(decode(sample("metro_wire_rm11_fault_UnknownSequence.xml"))) == [Respond(None)]
 
@@ -439,9 +498,16 @@ def test_one_message_may_ask_for_several_sequences() -> None:
     queue = Queue()
     first, second = queue.open(), queue.open(message_id="urn:m2")
     queue.say(queue.number(1))
-    both = queue.answer(queue.of_rm("AckRequested", ack_requested=(AckRequested(first), AckRequested(second))))
-    assert {(ack.identifier, ack.ranges) for ack in both.acknowledgements} == {(first, ()), (second, ((1, 1),))}
-    unknown = queue.of_rm("AckRequested", ack_requested=(AckRequested(first), AckRequested("urn:uuid:never")))
+    both = queue.answer(
+        queue.of_rm("AckRequested", ack_requested=(AckRequested(first), AckRequested(second)))
+    )
+    assert {(ack.identifier, ack.ranges) for ack in both.acknowledgements} == {
+        (first, ()),
+        (second, ((1, 1),)),
+    }
+    unknown = queue.of_rm(
+        "AckRequested", ack_requested=(AckRequested(first), AckRequested("urn:uuid:never"))
+    )
     assert code_of(queue.fault_of(unknown)) is FaultCode.UNKNOWN_SEQUENCE
 
 
@@ -461,7 +527,9 @@ def test_after_a_restart_clients_with_an_address_hear_of_room() -> None:
 # --- WS-MakeConnection ------------------------------------------------------------------------------------------------------
 
 
-def test_a_client_that_can_only_be_answered_gets_acknowledgements_in_the_answers_and_news_when_it_asks() -> None:
+def test_a_client_that_can_only_be_answered_gets_acknowledgements_in_the_answers_and_news_when_it_asks() -> (
+    None
+):
     queue = Queue(1)
     queue.open(POLLED)
     assert queue.told(queue.number(1)) == (((1, 1),), 0)

@@ -8,7 +8,14 @@ from wsrm_kit import VERSIONS, message
 from srmp_spark.errors import LimitExceededError, RemoteProtocolError
 from srmp_spark.wsrm import limits
 from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.elements import AckRequested, Blame, CreateSequence, EndpointReference, Sequence, TerminateSequence
+from srmp_spark.wsrm.elements import (
+    AckRequested,
+    Blame,
+    CreateSequence,
+    EndpointReference,
+    Sequence,
+    TerminateSequence,
+)
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.faults import SoapFaultError
 from srmp_spark.wsrm.values import duration, format_duration
@@ -16,7 +23,9 @@ from srmp_spark.wsrm.values import duration, format_duration
 GOOD = encode(message(sequence=Sequence("urn:s", 1), message_id="urn:m", body=b"<b/>"))
 
 
-def refused(envelope: bytes, match: str, kind: type[RemoteProtocolError] = RemoteProtocolError) -> RemoteProtocolError:
+def refused(
+    envelope: bytes, match: str, kind: type[RemoteProtocolError] = RemoteProtocolError
+) -> RemoteProtocolError:
     with pytest.raises(kind, match=match) as caught:
         decode(envelope)
     assert caught.value.section
@@ -45,12 +54,18 @@ def header(block: str, envelope: bytes = GOOD) -> bytes:
         (GOOD.replace(b"<b/>", b"&b;"), "well-formed"),
         (GOOD.replace(b"<b/>", b"<u:b/>"), "well-formed"),
         (b"<Envelope/>", "no SOAP 1.1 or 1.2 Envelope"),
-        (GOOD.replace(b"2003/05/soap-envelope", b"2001/12/soap-envelope"), "no SOAP 1.1 or 1.2 Envelope"),
+        (
+            GOOD.replace(b"2003/05/soap-envelope", b"2001/12/soap-envelope"),
+            "no SOAP 1.1 or 1.2 Envelope",
+        ),
         (GOOD.replace(b"<s:Body><b/></s:Body>", b""), "holds a Body"),
         (GOOD.replace(b"<s:Body>", b"<s:Body/><s:Body>"), "one Header and, after it, one Body"),
         (GOOD.replace(b"</s:Body>", b"</s:Body><s:Header/>"), "one Header and, after it, one Body"),
         (GOOD.replace(b"</s:Body>", b"</s:Body><x/>"), "one Header and, after it, one Body"),
-        (GOOD.replace(b"<s:Header>", b"<s:Header/><s:Header>"), "one Header and, after it, one Body"),
+        (
+            GOOD.replace(b"<s:Header>", b"<s:Header/><s:Header>"),
+            "one Header and, after it, one Body",
+        ),
         (
             b'<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope"><s:Body/></s:Envelope>',
             "no headers of WS-Addressing",
@@ -75,7 +90,8 @@ def test_what_is_no_soap_message(envelope: bytes, match: str) -> None:
         (GOOD.replace(b"</r:Sequence>", b"<r:LastMessage/></r:Sequence>"), "<LastMessage> has no place there"),
         (GOOD.replace(b"<r:Identifier>urn:s</r:Identifier>", b""), "<Identifier> is missing"),
         (header('<r:Sequence xmlns:r="http://schemas.xmlsoap.org/ws/2005/02/rm"/>'), "two versions of WS-ReliableMessaging"),
-        (header("<r:Sequence><r:Identifier>u</r:Identifier><r:MessageNumber>1</r:MessageNumber></r:Sequence>"), "one Sequence"),
+        (header("<r:Sequence><r:Identifier>u</r:Identifier><r:MessageNumber>1</r:MessageNu"
+"mber></r:Sequence>"), "one Sequence"),
         (GOOD.replace(b"<b/>", b"<r:Nothing/>"), "no such element"),
         (header("<a:ReplyTo/>"), "without an Address"),
         (header("<a:ReplyTo><a:Address>urn:1</a:Address><a:Address>urn:2</a:Address></a:ReplyTo>"), "one Address"),
@@ -95,12 +111,22 @@ def test_what_breaks_a_rule_can_be_answered_with_a_fault(envelope: bytes, match:
 def test_a_header_that_must_be_understood_and_is_not() -> None:
     """SOAP 1.2 part 1 section 2.4: of those for us alone."""
     for value in ("1", "true", " true "):
-        error = refused(header(f'<x s:mustUnderstand="{value}" xmlns="urn:x"/>'), "must be understood is not: '{urn:x}x'")
+        error = refused(
+            header(f'<x s:mustUnderstand="{value}" xmlns="urn:x"/>'),
+            "must be understood is not: '{urn:x}x'",
+        )
         assert isinstance(error, SoapFaultError)
         assert (error.fault.blame, error.message_id) == (Blame.MUST_UNDERSTAND, "urn:m")
-    for value in ('s:mustUnderstand="0"', 's:mustUnderstand="1" s:role="urn:somebody-else"', 'mustUnderstand="1"', ""):
+    for value in (
+        's:mustUnderstand="0"',
+        's:mustUnderstand="1" s:role="urn:somebody-else"',
+        'mustUnderstand="1"',
+        "",
+    ):
         assert decode(header(f'<x {value} xmlns="urn:x"/>')) == decode(GOOD)
-    elsewhere = GOOD.replace(b'<r:Sequence s:mustUnderstand="1"', b'<r:Sequence s:role="urn:somebody-else"')
+    elsewhere = GOOD.replace(
+        b'<r:Sequence s:mustUnderstand="1"', b'<r:Sequence s:role="urn:somebody-else"'
+    )
     assert decode(elsewhere).sequence is None
 
 
@@ -117,7 +143,10 @@ def test_each_limit_by_its_name() -> None:
     exceeded("BODY_ELEMENTS_MAX", GOOD.replace(b"<b/>", many + b"<b/>"))
     exceeded("BODY_ELEMENTS_MAX", GOOD.replace(b"<b/>", b"<b>" + many + b"</b>"))
     exceeded("HEADER_ELEMENTS_MAX", header("<x>" + "<y/>" * limits.HEADER_ELEMENTS_MAX + "</x>"))
-    exceeded("HEADER_ELEMENTS_MAX", GOOD.replace(b"<b/>", b"<r:CloseSequence>%b</r:CloseSequence>" % (b"<y/>" * 1_000)))
+    exceeded(
+        "HEADER_ELEMENTS_MAX",
+        GOOD.replace(b"<b/>", b"<r:CloseSequence>%b</r:CloseSequence>" % (b"<y/>" * 1_000)),
+    )
     exceeded("HEADER_MAX", header("<x>" + "y" * limits.HEADER_MAX + "</x><z/>"))
     exceeded("HEADER_MAX", header("<x>" + "y" * limits.HEADER_MAX + "</x>"))
     attributes = " ".join(f'a{n}=""' for n in range(limits.ATTRIBUTES_MAX + 1))
@@ -128,8 +157,14 @@ def test_each_limit_by_its_name() -> None:
     exceeded("IDENTIFIER_MAX", GOOD.replace(b"urn:s", b"urn:" + b"s" * limits.IDENTIFIER_MAX))
     asked = encode(message(ack_requested=(AckRequested("urn:s"),) * limits.ACKNOWLEDGEMENTS_MAX))
     assert len(decode(asked).ack_requested) == limits.ACKNOWLEDGEMENTS_MAX
-    exceeded("ACKNOWLEDGEMENTS_MAX", header("<r:AckRequested><r:Identifier>urn:s</r:Identifier></r:AckRequested>", asked))
-    exceeded("ACKNOWLEDGEMENTS_MAX", header("<r:SequenceAcknowledgement/>" * (limits.ACKNOWLEDGEMENTS_MAX + 1)))
+    exceeded(
+        "ACKNOWLEDGEMENTS_MAX",
+        header("<r:AckRequested><r:Identifier>urn:s</r:Identifier></r:AckRequested>", asked),
+    )
+    exceeded(
+        "ACKNOWLEDGEMENTS_MAX",
+        header("<r:SequenceAcknowledgement/>" * (limits.ACKNOWLEDGEMENTS_MAX + 1)),
+    )
 
 
 def test_the_whole_message_is_the_only_413() -> None:
@@ -147,7 +182,10 @@ def test_a_protocol_element_is_read_in_its_own_order() -> None:
     refused(swapped, "<AcksTo> is missing in <CreateSequence>, or not in its place")
     more = create.replace(b"</r:CreateSequence>", b'<x xmlns="urn:x"/></r:CreateSequence>')
     assert decode(more) == decode(create)
-    refused(create.replace(b"</r:CreateSequence>", b"<r:Expires/></r:CreateSequence>"), "has no place there")
+    refused(
+        create.replace(b"</r:CreateSequence>", b"<r:Expires/></r:CreateSequence>"),
+        "has no place there",
+    )
     refused(create.replace(b"PT5S", b"5 s"), "not a duration")
     refused(create.replace(b"CreateSequence>", b"CreateSequences>"), "no such element")
     last = encode(message(content=TerminateSequence("urn:s", 3)))
@@ -164,7 +202,9 @@ def test_durations(text: str, milliseconds: int) -> None:
     assert duration(format_duration(milliseconds), "s") == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "P", "PT", "P1", "PT1", "-PT1S", "P1S", "PT1.S", "1", "PT１S"])
+@pytest.mark.parametrize(
+    "text", ["", "P", "PT", "P1", "PT1", "-PT1S", "P1S", "PT1.S", "1", "PT１S"]
+)
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="not a duration"):
         duration(text, "s")

@@ -31,7 +31,9 @@ SECONDS = 240
 VERSIONS = [("1.0", "2004", "1.1"), ("1.0", "2005", "1.2"), ("1.1", "2005", "1.2")]
 
 pytestmark = [
-    pytest.mark.skipif("SRMP_SPARK_INTEROP_WSRM" not in os.environ, reason="foreign programs: make interop-wsrm"),
+    pytest.mark.skipif(
+        "SRMP_SPARK_INTEROP_WSRM" not in os.environ, reason="foreign programs: make interop-wsrm"
+    ),
     pytest.mark.timeout(600),
 ]
 
@@ -39,7 +41,9 @@ pytestmark = [
 @pytest.fixture(scope="session")
 def built() -> None:
     done = subprocess.run([PEERS / "build.sh"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"the peers cannot be built:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    assert done.returncode == 0, (
+        f"the peers cannot be built:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +51,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
     folder = tmp_path_factory.mktemp("interop")
     options = {"wsrm_buffer": 4096, "allow_url": ["http://127.0.0.1:*/*"]}
     with RunningQueueManager(
-        folder / "data", queues=["private$/interop"], listen_wsrm="127.0.0.1:0", **options,  # type: ignore[arg-type]
+        folder / "data",
+        queues=["private$/interop"],
+        listen_wsrm="127.0.0.1:0",
+        **options,  # type: ignore[arg-type]
     ) as queue_manager:
         yield queue_manager
 
@@ -55,10 +62,28 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
 class Proxy:
     """Loses, doubles and delays."""
 
-    def __init__(self, folder: Path, target: str, loss: float, seed: int, client: int | None) -> None:
+    def __init__(
+        self, folder: Path, target: str, loss: float, seed: int, client: int | None
+    ) -> None:
         self.flow = folder / "flow.jsonl"
-        command = [sys.executable, str(PEERS / "lossy_proxy.py"), "--target", target, "--loss", str(loss), "--seed", str(seed)]
-        command += ["--log", str(self.flow), "--raw", str(folder / "raw"), "--max-seconds", str(2 * SECONDS)]
+        command = [
+            sys.executable,
+            str(PEERS / "lossy_proxy.py"),
+            "--target",
+            target,
+            "--loss",
+            str(loss),
+            "--seed",
+            str(seed),
+        ]
+        command += [
+            "--log",
+            str(self.flow),
+            "--raw",
+            str(folder / "raw"),
+            "--max-seconds",
+            str(2 * SECONDS),
+        ]
         if loss:
             command += ["--dup", "0.05", "--delay", "0.1", "--delay-ms", "300"]
         if client is not None:
@@ -88,9 +113,21 @@ CASES = [
 ]
 
 
-def client_of(stack: str, versions: tuple[str, str, str], url: str, count: int, *more: str) -> subprocess.CompletedProcess[str]:
+def client_of(
+    stack: str, versions: tuple[str, str, str], url: str, count: int, *more: str
+) -> subprocess.CompletedProcess[str]:
     rm, wsa, soap = versions
-    command = [str(PEERS / "peer"), stack, "client", "--url", f"{url}/wsrm/private$/interop", "--rm", rm, "--wsa", wsa]
+    command = [
+        str(PEERS / "peer"),
+        stack,
+        "client",
+        "--url",
+        f"{url}/wsrm/private$/interop",
+        "--rm",
+        rm,
+        "--wsa",
+        wsa,
+    ]
     command += ["--soap", soap, "--op", "submit", "--count", str(count), "--timeout", "90", *more]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
 
@@ -107,7 +144,13 @@ def judge(found: list[dict[str, Any]], count: int, done: subprocess.CompletedPro
 
 @pytest.mark.parametrize(("stack", "versions", "way", "loss"), CASES, ids=lambda value: str(value))
 def test_a_foreign_client_delivers_once_and_in_order(
-    built: None, running: RunningQueueManager, tmp_path: Path, stack: str, versions: tuple[str, str, str], way: str, loss: float
+    built: None,
+    running: RunningQueueManager,
+    tmp_path: Path,
+    stack: str,
+    versions: tuple[str, str, str],
+    way: str,
+    loss: float,
 ) -> None:
     before = len(rows(running, "private$/interop"))
     port = free_port() if way == "addressable" else None
@@ -123,16 +166,23 @@ def test_a_foreign_client_delivers_once_and_in_order(
     raw = b"".join(path.read_bytes() for path in (tmp_path / "raw").rglob("*") if path.is_file())
     assert b"BufferRemaining" in raw
     if loss:
-        assert any(json.loads(line)["fate"] == "drop" for line in proxy.flow.read_text().splitlines())
+        assert any(
+            json.loads(line)["fate"] == "drop" for line in proxy.flow.read_text().splitlines()
+        )
 
 
-@pytest.mark.parametrize(("stack", "versions"), list(product(["cxf", "metro"], [VERSIONS[0], VERSIONS[2]])), ids=str)
+@pytest.mark.parametrize(
+    ("stack", "versions"), list(product(["cxf", "metro"], [VERSIONS[0], VERSIONS[2]])), ids=str
+)
 def test_a_queue_without_room_slows_a_foreign_client_down(
     built: None, tmp_path: Path, stack: str, versions: tuple[str, str, str]
 ) -> None:
     """Both make an Offer, and neither knows BufferRemaining: their answers come late, and nothing is lost by it."""
     with RunningQueueManager(
-        tmp_path / "data", queues=["private$/interop"], wsrm_buffer=1, listen_wsrm="127.0.0.1:0",
+        tmp_path / "data",
+        queues=["private$/interop"],
+        wsrm_buffer=1,
+        listen_wsrm="127.0.0.1:0",
     ) as running:
         done = client_of(stack, versions, running.ready["wsrm"], 5)
         judge(rows(running, "private$/interop"), 5, done)

@@ -17,7 +17,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from live_kit import wait_for
-from out_kit import ACTION, POLL, body, client, delivered, finished, kill_sender, send, send_keyed, status
+from out_kit import (
+    ACTION,
+    POLL,
+    body,
+    client,
+    delivered,
+    finished,
+    kill_sender,
+    send,
+    send_keyed,
+    status,
+)
 from scripted_service import RM, SOAP, WSA, Request, ScriptedService, lossy, once
 from wsrm_kit import schema_faults
 
@@ -39,7 +50,15 @@ def sent(running: RunningQueueManager) -> Iterator[dict[tuple[str, str, str], Sc
     services = {versions: ScriptedService() for versions in VERSIONS}
     for (rm, soap, wsa), service in services.items():
         service.start()
-        answers = send(running, service.destination, 1, COUNT, wsrm_version=rm, soap_version=soap, wsa_version=wsa)
+        answers = send(
+            running,
+            service.destination,
+            1,
+            COUNT,
+            wsrm_version=rm,
+            soap_version=soap,
+            wsa_version=wsa,
+        )
         assert {answer["kind"] for answer in answers} == {"plain"}
     yield services
     for service in services.values():
@@ -48,7 +67,9 @@ def sent(running: RunningQueueManager) -> Iterator[dict[tuple[str, str, str], Sc
 
 @pytest.mark.parametrize("versions", VERSIONS, ids=str)
 def test_every_version_once_in_order_and_to_the_end(
-    running: RunningQueueManager, sent: dict[tuple[str, str, str], ScriptedService], versions: tuple[str, str, str]
+    running: RunningQueueManager,
+    sent: dict[tuple[str, str, str], ScriptedService],
+    versions: tuple[str, str, str],
 ) -> None:
     rm, soap, wsa = versions
     service = sent[versions]
@@ -58,16 +79,28 @@ def test_every_version_once_in_order_and_to_the_end(
     with service.lock:
         assert len(service.sequences) == 1
         requests = [request for _, request in service.requests]
-        assert {(each.rm, each.soap, each.wsa) for each in requests} == {(RM[rm], SOAP[soap], WSA[wsa])}
-        assert [each.number for each in requests if each.action == ACTION] == list(range(1, COUNT + 1))
+        assert {(each.rm, each.soap, each.wsa) for each in requests} == {
+            (RM[rm], SOAP[soap], WSA[wsa])
+        }
+        assert [each.number for each in requests if each.action == ACTION] == list(
+            range(1, COUNT + 1)
+        )
         assert [fault for each in requests for fault in schema_faults(each.raw)] == []
-        assert len({each.message_id for each in requests if each.number}) == len([each for each in requests if each.number])
+        assert len({each.message_id for each in requests if each.number}) == len(
+            [each for each in requests if each.number]
+        )
         ends = [each.action.rpartition("/")[2] for each in requests[-2:]]
-        assert ends == (["LastMessage", "TerminateSequence"] if rm == "1.0" else ["CloseSequence", "TerminateSequence"])
+        assert ends == (
+            ["LastMessage", "TerminateSequence"]
+            if rm == "1.0"
+            else ["CloseSequence", "TerminateSequence"]
+        )
         assert service.wrong == []
 
 
-def test_what_comes_later_goes_in_another_sequence(running: RunningQueueManager, service: ScriptedService) -> None:
+def test_what_comes_later_goes_in_another_sequence(
+    running: RunningQueueManager, service: ScriptedService
+) -> None:
     send(running, service.destination, 1, 3)
     delivered(service, 1, 3)
     wait_for(lambda: all(each.is_terminated for each in service.sequences.values()))
@@ -82,7 +115,10 @@ def test_rows_of_two_versions_go_in_two_sequences_in_their_order(
     send(running, service.destination, 1, 5, wsrm_version="1.0")
     send(running, service.destination, 6, 9, wsrm_version="1.2")
     delivered(service, 1, 9)
-    assert [len(each.taken) for each in service.sequences.values()] == [6, 4]  # with the LastMessage of 1.0
+    assert [len(each.taken) for each in service.sequences.values()] == [
+        6,
+        4,
+    ]  # with the LastMessage of 1.0
 
 
 # --- flow control -------------------------------------------------------------------------------------------------------
@@ -107,14 +143,18 @@ def test_never_more_on_the_way_than_there_is_room_for(running: RunningQueueManag
         assert service.wrong == []
 
 
-def test_at_0_it_polls_and_sends_nothing_new_until_room_returns(running: RunningQueueManager) -> None:
+def test_at_0_it_polls_and_sends_nothing_new_until_room_returns(
+    running: RunningQueueManager,
+) -> None:
     with ScriptedService(room=3) as service:
         send(running, service.destination, 1, 10)
         wait_for(lambda: len(service.delivered) == 3)
         wait_for(lambda: service.seen["AckRequested"] >= 3)
         with service.lock:
             assert service.delivered == [body(number) for number in (1, 2, 3)]
-            asked = [at for at, request in service.requests if request.action.endswith("/AckRequested")]
+            asked = [
+                at for at, request in service.requests if request.action.endswith("/AckRequested")
+            ]
             assert len(asked) <= (asked[-1] - asked[0]) / POLL + 3
         found = status(running, service.destination)
         assert found["wsrm"]["polling"] is True
@@ -132,7 +172,9 @@ def test_a_restart_while_polling_asks_first(start: Callable[..., RunningQueueMan
         send(running, service.destination, 1, 8)
         wait_for(lambda: len(service.delivered) == 3)
         wait_for(lambda: (status(running, service.destination).get("wsrm") or {}).get("polling"))
-        send(running, service.destination, 9, 9)  # a write behind it: that room is 0 is on the disk with it
+        send(
+            running, service.destination, 9, 9
+        )  # a write behind it: that room is 0 is on the disk with it
         before = len(service.requests)
         service.drain(8)
         running.kill9()
@@ -147,7 +189,9 @@ def test_a_restart_while_polling_asks_first(start: Callable[..., RunningQueueMan
 
 
 @pytest.mark.parametrize("rm", ["1.0", "1.1"])
-def test_requests_and_answers_that_are_lost_cost_nothing_and_double_nothing(running: RunningQueueManager, rm: str) -> None:
+def test_requests_and_answers_that_are_lost_cost_nothing_and_double_nothing(
+    running: RunningQueueManager, rm: str
+) -> None:
     with ScriptedService(room=16, script=lossy(0.1, 0.1), seed=5) as service:
         service.judges_room = False  # it counts what it told in answers that were lost as untold
         stopped = threading.Event()
@@ -164,7 +208,10 @@ def test_requests_and_answers_that_are_lost_cost_nothing_and_double_nothing(runn
         finally:
             stopped.set()
             thread.join()
-        assert len({request.number for _, request in service.requests if request.action == ACTION}) == 40
+        assert (
+            len({request.number for _, request in service.requests if request.action == ACTION})
+            == 40
+        )
 
 
 def test_a_service_that_is_away_and_refuses_and_answers_404_gets_everything_when_it_is_back(
@@ -175,7 +222,9 @@ def test_a_service_that_is_away_and_refuses_and_answers_404_gets_everything_when
     destination = service.destination
     service.stop()
     send(running, destination, 1, 4)
-    away = wait_for(lambda: (found := status(running, destination)) and found["last_error"] and found)
+    away = wait_for(
+        lambda: (found := status(running, destination)) and found["last_error"] and found
+    )
     assert away["queued"] == 4
     service.start()
     delivered(service, 1, 4)
@@ -196,10 +245,14 @@ def enough(service: ScriptedService, count: int) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_kill_9_again_and_again_loses_nothing_and_doubles_nothing(start: Callable[..., RunningQueueManager]) -> None:
+def test_kill_9_again_and_again_loses_nothing_and_doubles_nothing(
+    start: Callable[..., RunningQueueManager],
+) -> None:
     running = start()
     with ScriptedService(room=64, script=lossy(0.03, 0.05), seed=11) as service:
-        service.judges_room = False  # after a kill what has a number goes again, whatever room there is
+        service.judges_room = (
+            False  # after a kill what has a number goes again, whatever room there is
+        )
         stopped = threading.Event()
 
         def application() -> None:
@@ -239,7 +292,9 @@ def test_kill_9_again_and_again_loses_nothing_and_doubles_nothing(start: Callabl
         ("TerminateSequence", "1.0"),
     ],
 )
-def test_a_kill_in_any_state_goes_on_where_it_was(start: Callable[..., RunningQueueManager], action: str, rm: str) -> None:
+def test_a_kill_in_any_state_goes_on_where_it_was(
+    start: Callable[..., RunningQueueManager], action: str, rm: str
+) -> None:
     """The request was done, its answer is lost, and the sender process is killed."""
     running = start()
     killed: list[str] = []
@@ -254,7 +309,11 @@ def test_a_kill_in_any_state_goes_on_where_it_was(start: Callable[..., RunningQu
     with ScriptedService(script=script) as service:
         send(running, service.destination, 1, 6, wsrm_version=rm)
         delivered(service, 1, 6)
-        wait_for(lambda: service.sequences and all(each.is_terminated for each in service.sequences.values()))
+        wait_for(
+            lambda: (
+                service.sequences and all(each.is_terminated for each in service.sequences.values())
+            )
+        )
         finished(running, service.destination)
         assert killed
         assert len(service.sequences) == 1
@@ -278,7 +337,9 @@ def test_a_service_that_forgot_everything_and_says_so_gets_the_rest_in_a_new_seq
     assert finished(running, service.destination)["state"] == "Connected"
 
 
-def lost_with_one_in_doubt(running: RunningQueueManager, service: ScriptedService) -> dict[str, Any]:
+def lost_with_one_in_doubt(
+    running: RunningQueueManager, service: ScriptedService
+) -> dict[str, Any]:
     """Message 3 was taken, its answer was lost, and then the service forgot the sequence; 4 and 5 wait."""
 
     def script(service: ScriptedService, request: Request) -> str | None:
@@ -291,7 +352,11 @@ def lost_with_one_in_doubt(running: RunningQueueManager, service: ScriptedServic
 
     service.script = script
     send(running, service.destination, 1, 5)
-    found = wait_for(lambda: (found := status(running, service.destination)) and found["state"] == "OnHold" and found)
+    found = wait_for(
+        lambda: (
+            (found := status(running, service.destination)) and found["state"] == "OnHold" and found
+        )
+    )
     assert found["in_doubt"] == 1
     assert found["wsrm"]["state"] == "lost"
     assert "resend" in found["last_error"]
@@ -305,18 +370,24 @@ def test_what_may_have_been_taken_of_a_lost_sequence_waits_for_an_operator_who_s
     lost_with_one_in_doubt(running, service)
     client(running).decide("resend", service.destination)
     wait_for(lambda: len(service.delivered) == 6)
-    assert service.delivered == [body(number) for number in (1, 2, 3, 3, 4, 5)]  # twice by decision, never by a guess
+    assert service.delivered == [
+        body(number) for number in (1, 2, 3, 3, 4, 5)
+    ]  # twice by decision, never by a guess
     finished(running, service.destination)
 
 
-def test_a_lost_sequence_is_still_held_after_a_kill(start: Callable[..., RunningQueueManager]) -> None:
+def test_a_lost_sequence_is_still_held_after_a_kill(
+    start: Callable[..., RunningQueueManager],
+) -> None:
     running = start()
     with ScriptedService() as service:
         lost_with_one_in_doubt(running, service)
         before = len(service.requests)
         running.kill9()
         running.start()
-        found = wait_for(lambda: (found := status(running, service.destination)) and found["wsrm"] and found)
+        found = wait_for(
+            lambda: (found := status(running, service.destination)) and found["wsrm"] and found
+        )
         assert (found["state"], found["wsrm"]["state"], found["in_doubt"]) == ("OnHold", "lost", 1)
         assert len(service.requests) == before
         client(running).decide("resend", service.destination)
@@ -343,7 +414,12 @@ def test_a_service_that_answers_and_acknowledges_nothing_is_told_of_and_reset_go
     finished(running, service.destination)
     service.script = lambda service, request: "empty" if request.action == ACTION else None
     send(running, service.destination, 3, 3)
-    wait_for(lambda: "without an acknowledgement" in (status(running, service.destination)["last_error"] or ""))
+    wait_for(
+        lambda: (
+            "without an acknowledgement"
+            in (status(running, service.destination)["last_error"] or "")
+        )
+    )
     service.script = None
     service.forget()
     client(running).decide("reset", service.destination)
@@ -363,7 +439,12 @@ def test_a_row_whose_time_is_over_before_it_has_a_number_is_a_dead_letter_and_le
         wait_for(lambda: service.seen["AckRequested"] > 0)
         until = datetime.now(timezone.utc) + timedelta(seconds=1)
         rows: list[dict[str, Any]] = [
-            {"body": body(number), "destination": service.destination, "soap_action": ACTION, "time_to_reach_queue": late}
+            {
+                "body": body(number),
+                "destination": service.destination,
+                "soap_action": ACTION,
+                "time_to_reach_queue": late,
+            }
             for number, late in ((2, None), (3, until), (4, None))
         ]
         staged = OutboxClient(running.api).stage(
@@ -387,7 +468,9 @@ def arrow(rows: list[dict[str, Any]]) -> bytes:
     return sink.getvalue()
 
 
-def test_a_row_without_a_soap_action_or_with_a_body_that_is_none_is_refused(running: RunningQueueManager) -> None:
+def test_a_row_without_a_soap_action_or_with_a_body_that_is_none_is_refused(
+    running: RunningQueueManager,
+) -> None:
     destination = "wsrm:http://127.0.0.1:1/Orders.svc"
     good = {"destination": destination, "soap_action": ACTION, "body_base64": "PGEvPg=="}
     for change, said in (
@@ -422,7 +505,12 @@ def test_https_is_verified_by_our_authorities_and_nothing_is_said_to_anybody_els
         send(running, bad.destination, 1, 1)
         send(running, good.destination, 1, 3)
         delivered(good, 1, 3)
-        wait_for(lambda: "certificate verify failed" in (status(running, bad.destination)["last_error"] or ""))
+        wait_for(
+            lambda: (
+                "certificate verify failed"
+                in (status(running, bad.destination)["last_error"] or "")
+            )
+        )
         assert bad.requests == []
         assert status(running, bad.destination)["queued"] == 1
 
@@ -430,15 +518,35 @@ def test_https_is_verified_by_our_authorities_and_nothing_is_said_to_anybody_els
 def test_send_waits_for_the_acknowledgement_and_says_what_became_of_a_lost_session(
     running: RunningQueueManager, service: ScriptedService
 ) -> None:
-    line = [sys.executable, "-m", "srmp_spark.cli", "send", "--api", running.api, "--destination", service.destination]
-    line += ["--soap-action", ACTION, "--wsrm-version", "1.0", "--body", body(1).decode(), "--wait", "60"]
+    line = [
+        sys.executable,
+        "-m",
+        "srmp_spark.cli",
+        "send",
+        "--api",
+        running.api,
+        "--destination",
+        service.destination,
+    ]
+    line += [
+        "--soap-action",
+        ACTION,
+        "--wsrm-version",
+        "1.0",
+        "--body",
+        body(1).decode(),
+        "--wait",
+        "60",
+    ]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["state"] == "acknowledged"
     delivered(service, 1, 1)
     service.delivered.clear()
     lost_with_one_in_doubt(running, service)
-    done = subprocess.run([*line[:-1], "1"], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [*line[:-1], "1"], capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 4
     assert "the service has lost the sequence" in done.stderr
     assert "srmp-spark streams resend" in done.stderr

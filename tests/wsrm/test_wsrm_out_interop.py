@@ -28,7 +28,9 @@ COUNT = 20
 ACTION = "urn:srmp-spark:peers:wsrm:submit"
 
 pytestmark = [
-    pytest.mark.skipif("SRMP_SPARK_INTEROP_WSRM" not in os.environ, reason="foreign programs: make interop-wsrm"),
+    pytest.mark.skipif(
+        "SRMP_SPARK_INTEROP_WSRM" not in os.environ, reason="foreign programs: make interop-wsrm"
+    ),
     pytest.mark.timeout(600),
 ]
 
@@ -38,7 +40,9 @@ class Server:
 
     def __init__(self, stack: str) -> None:
         command = [str(PEERS / "peer"), stack, "server", "--max-seconds", "3600"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         self.lines: list[dict[str, Any]] = []
         self.ready = self._line()
         threading.Thread(target=self._read, daemon=True).start()
@@ -78,15 +82,26 @@ def servers(built: None) -> Iterator[dict[str, Server]]:
 
 @pytest.fixture(scope="module")
 def sending(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueManager]:
-    with RunningQueueManager(tmp_path_factory.mktemp("interop-out") / "data", retransmission_timeout=1) as running:
+    with RunningQueueManager(
+        tmp_path_factory.mktemp("interop-out") / "data", retransmission_timeout=1
+    ) as running:
         yield running
 
 
-def send_texts(running: RunningQueueManager, destination: str, prefix: str, versions: tuple[str, str, str]) -> None:
+def send_texts(
+    running: RunningQueueManager, destination: str, prefix: str, versions: tuple[str, str, str]
+) -> None:
     rm, wsa, soap = versions
-    more = {"wsrm_version": rm, "soap_version": soap, "wsa_version": {"2004": "2004/08", "2005": "2005/08"}[wsa]}
+    more = {
+        "wsrm_version": rm,
+        "soap_version": soap,
+        "wsa_version": {"2004": "2004/08", "2005": "2005/08"}[wsa],
+    }
     texts = [f"{prefix}{number:06d}" for number in range(1, COUNT + 1)]
-    bodies = [f'<n:submit xmlns:n="urn:srmp-spark:peers:wsrm"><text>{text}</text></n:submit>' for text in texts]
+    bodies = [
+        f'<n:submit xmlns:n="urn:srmp-spark:peers:wsrm"><text>{text}</text></n:submit>'
+        for text in texts
+    ]
     client(running).send_away([
         {"destination": destination, "soap_action": ACTION, "body_base64": base64.b64encode(each.encode()).decode(), **more}
         for each in bodies
@@ -94,7 +109,9 @@ def send_texts(running: RunningQueueManager, destination: str, prefix: str, vers
 
 
 @pytest.mark.parametrize(
-    ("stack", "versions", "loss"), [*product(["cxf", "metro"], VERSIONS, [0.0, 0.2])], ids=lambda value: str(value)
+    ("stack", "versions", "loss"),
+    [*product(["cxf", "metro"], VERSIONS, [0.0, 0.2])],
+    ids=lambda value: str(value),
 )
 def test_a_foreign_service_gets_everything_once_and_in_order(
     servers: dict[str, Server],
@@ -113,11 +130,15 @@ def test_a_foreign_service_gets_everything_once_and_in_order(
         send_texts(sending, destination, prefix, versions)
         wait_for(lambda: len(server.delivered(prefix)) >= COUNT, SECONDS)
         finished(sending, destination)
-        wait_for(lambda: status(sending, destination)["wsrm"] is None, SECONDS)  # closed and terminated, or given up
+        wait_for(
+            lambda: status(sending, destination)["wsrm"] is None, SECONDS
+        )  # closed and terminated, or given up
     finally:
         proxy.close()
     found = server.delivered(prefix)
-    assert [line["text"] for line in found] == [f"{prefix}{number:06d}" for number in range(1, COUNT + 1)]
+    assert [line["text"] for line in found] == [
+        f"{prefix}{number:06d}" for number in range(1, COUNT + 1)
+    ]
     assert [int(line["number"]) for line in found] == list(range(1, COUNT + 1))
     assert len({line["sequence"] for line in found}) == 1
     raw = b"".join(each.read_bytes() for each in (tmp_path / "raw").rglob("*") if each.is_file())
@@ -125,4 +146,6 @@ def test_a_foreign_service_gets_everything_once_and_in_order(
     assert (b"CloseSequence" in raw) == (versions[0] == "1.1")
     assert (b"LastMessage" in raw) == (versions[0] == "1.0")
     if loss:
-        assert any(json.loads(line)["fate"] == "drop" for line in proxy.flow.read_text().splitlines())
+        assert any(
+            json.loads(line)["fate"] == "drop" for line in proxy.flow.read_text().splitlines()
+        )

@@ -46,7 +46,12 @@ def test_what_is_acknowledged_while_it_is_paused_is_not_sent_again_in_the_next_s
         client(running).decide("pause", service.destination)
         assert status(running, service.destination)["in_doubt"] == 1
         paused.set()
-        wait_for(lambda: service.sequences and all(each.is_terminated for each in service.sequences.values()), 40)
+        wait_for(
+            lambda: (
+                service.sequences and all(each.is_terminated for each in service.sequences.values())
+            ),
+            40,
+        )
         if is_killed:
             running.kill9()
             running.start()

@@ -11,7 +11,12 @@ from roles_kit import NEW, Queue
 
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.wsrm.destination_effects import Respond
-from srmp_spark.wsrm.elements import CreateSequenceResponse, EndpointReference, MakeConnection, TerminateSequence
+from srmp_spark.wsrm.elements import (
+    CreateSequenceResponse,
+    EndpointReference,
+    MakeConnection,
+    TerminateSequence,
+)
 from srmp_spark.wsrm.inbound_states import InboundState
 from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS
 
@@ -43,7 +48,9 @@ class Clients(Queue):
         self.destination = self._new()
         for row in self.rows.values():
             name = self.names[row.identifier]
-            self.destination.restore([row], Committed(self.position), self.now, self.utc, name or "", name)
+            self.destination.restore(
+                [row], Committed(self.position), self.now, self.utc, name or "", name
+            )
 
     def step(self, kind: str, which: int, name: str | None, at: int) -> None:
         known = [each.identifier for each in self.destination]
@@ -59,7 +66,9 @@ class Clients(Queue):
         elif kind == "poll":
             self.poll(ADDRESSES[which], name)
         elif kind == "terminate":
-            self.commit(self.receive(self.of_rm("TerminateSequence", TerminateSequence(self.identifier))))
+            self.commit(
+                self.receive(self.of_rm("TerminateSequence", TerminateSequence(self.identifier)))
+            )
         elif kind == "room":
             self.destination.set_room(which)
         elif kind == "time":
@@ -101,26 +110,36 @@ class Clients(Queue):
             assert all(each.polled is found for each in linear)
             assert {*found.owed} == {each.identifier for each in linear if each.is_owed}
             for name in NAMES:
-                assert found.is_shared_with_another(name) is any(each.client != name for each in linear)
+                assert found.is_shared_with_another(name) is any(
+                    each.client != name for each in linear
+                )
             assert sum(found.clients.values()) == len(linear)
             assert all(found.clients.values())
 
 
 @settings(max_examples=200, deadline=None)
 @given(steps=STEPS)
-def test_the_index_is_what_a_search_of_all_sequences_finds(steps: list[tuple[str, int, str | None]]) -> None:
+def test_the_index_is_what_a_search_of_all_sequences_finds(
+    steps: list[tuple[str, int, str | None]],
+) -> None:
     clients = Clients()
     for at, step in enumerate(steps):
         clients.step(*step, at)
         clients.check()
 
 
-def test_a_poll_costs_the_same_beside_thousands_of_sequences_at_its_own_address_and_at_others() -> None:
+def test_a_poll_costs_the_same_beside_thousands_of_sequences_at_its_own_address_and_at_others() -> (
+    None
+):
     def seconds(sequences: int) -> float:
         queue = Queue(1, sequences_of_one_max=4_096)
         for n in range(sequences):
-            acks_to = EndpointReference(ADDRESSES[0] if n % 2 else f"{MAKE_CONNECTION_ANONYMOUS}other{n}")
-            content = queue.commit(queue.destination.receive(queue.create(acks_to, f"urn:m{n}"), "post", 0.0, 0))[0][0]
+            acks_to = EndpointReference(
+                ADDRESSES[0] if n % 2 else f"{MAKE_CONNECTION_ANONYMOUS}other{n}"
+            )
+            content = queue.commit(
+                queue.destination.receive(queue.create(acks_to, f"urn:m{n}"), "post", 0.0, 0)
+            )[0][0]
             assert isinstance(content, Respond)
             assert content.message is not None
             assert isinstance(content.message.content, CreateSequenceResponse)
@@ -146,7 +165,9 @@ def test_who_asks_lives_as_long_as_it_asks_and_no_longer(is_polled: bool) -> Non
         if is_polled:
             queue.say(queue.message("urn:mc", content=MakeConnection(ADDRESSES[0])))
     queue.commit()
-    assert queue.rows[identifier].state is (InboundState.OPEN if is_polled else InboundState.TERMINATED)
+    assert queue.rows[identifier].state is (
+        InboundState.OPEN if is_polled else InboundState.TERMINATED
+    )
     queue.now += queue.settings.inactivity_timeout - 1.0
     queue.destination.poll(queue.now, queue.utc)
     queue.commit()

@@ -50,7 +50,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[RunningQueueManager] = []
 
     def begin(name: str = "data", **options: object) -> RunningQueueManager:
-        queue_manager = RunningQueueManager(tmp_path / name, **{"queues": QUEUES, "listen_wsrm": "127.0.0.1:0", **options})  # type: ignore[arg-type]
+        queue_manager = RunningQueueManager(
+            tmp_path / name, **{"queues": QUEUES, "listen_wsrm": "127.0.0.1:0", **options}
+        )  # type: ignore[arg-type]
         started.append(queue_manager)
         return queue_manager.start()
 
@@ -70,14 +72,21 @@ def callbacks() -> Iterator[Callbacks]:
 
 
 @pytest.mark.parametrize("versions", VERSIONS, ids=IDS)
-def test_a_session_becomes_rows_in_every_version(running: RunningQueueManager, versions: tuple[object, ...]) -> None:
+def test_a_session_becomes_rows_in_every_version(
+    running: RunningQueueManager, versions: tuple[object, ...]
+) -> None:
     client = Client(running, versions=versions)  # type: ignore[arg-type]
     identifier = client.open()
     assert [client.told(client.number(number))[0] for number in (1, 3, 2, 2)] == [1, 1, 3, 3]
     if versions[2] is RmVersion.V1_0:
-        last = replace(client.number(4, is_last=True), action=RmVersion.V1_0.action("LastMessage"), body=b"")
+        last = replace(
+            client.number(4, is_last=True), action=RmVersion.V1_0.action("LastMessage"), body=b""
+        )
         assert client.told(last)[0] == 4
-        assert client.say(client.of_rm("TerminateSequence", TerminateSequence(identifier))) == (202, None)
+        assert client.say(client.of_rm("TerminateSequence", TerminateSequence(identifier))) == (
+            202,
+            None,
+        )
     else:
         closed = client.answer(client.of_rm("CloseSequence", CloseSequence(identifier, 3)))
         assert closed.content == CloseSequenceResponse(identifier)
@@ -88,8 +97,15 @@ def test_a_session_becomes_rows_in_every_version(running: RunningQueueManager, v
     first = found[0]
     assert first["body"] == b'<order xmlns="urn:shop"><n>1</n></order>'
     assert first["body_text"] == '<order xmlns="urn:shop"><n>1</n></order>'
-    assert (first["transport"], first["soap_action"], first["delivery"]) == ("wsrm", "urn:shop/order", "recoverable")
-    assert first["destination"] == f"DIRECT=http://{running.wsrm[0]}:{running.wsrm[1]}/wsrm/private$/orders"
+    assert (first["transport"], first["soap_action"], first["delivery"]) == (
+        "wsrm",
+        "urn:shop/order",
+        "recoverable",
+    )
+    assert (
+        first["destination"]
+        == f"DIRECT=http://{running.wsrm[0]}:{running.wsrm[1]}/wsrm/private$/orders"
+    )
     assert decode(first["envelope"].encode()).message_id == "urn:uuid:m-1"
     assert (first["signature_status"], first["stream_id"], first["class"]) == ("none", None, 0)
 
@@ -107,7 +123,10 @@ def test_a_message_as_cxf_sends_it(running: RunningQueueManager) -> None:
     assert status == 200
     assert decode(body).acknowledgements[0].ranges == ((1, 1),)
     (row,) = [row for row in rows(running) if row["wsrm_sequence"] == client.identifier]
-    assert row["body"] == b'<ns2:submit xmlns:ns2="urn:srmp-spark:peers:wsrm"><text>m-000001</text></ns2:submit>'
+    assert (
+        row["body"]
+        == b'<ns2:submit xmlns:ns2="urn:srmp-spark:peers:wsrm"><text>m-000001</text></ns2:submit>'
+    )
 
 
 def test_sessions_and_srmp_share_a_queue_and_its_port(running: RunningQueueManager) -> None:
@@ -118,7 +137,12 @@ def test_sessions_and_srmp_share_a_queue_and_its_port(running: RunningQueueManag
     for number in (1, 2):
         client.told(client.number(number))
         api.send("private$/other", [{"body_base64": "eA==", "label": "l", "delivery": "express"}])
-    assert [row["transport"] for row in rows(running, "private$/other")] == ["wsrm", "api", "wsrm", "api"]
+    assert [row["transport"] for row in rows(running, "private$/other")] == [
+        "wsrm",
+        "api",
+        "wsrm",
+        "api",
+    ]
 
 
 def test_a_queue_manager_that_is_started_again_reads_the_same_rows(start: Start) -> None:
@@ -132,12 +156,25 @@ def test_a_queue_manager_that_is_started_again_reads_the_same_rows(start: Start)
     assert rows(running, envelope=True) == before
 
 
-def test_capture_leaves_out_what_it_cannot_redact(running: RunningQueueManager, tmp_path: Path) -> None:
+def test_capture_leaves_out_what_it_cannot_redact(
+    running: RunningQueueManager, tmp_path: Path
+) -> None:
     client = Client(running)
     client.open()
     client.told(client.number(1))
-    command = [sys.executable, "-m", "srmp_spark.cli", "capture", "--api", running.api, "--queue", "private$/orders"]
-    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=90)
+    command = [
+        sys.executable,
+        "-m",
+        "srmp_spark.cli",
+        "capture",
+        "--api",
+        running.api,
+        "--queue",
+        "private$/orders",
+    ]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=90
+    )
     assert done.returncode == 0, done.stderr
     assert "are no posts of SRMP and are left out" in done.stderr
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["manifest.jsonl"]
@@ -177,7 +214,9 @@ def test_the_buffer_is_8_unless_told_otherwise(start: Start) -> None:
     assert client.told(client.ask()) == (0, 8)
 
 
-def test_a_client_with_an_address_is_told_when_room_returns(start: Start, callbacks: Callbacks) -> None:
+def test_a_client_with_an_address_is_told_when_room_returns(
+    start: Start, callbacks: Callbacks
+) -> None:
     """Several messages in one acknowledgement; unasked, as soon as a consumer has taken something."""
     running = start(wsrm_buffer=2, allow_url=[f"{callbacks.url}*"])
     client = Client(running)
@@ -215,8 +254,12 @@ def test_a_paused_or_full_queue_keeps_the_message_with_its_sender(start: Start) 
 # --- who may, and where -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("queue", ["private$/nothing", "private$/payments", "private$/order_queue$"])
-def test_no_sequence_begins_for_a_queue_that_cannot_take_it(running: RunningQueueManager, queue: str) -> None:
+@pytest.mark.parametrize(
+    "queue", ["private$/nothing", "private$/payments", "private$/order_queue$"]
+)
+def test_no_sequence_begins_for_a_queue_that_cannot_take_it(
+    running: RunningQueueManager, queue: str
+) -> None:
     for versions in (VERSIONS[0], VERSIONS[5]):
         client = Client(running, queue, versions)
         status, fault = client.fault(client.create())
@@ -258,7 +301,11 @@ def test_what_is_no_message_and_what_is_a_wrong_one(running: RunningQueueManager
     client = Client(running)
     soap = {"Content-Type": "application/soap+xml"}
     assert client.post(b"<x>", soap)[:2] == (400, "malformed; SOAP 1.2 part 1 section 5")
-    for content_type in ("multipart/related; type=x", "application/soap+xml; charset=utf-16", "text/plain"):
+    for content_type in (
+        "multipart/related; type=x",
+        "application/soap+xml; charset=utf-16",
+        "text/plain",
+    ):
         status, reason, _ = client.post(b"<x/>", {"Content-Type": content_type})
         assert (status, (reason or "").partition(";")[0]) == (415, "media-type")
     wrong = client.number(1)
@@ -273,7 +320,9 @@ def test_what_is_no_message_and_what_is_a_wrong_one(running: RunningQueueManager
         assert client.post(b"<x/>", soap, path)[0] == 400
     for path in ("/wsrmx/private$/orders", "/msmq/private$/orders", "/"):
         assert client.post(b"<x/>", soap, path)[0] == 404
-    assert client.post(encode(client.message(body=b"<x/>")), http_fields(wrong))[0] == 400  # WSRMRequired
+    assert (
+        client.post(encode(client.message(body=b"<x/>")), http_fields(wrong))[0] == 400
+    )  # WSRMRequired
 
 
 def test_only_writers_write(start: Start, tmp_path: Path) -> None:
@@ -291,7 +340,10 @@ def test_a_restart_in_any_state(start: Start) -> None:
     """Sequences go on: open, closed, terminated, and the CreateSequence that made them is known."""
     running = start()
     client = Client(running)
-    identifiers = {name: client.open(message_id=f"urn:uuid:{name}") for name in ("open", "closed", "terminated")}
+    identifiers = {
+        name: client.open(message_id=f"urn:uuid:{name}")
+        for name in ("open", "closed", "terminated")
+    }
     for name, identifier in identifiers.items():
         client.identifier = identifier
         assert client.told(client.number(1))[0] == 1
@@ -355,7 +407,9 @@ def test_kill_9_again_and_again_loses_nothing_and_doubles_nothing(start: Start) 
     assert acknowledged == [count] * 4
     found = rows(running)
     for name in names:
-        assert [row["wsrm_number"] for row in found if row["wsrm_sequence"] == name] == list(range(1, count + 1))
+        assert [row["wsrm_number"] for row in found if row["wsrm_sequence"] == name] == list(
+            range(1, count + 1)
+        )
     assert len(found) == 4 * count
 
 
@@ -373,7 +427,11 @@ def test_faults_are_counted_and_the_log_has_them_once(running: RunningQueueManag
     _, said = client.fault(replace(client.number(1), sequence=None))
     assert "reliableSession" in said.reason
     metrics = requests.get(f"{running.api}/metrics", timeout=PATIENCE).text
-    counts = dict(re.findall(r'srmp_messages_refused_total\{reason="wsrm-(\w+)",status="400"\} (\d+)', metrics))
+    counts = dict(
+        re.findall(
+            r'srmp_messages_refused_total\{reason="wsrm-(\w+)",status="400"\} (\d+)', metrics
+        )
+    )
     assert int(counts["UnknownSequence"]) >= 3
     assert int(counts["WSRMRequired"]) >= 1
 
@@ -398,8 +456,17 @@ def test_sequences_that_come_in_are_shown(start: Start) -> None:
     client.told(client.number(3))
     api = QueueManagerClient(running.api, retry_seconds=60)
     (shown,) = api.status()["incoming_sequences"]
-    assert (shown["queue"], shown["sequence"], shown["state"]) == ("private$/orders", identifier, "OPEN")
+    assert (shown["queue"], shown["sequence"], shown["state"]) == (
+        "private$/orders",
+        identifier,
+        "OPEN",
+    )
     assert (shown["acknowledged"], shown["held"], shown["last_number"]) == (1, 1, None)
     client.answer(client.of_rm("TerminateSequence", TerminateSequence(identifier, 3)))
     (shown,) = api.status()["incoming_sequences"]
-    assert (shown["state"], shown["acknowledged"], shown["held"], shown["last_number"]) == ("TERMINATED", 1, 0, 3)
+    assert (shown["state"], shown["acknowledged"], shown["held"], shown["last_number"]) == (
+        "TERMINATED",
+        1,
+        0,
+        3,
+    )

@@ -12,14 +12,26 @@ from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.elements import Blame, Sequence, SequenceAcknowledgement, SoapMessage
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.faults import SoapFaultError
-from srmp_spark.wsrm.limits import ACKNOWLEDGEMENTS_MAX, BODY_ELEMENTS_MAX, DEPTH_MAX, ENVELOPE_MAX, HEADER_MAX, RANGES_MAX
+from srmp_spark.wsrm.limits import (
+    ACKNOWLEDGEMENTS_MAX,
+    BODY_ELEMENTS_MAX,
+    DEPTH_MAX,
+    ENVELOPE_MAX,
+    HEADER_MAX,
+    RANGES_MAX,
+)
 from srmp_spark.wsrm.namespaces import FLOW_CONTROL
 from srmp_spark.wsrm.xml_tree import parse_tree
 
 SEQUENCE = "urn:uuid:0b162747-99cf-479c-972f-95b776e141c3"
 SOAP = "http://www.w3.org/2003/05/soap-envelope"
 GOOD = encode(message(VERSIONS[-1], sequence=Sequence(SEQUENCE, 1), body=b"<a/>"))
-ACK = encode(message(VERSIONS[-1], acknowledgements=(SequenceAcknowledgement(SEQUENCE, ((1, 3),), buffer_remaining=5),)))
+ACK = encode(
+    message(
+        VERSIONS[-1],
+        acknowledgements=(SequenceAcknowledgement(SEQUENCE, ((1, 3),), buffer_remaining=5),),
+    )
+)
 NAMED = f'<n:BufferRemaining xmlns:n="{FLOW_CONTROL}">%s</n:BufferRemaining>'
 BUFFER = f'<netrm:BufferRemaining xmlns:netrm="{FLOW_CONTROL}">5</netrm:BufferRemaining>'
 """As it stands in ``ACK``."""
@@ -27,8 +39,9 @@ BUFFER = f'<netrm:BufferRemaining xmlns:netrm="{FLOW_CONTROL}">5</netrm:BufferRe
 
 def envelope(body: str, declarations: str = "", header: str = "") -> bytes:
     return (
-        f'<s:Envelope xmlns:s="{SOAP}"{declarations}><s:Header>{header}</s:Header><s:Body>{body}</s:Body></s:Envelope>'.encode()
-    )
+        f'<s:Envelope xmlns:s="{SOAP}"{declarations}><s:Header>{header}</s:Header><s:Bo'
+        f"dy>{body}</s:Body></s:Envelope>"
+    ).encode()
 
 
 @pytest.mark.parametrize("hostile", [
@@ -79,9 +92,13 @@ def test_each_limit_is_named_and_refused_without_much_memory(hostile: bytes, lim
 
 def test_a_body_in_a_column_declares_what_it_uses_of_the_envelope() -> None:
     body = '<o:a xmlns:b="urn:b" t="d:x"><c/></o:a><e/>'
-    tree = parse_tree(envelope(body, ' xmlns:o="urn:o" xmlns:d="urn:d" xmlns="urn:default" xmlns:unused="urn:u"'), ())
+    tree = parse_tree(
+        envelope(body, ' xmlns:o="urn:o" xmlns:d="urn:d" xmlns="urn:default" xmlns:unused="urn:u"'),
+        (),
+    )
     assert tree.body.decode() == (
-        '<o:a xmlns="urn:default" xmlns:d="urn:d" xmlns:o="urn:o" xmlns:b="urn:b" t="d:x"><c/></o:a>'
+        '<o:a xmlns="urn:default" xmlns:d="urn:d" xmlns:o="urn:o" xmlns:b="urn:b" '
+        't="d:x"><c/></o:a>'
         '<e xmlns="urn:default" xmlns:d="urn:d" xmlns:o="urn:o"/>'
     )
 
@@ -99,14 +116,17 @@ def _acknowledged(buffer: str, *, ahead: bool = False) -> SoapMessage:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("0", 0), (" 8 ", 8), ("2147483647", 2**31 - 1), ("+7", 7), ("007", 7), ("\n1\n", 1)]
+    ("text", "value"),
+    [("0", 0), (" 8 ", 8), ("2147483647", 2**31 - 1), ("+7", 7), ("007", 7), ("\n1\n", 1)],
 )
 def test_buffer_remaining_is_a_number_that_is_not_negative(text: str, value: int) -> None:
     (ack,) = _acknowledged(NAMED % text).acknowledgements
     assert ack.buffer_remaining == value
 
 
-@pytest.mark.parametrize("text", ["-1", "", " ", "x", "1.0", "2147483648", "9" * 400, "\u0664", "1 2", "0x1", "1_0"])
+@pytest.mark.parametrize(
+    "text", ["-1", "", " ", "x", "1.0", "2147483648", "9" * 400, "\u0664", "1 2", "0x1", "1_0"]
+)
 def test_an_invalid_value_makes_the_acknowledgement_count_for_nothing(text: str) -> None:
     message = _acknowledged(NAMED % text)
     assert message.acknowledgements == ()
@@ -120,7 +140,9 @@ def test_two_values_count_for_nothing_and_so_does_one_before_the_ranges() -> Non
 
 
 def test_a_value_of_another_namespace_is_somebody_elses_extension() -> None:
-    (ack,) = _acknowledged('<n:BufferRemaining xmlns:n="urn:other">1</n:BufferRemaining>').acknowledgements
+    (ack,) = _acknowledged(
+        '<n:BufferRemaining xmlns:n="urn:other">1</n:BufferRemaining>'
+    ).acknowledgements
     assert ack.buffer_remaining == -1
 
 
@@ -129,7 +151,13 @@ def test_a_value_of_another_namespace_is_somebody_elses_extension() -> None:
 
 @pytest.mark.parametrize(
     ("number", "is_read"),
-    [("0", False), ("1", True), ("9223372036854775807", True), ("9223372036854775808", False), ("-1", False)],
+    [
+        ("0", False),
+        ("1", True),
+        ("9223372036854775807", True),
+        ("9223372036854775808", False),
+        ("-1", False),
+    ],
 )
 def test_message_numbers_end_where_1_1_says(number: str, is_read: bool) -> None:
     text = GOOD.replace(b"<r:MessageNumber>1<", f"<r:MessageNumber>{number}<".encode())
@@ -143,19 +171,27 @@ def test_message_numbers_end_where_1_1_says(number: str, is_read: bool) -> None:
 
 
 def test_a_header_that_must_be_understood_and_is_not_is_told() -> None:
-    text = GOOD.replace(b"</s:Header>", b'<x:y xmlns:x="urn:x" s:mustUnderstand="true"/></s:Header>')
+    text = GOOD.replace(
+        b"</s:Header>", b'<x:y xmlns:x="urn:x" s:mustUnderstand="true"/></s:Header>'
+    )
     with pytest.raises(SoapFaultError) as refused:
         decode(text)
     assert refused.value.fault.blame is Blame.MUST_UNDERSTAND
     assert decode(text.replace(b'"true"', b'"0"')).body == b"<a/>"
-    assert decode(text.replace(b's:mustUnderstand="true"', b's:mustUnderstand="1" s:role="urn:another"')).body == b"<a/>"
+    assert (
+        decode(
+            text.replace(b's:mustUnderstand="true"', b's:mustUnderstand="1" s:role="urn:another"')
+        ).body
+        == b"<a/>"
+    )
 
 
 @pytest.mark.parametrize(("old", "new"), [
     (b"<s:Body>", b'<s:Body><r:TerminateSequence xmlns:r="http://schemas.xmlsoap.org/ws/2005/02/rm"><r:Identifier>u</r:Identifier></r:TerminateSequence>'),
     (b"</s:Header>", b'<w:To xmlns:w="http://schemas.xmlsoap.org/ws/2004/08/addressing">urn:x</w:To></s:Header>'),
     (b"</s:Header>", b"<a:Action>urn:twice</a:Action></s:Header>"),
-    (b"</s:Header>", b"<r:Sequence><r:Identifier>u</r:Identifier><r:MessageNumber>2</r:MessageNumber></r:Sequence></s:Header>"),
+    (b"</s:Header>", (b"<r:Sequence><r:Identifier>u</r:Identifier><r:MessageNumber>2</r:Mes"
+b"sageNumber></r:Sequence></s:Header>")),
     (b"<r:Identifier>urn", b"<r:Identifier>   </r:Identifier><r:Identifier>urn"),
 ])  # fmt: skip
 def test_what_says_two_things_is_refused(old: bytes, new: bytes) -> None:
@@ -165,7 +201,10 @@ def test_what_says_two_things_is_refused(old: bytes, new: bytes) -> None:
 
 
 def test_an_acknowledgement_has_a_limit_of_ranges_and_a_message_of_acknowledgements() -> None:
-    ranges = "".join(f'<r:AcknowledgementRange Lower="{2 * n}" Upper="{2 * n}"/>' for n in range(1, RANGES_MAX + 2))
+    ranges = "".join(
+        f'<r:AcknowledgementRange Lower="{2 * n}" Upper="{2 * n}"/>'
+        for n in range(1, RANGES_MAX + 2)
+    )
     text = ACK.decode().replace("<r:AcknowledgementRange", f"{ranges}<r:AcknowledgementRange", 1)
     assert decode(text.encode()).acknowledgements == ()
     start, end = ACK.index(b"<r:SequenceAcknowledgement>"), ACK.index(b"<a:Action")
@@ -175,6 +214,11 @@ def test_an_acknowledgement_has_a_limit_of_ranges_and_a_message_of_acknowledgeme
 
 
 def test_ranges_are_merged_whatever_their_order() -> None:
-    ranges = "".join(f'<r:AcknowledgementRange Upper=" {u}" Lower="{low}"/>' for low, u in ((7, 9), (4, 5), (0, 0), (5, 6)))
-    (ack,) = decode(ACK.decode().replace('<r:AcknowledgementRange Lower="1" Upper="3"/>', ranges).encode()).acknowledgements
+    ranges = "".join(
+        f'<r:AcknowledgementRange Upper=" {u}" Lower="{low}"/>'
+        for low, u in ((7, 9), (4, 5), (0, 0), (5, 6))
+    )
+    (ack,) = decode(
+        ACK.decode().replace('<r:AcknowledgementRange Lower="1" Upper="3"/>', ranges).encode()
+    ).acknowledgements
     assert ack.ranges == ((4, 9),)

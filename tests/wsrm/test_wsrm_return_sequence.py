@@ -29,14 +29,18 @@ BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
 RETURN = "urn:uuid:0afb8d36-bf26-4776-b8cf-8c91fddb5496"
 
 
-def offered(queue: Queue, acks_to: EndpointReference | None = None, message_id: str = "urn:m1") -> SoapMessage:
+def offered(
+    queue: Queue, acks_to: EndpointReference | None = None, message_id: str = "urn:m1"
+) -> SoapMessage:
     """As a WCF client with a two-way binding begins; the same endpoint in all places (B1101)."""
     endpoint = acks_to or EndpointReference(queue.versions[1].anonymous)
     offer = Offer(RETURN, None if queue.versions[2] is RmVersion.V1_0 else endpoint)
     return replace(queue.create(endpoint, message_id, offer=offer), reply_to=endpoint)
 
 
-def opened(buffer: int = 8, versions: Versions = NEW, acks_to: EndpointReference | None = None) -> Queue:
+def opened(
+    buffer: int = 8, versions: Versions = NEW, acks_to: EndpointReference | None = None
+) -> Queue:
     queue = Queue(buffer, versions)
     message = offered(queue, acks_to)
     answer = queue.answer(message) if acks_to is None else queue.sent(message).message
@@ -46,7 +50,9 @@ def opened(buffer: int = 8, versions: Versions = NEW, acks_to: EndpointReference
 
 
 def last_of(queue: Queue, number: int) -> SoapMessage:
-    return replace(queue.number(number, is_last=True), action=RmVersion.V1_0.action("LastMessage"), body=b"")
+    return replace(
+        queue.number(number, is_last=True), action=RmVersion.V1_0.action("LastMessage"), body=b""
+    )
 
 
 def of_rm(queue: Queue, content: CloseSequence | TerminateSequence, message_id: str) -> SoapMessage:
@@ -73,8 +79,13 @@ def test_the_final_acknowledgement_is_in_the_answer_to_terminate_sequence_too() 
     queue.say(queue.of_rm("CloseSequence", CloseSequence(queue.identifier, 1)))
     for _ in range(2):
         over = queue.answer(of_rm(queue, TerminateSequence(queue.identifier, 1), "urn:m9"))
-        assert (over.content, over.relates_to) == (TerminateSequenceResponse(queue.identifier), "urn:m9")
-        assert over.acknowledgements == (SequenceAcknowledgement(queue.identifier, ((1, 1),), (), True, 7),)
+        assert (over.content, over.relates_to) == (
+            TerminateSequenceResponse(queue.identifier),
+            "urn:m9",
+        )
+        assert over.acknowledgements == (
+            SequenceAcknowledgement(queue.identifier, ((1, 1),), (), True, 7),
+        )
 
 
 # --- (c): request/reply, a client that can only be answered -----------------------------------------------------------------
@@ -87,7 +98,9 @@ def test_an_offer_is_accepted_at_the_address_that_the_client_used(versions: Vers
     for restarted in (False, False, True):
         if restarted:
             queue.restart()
-        content = queue.answer(replace(offered(queue), to="http://QM.example:80/wsrm/private$/orders")).content
+        content = queue.answer(
+            replace(offered(queue), to="http://QM.example:80/wsrm/private$/orders")
+        ).content
         assert isinstance(content, CreateSequenceResponse)
         assert content.accept == EndpointReference("http://QM.example:80/wsrm/private$/orders")
         behavior = IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP
@@ -112,7 +125,9 @@ def test_a_message_that_was_not_taken_is_answered_with_nothing(versions: Version
     assert queue.say(queue.number(2)) == [Respond(None)]
     assert queue.ack_of(queue.number(1)).ranges == ((1, 2),)
     assert queue.ack_of(queue.number(2)).ranges == ((1, 2),)
-    received = queue.destination.not_now(queue.number(3), queue.now, queue.utc)  # the queue is paused
+    received = queue.destination.not_now(
+        queue.number(3), queue.now, queue.utc
+    )  # the queue is paused
     assert queue.commit(received) == [[Respond(None)]]
     assert queue.ack_of(queue.ask()).ranges == ((1, 2),)  # a poll is answered
     assert queue.numbers == [1, 2]
@@ -136,7 +151,10 @@ def test_0_is_never_said_to_a_client_that_would_not_hear_otherwise() -> None:
         ((later,),) = queue.commit(queue.receive(queue.number(number)))
         assert isinstance(later, Later)
         assert later.until == queue.now + queue.settings.answer_held
-        assert (later.received.deliveries, later.received.request.body) == ((), b"")  # it waits without its 4 MB
+        assert (later.received.deliveries, later.received.request.body) == (
+            (),
+            b"",
+        )  # it waits without its 4 MB
         (respond,) = queue.destination.answer(later.received, queue.now)
         assert respond.message is not None
         (ack,) = respond.message.acknowledgements
@@ -194,7 +212,10 @@ def test_1_1_close_and_terminate_close_both() -> None:
     closing = of_rm(queue, CloseSequence(queue.identifier, 1), "urn:m7")
     final = SequenceAcknowledgement(RETURN, (), (), True, 8)  # theirs, of ours
     closed = queue.answer(replace(closing, acknowledgements=(final,)))
-    assert (closed.content, closed.relates_to) == (CloseSequenceResponse(queue.identifier), "urn:m7")
+    assert (closed.content, closed.relates_to) == (
+        CloseSequenceResponse(queue.identifier),
+        "urn:m7",
+    )
     over = queue.answer(of_rm(queue, TerminateSequence(queue.identifier, 1), "urn:m8"))
     assert over.content == TerminateSequenceResponse(queue.identifier)
     assert over.acknowledgements[0].is_final
@@ -203,7 +224,9 @@ def test_1_1_close_and_terminate_close_both() -> None:
 def test_an_operation_that_wants_a_reply_is_taken_and_acknowledged() -> None:
     """As in the trace of 2007. Its caller hears from its own side that there was none."""
     queue = opened(versions=OLD)
-    wants = replace(queue.number(1), message_id="urn:m5", reply_to=EndpointReference(OLD[1].anonymous))
+    wants = replace(
+        queue.number(1), message_id="urn:m5", reply_to=EndpointReference(OLD[1].anonymous)
+    )
     answer = queue.answer(wants)
     assert (answer.sequence, answer.body) == (None, b"")
     assert answer.acknowledgements[0].ranges == ((1, 1),)
@@ -222,8 +245,13 @@ def test_1_0_with_an_address_the_ends_are_messages_of_their_own() -> None:
     assert told.message.acknowledgements[0].ranges == ((1, 2),)
     assert isinstance(last, Send)
     assert last.endpoint == THERE
-    assert (last.message.to, last.message.sequence) == (THERE.address, Sequence(RETURN, 1, is_last=True))
-    theirs = queue.of_rm("SequenceAcknowledgement", acknowledgements=(SequenceAcknowledgement(RETURN, ((1, 1),)),))
+    assert (last.message.to, last.message.sequence) == (
+        THERE.address,
+        Sequence(RETURN, 1, is_last=True),
+    )
+    theirs = queue.of_rm(
+        "SequenceAcknowledgement", acknowledgements=(SequenceAcknowledgement(RETURN, ((1, 1),)),)
+    )
     assert queue.say(theirs) == [Respond(None)]
     over = queue.sent(of_rm(queue, TerminateSequence(queue.identifier), ""))
     assert (over.endpoint, over.message.content) == (THERE, TerminateSequence(RETURN))
@@ -234,12 +262,22 @@ def test_1_1_with_an_address_the_other_sequence_is_closed_and_terminated() -> No
     queue = opened(acks_to=THERE)
     queue.say(queue.number(1))
     for content, theirs, ours in (
-        (CloseSequence(queue.identifier, 1), CloseSequenceResponse(queue.identifier), CloseSequence(RETURN)),
-        (TerminateSequence(queue.identifier, 1), TerminateSequenceResponse(queue.identifier), TerminateSequence(RETURN)),
+        (
+            CloseSequence(queue.identifier, 1),
+            CloseSequenceResponse(queue.identifier),
+            CloseSequence(RETURN),
+        ),
+        (
+            TerminateSequence(queue.identifier, 1),
+            TerminateSequenceResponse(queue.identifier),
+            TerminateSequence(RETURN),
+        ),
     ):
         said = []
         for _ in range(2):
-            respond, answer, own = queue.say(replace(of_rm(queue, content, "urn:m7"), reply_to=THERE))
+            respond, answer, own = queue.say(
+                replace(of_rm(queue, content, "urn:m7"), reply_to=THERE)
+            )
             assert respond == Respond(None)
             assert isinstance(answer, Send)
             assert isinstance(own, Send)
@@ -250,7 +288,10 @@ def test_1_1_with_an_address_the_other_sequence_is_closed_and_terminated() -> No
             said.append(own.message.message_id)
         assert len(set(said)) == 1
         assert said[0]
-    for name, response in (("Close", CloseSequenceResponse(RETURN)), ("Terminate", TerminateSequenceResponse(RETURN))):
+    for name, response in (
+        ("Close", CloseSequenceResponse(RETURN)),
+        ("Terminate", TerminateSequenceResponse(RETURN)),
+    ):
         assert queue.say(queue.of_rm(f"{name}SequenceResponse", response)) == [Respond(None)]
 
 
@@ -268,7 +309,9 @@ def test_0_is_said_to_a_client_with_an_address() -> None:
 
 @BOTH
 @pytest.mark.parametrize("seed", range(60))
-def test_a_client_by_wcf_s_rules_never_faults_and_never_stops(versions: Versions, seed: int) -> None:
+def test_a_client_by_wcf_s_rules_never_faults_and_never_stops(
+    versions: Versions, seed: int
+) -> None:
     """Copies, disorder, restarts, a queue that is full, paused or read: no answer breaks a rule of the client, its quota never
     ends with nothing on its way, and everything is delivered once and in order."""
     random = Random(seed)
@@ -290,7 +333,9 @@ def test_a_client_by_wcf_s_rules_never_faults_and_never_stops(versions: Versions
             queue.destination.set_room(random.choice((0, 0, 1, queue.settings.buffer)))
         pauses = random.random() < 0.2 and not next(iter(queue.destination)).knows(number)
         sent = queue.number(number)
-        received = queue.destination.not_now(sent, queue.now, queue.utc) if pauses else queue.receive(sent)
+        received = (
+            queue.destination.not_now(sent, queue.now, queue.utc) if pauses else queue.receive(sent)
+        )
         ((output,),) = queue.commit(received)
         if isinstance(output, Later):
             (output,) = queue.destination.answer(output.received, queue.now)
@@ -298,7 +343,9 @@ def test_a_client_by_wcf_s_rules_never_faults_and_never_stops(versions: Versions
         if output.message is None or random.random() < 0.1:  # 202, or lost
             continue
         (ack,) = output.message.acknowledgements
-        assert any(lower <= number <= upper for lower, upper in ack.ranges), "InvalidAcknowledgement"
+        assert any(lower <= number <= upper for lower, upper in ack.ranges), (
+            "InvalidAcknowledgement"
+        )
         assert ack.buffer_remaining > 0
         done.add(number)
         if number == first:

@@ -62,7 +62,10 @@ FOUND_BY = {
 @pytest.mark.parametrize("seeds", SEEDS)
 def test_no_seed_violates_anything_and_everything_happens(seeds: range) -> None:
     runs, marks, _, failed = run_many(seeds)
-    assert failed == [], f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.wsrm.simulation --seed {failed[0].seed} --trace"
+    assert failed == [], (
+        f"{failed[0]}\nrepeat it: python -m srmp_spark.testing.wsrm.simulation --seed "
+        f"{failed[0].seed} --trace"
+    )
     assert runs == len(seeds)
     assert {mark for mark in MARKS if not marks[mark]} == set()
     assert set(marks) <= MARKS, "a new mark belongs in the list"
@@ -74,7 +77,10 @@ def test_each_planted_bug_says_how_it_shows() -> None:
 
 @pytest.mark.parametrize("name", FOUND_BY)
 def test_each_planted_bug_is_found(name: str) -> None:
-    source_class, destination_class = PLANTED_SOURCES.get(name, Source), PLANTED_DESTINATIONS.get(name, Destination)
+    source_class, destination_class = (
+        PLANTED_SOURCES.get(name, Source),
+        PLANTED_DESTINATIONS.get(name, Destination),
+    )
     first, word = FOUND_BY[name]
     for seed in chain((first,), range(SEEDS_MAX)):
         outcome = run(seed, source_class=source_class, destination_class=destination_class)
@@ -95,10 +101,14 @@ def test_a_seed_is_one_run_under_any_hash_seed() -> None:
         for hash_seed in ("0", "4711")
     }  # fmt: skip
     assert len(digests) == 1
-    assert len(set(digests.pop().strip("[]\n").split(", "))) == 12, "different seeds are different runs"
+    assert len(set(digests.pop().strip("[]\n").split(", "))) == 12, (
+        "different seeds are different runs"
+    )
 
 
-def test_the_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert main(["--seed", "3", "--trace"]) == 0
     out = capsys.readouterr().out
     assert "the faults end" in out
@@ -110,4 +120,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     faulty = PLANTED_SOURCES["NoQuota"]
     monkeypatch.setattr(simulation, "run", lambda seed: run(seed, source_class=faulty))
     assert main(["--seeds", "3"]) == 1
-    assert "repeat it: python -m srmp_spark.testing.wsrm.simulation --seed 0 --trace" in capsys.readouterr().out
+    assert (
+        "repeat it: python -m srmp_spark.testing.wsrm.simulation --seed 0 --trace"
+        in capsys.readouterr().out
+    )

@@ -28,7 +28,15 @@ from srmp_spark.wsrm.faults import FaultCode, fault_of
 from srmp_spark.wsrm.limits import NUMBER_MAX, WINDOW_MAX
 from srmp_spark.wsrm.namespaces import RmVersion
 from srmp_spark.wsrm.source import Source
-from srmp_spark.wsrm.source_effects import Acknowledged, Control, Ended, Opened, SourceSettings, Suspicious, Transmit
+from srmp_spark.wsrm.source_effects import (
+    Acknowledged,
+    Control,
+    Ended,
+    Opened,
+    SourceSettings,
+    Suspicious,
+    Transmit,
+)
 from srmp_spark.wsrm.source_states import OVER, TRANSITIONS, SourceEvent, SourceState, moved
 
 BOTH = pytest.mark.parametrize("versions", [OLD, NEW], ids=["1.0", "1.1"])
@@ -71,7 +79,9 @@ def test_our_source_and_our_destination_in_every_version(versions: Versions) -> 
 
 
 @BOTH
-def test_create_sequence_is_repeated_under_one_message_id_until_it_is_answered(versions: Versions) -> None:
+def test_create_sequence_is_repeated_under_one_message_id_until_it_is_answered(
+    versions: Versions,
+) -> None:
     sender = Sender(versions, resend_first=2.0, resend_last=60.0)
     sender.source.enqueue(1)
     sent = []
@@ -82,8 +92,12 @@ def test_create_sequence_is_repeated_under_one_message_id_until_it_is_answered(v
             sent.append((sender.now - 1000.0, output.message.message_id))
         sender.now += 1.0
     assert sent == [(at, "urn:uuid:c") for at in (0.0, 2.0, 6.0, 14.0, 30.0, 62.0)]
-    assert sender.heard(content=CreateSequenceResponse("urn:else"), relates_to="urn:uuid:other") == []
-    assert sender.heard(content=CreateSequenceResponse("urn:s"), relates_to="urn:uuid:c") == [Opened("urn:s")]
+    assert (
+        sender.heard(content=CreateSequenceResponse("urn:else"), relates_to="urn:uuid:other") == []
+    )
+    assert sender.heard(content=CreateSequenceResponse("urn:s"), relates_to="urn:uuid:c") == [
+        Opened("urn:s")
+    ]
     assert sender.heard(content=CreateSequenceResponse("urn:twice"), relates_to="urn:uuid:c") == []
     assert sender.source.identifier == "urn:s"
     assert sender.new() == [1]
@@ -122,9 +136,16 @@ def test_numbers_begin_with_1_and_the_window_bounds_what_is_on_its_way() -> None
 
 def test_the_last_one_that_may_leave_asks_for_an_acknowledgement() -> None:
     sender = Sender(window=3).open(5)
-    assert [each.ack_requested for each in sender.poll() if isinstance(each, Transmit)] == [False, False, True]
+    assert [each.ack_requested for each in sender.poll() if isinstance(each, Transmit)] == [
+        False,
+        False,
+        True,
+    ]
     sender = Sender().open(2)
-    assert [each.ack_requested for each in sender.poll() if isinstance(each, Transmit)] == [False, True]
+    assert [each.ack_requested for each in sender.poll() if isinstance(each, Transmit)] == [
+        False,
+        True,
+    ]
 
 
 def test_what_is_not_acknowledged_goes_again_with_growing_pauses_and_asks() -> None:
@@ -142,14 +163,23 @@ def test_what_is_not_acknowledged_goes_again_with_growing_pauses_and_asks() -> N
 def test_the_same_number_is_the_same_message() -> None:
     sender = Sender().open(1)
     first, second = Transmit(1, False, False, False), Transmit(1, True, False, True)
-    one, two = (sender.source.envelope(each, "urn:a", b"<x/>", "urn:uuid:1") for each in (first, second))
-    assert (one.body, one.message_id, one.action, one.sequence) == (two.body, two.message_id, two.action, two.sequence)
+    one, two = (
+        sender.source.envelope(each, "urn:a", b"<x/>", "urn:uuid:1") for each in (first, second)
+    )
+    assert (one.body, one.message_id, one.action, one.sequence) == (
+        two.body,
+        two.message_id,
+        two.action,
+        two.sequence,
+    )
 
 
 def test_a_nack_asks_for_its_numbers_now() -> None:
     sender = Sender(resend_first=50.0).open(4)
     sender.new()
-    sender.heard(acknowledgements=(SequenceAcknowledgement("urn:s", (), (2, 4), buffer_remaining=9),))
+    sender.heard(
+        acknowledgements=(SequenceAcknowledgement("urn:s", (), (2, 4), buffer_remaining=9),)
+    )
     assert again(sender) == [2, 4]
     assert sender.source.polling.buffer_remaining == 9
     sender.ack(4)
@@ -183,7 +213,9 @@ def test_an_acknowledgement_tells_what_is_new_in_it() -> None:
     ],
     ids=["never sent", "a Nack for what was never sent", "takes back 2 and adds 4"],
 )
-def test_nothing_is_finished_on_the_word_of_an_invalid_acknowledgement(ack: SequenceAcknowledgement) -> None:
+def test_nothing_is_finished_on_the_word_of_an_invalid_acknowledgement(
+    ack: SequenceAcknowledgement,
+) -> None:
     """WS-ReliableMessaging 4: InvalidAcknowledgement."""
     sender = Sender().open(5)
     sender.new()
@@ -198,7 +230,12 @@ def test_nothing_is_finished_on_the_word_of_an_invalid_acknowledgement(ack: Sequ
 def test_an_acknowledgement_of_another_sequence_is_not_ours() -> None:
     sender = Sender().open(1)
     sender.new()
-    assert sender.heard(acknowledgements=(SequenceAcknowledgement("urn:else", ((1, 1),), buffer_remaining=0),)) == []
+    assert (
+        sender.heard(
+            acknowledgements=(SequenceAcknowledgement("urn:else", ((1, 1),), buffer_remaining=0),)
+        )
+        == []
+    )
     assert len(sender.source.in_flight) == 1
 
 
@@ -278,8 +315,12 @@ def test_a_sequence_without_messages_ends_too(versions: Versions) -> None:
         assert sent.message.content == CloseSequence("urn:s", None)
 
 
-@pytest.mark.parametrize("code", [FaultCode.UNKNOWN_SEQUENCE, FaultCode.SEQUENCE_TERMINATED, FaultCode.SEQUENCE_CLOSED])
-def test_a_fault_about_the_sequence_ends_it_and_what_is_on_its_way_is_in_doubt(code: FaultCode) -> None:
+@pytest.mark.parametrize(
+    "code", [FaultCode.UNKNOWN_SEQUENCE, FaultCode.SEQUENCE_TERMINATED, FaultCode.SEQUENCE_CLOSED]
+)
+def test_a_fault_about_the_sequence_ends_it_and_what_is_on_its_way_is_in_doubt(
+    code: FaultCode,
+) -> None:
     sender = Sender().open(3)
     sender.new()
     sender.ack(1)
@@ -297,7 +338,9 @@ def test_a_peer_that_forgot_a_sequence_that_is_done_has_done_what_we_wanted() ->
     sender.new()
     sender.source.end(sender.now)
     sender.ack(1)
-    assert sender.heard(content=fault_of(FaultCode.UNKNOWN_SEQUENCE, NEW[2], "urn:s")) == [Ended(None)]
+    assert sender.heard(content=fault_of(FaultCode.UNKNOWN_SEQUENCE, NEW[2], "urn:s")) == [
+        Ended(None)
+    ]
     assert sender.source.state is SourceState.TERMINATED
 
 
@@ -313,7 +356,11 @@ def test_an_application_fault_is_no_fault_about_the_sequence() -> None:
 
 def test_the_table_knows_every_pair_that_can_happen() -> None:
     absent = set(product(SourceState, SourceEvent)) - set(TRANSITIONS)
-    ends = (SourceEvent.END, SourceEvent.ALL_ACKNOWLEDGED, SourceEvent.ALL_ACKNOWLEDGED_1_0)  # we alone make these happen
+    ends = (
+        SourceEvent.END,
+        SourceEvent.ALL_ACKNOWLEDGED,
+        SourceEvent.ALL_ACKNOWLEDGED_1_0,
+    )  # we alone make these happen
     assert absent == set(product(SourceState, ends)) - {
         (SourceState.OPEN, SourceEvent.END), (SourceState.ENDING, SourceEvent.ALL_ACKNOWLEDGED),
         (SourceState.ENDING, SourceEvent.ALL_ACKNOWLEDGED_1_0),
@@ -334,7 +381,10 @@ def test_a_restart_in_any_state(versions: Versions) -> None:
         assert sender.source.row() == row
         outputs = sender.poll()
         return [
-            f"again {each.number}" if isinstance(each, Transmit) else type(each.message.content).__name__ for each in outputs
+            f"again {each.number}"
+            if isinstance(each, Transmit)
+            else type(each.message.content).__name__
+            for each in outputs
         ]
 
     sender = Sender(versions)
@@ -366,7 +416,9 @@ def test_limits() -> None:
     sender = Sender().open()
     with pytest.raises(LocalProtocolError, match="MessageNumberRollover"):
         sender.source.enqueue(NUMBER_MAX)
-    assert repr(sender.source).startswith("<Source urn:s OPEN sent=0/0 in_flight=0 <Polling NOT_POLLING -1")
+    assert repr(sender.source).startswith(
+        "<Source urn:s OPEN sent=0/0 in_flight=0 <Polling NOT_POLLING -1"
+    )
 
 
 def test_progress_ends_the_long_pauses() -> None:
@@ -389,7 +441,11 @@ def test_one_new_message_at_a_time_as_its_answer_may_say_that_there_is_no_room()
     sender = Sender().open(5)
 
     def numbers() -> list[int]:
-        return [each.number for each in sender.source.poll(sender.now, new_max=1) if isinstance(each, Transmit)]
+        return [
+            each.number
+            for each in sender.source.poll(sender.now, new_max=1)
+            if isinstance(each, Transmit)
+        ]
 
     assert numbers() == [1]
     sender.ack(1, 0)
@@ -401,7 +457,9 @@ def test_one_new_message_at_a_time_as_its_answer_may_say_that_there_is_no_room()
 def test_a_message_that_is_not_at_hand_waits_and_so_do_the_new_ones_behind_it() -> None:
     sender = Sender().open(3)
     assert [
-        each.number for each in sender.source.poll(sender.now, lambda number: number != 2) if isinstance(each, Transmit)
+        each.number
+        for each in sender.source.poll(sender.now, lambda number: number != 2)
+        if isinstance(each, Transmit)
     ] == [1]
     sender.now += 60
     assert sender.source.poll(sender.now, lambda number: False) == []
@@ -422,7 +480,9 @@ def test_room_is_what_may_get_a_number_and_leave_at_once() -> None:
 
 
 @BOTH
-def test_after_a_restart_what_may_not_have_left_goes_where_there_is_room(versions: Versions) -> None:
+def test_after_a_restart_what_may_not_have_left_goes_where_there_is_room(
+    versions: Versions,
+) -> None:
     sender = Sender(versions).open(6)
     sender.poll()
     sender.ack(1, 5)
@@ -434,7 +494,9 @@ def test_after_a_restart_what_may_not_have_left_goes_where_there_is_room(version
 
 
 @BOTH
-def test_after_a_restart_at_0_it_asks_first_and_then_the_lowest_number_alone_goes(versions: Versions) -> None:
+def test_after_a_restart_at_0_it_asks_first_and_then_the_lowest_number_alone_goes(
+    versions: Versions,
+) -> None:
     """The room may be full of what is behind a gap, and the lowest number is the gap."""
     sender = Sender(versions).open(4)
     sender.poll()

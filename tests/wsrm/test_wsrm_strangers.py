@@ -74,7 +74,10 @@ def test_sequences_that_are_over_make_room_for_new_ones() -> None:
     assert queue.rows[kept].state is InboundState.OPEN
     for number in (11, 12):
         queue.open(message_id=f"urn:m{number}")
-    assert code_of(queue.fault_of(queue.create(message_id="urn:m13"))) is FaultCode.CREATE_SEQUENCE_REFUSED
+    assert (
+        code_of(queue.fault_of(queue.create(message_id="urn:m13")))
+        is FaultCode.CREATE_SEQUENCE_REFUSED
+    )
     queue.now += queue.settings.inactivity_timeout + queue.settings.terminated_kept
     for _ in range(2):
         queue.destination.poll(queue.now, queue.utc)
@@ -132,7 +135,9 @@ def test_a_message_behind_a_gap_costs_all_that_it_came_with() -> None:
     padding = EndpointReference("urn:x", ())
     for number in range(2, 40):
         sent = replace(queue.number(number), reply_to=padding)
-        envelope = encode(sent).replace(b"<s:Header>", b"<s:Header><x xmlns='urn:y'>%s</x>" % (b"z" * 60_000))
+        envelope = encode(sent).replace(
+            b"<s:Header>", b"<s:Header><x xmlns='urn:y'>%s</x>" % (b"z" * 60_000)
+        )
         queue.commit(queue.destination.receive(decode(envelope), "post", queue.now, queue.utc))
     assert 5 <= queue.destination.held <= 8
     assert decode(encode(message(body=b"<b/>")), 70_000).size == 70_000
@@ -146,7 +151,9 @@ def test_all_queues_share_what_may_wait_behind_gaps() -> None:
     cost = size_of(decode(encode(other.number(2))))
     for queue in (first, second):
         settings = DestinationSettings(held_total_max=3 * cost)
-        queue.destination = Destination(HERE, iter(["urn:uuid:1", "urn:uuid:2"]).__next__, settings, held)
+        queue.destination = Destination(
+            HERE, iter(["urn:uuid:1", "urn:uuid:2"]).__next__, settings, held
+        )
         queue.open()
     for number in (2, 3, 4):
         first.say(first.number(number))
@@ -164,13 +171,17 @@ def test_all_queues_share_what_may_wait_behind_gaps() -> None:
 class TlsClient(Client):
     """One that shows a certificate."""
 
-    def __init__(self, running: RunningQueueManager, authority: Authority, identity: Identity | None) -> None:
+    def __init__(
+        self, running: RunningQueueManager, authority: Authority, identity: Identity | None
+    ) -> None:
         super().__init__(running)
         context = ssl.create_default_context(cafile=str(authority.ca))
         if identity is not None:
             context.load_cert_chain(*identity)
         port = int(running.ready["wsrm"].rpartition(":")[2])
-        self._connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=PATIENCE)
+        self._connection = http.client.HTTPSConnection(
+            "localhost", port, context=context, timeout=PATIENCE
+        )
 
 
 @pytest.fixture
@@ -184,10 +195,14 @@ def world(tmp_path: Path) -> Iterator[tuple[RunningQueueManager, Authority]]:
         yield running, authority
 
 
-def test_a_sequence_belongs_to_the_certificate_that_began_it(world: tuple[RunningQueueManager, Authority]) -> None:
+def test_a_sequence_belongs_to_the_certificate_that_began_it(
+    world: tuple[RunningQueueManager, Authority],
+) -> None:
     """Whoever comes with another one, or none, hears that there is no such sequence, and changes nothing of it."""
     running, authority = world
-    alice, mallory = (TlsClient(running, authority, authority.issue(name)) for name in ("alice", "mallory"))
+    alice, mallory = (
+        TlsClient(running, authority, authority.issue(name)) for name in ("alice", "mallory")
+    )
     nobody = TlsClient(running, authority, None)
     identifier = alice.open(message_id="urn:uuid:same")
     assert alice.told(alice.number(1))[0] == 1
@@ -195,7 +210,10 @@ def test_a_sequence_belongs_to_the_certificate_that_began_it(world: tuple[Runnin
         if restarted:
             running.stop()
             running.start()
-            alice, mallory = (TlsClient(running, authority, authority.issue(name)) for name in ("alice", "mallory"))
+            alice, mallory = (
+                TlsClient(running, authority, authority.issue(name))
+                for name in ("alice", "mallory")
+            )
             nobody = TlsClient(running, authority, None)
             alice.identifier = identifier
         for stranger in (mallory, nobody):
@@ -209,5 +227,8 @@ def test_a_sequence_belongs_to_the_certificate_that_began_it(world: tuple[Runnin
                 assert code_of(stranger.fault(sent)[1]) is FaultCode.UNKNOWN_SEQUENCE
             assert stranger.open(message_id="urn:uuid:same") != identifier
     assert alice.told(alice.number(2))[0] == 2
-    assert [row["wsrm_number"] for row in rows(running) if row["wsrm_sequence"] == identifier] == [1, 2]
+    assert [row["wsrm_number"] for row in rows(running) if row["wsrm_sequence"] == identifier] == [
+        1,
+        2,
+    ]
     assert {row["sender_name"] for row in rows(running)} == {rows(running)[0]["sender_name"]}

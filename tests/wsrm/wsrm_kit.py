@@ -37,13 +37,19 @@ def wire() -> dict[str, bytes]:
 
 def wcf_trace() -> list[bytes]:
     """The six messages of 2007."""
-    return re.findall(rb"<m n=.*?>(<s:Envelope.*?</s:Envelope>)</m>", sample("wcf_trace_2007_feb2005_nettcp.xml"), re.DOTALL)
+    return re.findall(
+        rb"<m n=.*?>(<s:Envelope.*?</s:Envelope>)</m>",
+        sample("wcf_trace_2007_feb2005_nettcp.xml"),
+        re.DOTALL,
+    )
 
 
 def document_examples() -> list[bytes]:
     """[MS-WSRVCRM] 4.1.1 to 4.1.7 with the quotation marks that the document forgets."""
     text = sample("mswsrvcrm_4.1_as_printed.txt").decode()
-    mended = re.sub(r"xmlns:netrm=(http://schemas.microsoft.com/ws/2006/05/rm)", r'xmlns:netrm="\1"', text)
+    mended = re.sub(
+        r"xmlns:netrm=(http://schemas.microsoft.com/ws/2006/05/rm)", r'xmlns:netrm="\1"', text
+    )
     return [line.encode() for line in mended.splitlines()]
 
 
@@ -82,12 +88,16 @@ def schema_faults(envelope: bytes) -> list[str]:
                 alone = etree.fromstring(etree.tostring(element, with_tail=False))
                 schema = _schema(by_namespace[namespace])
                 if not schema.validate(alone):
-                    faults.append(f"{etree.QName(element).localname}: {schema.error_log.last_error.message}")
+                    faults.append(
+                        f"{etree.QName(element).localname}: {schema.error_log.last_error.message}"
+                    )
     return faults
 
 
 def message(
-    versions: tuple[SoapVersion, AddressingVersion, RmVersion] = VERSIONS[5], action: str = "urn:a", **more: object
+    versions: tuple[SoapVersion, AddressingVersion, RmVersion] = VERSIONS[5],
+    action: str = "urn:a",
+    **more: object,
 ) -> SoapMessage:
     soap, addressing, rm = versions
     return SoapMessage(soap=soap, addressing=addressing, rm=rm, action=action, **more)  # type: ignore[arg-type]

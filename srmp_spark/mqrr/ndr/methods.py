@@ -19,7 +19,17 @@ from srmp_spark.mqrr.ndr.receive import (
     decode_start_receive_response,
     decode_start_transactional_receive_request,
 )
-from srmp_spark.mqrr.ndr.stub import U8_MAX, U16_MAX, U32_MAX, U64_MAX, ContextHandle, need, read_handle, unpack, write_handle
+from srmp_spark.mqrr.ndr.stub import (
+    U8_MAX,
+    U16_MAX,
+    U32_MAX,
+    U64_MAX,
+    ContextHandle,
+    need,
+    read_handle,
+    unpack,
+    write_handle,
+)
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR64, TransferSyntax, aligned
 from srmp_spark.mqrr.packets.wire import fits
 from srmp_spark.mqrr.queue_format import QueueFormat
@@ -80,14 +90,26 @@ class OpenRequest(NamedTuple):
     def encode(self, syntax: TransferSyntax) -> bytes:
         """The stub."""
         stub = write_queue_format(self.queue, syntax)
-        for number, what in ((self.non_routing_server, "fNonRoutingServer"), (self.workgroup, "fWorkgroup")):
+        for number, what in (
+            (self.non_routing_server, "fNonRoutingServer"),
+            (self.workgroup, "fWorkgroup"),
+        ):
             if not _I32_MIN <= number <= _I32_MAX:
                 raise LocalProtocolError(f"{what} has 32 bits with a sign, not {number}")
-        return stub + bytes(-len(stub) & 3) + _AFTER_QUEUE.pack(
-            fits(self.access, U32_MAX, "dwAccess"), fits(self.share, U32_MAX, "dwShareMode"), guid_bytes(self.client_id),
-            self.non_routing_server, fits(self.major, U8_MAX, "Major"), fits(self.minor, U8_MAX, "Minor"),
-            fits(self.build_number, U16_MAX, "BuildNumber"), self.workgroup,
-        )  # fmt: skip
+        return (
+            stub
+            + bytes(-len(stub) & 3)
+            + _AFTER_QUEUE.pack(
+                fits(self.access, U32_MAX, "dwAccess"),
+                fits(self.share, U32_MAX, "dwShareMode"),
+                guid_bytes(self.client_id),
+                self.non_routing_server,
+                fits(self.major, U8_MAX, "Major"),
+                fits(self.minor, U8_MAX, "Minor"),
+                fits(self.build_number, U16_MAX, "BuildNumber"),
+                self.workgroup,
+            )
+        )
 
 
 class HandleRequest(NamedTuple):
@@ -108,7 +130,9 @@ class HandleNumberRequest(NamedTuple):
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
         """The stub."""
-        return _HANDLE_U32.pack(write_handle(self.handle), fits(self.number, U32_MAX, "hCursor or dwRequestId"))
+        return _HANDLE_U32.pack(
+            write_handle(self.handle), fits(self.number, U32_MAX, "hCursor or dwRequestId")
+        )
 
 
 class EndReceiveRequest(NamedTuple):
@@ -122,7 +146,9 @@ class EndReceiveRequest(NamedTuple):
         """The stub. Raises :class:`LocalProtocolError` also for an ``ack`` out of its range."""
         if self.ack not in (RR_NACK, RR_ACK):
             raise LocalProtocolError(f"dwAck is RR_NACK (1) or RR_ACK (2), not {self.ack}")
-        return _HANDLE_U32_U32.pack(write_handle(self.handle), self.ack, fits(self.request_id, U32_MAX, "dwRequestId"))
+        return _HANDLE_U32_U32.pack(
+            write_handle(self.handle), self.ack, fits(self.request_id, U32_MAX, "dwRequestId")
+        )
 
 
 class MoveMessageRequest(NamedTuple):
@@ -136,9 +162,11 @@ class MoveMessageRequest(NamedTuple):
     def encode(self, _syntax: TransferSyntax) -> bytes:
         """The stub."""
         return _MOVE.pack(
-            write_handle(self.handle), fits(self.move_context, U64_MAX, "ullContextTo"), fits(self.lookup_id, U64_MAX,
-            "LookupId"), _xactuow(self.transaction),
-        )  # fmt: skip
+            write_handle(self.handle),
+            fits(self.move_context, U64_MAX, "ullContextTo"),
+            fits(self.lookup_id, U64_MAX, "LookupId"),
+            _xactuow(self.transaction),
+        )
 
 
 class EnlistRequest(NamedTuple):
@@ -152,7 +180,9 @@ class EnlistRequest(NamedTuple):
     def encode(self, syntax: TransferSyntax) -> bytes:
         """The stub."""
         count = fits(len(self.propagation_token), PROPAGATION_TOKEN_MAX, "cbPropagationToken")
-        counts = _U32.pack(count) + (bytes(4) + count.to_bytes(8, "little") if syntax is NDR64 else _U32.pack(count))
+        counts = _U32.pack(count) + (
+            bytes(4) + count.to_bytes(8, "little") if syntax is NDR64 else _U32.pack(count)
+        )
         stub = _xactuow(self.transaction) + counts + self.propagation_token
         return stub + write_queue_format(self.queue, syntax, len(stub))
 
@@ -167,7 +197,9 @@ class SetClassRequest(NamedTuple):
     def encode(self, _syntax: TransferSyntax) -> bytes:
         """The stub."""
         return _SET_CLASS.pack(
-            write_handle(self.handle), fits(self.lookup_id, U64_MAX, "LookupId"), fits(self.message_class, U16_MAX, "usClass")
+            write_handle(self.handle),
+            fits(self.lookup_id, U64_MAX, "LookupId"),
+            fits(self.message_class, U16_MAX, "usClass"),
         )
 
 
@@ -210,7 +242,9 @@ class CursorResponse(NamedTuple):
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
         """The stub."""
-        return _U32_PAIR.pack(fits(self.cursor, U32_MAX, "phCursor"), fits(self.status, U32_MAX, "HRESULT"))
+        return _U32_PAIR.pack(
+            fits(self.cursor, U32_MAX, "phCursor"), fits(self.status, U32_MAX, "HRESULT")
+        )
 
 
 class OpenForMoveResponse(NamedTuple):
@@ -221,7 +255,9 @@ class OpenForMoveResponse(NamedTuple):
 
     def encode(self, _syntax: TransferSyntax) -> bytes:
         """The stub."""
-        return _MOVE_CONTEXT.pack(fits(self.move_context, U64_MAX, "pMoveContext"), write_handle(self.handle))
+        return _MOVE_CONTEXT.pack(
+            fits(self.move_context, U64_MAX, "pMoveContext"), write_handle(self.handle)
+        )
 
 
 def _xactuow(transaction: bytes) -> bytes:
@@ -255,7 +291,9 @@ def _decode_handle_number(stub: bytes, _syntax: TransferSyntax) -> HandleNumberR
 def _decode_end_receive(stub: bytes, _syntax: TransferSyntax) -> EndReceiveRequest:
     handle, ack, request_id = unpack(_HANDLE_U32_U32, stub, "R_EndReceive")
     if ack not in (RR_NACK, RR_ACK):
-        raise BadStubError(f"dwAck is {ack} and its range is 1 to 2", section="[MS-RPCE] 3.1.1.5.3.2.2.4")
+        raise BadStubError(
+            f"dwAck is {ack} and its range is 1 to 2", section="[MS-RPCE] 3.1.1.5.3.2.2.4"
+        )
     return EndReceiveRequest(read_handle(handle), ack, request_id)
 
 
@@ -269,13 +307,17 @@ def _decode_enlist(stub: bytes, syntax: TransferSyntax) -> EnlistRequest:
     (count,) = _U32.unpack_from(stub, 16)
     if count > PROPAGATION_TOKEN_MAX:
         raise BadStubError(
-            f"cbPropagationToken is {count} and its range ends at {PROPAGATION_TOKEN_MAX}", section="[MS-RPCE] 3.1.1.5.3.2.2.4"
+            f"cbPropagationToken is {count} and its range ends at {PROPAGATION_TOKEN_MAX}",
+            section="[MS-RPCE] 3.1.1.5.3.2.2.4",
         )
     at, size = (24, 8) if syntax is NDR64 else (20, 4)
     need(stub, at, size, "the count of pbPropagationToken")
     counted = int.from_bytes(stub[at : at + size], "little")
     if counted != count:
-        raise BadStubError(f"cbPropagationToken is {count} and the array has {counted}", section="[MS-RPCE] 3.1.1.5.3.2.1.1")
+        raise BadStubError(
+            f"cbPropagationToken is {count} and the array has {counted}",
+            section="[MS-RPCE] 3.1.1.5.3.2.1.1",
+        )
     at += size
     need(stub, at, count, "pbPropagationToken")
     queue, _ = read_queue_format(stub, at + count, syntax, fewest_behind=0)
@@ -330,7 +372,11 @@ METHODS: Mapping[int, Method] = {
     10: Method("R_MoveMessage", _decode_move, _decode_status),
     11: Method("R_OpenQueueForMove", _decode_open, _decode_open_for_move),
     12: Method("R_QMEnlistRemoteTransaction", _decode_enlist, _decode_status),
-    13: Method("R_StartTransactionalReceive", decode_start_transactional_receive_request, decode_start_receive_response),
+    13: Method(
+        "R_StartTransactionalReceive",
+        decode_start_transactional_receive_request,
+        decode_start_receive_response,
+    ),
     14: Method("R_SetUserAcknowledgementClass", _decode_set_class, _decode_status),
     15: Method("R_EndTransactionalReceive", _decode_end_receive, _decode_status),
 }

@@ -52,20 +52,28 @@ def write_queue_format(queue: QueueFormat, syntax: TransferSyntax, at: int = 0) 
     size = 8 if wide else 4
     if queue.type not in _T.__members__.values():
         raise LocalProtocolError(f"QUEUE_FORMAT has no type {queue.type}")
-    head = _HEAD.pack(queue.type, fits(queue.suffix_and_flags, U8_MAX, "m_SuffixAndFlags"), 0, queue.type)
+    head = _HEAD.pack(
+        queue.type, fits(queue.suffix_and_flags, U8_MAX, "m_SuffixAndFlags"), 0, queue.type
+    )
     fields = head[:4] + bytes(size - 4) + head[4:] + bytes(size - 1)
     pointer = (_U64 if wide else _U32).pack(REFERENT)
     arm = text = b""
     if queue.type in _GUID_ARMS:
         arm = guid_bytes(queue.guid)
     elif queue.type == _T.PRIVATE:
-        arm = guid_bytes(queue.guid) + _U32.pack(fits(queue.number, U32_MAX, "Uniquifier")) + bytes(4 if wide else 0)
+        arm = (
+            guid_bytes(queue.guid)
+            + _U32.pack(fits(queue.number, U32_MAX, "Uniquifier"))
+            + bytes(4 if wide else 0)
+        )
     elif queue.type in _TEXT_ARMS:
         arm, text = pointer, _text(queue.text, wide)
     elif queue.type == _T.DL:
         arm, text = guid_bytes(queue.guid) + pointer, _text(queue.text, wide)
     elif queue.type == _T.MULTICAST:
-        arm = _PAIR.pack(fits(queue.address, U32_MAX, "m_address"), fits(queue.number, U32_MAX, "m_port"))
+        arm = _PAIR.pack(
+            fits(queue.address, U32_MAX, "m_address"), fits(queue.number, U32_MAX, "m_port")
+        )
     elif not wide:
         fields = fields[:5]  # no arm, and NDR leaves no gap where nothing follows
     return bytes(aligned(at, size) - at) + fields + arm + text
@@ -73,13 +81,17 @@ def write_queue_format(queue: QueueFormat, syntax: TransferSyntax, at: int = 0) 
 
 def _text(text: str, wide: bool) -> bytes:
     if "\0" in text:
-        raise LocalProtocolError(f"a queue name ends with its first NUL, and one stands inside: {text[:50]!r}")
+        raise LocalProtocolError(
+            f"a queue name ends with its first NUL, and one stands inside: {text[:50]!r}"
+        )
     data = f"{text}\0".encode("utf-16-le", "surrogatepass")
     count = fits(len(data) // 2, TEXT_WCHARS_MAX, "WCHARs of a queue name")
     return (_COUNTS64 if wide else _COUNTS).pack(count, 0, count) + data
 
 
-def read_queue_format(stub: bytes, at: int, syntax: TransferSyntax, *, fewest_behind: int) -> tuple[QueueFormat, int]:
+def read_queue_format(
+    stub: bytes, at: int, syntax: TransferSyntax, *, fewest_behind: int
+) -> tuple[QueueFormat, int]:
     """The QUEUE_FORMAT at offset ``at`` of a stub, and where it ends.
 
     ``fewest_behind``: bytes of the parameters behind it, by which the gap of an NDR64 ``PRIVATE`` is told. Raises
@@ -92,7 +104,8 @@ def read_queue_format(stub: bytes, at: int, syntax: TransferSyntax, *, fewest_be
     kind, suffix_and_flags, tag = stub[at], stub[at + 1], stub[at + size]
     if tag != kind:
         raise BadStubError(
-            f"the union of a QUEUE_FORMAT is tagged {tag} and m_qft is {kind}", section="[MS-RPCE] 3.1.1.5.3.2.1.11"
+            f"the union of a QUEUE_FORMAT is tagged {tag} and m_qft is {kind}",
+            section="[MS-RPCE] 3.1.1.5.3.2.1.11",
         )
     if kind == _T.UNKNOWN:
         gap = 2 * size if wide and len(stub) - at >= 2 * size + fewest_behind else size + 1
@@ -103,7 +116,12 @@ def read_queue_format(stub: bytes, at: int, syntax: TransferSyntax, *, fewest_be
         return QueueFormat(kind, suffix_and_flags, guid_text(stub[at : at + 16])), at + 16
     if kind == _T.PRIVATE:
         need(stub, at, 20, "the OBJECTID of a QUEUE_FORMAT")
-        queue = QueueFormat(kind, suffix_and_flags, guid_text(stub[at : at + 16]), _U32.unpack_from(stub, at + 16)[0])
+        queue = QueueFormat(
+            kind,
+            suffix_and_flags,
+            guid_text(stub[at : at + 16]),
+            _U32.unpack_from(stub, at + 16)[0],
+        )
         gap = 4 if wide and len(stub) - at >= 24 + fewest_behind else 0
         return queue, at + 20 + gap
     if kind in _TEXT_ARMS:
@@ -131,10 +149,13 @@ def _read_text(stub: bytes, pointer_at: int, at: int, wide: bool) -> tuple[str, 
     at += counts.size
     if offset or actual > most:
         raise BadStubError(
-            f"a queue name of at most {most} WCHARs, {actual} of them from {offset} on", section="[MS-RPCE] 3.1.1.5.3.2.1.12"
+            f"a queue name of at most {most} WCHARs, {actual} of them from {offset} on",
+            section="[MS-RPCE] 3.1.1.5.3.2.1.12",
         )
     if not 0 < actual <= TEXT_WCHARS_MAX:
-        raise BadStubError(f"a queue name of {actual} WCHARs; it has 1 to {TEXT_WCHARS_MAX} with its NUL")
+        raise BadStubError(
+            f"a queue name of {actual} WCHARs; it has 1 to {TEXT_WCHARS_MAX} with its NUL"
+        )
     need(stub, at, 2 * actual, "a queue name")
     text = stub[at : at + 2 * actual].decode("utf-16-le", "surrogatepass")
     if text.find("\0") != len(text) - 1:

@@ -72,7 +72,9 @@ def decode_start_receive_request(stub: bytes, _syntax: TransferSyntax) -> StartR
     return StartReceiveRequest(read_handle(handle), *numbers)
 
 
-def decode_start_transactional_receive_request(stub: bytes, syntax: TransferSyntax) -> StartReceiveRequest:
+def decode_start_transactional_receive_request(
+    stub: bytes, syntax: TransferSyntax
+) -> StartReceiveRequest:
     """The request of opnum 13. Raises :class:`BadStubError`."""
     request = decode_start_receive_request(stub, syntax)
     need(stub, _REQUEST.size, _TRANSACTION.size, "pTransactionId")
@@ -106,7 +108,9 @@ def _checked(response: StartReceiveResponse) -> Sequence[SectionBuffer]:
     fits(response.sequence_id, 2**64 - 1, "pSequenceId")
     fits(response.status, U32_MAX, "HRESULT")
     if len(response.sections) > SECTIONS_MAX:
-        raise LocalProtocolError(f"a message has at most {SECTIONS_MAX} sections, not {len(response.sections)}")
+        raise LocalProtocolError(
+            f"a message has at most {SECTIONS_MAX} sections, not {len(response.sections)}"
+        )
     for section in response.sections:
         fits(section.size_alloc, U32_MAX, "SectionSizeAlloc")
         fits(section.type, 0xFFFF, "SectionBufferType")
@@ -121,7 +125,11 @@ def _encode(response: StartReceiveResponse) -> bytes:
         return head + _U32.pack(response.status)
     pieces = [head, _U32.pack(count)]
     for number, section in enumerate(sections, 1):
-        pieces.append(_SECTION.pack(section.type, section.size_alloc, len(section.data), REFERENT + 4 * number))
+        pieces.append(
+            _SECTION.pack(
+                section.type, section.size_alloc, len(section.data), REFERENT + 4 * number
+            )
+        )
     for section in sections:
         pieces += (_U32.pack(len(section.data)), section.data, bytes(-len(section.data) & 3))
     pieces.append(_U32.pack(response.status))
@@ -136,7 +144,11 @@ def _encode64(response: StartReceiveResponse) -> bytes:
         return head + _U32.pack(response.status)
     pieces = [head, _U64.pack(count)]
     for number, section in enumerate(sections, 1):
-        pieces.append(_SECTION64.pack(section.type, section.size_alloc, len(section.data), REFERENT + 4 * number))
+        pieces.append(
+            _SECTION64.pack(
+                section.type, section.size_alloc, len(section.data), REFERENT + 4 * number
+            )
+        )
     for number, section in enumerate(sections, 1):
         gap = 7 if number < count else 3  # the next count has eight bytes, the HRESULT four
         pieces += (_U64.pack(len(section.data)), section.data, bytes(-len(section.data) & gap))
@@ -163,9 +175,14 @@ def decode_start_receive_response(stub: bytes, syntax: TransferSyntax) -> StartR
     (counted,) = count_layout.unpack_from(stub, at)
     at += count_layout.size
     if counted != count:
-        raise BadStubError(f"pdwNumberOfSections is {count} and the array has {counted}", section="[MS-RPCE] 3.1.1.5.3.2.1.1")
+        raise BadStubError(
+            f"pdwNumberOfSections is {count} and the array has {counted}",
+            section="[MS-RPCE] 3.1.1.5.3.2.1.1",
+        )
     if count > SECTIONS_MAX:
-        raise BadStubError(f"a message of {count} sections; there can be {SECTIONS_MAX}", section="[MS-MQRR] 2.2.6")
+        raise BadStubError(
+            f"a message of {count} sections; there can be {SECTIONS_MAX}", section="[MS-MQRR] 2.2.6"
+        )
     need(stub, at, layout.size * count, "the sections")
     heads = [layout.unpack_from(stub, at + layout.size * number) for number in range(count)]
     at += layout.size * count
@@ -173,7 +190,10 @@ def decode_start_receive_response(stub: bytes, syntax: TransferSyntax) -> StartR
     for kind, size_alloc, size, referent in heads:
         if not referent:
             if size:
-                raise BadStubError(f"a section of {size} bytes at a NULL pointer", section="[MS-RPCE] 3.1.1.5.3.3.1.2")
+                raise BadStubError(
+                    f"a section of {size} bytes at a NULL pointer",
+                    section="[MS-RPCE] 3.1.1.5.3.3.1.2",
+                )
             sections.append(SectionBuffer(kind, size_alloc, b""))
             continue
         at = aligned(at, count_layout.size)
@@ -181,10 +201,15 @@ def decode_start_receive_response(stub: bytes, syntax: TransferSyntax) -> StartR
         (counted,) = count_layout.unpack_from(stub, at)
         at += count_layout.size
         if counted != size:
-            raise BadStubError(f"SectionSize is {size} and the array has {counted}", section="[MS-RPCE] 3.1.1.5.3.2.1.2")
+            raise BadStubError(
+                f"SectionSize is {size} and the array has {counted}",
+                section="[MS-RPCE] 3.1.1.5.3.2.1.2",
+            )
         need(stub, at, size, "a section")
         sections.append(SectionBuffer(kind, size_alloc, stub[at : at + size]))
         at += size
     at = aligned(at, _U32.size)
     need(stub, at, _U32.size, "HRESULT")
-    return StartReceiveResponse(arrive_time, sequence_id, tuple(sections), _U32.unpack_from(stub, at)[0])
+    return StartReceiveResponse(
+        arrive_time, sequence_id, tuple(sections), _U32.unpack_from(stub, at)[0]
+    )

@@ -41,7 +41,9 @@ def read_handle(data: bytes) -> ContextHandle:
 def write_handle(handle: ContextHandle) -> bytes:
     """20 bytes. Raises :class:`LocalProtocolError` for a UUID of another size."""
     if len(handle.uuid) != GUID_SIZE:
-        raise LocalProtocolError(f"the UUID of a context handle has {GUID_SIZE} bytes, not {len(handle.uuid)}")
+        raise LocalProtocolError(
+            f"the UUID of a context handle has {GUID_SIZE} bytes, not {len(handle.uuid)}"
+        )
     return _HANDLE.pack(fits(handle.attributes, U32_MAX, "context_handle_attributes"), handle.uuid)
 
 
@@ -49,7 +51,8 @@ def need(stub: bytes, at: int, size: int, what: str) -> None:
     """``size`` bytes must follow ``at``. Raises :class:`BadStubError`."""
     if size > len(stub) - at:
         raise BadStubError(
-            f"{what} needs {size} bytes and {max(0, len(stub) - at)} are left in the stub", section="[MS-RPCE] 3.1.1.5.3.2.2.3"
+            f"{what} needs {size} bytes and {max(0, len(stub) - at)} are left in the stub",
+            section="[MS-RPCE] 3.1.1.5.3.2.2.3",
         )
 
 

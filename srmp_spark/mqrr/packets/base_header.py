@@ -40,11 +40,18 @@ class BaseHeader:
 
     def encode(self, *, packet_size: int, session_header: bool, debug_header: bool) -> bytes:
         """The 16 bytes. Raises :class:`LocalProtocolError` for a number out of its range, and for a packet above 4 MiB."""
-        flags = fits(self.priority, PRIORITY_MAX, "priority") | session_header * _SH | debug_header * _DH | self.tracing * _TR
+        flags = (
+            fits(self.priority, PRIORITY_MAX, "priority")
+            | session_header * _SH
+            | debug_header * _DH
+            | self.tracing * _TR
+        )
         fits(packet_size, PACKET_SIZE_MAX, "PacketSize")
         fits(self.time_to_reach_queue, U32_MAX, "TimeToReachQueue")
         fits(self.reserved, U8_MAX, "BaseHeader.Reserved")
-        return _LAYOUT.pack(VERSION_NUMBER, self.reserved, flags, SIGNATURE, packet_size, self.time_to_reach_queue)
+        return _LAYOUT.pack(
+            VERSION_NUMBER, self.reserved, flags, SIGNATURE, packet_size, self.time_to_reach_queue
+        )
 
 
 class BaseFields(NamedTuple):
@@ -64,15 +71,24 @@ def parse_base_header(data: bytes, end: int) -> BaseFields:
     connection or acknowledging a session; never a UserMessage), :class:`LimitExceededError` above 4 MiB.
     """
     require(0, SIZE, end, "BaseHeader", _SECTION)
-    version, reserved, flags, signature, packet_size, time_to_reach_queue = _LAYOUT.unpack_from(data)
+    version, reserved, flags, signature, packet_size, time_to_reach_queue = _LAYOUT.unpack_from(
+        data
+    )
     if version != VERSION_NUMBER or signature != SIGNATURE:
-        raise RemoteProtocolError(f"no MSMQ packet: version {version:#x}, signature {signature:#x}", section=_SECTION)
+        raise RemoteProtocolError(
+            f"no MSMQ packet: version {version:#x}, signature {signature:#x}", section=_SECTION
+        )
     if flags & _IN:
-        raise RemoteProtocolError("an internal packet (Flags.IN) where a UserMessage was expected", section=_SECTION)
+        raise RemoteProtocolError(
+            "an internal packet (Flags.IN) where a UserMessage was expected", section=_SECTION
+        )
     if packet_size > PACKET_SIZE_MAX:
         raise LimitExceededError("PACKET_SIZE_MAX", PACKET_SIZE_MAX, packet_size, section=_SECTION)
     header = BaseHeader(
-        priority=flags & _PR, tracing=bool(flags & _TR), time_to_reach_queue=time_to_reach_queue, reserved=reserved
+        priority=flags & _PR,
+        tracing=bool(flags & _TR),
+        time_to_reach_queue=time_to_reach_queue,
+        reserved=reserved,
     )
     return BaseFields(header, packet_size, bool(flags & _SH), bool(flags & _DH))
 

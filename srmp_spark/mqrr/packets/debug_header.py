@@ -24,7 +24,11 @@ class DebugHeader:
 
     def encode(self) -> bytes:
         """4 or 20 bytes."""
-        return _LAYOUT.pack(0, 0) if self.queue is None else _LAYOUT.pack(_PUBLIC, 0) + guid_bytes(self.queue)
+        return (
+            _LAYOUT.pack(0, 0)
+            if self.queue is None
+            else _LAYOUT.pack(_PUBLIC, 0) + guid_bytes(self.queue)
+        )
 
 
 def parse_debug_header(data: bytes, at: int, end: int) -> tuple[DebugHeader, int]:
@@ -36,6 +40,8 @@ def parse_debug_header(data: bytes, at: int, end: int) -> tuple[DebugHeader, int
     if flags & _QT == 0:
         return DebugHeader(), at
     if flags & _QT != _PUBLIC:
-        raise RemoteProtocolError(f"a DebugHeader with a queue of type {flags & _QT}", section=_SECTION)
+        raise RemoteProtocolError(
+            f"a DebugHeader with a queue of type {flags & _QT}", section=_SECTION
+        )
     require(at, GUID_SIZE, end, "QueueIdentifier", _SECTION)
     return DebugHeader(queue=guid_text(data[at : at + GUID_SIZE])), at + GUID_SIZE

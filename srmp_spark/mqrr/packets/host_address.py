@@ -39,7 +39,9 @@ class HostAddress:
         if self.type == AddressType.IPV4 and len(self.address) >= 4:
             return ".".join(map(str, self.address[:4]))
         if self.type == AddressType.IPV6 and len(self.address) >= 16:
-            return ":".join(f"{self.address[i] << 8 | self.address[i + 1]:x}" for i in range(0, 16, 2))
+            return ":".join(
+                f"{self.address[i] << 8 | self.address[i + 1]:x}" for i in range(0, 16, 2)
+            )
         return None
 
     def encode(self, size: int) -> bytes:
@@ -50,9 +52,10 @@ class HostAddress:
 @lru_cache(NAMES_REMEMBERED)
 def _encode(host: HostAddress, size: int) -> bytes:
     head = _LAYOUT.pack(
-        fits(host.length, U16_MAX, "AddressLength"), fits(host.type, U16_MAX, "AddressType"),
+        fits(host.length, U16_MAX, "AddressLength"),
+        fits(host.type, U16_MAX, "AddressType"),
         fits(host.scope, U32_MAX, "AddressScope"),
-    )  # fmt: skip
+    )
     return head + host.address[:size].ljust(size, b"\0")
 
 

@@ -23,7 +23,10 @@ from srmp_spark.mqrr.packets import session_header
 from srmp_spark.mqrr.packets.base_header import SIZE as BASE_SIZE
 from srmp_spark.mqrr.packets.base_header import BaseHeader, parse_base_header
 from srmp_spark.mqrr.packets.debug_header import DebugHeader, parse_debug_header
-from srmp_spark.mqrr.packets.message_properties_header import MessagePropertiesHeader, parse_message_properties_header
+from srmp_spark.mqrr.packets.message_properties_header import (
+    MessagePropertiesHeader,
+    parse_message_properties_header,
+)
 from srmp_spark.mqrr.packets.multi_queue_format_header import (
     MultiQueueFormatHeader,
     begins_multi_queue_format_header,
@@ -38,9 +41,19 @@ from srmp_spark.mqrr.packets.srmp_headers import (
     parse_compound_message_header,
     parse_srmp_envelope_header,
 )
-from srmp_spark.mqrr.packets.trailers import EXTENSION_SIZE, Trailers, begins_trailers, parse_trailers
+from srmp_spark.mqrr.packets.trailers import (
+    EXTENSION_SIZE,
+    Trailers,
+    begins_trailers,
+    parse_trailers,
+)
 from srmp_spark.mqrr.packets.transaction_header import TransactionHeader, parse_transaction_header
-from srmp_spark.mqrr.packets.user_header import Announced, DeliveryMode, UserHeader, parse_user_header
+from srmp_spark.mqrr.packets.user_header import (
+    Announced,
+    DeliveryMode,
+    UserHeader,
+    parse_user_header,
+)
 from srmp_spark.mqrr.packets.wire import pad, padded
 from srmp_spark.names import message_id
 
@@ -105,16 +118,23 @@ class MessagePacket:
     def encode_pieces(self) -> EncodedPacket:
         """The packet in the three pieces that a reader's limit divides it into. Raises as :meth:`encode`."""
         if self.missing:
-            raise LocalProtocolError(f"{self.missing} bytes of {self.id} are missing; read the message again, with all of it")
+            raise LocalProtocolError(
+                f"{self.missing} bytes of {self.id} are missing; read the message again, "
+                "with all of it"
+            )
         if (self.envelope is None) != (self.compound is None):
-            raise LocalProtocolError("a packet has both SRMPEnvelopeHeader and CompoundMessageHeader or neither of them")
+            raise LocalProtocolError(
+                "a packet has both SRMPEnvelopeHeader and CompoundMessageHeader or neither of them"
+            )
         if self.base.tracing and self.debug is None:
             raise LocalProtocolError("BaseHeader.Flags.TR needs a DebugHeader ([MS-MQMQ] 2.2.19.1)")
         announced = Announced.MESSAGE_PROPERTIES
         before = [b""] * 3
         if self.transaction is not None:
             if self.user.delivery_mode == DeliveryMode.EXPRESS:
-                raise LocalProtocolError("a transactional message is recoverable ([MS-MQMQ] 2.2.19.2, TH needs DM)")
+                raise LocalProtocolError(
+                    "a transactional message is recoverable ([MS-MQMQ] 2.2.19.2, TH needs DM)"
+                )
             announced |= Announced.TRANSACTION
             before[1] = self.transaction.encode()
         if self.security is not None:
@@ -142,10 +162,16 @@ class MessagePacket:
         before[0] = self.user.encode(announced)
         head, tail = b"".join(before), b"".join(after)
         size = padded(BASE_SIZE + len(head) + len(counted)) + len(tail)
-        base = self.base if self.transaction is None or not self.base.priority else BaseHeader(
-            priority=0, tracing=self.base.tracing, time_to_reach_queue=self.base.time_to_reach_queue,
-            reserved=self.base.reserved
-        )  # fmt: skip
+        base = (
+            self.base
+            if self.transaction is None or not self.base.priority
+            else BaseHeader(
+                priority=0,
+                tracing=self.base.tracing,
+                time_to_reach_queue=self.base.time_to_reach_queue,
+                reserved=self.base.reserved,
+            )
+        )
         first = base.encode(
             packet_size=size if self.session is None else size - session_header.SIZE,
             session_header=self.session is not None,
@@ -209,13 +235,15 @@ def parse_message_packet(data: bytes) -> MessagePacket:
     head = parse_head(data)
     if head.packet_size > len(data):
         raise RemoteProtocolError(
-            f"a packet of {head.packet_size} bytes of which {len(data)} came", section="[MS-MQMQ] 2.2.19.1"
+            f"a packet of {head.packet_size} bytes of which {len(data)} came",
+            section="[MS-MQMQ] 2.2.19.1",
         )
     tail = _parse_tail(head, data, head.at, len(data))
     # Trailers may lie behind PacketSize: the packet that was seen counts them, the document that defines it does not know them.
     if tail.counted_end > head.packet_size:
         raise RemoteProtocolError(
-            f"the headers of a packet of {head.packet_size} bytes end at {tail.counted_end}", section="[MS-MQMQ] 2.2.19.1"
+            f"the headers of a packet of {head.packet_size} bytes end at {tail.counted_end}",
+            section="[MS-MQMQ] 2.2.19.1",
         )
     return _packet(head, tail)
 
@@ -226,7 +254,9 @@ def parse_head(data: bytes, missing: int = 0) -> Head:
     base, packet_size, session_follows, debug_follows = parse_base_header(data, end)
     user, announced, at = parse_user_header(data, BASE_SIZE, end)
     if not announced & Announced.MESSAGE_PROPERTIES:
-        raise RemoteProtocolError("a packet without a MessagePropertiesHeader (Flags.MP)", section="[MS-MQMQ] 2.2.19.2")
+        raise RemoteProtocolError(
+            "a packet without a MessagePropertiesHeader (Flags.MP)", section="[MS-MQMQ] 2.2.19.2"
+        )
     transaction = security = debug = envelope = compound = None
     if announced & Announced.TRANSACTION:
         transaction, at = parse_transaction_header(data, at, end)
@@ -240,24 +270,45 @@ def parse_head(data: bytes, missing: int = 0) -> Head:
         envelope, at = parse_srmp_envelope_header(data, at, end)
         compound, at = parse_compound_message_header(data, at, end, missing=missing)
     return Head(
-        base=base, user=user, transaction=transaction, security=security, properties=properties, debug=debug,
-        envelope=envelope, compound=compound, announced=announced, debug_header=debug_follows and not srmp,
-        session_header=session_follows, packet_size=packet_size + (session_header.SIZE if session_follows else 0),
+        base=base,
+        user=user,
+        transaction=transaction,
+        security=security,
+        properties=properties,
+        debug=debug,
+        envelope=envelope,
+        compound=compound,
+        announced=announced,
+        debug_header=debug_follows and not srmp,
+        session_header=session_follows,
+        packet_size=packet_size + (session_header.SIZE if session_follows else 0),
         at=min(at, end),
-    )  # fmt: skip
+    )
 
 
 def parse_second_section(head: Head, data: bytes) -> MessagePacket:
     """The packet whose first section gave ``head`` and whose second one, if there is any, is ``data``."""
-    return _packet(head, _parse_tail(head, data, 0, len(data)) if data else _Tail(None, None, None, None, None, 0))
+    return _packet(
+        head,
+        _parse_tail(head, data, 0, len(data)) if data else _Tail(None, None, None, None, None, 0),
+    )
 
 
 def _packet(head: Head, tail: _Tail) -> MessagePacket:
     return MessagePacket(
-        base=head.base, user=head.user, transaction=head.transaction, security=head.security, properties=head.properties,
-        debug=head.debug or tail.debug, envelope=head.envelope, compound=head.compound, soap=tail.soap,
-        multi_queue_format=tail.multi_queue_format, session=tail.session, trailers=tail.trailers,
-    )  # fmt: skip
+        base=head.base,
+        user=head.user,
+        transaction=head.transaction,
+        security=head.security,
+        properties=head.properties,
+        debug=head.debug or tail.debug,
+        envelope=head.envelope,
+        compound=head.compound,
+        soap=tail.soap,
+        multi_queue_format=tail.multi_queue_format,
+        session=tail.session,
+        trailers=tail.trailers,
+    )
 
 
 def _parse_tail(head: Head, data: bytes, at: int, end: int) -> _Tail:
@@ -282,11 +333,19 @@ def _parse_tail(head: Head, data: bytes, at: int, end: int) -> _Tail:
     if end - at >= EXTENSION_SIZE:
         trailers, at = parse_trailers(data, at, end)
     if end - at >= 4:
-        raise RemoteProtocolError(f"{end - at} bytes after the last header of a packet", section=_SECTION)
+        raise RemoteProtocolError(
+            f"{end - at} bytes after the last header of a packet", section=_SECTION
+        )
     return _Tail(debug, soap, multi_queue_format, session, trailers, counted_end)
 
 
-def _next(places: tuple[int, ...], begins: Callable[[bytes, int, int], bool], data: bytes, end: int, ahead: int) -> int:
+def _next(
+    places: tuple[int, ...],
+    begins: Callable[[bytes, int, int], bool],
+    data: bytes,
+    end: int,
+    ahead: int,
+) -> int:
     """Where the next header begins after one that is not said to be padded: the first of ``places`` where it can.
 
     ``ahead``: bytes of a SessionHeader, which has no mark of its own, before the one that ``begins`` knows.

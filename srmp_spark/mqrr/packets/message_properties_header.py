@@ -63,7 +63,9 @@ class MessagePropertiesHeader:
     def encode_before_body(self) -> bytes:
         """Everything before the body. Raises :class:`LocalProtocolError` for what does not fit."""
         if len(self.correlation_id) != CORRELATION_SIZE:
-            raise LocalProtocolError(f"CorrelationID has {CORRELATION_SIZE} bytes, not {len(self.correlation_id)}")
+            raise LocalProtocolError(
+                f"CorrelationID has {CORRELATION_SIZE} bytes, not {len(self.correlation_id)}"
+            )
         label = write_wchars(self.label) if self.label else b""
         size = self.message_size
         head = _LAYOUT.pack(
@@ -86,11 +88,16 @@ class MessagePropertiesHeader:
         """The whole header. Raises :class:`LocalProtocolError` for what does not fit, and when a part of the body is
         missing."""
         if self.missing:
-            raise LocalProtocolError(f"{self.missing} bytes of the body are missing; read the message again, with all of it")
+            raise LocalProtocolError(
+                f"{self.missing} bytes of the body are missing; read the message again, "
+                "with all of it"
+            )
         return pad(self.encode_before_body() + self.message_body)
 
 
-def parse_message_properties_header(data: bytes, at: int, end: int, *, missing: int = 0) -> tuple[MessagePropertiesHeader, int]:
+def parse_message_properties_header(
+    data: bytes, at: int, end: int, *, missing: int = 0
+) -> tuple[MessagePropertiesHeader, int]:
     """The header at ``at`` and where the next one begins. The last ``missing`` bytes of the body were not sent.
 
     Raises :class:`RemoteProtocolError` for a label, an extension or a body that is longer than what is left and for a body
@@ -98,11 +105,25 @@ def parse_message_properties_header(data: bytes, at: int, end: int, *, missing: 
     """
     start = at
     require(at, FIXED_SIZE, end, "MessagePropertiesHeader", _SECTION)
-    (flags, label_length, message_class, correlation_id, body_type, application_tag, message_size, allocation_body_size,
-     privacy_level, hash_algorithm, encryption_algorithm, extension_size) = _LAYOUT.unpack_from(data, at)  # fmt: skip
+    (
+        flags,
+        label_length,
+        message_class,
+        correlation_id,
+        body_type,
+        application_tag,
+        message_size,
+        allocation_body_size,
+        privacy_level,
+        hash_algorithm,
+        encryption_algorithm,
+        extension_size,
+    ) = _LAYOUT.unpack_from(data, at)
     at += FIXED_SIZE
     if label_length > LABEL_WCHARS_MAX:
-        raise LimitExceededError("LABEL_WCHARS_MAX", LABEL_WCHARS_MAX, label_length, section=_SECTION)
+        raise LimitExceededError(
+            "LABEL_WCHARS_MAX", LABEL_WCHARS_MAX, label_length, section=_SECTION
+        )
     require(at, 2 * label_length, end, "Label", _SECTION)
     label = read_wchars(data, at, label_length)
     at += 2 * label_length
@@ -110,7 +131,9 @@ def parse_message_properties_header(data: bytes, at: int, end: int, *, missing: 
     extension_data = data[at : at + extension_size]
     at += extension_size
     if missing > message_size:
-        raise RemoteProtocolError(f"{missing} bytes of a body of {message_size} were not sent", section="[MS-MQRR] 2.2.6")
+        raise RemoteProtocolError(
+            f"{missing} bytes of a body of {message_size} were not sent", section="[MS-MQRR] 2.2.6"
+        )
     require(at, message_size - missing, end, "MessageBody", _SECTION)
     message_body = data[at : at + message_size - missing]
     header = MessagePropertiesHeader(

@@ -19,7 +19,11 @@ from srmp_spark.names import NULL_GUID
 DESTINATION_ID, ADMIN_ID, RESPONSE_ID, SIGNATURE_ID = 0x0064, 0x00C8, 0x012C, 0x015E
 """HeaderID of the three lists, ID of the signature."""
 
-_ADDRESS_SECTION, _SIGNATURE_SECTION, _ELEMENT_SECTION = "[MS-MQMQ] 2.2.20.2", "[MS-MQMQ] 2.2.20.3", "[MS-MQMQ] 2.2.18.1.4"
+_ADDRESS_SECTION, _SIGNATURE_SECTION, _ELEMENT_SECTION = (
+    "[MS-MQMQ] 2.2.20.2",
+    "[MS-MQMQ] 2.2.20.3",
+    "[MS-MQMQ] 2.2.18.1.4",
+)
 _ADDRESS = Struct("<IHHI")
 _SIGNATURE = Struct("<HHI")
 _U16, _U32 = Struct("<H"), Struct("<I")
@@ -78,10 +82,17 @@ class MultiQueueFormatHeader:
     def encode(self) -> bytes:
         """All four parts, each padded. Raises :class:`LocalProtocolError` for what does not fit."""
         out = b""
-        lists = ((DESTINATION_ID, self.destination), (ADMIN_ID, self.administration), (RESPONSE_ID, self.response))
+        lists = (
+            (DESTINATION_ID, self.destination),
+            (ADMIN_ID, self.administration),
+            (RESPONSE_ID, self.response),
+        )
         for header_id, elements in lists:
             out += _encode_list(header_id, elements)
-        return out + pad(_SIGNATURE.pack(SIGNATURE_ID, 0, fits(len(self.signature), U32_MAX, "Size")) + self.signature)
+        return out + pad(
+            _SIGNATURE.pack(SIGNATURE_ID, 0, fits(len(self.signature), U32_MAX, "Size"))
+            + self.signature
+        )
 
 
 def _encode_list(header_id: int, elements: tuple[FormatNameElement, ...]) -> bytes:
@@ -98,7 +109,9 @@ def begins_multi_queue_format_header(data: bytes, at: int, end: int) -> bool:
     return at + _ADDRESS.size <= end and _U16.unpack_from(data, at + 4)[0] == DESTINATION_ID
 
 
-def parse_multi_queue_format_header(data: bytes, at: int, end: int) -> tuple[MultiQueueFormatHeader, int]:
+def parse_multi_queue_format_header(
+    data: bytes, at: int, end: int
+) -> tuple[MultiQueueFormatHeader, int]:
     """The header at ``at`` and where its signature ends, without padding.
 
     Raises :class:`RemoteProtocolError` for a list or a name that does not fit, :class:`LimitExceededError` for one that is
@@ -110,24 +123,36 @@ def parse_multi_queue_format_header(data: bytes, at: int, end: int) -> tuple[Mul
     require(at, _SIGNATURE.size, end, "MQFSignatureHeader", _SIGNATURE_SECTION)
     signature_id, _, size = _SIGNATURE.unpack_from(data, at)
     if signature_id != SIGNATURE_ID:
-        raise RemoteProtocolError(f"an MQFSignatureHeader with ID {signature_id:#x}", section=_SIGNATURE_SECTION)
+        raise RemoteProtocolError(
+            f"an MQFSignatureHeader with ID {signature_id:#x}", section=_SIGNATURE_SECTION
+        )
     at += _SIGNATURE.size
     require(at, size, end, "Signature", _SIGNATURE_SECTION)
     header = MultiQueueFormatHeader(
-        destination=destination, administration=administration, response=response, signature=data[at : at + size]
+        destination=destination,
+        administration=administration,
+        response=response,
+        signature=data[at : at + size],
     )
     return header, at + size
 
 
-def _parse_list(header_id: int, data: bytes, start: int, end: int) -> tuple[tuple[FormatNameElement, ...], int]:
+def _parse_list(
+    header_id: int, data: bytes, start: int, end: int
+) -> tuple[tuple[FormatNameElement, ...], int]:
     """An MQFAddressHeader and where it ends."""
     require(start, _ADDRESS.size, end, "MQFAddressHeader", _ADDRESS_SECTION)
     size, found, _, count = _ADDRESS.unpack_from(data, start)
     if found != header_id or size < _ADDRESS.size:
-        raise RemoteProtocolError(f"an MQFAddressHeader with HeaderID {found:#x} and size {size}", section=_ADDRESS_SECTION)
+        raise RemoteProtocolError(
+            f"an MQFAddressHeader with HeaderID {found:#x} and size {size}",
+            section=_ADDRESS_SECTION,
+        )
     require(start, size, end, "MQFAddressHeader", _ADDRESS_SECTION)
     if count > FORMAT_NAMES_MAX:
-        raise LimitExceededError("FORMAT_NAMES_MAX", FORMAT_NAMES_MAX, count, section=_ADDRESS_SECTION)
+        raise LimitExceededError(
+            "FORMAT_NAMES_MAX", FORMAT_NAMES_MAX, count, section=_ADDRESS_SECTION
+        )
     limit = start + size
     try:
         elements, at = _parse_elements(count, data, start, limit, public_aligned=True)
@@ -178,7 +203,12 @@ def _parse_direct(data: bytes, at: int, limit: int) -> tuple[str, int]:
     if not nul:
         if len(text) and stop - at == 2 * DIRECT_NAME_WCHARS_MAX:
             raise LimitExceededError(
-                "DIRECT_NAME_WCHARS_MAX", DIRECT_NAME_WCHARS_MAX, (limit - at) // 2, section="[MS-MQMQ] 2.2.18.1.4.1"
+                "DIRECT_NAME_WCHARS_MAX",
+                DIRECT_NAME_WCHARS_MAX,
+                (limit - at) // 2,
+                section="[MS-MQMQ] 2.2.18.1.4.1",
             )
-        raise RemoteProtocolError("a direct name without the NUL that ends it", section="[MS-MQMQ] 2.2.18.1.4.1")
+        raise RemoteProtocolError(
+            "a direct name without the NUL that ends it", section="[MS-MQMQ] 2.2.18.1.4.1"
+        )
     return name, at + len(name.encode("utf-16-le", "surrogatepass")) + 2

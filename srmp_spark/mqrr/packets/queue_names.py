@@ -68,7 +68,9 @@ class QueueName:
         if self.type in _BY_ID:
             return _U32.pack(fits(self.private_id, U32_MAX, "PrivateQueueIdentifier"))
         if self.type is _T.PRIVATE_ELSEWHERE:
-            return guid_bytes(self.guid) + _U32.pack(fits(self.private_id, U32_MAX, "PrivateQueueIdentifier"))
+            return guid_bytes(self.guid) + _U32.pack(
+                fits(self.private_id, U32_MAX, "PrivateQueueIdentifier")
+            )
         return b""
 
 
@@ -105,7 +107,8 @@ def parse_queue_name(
         require(at, size, end, "a direct format name", "[MS-MQMQ] 2.2.18.1.5.2")
         if size % 2:
             raise RemoteProtocolError(
-                f"a direct format name of {size} bytes: WCHARs have two", section="[MS-MQMQ] 2.2.18.1.5.2"
+                f"a direct format name of {size} bytes: WCHARs have two",
+                section="[MS-MQMQ] 2.2.18.1.5.2",
             )
         name = direct_queue(read_wchars(data, at, size // 2))
         return name, start + padded(at + size - start)
@@ -123,7 +126,9 @@ def parse_queue_name(
     return QueueName(type=QueueNameType(kind), guid=guid, private_id=number), at
 
 
-def format_name(name: QueueName, *, source: str, destination: str, admin: QueueName = NO_QUEUE) -> str | None:
+def format_name(
+    name: QueueName, *, source: str, destination: str, admin: QueueName = NO_QUEUE
+) -> str | None:
     """The format name of a queue in a packet; ``None`` if there is none or if the packet does not say where it is.
 
     ``source`` and ``destination`` are the GUIDs of the two queue managers, ``admin`` the administration queue, for a response
@@ -150,7 +155,11 @@ def format_name(name: QueueName, *, source: str, destination: str, admin: QueueN
 
 def _host_of(admin: QueueName, *, source: str, destination: str) -> str | None:
     """The queue manager of an administration queue, where its name says it: a public or direct one does not."""
-    hosts = {_T.PRIVATE_ON_SOURCE: source, _T.PRIVATE_ON_DESTINATION: destination, _T.PRIVATE_ELSEWHERE: admin.guid}
+    hosts = {
+        _T.PRIVATE_ON_SOURCE: source,
+        _T.PRIVATE_ON_DESTINATION: destination,
+        _T.PRIVATE_ELSEWHERE: admin.guid,
+    }
     return hosts.get(admin.type)
 
 

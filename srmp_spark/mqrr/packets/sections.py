@@ -53,13 +53,19 @@ class SectionBuffer(NamedTuple):
 
 
 def split_sections(
-    packet: MessagePacket, encoded: EncodedPacket, *, max_body_size: int, max_compound_message_size: int
+    packet: MessagePacket,
+    encoded: EncodedPacket,
+    *,
+    max_body_size: int,
+    max_compound_message_size: int,
 ) -> tuple[SectionBuffer, ...]:
     """The sections that a server returns for ``packet``, whose bytes are ``encoded``."""
     return cut_sections(
-        encoded, srmp=packet.compound is not None, max_body_size=max_body_size,
+        encoded,
+        srmp=packet.compound is not None,
+        max_body_size=max_body_size,
         max_compound_message_size=max_compound_message_size,
-    )  # fmt: skip
+    )
 
 
 def cut_sections(
@@ -71,7 +77,9 @@ def cut_sections(
         data = encoded.joined()
         return (SectionBuffer(_T.FULL_PACKET, len(data), data),)
     kind = _T.SRMP_FIRST if srmp else _T.BINARY_FIRST
-    first = SectionBuffer(kind, len(encoded.head) + len(encoded.counted), encoded.head + encoded.counted[:limit])
+    first = SectionBuffer(
+        kind, len(encoded.head) + len(encoded.counted), encoded.head + encoded.counted[:limit]
+    )
     if not encoded.tail:
         return (first,)
     return first, SectionBuffer(_SECOND_OF[kind], len(encoded.tail), encoded.tail)
@@ -88,7 +96,8 @@ def whole_packet(sections: Sequence[SectionBuffer]) -> tuple[bytes, MessagePacke
         return sections[0].data, packet
     if packet.missing:
         raise RemoteProtocolError(
-            f"{packet.missing} bytes of {packet.id} were not sent, and all of them were asked for", section=_SECTION
+            f"{packet.missing} bytes of {packet.id} were not sent, and all of them were asked for",
+            section=_SECTION,
         )
     first, *second = sections
     data = pad(first.data) + (second[0].data if second else b"")
@@ -106,21 +115,33 @@ def join_sections(sections: Sequence[SectionBuffer]) -> MessagePacket:
         if sections[0].size_alloc != len(sections[0].data):
             raise RemoteProtocolError("a full packet whose two sizes differ", section=_SECTION)
         return parse_message_packet(sections[0].data)
-    if not kinds or kinds[0] not in _SECOND_OF or kinds[1:] not in ((), (_SECOND_OF[_T(kinds[0])],)):
-        raise RemoteProtocolError(f"sections of the types {kinds} make no packet", section="[MS-MQRR] 2.2.7")
+    if (
+        not kinds
+        or kinds[0] not in _SECOND_OF
+        or kinds[1:] not in ((), (_SECOND_OF[_T(kinds[0])],))
+    ):
+        raise RemoteProtocolError(
+            f"sections of the types {kinds} make no packet", section="[MS-MQRR] 2.2.7"
+        )
     first = sections[0]
     missing = first.size_alloc - len(first.data)
     # Up to three bytes of padding behind the cut are in SectionSize and not in SectionSizeAlloc.
     extra = max(-missing, 0)
     if extra > 3:
-        raise RemoteProtocolError(f"a section of {len(first.data)} bytes that says {first.size_alloc}", section=_SECTION)
+        raise RemoteProtocolError(
+            f"a section of {len(first.data)} bytes that says {first.size_alloc}", section=_SECTION
+        )
     head = parse_head(first.data, max(missing, 0))
     if (head.compound is not None) != (kinds[0] == _T.SRMP_FIRST):
         raise RemoteProtocolError(
-            f"a section of type {kinds[0]} that holds the other kind of message", section="[MS-MQRR] 2.2.7"
+            f"a section of type {kinds[0]} that holds the other kind of message",
+            section="[MS-MQRR] 2.2.7",
         )
     if len(first.data) - head.at > 3:
-        raise RemoteProtocolError(f"{len(first.data) - head.at} bytes behind the body of a first section", section=_SECTION)
+        raise RemoteProtocolError(
+            f"{len(first.data) - head.at} bytes behind the body of a first section",
+            section=_SECTION,
+        )
     if len(sections) == 2 and sections[1].size_alloc != len(sections[1].data):
         raise RemoteProtocolError("a second section whose two sizes differ", section=_SECTION)
     return parse_second_section(head, sections[1].data if len(sections) == 2 else b"")

@@ -82,12 +82,20 @@ class SecurityHeader:
             | fits(self.authentication_level, _AS_MAX, "AS") << 8
         )
         head = _LAYOUT.pack(
-            flags, fits(len(self.security_id), U16_MAX, "SenderIdSize"),
-            fits(len(self.encryption_key), U16_MAX, "EncryptionKeySize"), fits(len(self.signature), U16_MAX, "SignatureSize"),
+            flags,
+            fits(len(self.security_id), U16_MAX, "SenderIdSize"),
+            fits(len(self.encryption_key), U16_MAX, "EncryptionKeySize"),
+            fits(len(self.signature), U16_MAX, "SignatureSize"),
             fits(len(self.sender_cert), SENDER_CERT_MAX, "SenderCertSize"),
             fits(len(self.provider_info), U32_MAX, "ProviderInfoSize"),
-        )  # fmt: skip
-        parts = (self.security_id, self.encryption_key, self.signature, self.sender_cert, self.provider_info)
+        )
+        parts = (
+            self.security_id,
+            self.encryption_key,
+            self.signature,
+            self.sender_cert,
+            self.provider_info,
+        )
         return head + b"".join(map(pad, parts))
 
 
@@ -104,7 +112,11 @@ def parse_security_header(data: bytes, at: int, end: int) -> tuple[SecurityHeade
         raise LimitExceededError("SENDER_CERT_MAX", SENDER_CERT_MAX, sizes[3], section=_SECTION)
     at += _LAYOUT.size
     parts = []
-    for size, what in zip(sizes, ("SecurityID", "EncryptionKey", "Signature", "SenderCert", "ProviderInfo"), strict=True):
+    for size, what in zip(
+        sizes,
+        ("SecurityID", "EncryptionKey", "Signature", "SenderCert", "ProviderInfo"),
+        strict=True,
+    ):
         require(at, size, end, what, _SECTION)
         parts.append(data[at : at + size])
         at += padded(size)

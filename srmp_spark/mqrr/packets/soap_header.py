@@ -31,7 +31,12 @@ class SoapHeader:
         out = b""
         for section_id, text in ((_HEADER_SECTION_ID, self.header), (_BODY_SECTION_ID, self.body)):
             data = write_wchars(text)
-            out += _PART.pack(section_id, 0, fits(len(data) // 2, U32_MAX, "DataLength of a SoapHeader")) + data
+            out += (
+                _PART.pack(
+                    section_id, 0, fits(len(data) // 2, U32_MAX, "DataLength of a SoapHeader")
+                )
+                + data
+            )
         return out
 
 
@@ -40,7 +45,11 @@ def parse_soap_header(data: bytes, at: int, end: int) -> tuple[SoapHeader, int]:
     start = at
     header, at = _parse_part(_HEADER_SECTION_ID, data, at, end)
     aligned = start + padded(at - start)
-    if aligned != at and not _begins(_BODY_SECTION_ID, data, at, end) and _begins(_BODY_SECTION_ID, data, aligned, end):
+    if (
+        aligned != at
+        and not _begins(_BODY_SECTION_ID, data, at, end)
+        and _begins(_BODY_SECTION_ID, data, aligned, end)
+    ):
         at = aligned
     body, at = _parse_part(_BODY_SECTION_ID, data, at, end)
     return SoapHeader(header=header, body=body), at
@@ -54,7 +63,9 @@ def _parse_part(section_id: int, data: bytes, at: int, end: int) -> tuple[str, i
     require(at, _PART.size, end, "a part of a SoapHeader", _SECTION)
     found, _, length = _PART.unpack_from(data, at)
     if found != section_id:
-        raise RemoteProtocolError(f"a SoapHeader with section {found:#x} instead of {section_id:#x}", section=_SECTION)
+        raise RemoteProtocolError(
+            f"a SoapHeader with section {found:#x} instead of {section_id:#x}", section=_SECTION
+        )
     at += _PART.size
     require(at, 2 * length, end, "a text of a SoapHeader", _SECTION)
     return read_wchars(data, at, length), at + 2 * length

@@ -49,7 +49,9 @@ def parse_srmp_envelope_header(data: bytes, at: int, end: int) -> tuple[SRMPEnve
     header_id, _, length = _ENVELOPE.unpack_from(data, at)
     require(at + _ENVELOPE.size, 2 * length, end, "the envelope", _ENVELOPE_SECTION)
     text = read_wchars(data, at + _ENVELOPE.size, length)
-    return SRMPEnvelopeHeader(header_id=header_id, data=text), at + padded(_ENVELOPE.size + 2 * length)
+    return SRMPEnvelopeHeader(header_id=header_id, data=text), at + padded(
+        _ENVELOPE.size + 2 * length
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,19 +80,29 @@ class CompoundMessageHeader:
     def encode_unpadded(self) -> bytes:
         """The header without its padding. Raises :class:`LocalProtocolError` for what does not fit, or is not all there."""
         if self.missing:
-            raise LocalProtocolError(f"{self.missing} bytes of the compound message are missing; read the message again")
-        body, offset = fits(self.msg_body_size, U32_MAX, "MsgBodySize"), fits(self.msg_body_offset, U32_MAX, "MsgBodyOffset")
+            raise LocalProtocolError(
+                f"{self.missing} bytes of the compound message are missing; read the message again"
+            )
+        body, offset = (
+            fits(self.msg_body_size, U32_MAX, "MsgBodySize"),
+            fits(self.msg_body_offset, U32_MAX, "MsgBodyOffset"),
+        )
         if body and offset + body > len(self.data):
             raise LocalProtocolError("the body of the message does not lie in the compound message")
         size = fits(len(self.data), U32_MAX, "HTTPBodySize")
-        return _COMPOUND.pack(fits(self.header_id, U16_MAX, "HeaderId"), 0, size, body, offset) + self.data
+        return (
+            _COMPOUND.pack(fits(self.header_id, U16_MAX, "HeaderId"), 0, size, body, offset)
+            + self.data
+        )
 
     def encode(self) -> bytes:
         """The header, padded. Raises as :meth:`encode_unpadded`."""
         return pad(self.encode_unpadded())
 
 
-def parse_compound_message_header(data: bytes, at: int, end: int, *, missing: int = 0) -> tuple[CompoundMessageHeader, int]:
+def parse_compound_message_header(
+    data: bytes, at: int, end: int, *, missing: int = 0
+) -> tuple[CompoundMessageHeader, int]:
     """The header at ``at`` and where the next one begins. The last ``missing`` bytes of the header were not sent.
 
     HTTPBodySize, MsgBodySize and MsgBodyOffset are bytes; a body must lie in the data by both, where an empty one lies does not
@@ -99,19 +111,26 @@ def parse_compound_message_header(data: bytes, at: int, end: int, *, missing: in
     """
     if missing and end - at < COMPOUND_FIXED_SIZE:
         if missing < COMPOUND_FIXED_SIZE - (end - at):
-            raise RemoteProtocolError("less than a CompoundMessageHeader was sent and is missing", section=_COMPOUND_SECTION)
-        return CompoundMessageHeader(data=b"", msg_body_offset=0, msg_body_size=0, missing=missing), end
+            raise RemoteProtocolError(
+                "less than a CompoundMessageHeader was sent and is missing",
+                section=_COMPOUND_SECTION,
+            )
+        return CompoundMessageHeader(
+            data=b"", msg_body_offset=0, msg_body_size=0, missing=missing
+        ), end
     require(at, COMPOUND_FIXED_SIZE, end, "CompoundMessageHeader", _COMPOUND_SECTION)
     header_id, _, http_body_size, msg_body_size, msg_body_offset = _COMPOUND.unpack_from(data, at)
     begin = at + COMPOUND_FIXED_SIZE
     if missing > http_body_size:
         raise RemoteProtocolError(
-            f"{missing} bytes of a compound message of {http_body_size} were not sent", section="[MS-MQRR] 2.2.6"
+            f"{missing} bytes of a compound message of {http_body_size} were not sent",
+            section="[MS-MQRR] 2.2.6",
         )
     require(begin, http_body_size - missing, end, "the compound message", _COMPOUND_SECTION)
     if msg_body_size and msg_body_offset + msg_body_size > http_body_size:
         raise RemoteProtocolError(
-            f"a body of {msg_body_size} bytes at {msg_body_offset} does not lie in a compound message of {http_body_size}",
+            f"a body of {msg_body_size} bytes at {msg_body_offset} does not lie in a "
+            f"compound message of {http_body_size}",
             section=_COMPOUND_SECTION,
         )
     content = data[begin : begin + http_body_size - missing]

@@ -39,11 +39,17 @@ class SubqueueHeader:
     def encode(self) -> bytes:
         """148 bytes. Raises :class:`LocalProtocolError` for what does not fit."""
         head = _SUBQUEUE.pack(
-            SUBQUEUE_SIZE, fits(self.acknowledgement_class, U16_MAX, "AcknowledgementClass") << 1,
-            fits(self.abort_counter, U32_MAX, "AbortCounter"), fits(self.move_counter, U32_MAX, "MoveCounter"),
+            SUBQUEUE_SIZE,
+            fits(self.acknowledgement_class, U16_MAX, "AcknowledgementClass") << 1,
+            fits(self.abort_counter, U32_MAX, "AbortCounter"),
+            fits(self.move_counter, U32_MAX, "MoveCounter"),
             fits(self.last_move_time, U32_MAX, "LastMoveTime"),
-        )  # fmt: skip
-        return head + _encode_subqueue_name(self.subqueue_name) + _encode_subqueue_name(self.target_subqueue_name)
+        )
+        return (
+            head
+            + _encode_subqueue_name(self.subqueue_name)
+            + _encode_subqueue_name(self.target_subqueue_name)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +89,12 @@ class Trailers:
             flags |= _EA
             parts.append(_U32.pack(EXTENDED_ADDRESS_SIZE) + self.received_from.encode(16))
         following = b"".join(parts)
-        return _EXTENSION.pack(EXTENSION_SIZE, fits(len(following), U32_MAX, "RemainingHeadersSize"), flags) + following
+        return (
+            _EXTENSION.pack(
+                EXTENSION_SIZE, fits(len(following), U32_MAX, "RemainingHeadersSize"), flags
+            )
+            + following
+        )
 
 
 REQUIRED_TRAILERS = Trailers(subqueue=SubqueueHeader(), received_from=NO_ADDRESS)
@@ -92,7 +103,9 @@ REQUIRED_TRAILERS = Trailers(subqueue=SubqueueHeader(), received_from=NO_ADDRESS
 
 def begins_trailers(data: bytes, at: int, end: int) -> bool:
     """Whether an ExtensionHeader can begin at ``at``, or the packet ends there."""
-    return at == end or (at + EXTENSION_SIZE <= end and _U32.unpack_from(data, at)[0] == EXTENSION_SIZE)
+    return at == end or (
+        at + EXTENSION_SIZE <= end and _U32.unpack_from(data, at)[0] == EXTENSION_SIZE
+    )
 
 
 def parse_trailers(data: bytes, at: int, end: int) -> tuple[Trailers, int]:
@@ -116,9 +129,14 @@ def parse_trailers(data: bytes, at: int, end: int) -> tuple[Trailers, int]:
         require(at, EXTENDED_ADDRESS_SIZE, end, "ExtendedAddressHeader", "[MS-MQRR] 2.2.5.5")
         received_from = parse_host_address(data[at + _U32.size : at + EXTENDED_ADDRESS_SIZE])
         (size,) = _U32.unpack_from(data, at)
-        at += _header_size(size, EXTENDED_ADDRESS_SIZE, at, end, "ExtendedAddressHeader", "[MS-MQRR] 2.2.5.5")
+        at += _header_size(
+            size, EXTENDED_ADDRESS_SIZE, at, end, "ExtendedAddressHeader", "[MS-MQRR] 2.2.5.5"
+        )
     trailers = Trailers(
-        dead_letter_queue_invalid=bool(flags & _DI), subqueue=subqueue, dead_letter=dead_letter, received_from=received_from
+        dead_letter_queue_invalid=bool(flags & _DI),
+        subqueue=subqueue,
+        dead_letter=dead_letter,
+        received_from=received_from,
     )
     assert start < at <= end, "a header ended outside of what it was given"
     return trailers, end
@@ -126,7 +144,9 @@ def parse_trailers(data: bytes, at: int, end: int) -> tuple[Trailers, int]:
 
 def _header_size(size: int, least: int, at: int, end: int, what: str, section: str) -> int:
     if size < least:
-        raise RemoteProtocolError(f"{what} says it has {size} bytes and needs {least}", section=section)
+        raise RemoteProtocolError(
+            f"{what} says it has {size} bytes and needs {least}", section=section
+        )
     require(at, size, end, what, section)
     return size
 
@@ -160,5 +180,7 @@ def _parse_dead_letter(data: bytes, at: int, end: int) -> tuple[DeadLetterHeader
 def _encode_subqueue_name(name: str) -> bytes:
     data = write_wchars(name)
     if len(data) > SUBQUEUE_NAME_SIZE:
-        raise LocalProtocolError(f"a subqueue name has at most {SUBQUEUE_NAME_SIZE // 2 - 1} characters: {name[:80]!r}")
+        raise LocalProtocolError(
+            f"a subqueue name has at most {SUBQUEUE_NAME_SIZE // 2 - 1} characters: {name[:80]!r}"
+        )
     return data.ljust(SUBQUEUE_NAME_SIZE, b"\0")

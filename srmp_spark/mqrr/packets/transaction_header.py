@@ -44,10 +44,16 @@ class TransactionHeader:
             | fits(self.transaction_id, TRANSACTION_ID_MAX, "TransactionHeader.Flags.ID") << 4
         )
         out = _LAYOUT.pack(
-            flags, fits(self.sequence_id, U64_MAX, "TxSequenceID"), fits(self.sequence_number, U32_MAX, "TxSequenceNumber"),
+            flags,
+            fits(self.sequence_id, U64_MAX, "TxSequenceID"),
+            fits(self.sequence_number, U32_MAX, "TxSequenceNumber"),
             fits(self.previous_sequence_number, U32_MAX, "PreviousTxSequenceNumber"),
-        )  # fmt: skip
-        return out if self.connector_queue_manager is None else out + guid_bytes(self.connector_queue_manager)
+        )
+        return (
+            out
+            if self.connector_queue_manager is None
+            else out + guid_bytes(self.connector_queue_manager)
+        )
 
 
 def parse_transaction_header(data: bytes, at: int, end: int) -> tuple[TransactionHeader, int]:

@@ -122,7 +122,9 @@ class UserHeader:
         source, destination = self.source_queue_manager, self.destination_queue_manager
         admin = self.admin_queue
         queues = (self.destination_queue, admin, self.response_queue)
-        first, second, third = (format_name(q, source=source, destination=destination, admin=admin) for q in queues)
+        first, second, third = (
+            format_name(q, source=source, destination=destination, admin=admin) for q in queues
+        )
         return first, second, third
 
     def encode(self, announced: int) -> bytes:
@@ -131,7 +133,9 @@ class UserHeader:
         Raises :class:`LocalProtocolError` for a queue of a type that its place may not have, and for numbers out of range.
         """
         if len(self.queue_manager_address) != GUID_SIZE:
-            raise LocalProtocolError(f"QueueManagerAddress has 16 bytes, not {len(self.queue_manager_address)}")
+            raise LocalProtocolError(
+                f"QueueManagerAddress has 16 bytes, not {len(self.queue_manager_address)}"
+            )
         flags = (
             fits(self.hop_count, HOP_COUNT_BITS_MAX, "RC")
             | fits(self.delivery_mode, 3, "DM") << 5
@@ -144,10 +148,13 @@ class UserHeader:
             | announced
         )
         out = _LAYOUT.pack(
-            guid_bytes(self.source_queue_manager), self.queue_manager_address,
-            fits(self.time_to_be_received, U32_MAX, "TimeToBeReceived"), fits(self.sent_time, U32_MAX, "SentTime"),
-            fits(self.message_id, U32_MAX, "MessageID"), flags,
-        )  # fmt: skip
+            guid_bytes(self.source_queue_manager),
+            self.queue_manager_address,
+            fits(self.time_to_be_received, U32_MAX, "TimeToBeReceived"),
+            fits(self.sent_time, U32_MAX, "SentTime"),
+            fits(self.message_id, U32_MAX, "MessageID"),
+            flags,
+        )
         for queue in (self.destination_queue, self.admin_queue, self.response_queue):
             out += queue.encode(len(out))
         return out if self.connector_type is None else out + guid_bytes(self.connector_type)
@@ -160,7 +167,9 @@ def parse_user_header(data: bytes, at: int, end: int) -> tuple[UserHeader, int, 
     """
     start = at
     require(at, FIXED_SIZE, end, "UserHeader", _SECTION)
-    source, address, time_to_be_received, sent_time, message_id, flags = _LAYOUT.unpack_from(data, at)
+    source, address, time_to_be_received, sent_time, message_id, flags = _LAYOUT.unpack_from(
+        data, at
+    )
     at += FIXED_SIZE
     destination, at = parse_queue_name(flags >> 10 & 7, DESTINATION_TYPES, data, start, at, end)
     admin, at = parse_queue_name(flags >> 13 & 7, ADMIN_TYPES, data, start, at, end)

@@ -8,7 +8,10 @@ from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 def require(at: int, size: int, end: int, what: str, section: str) -> None:
     """``size`` bytes must lie between ``at`` and ``end``. Raises :class:`RemoteProtocolError` with the name of the field."""
     if size > end - at:
-        raise RemoteProtocolError(f"{what} needs {size} bytes and {max(0, end - at)} are left in the packet", section=section)
+        raise RemoteProtocolError(
+            f"{what} needs {size} bytes and {max(0, end - at)} are left in the packet",
+            section=section,
+        )
 
 
 def padded(size: int) -> int:
@@ -32,7 +35,9 @@ def read_wchars(data: bytes, at: int, count: int) -> str:
 def write_wchars(text: str) -> bytes:
     """``text`` and its NUL, UTF-16LE. Raises :class:`LocalProtocolError` for a NUL inside: no reader would see what follows."""
     if "\0" in text:
-        raise LocalProtocolError(f"a text on the wire ends with its first NUL, and one stands inside: {text[:50]!r}")
+        raise LocalProtocolError(
+            f"a text on the wire ends with its first NUL, and one stands inside: {text[:50]!r}"
+        )
     return f"{text}\0".encode("utf-16-le", "surrogatepass")
 
 

@@ -39,10 +39,14 @@ class Association(Generic[Value]):
     def open(self, value: Value) -> ContextHandle:
         """A new handle for ``value``. Raises :class:`LimitExceededError` when there are too many."""
         if len(self._handles) >= HANDLES_MAX:
-            raise LimitExceededError("HANDLES_MAX", HANDLES_MAX, len(self._handles) + 1, section="[MS-RPCE] 3.3.1.4.1")
+            raise LimitExceededError(
+                "HANDLES_MAX", HANDLES_MAX, len(self._handles) + 1, section="[MS-RPCE] 3.3.1.4.1"
+            )
         uuid = self._new_uuid()
         if len(uuid) != GUID_SIZE or uuid in self._handles or not any(uuid):
-            raise LocalProtocolError("a context handle needs 16 random bytes that are neither zero nor in use")
+            raise LocalProtocolError(
+                "a context handle needs 16 random bytes that are neither zero nor in use"
+            )
         self._handles[uuid] = value
         return ContextHandle(0, uuid)
 
@@ -69,7 +73,10 @@ class Association(Generic[Value]):
         return True
 
     def __repr__(self) -> str:
-        return f"<Association {self.id} of {self.peer}: {self.connections} connections, {len(self)} handles>"
+        return (
+            f"<Association {self.id} of {self.peer}: {self.connections} connections, "
+            f"{len(self)} handles>"
+        )
 
 
 class Associations(Generic[Value]):
@@ -91,10 +98,14 @@ class Associations(Generic[Value]):
         if group_id:
             association = self._groups.get(group_id)
             if association is None or association.peer != peer:
-                raise RemoteProtocolError("no association group of this client has this identifier", section=_SECTION)
+                raise RemoteProtocolError(
+                    "no association group of this client has this identifier", section=_SECTION
+                )
         else:
             if len(self._groups) >= ASSOCIATIONS_MAX:
-                raise LimitExceededError("ASSOCIATIONS_MAX", ASSOCIATIONS_MAX, len(self._groups) + 1, section=_SECTION)
+                raise LimitExceededError(
+                    "ASSOCIATIONS_MAX", ASSOCIATIONS_MAX, len(self._groups) + 1, section=_SECTION
+                )
             fresh = self._fresh_id()
             association = self._groups[fresh] = Association(fresh, peer, self._new_uuid)
         association.connections += 1
@@ -105,7 +116,9 @@ class Associations(Generic[Value]):
             found = self._new_id()
             if 0 < found <= 0xFFFFFFFF and found not in self._groups:
                 return found
-        raise LocalProtocolError("an association group needs a random number of 32 bits, not 0 and not in use")
+        raise LocalProtocolError(
+            "an association group needs a random number of 32 bits, not 0 and not in use"
+        )
 
     def leave(self, association: Association[Value]) -> tuple[Value, ...]:
         """A connection is gone. What must be run down: nothing, unless it was the last one."""

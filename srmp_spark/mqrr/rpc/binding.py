@@ -58,14 +58,20 @@ class Bind(NamedTuple):
 
     def encode(self) -> bytes:
         """The body. Raises :class:`LocalProtocolError` for what does not fit."""
-        out = [_BIND.pack(
-            fits(self.max_transmit, _MAX16, "max_xmit_frag"), fits(self.max_receive, _MAX16, "max_recv_frag"),
-            fits(self.group_id, 0xFFFFFFFF, "assoc_group_id"), fits(len(self.contexts), 0xFF, "n_context_elem"),
-        )]  # fmt: skip
+        out = [
+            _BIND.pack(
+                fits(self.max_transmit, _MAX16, "max_xmit_frag"),
+                fits(self.max_receive, _MAX16, "max_recv_frag"),
+                fits(self.group_id, 0xFFFFFFFF, "assoc_group_id"),
+                fits(len(self.contexts), 0xFF, "n_context_elem"),
+            )
+        ]
         for context in self.contexts:
             count = fits(len(context.transfer_syntaxes), 0xFF, "n_transfer_syn")
             out.append(_CONTEXT.pack(fits(context.id, _MAX16, "p_cont_id"), count))
-            out += [_encode_syntax(syntax) for syntax in (context.interface, *context.transfer_syntaxes)]
+            out += [
+                _encode_syntax(syntax) for syntax in (context.interface, *context.transfer_syntaxes)
+            ]
         return b"".join(out)
 
 
@@ -80,8 +86,16 @@ def parse_bind(body: bytes) -> Bind:
         context_id, offered = _CONTEXT.unpack_from(body, at)
         interface = _parse_syntax(body, at + _CONTEXT.size)
         at += _CONTEXT.size + _SYNTAX.size
-        _need(body, at, offered * _SYNTAX.size, "the transfer syntaxes of a presentation context", _BIND_SECTION)
-        syntaxes = tuple(_parse_syntax(body, at + number * _SYNTAX.size) for number in range(offered))
+        _need(
+            body,
+            at,
+            offered * _SYNTAX.size,
+            "the transfer syntaxes of a presentation context",
+            _BIND_SECTION,
+        )
+        syntaxes = tuple(
+            _parse_syntax(body, at + number * _SYNTAX.size) for number in range(offered)
+        )
         at += offered * _SYNTAX.size
         contexts.append(Context(context_id, interface, syntaxes))
     return Bind(max_transmit, max_receive, group_id, tuple(contexts))
@@ -126,19 +140,29 @@ class BindAck(NamedTuple):
 
     def encode(self) -> bytes:
         """The body. Raises :class:`LocalProtocolError` for what does not fit."""
-        address = f"{self.secondary_address}\0".encode("ascii", "replace") if self.secondary_address else b""
+        address = (
+            f"{self.secondary_address}\0".encode("ascii", "replace")
+            if self.secondary_address
+            else b""
+        )
         head = _ACK.pack(
-            fits(self.max_transmit, _MAX16, "max_xmit_frag"), fits(self.max_receive, _MAX16, "max_recv_frag"),
-            fits(self.group_id, 0xFFFFFFFF, "assoc_group_id"), fits(len(address), _MAX16, "the secondary address"),
-        )  # fmt: skip
+            fits(self.max_transmit, _MAX16, "max_xmit_frag"),
+            fits(self.max_receive, _MAX16, "max_recv_frag"),
+            fits(self.group_id, 0xFFFFFFFF, "assoc_group_id"),
+            fits(len(address), _MAX16, "the secondary address"),
+        )
         out = head + address
-        out += bytes(-(HEADER_SIZE + len(out)) % 4) + _COUNT.pack(fits(len(self.results), 0xFF, "n_results"))
+        out += bytes(-(HEADER_SIZE + len(out)) % 4) + _COUNT.pack(
+            fits(len(self.results), 0xFF, "n_results")
+        )
         for result in self.results:
             syntax = result.transfer_syntax
             out += _RESULT.pack(
-                fits(result.result, _MAX16, "result"), fits(result.reason, _MAX16, "reason"), guid_bytes(syntax.uuid),
+                fits(result.result, _MAX16, "result"),
+                fits(result.reason, _MAX16, "reason"),
+                guid_bytes(syntax.uuid),
                 fits(syntax.version, 0xFFFFFFFF, "if_version"),
-            )  # fmt: skip
+            )
         return out
 
 
@@ -183,9 +207,9 @@ class BindNak(NamedTuple):
         """The body. Raises :class:`LocalProtocolError` for what does not fit."""
         if len(self.versions) > 0xFF:
             raise LocalProtocolError("a bind_nak names at most 255 versions")
-        return _NAK.pack(fits(self.reason, _MAX16, "provider_reject_reason"), len(self.versions)) + bytes(
-            number for version in self.versions for number in version
-        )
+        return _NAK.pack(
+            fits(self.reason, _MAX16, "provider_reject_reason"), len(self.versions)
+        ) + bytes(number for version in self.versions for number in version)
 
 
 def parse_bind_nak(body: bytes) -> BindNak:
@@ -208,4 +232,6 @@ def _parse_syntax(body: bytes, at: int) -> SyntaxId:
 
 def _need(body: bytes, at: int, size: int, what: str, section: str) -> None:
     if size > len(body) - at:
-        raise RemoteProtocolError(f"{what} needs {size} bytes and {max(0, len(body) - at)} are left", section=section)
+        raise RemoteProtocolError(
+            f"{what} needs {size} bytes and {max(0, len(body) - at)} are left", section=section
+        )

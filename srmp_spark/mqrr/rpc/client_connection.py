@@ -45,7 +45,12 @@ from srmp_spark.mqrr.rpc.limits import (
     RESPONSE_MAX,
     SECURITY_LEGS_MAX,
 )
-from srmp_spark.mqrr.rpc.negotiation import KEEP_CONNECTION_ON_ORPHAN, offers, syntax_id, transfer_syntax_of
+from srmp_spark.mqrr.rpc.negotiation import (
+    KEEP_CONNECTION_ON_ORPHAN,
+    offers,
+    syntax_id,
+    transfer_syntax_of,
+)
 from srmp_spark.mqrr.rpc.pdu import (
     CONCURRENT_MULTIPLEXING,
     DID_NOT_EXECUTE,
@@ -58,7 +63,14 @@ from srmp_spark.mqrr.rpc.pdu import (
     encode_pdu,
     parse_pdu,
 )
-from srmp_spark.mqrr.rpc.security import LEVELS, ConnectionSecurity, SecurityContext, SecurityError, encode_piece, open_piece
+from srmp_spark.mqrr.rpc.security import (
+    LEVELS,
+    ConnectionSecurity,
+    SecurityContext,
+    SecurityError,
+    encode_piece,
+    open_piece,
+)
 from srmp_spark.mqrr.rpc.verification_trailer import VerificationTrailer, append_trailer
 from srmp_spark.mqrr.status import NEVER_EXECUTED, status_text
 
@@ -135,9 +147,13 @@ class ClientConnection:
 
     def __init__(self, settings: ClientSettings) -> None:
         if (settings.security is None) != (settings.auth_level == AuthLevel.NONE):
-            raise LocalProtocolError("an authentication level needs a security provider, and a provider a level")
+            raise LocalProtocolError(
+                "an authentication level needs a security provider, and a provider a level"
+            )
         if settings.security is not None and settings.auth_level not in LEVELS:
-            raise LocalProtocolError(f"authentication level {settings.auth_level}; take connect, integrity or privacy")
+            raise LocalProtocolError(
+                f"authentication level {settings.auth_level}; take connect, integrity or privacy"
+            )
         self._settings = settings
         self._state = ClientState.ESTABLISHED
         self._stream = PduStream()
@@ -156,7 +172,9 @@ class ClientConnection:
         self._security = (
             None
             if settings.security is None
-            else ConnectionSecurity(context=settings.security, level=settings.auth_level, context_id=_AUTH_CONTEXT_ID)
+            else ConnectionSecurity(
+                context=settings.security, level=settings.auth_level, context_id=_AUTH_CONTEXT_ID
+            )
         )
 
     # --- what the owner calls -----------------------------------------------------------------------------------------------
@@ -196,20 +214,35 @@ class ClientConnection:
         server did not agree to that, and when there are no :attr:`calls_left`.
         """
         if self.calls_left <= 0:
-            raise LocalProtocolError(f"this connection made CALL_ID_MAX calls ({CALL_ID_MAX}); make another one of its group")
+            raise LocalProtocolError(
+                f"this connection made CALL_ID_MAX calls ({CALL_ID_MAX}); make another "
+                "one of its group"
+            )
         self._move(ClientEvent.CALL)
         if len(self._calls) >= self.calls_at_once:
-            raise LocalProtocolError("a call waits on this connection already; make another connection of its group")
+            raise LocalProtocolError(
+                "a call waits on this connection already; make another connection of its group"
+            )
         self._call_id += 1
         call_id, security = self._call_id, self._security
-        if security is not None and security.protects and not security.sign_header and self._syntax is not None:
+        if (
+            security is not None
+            and security.protects
+            and not security.sign_header
+            and self._syntax is not None
+        ):
             trailer = VerificationTrailer(
-                call_id=call_id, context_id=self._context_id, opnum=opnum, interface=self._settings.interface,
+                call_id=call_id,
+                context_id=self._context_id,
+                opnum=opnum,
+                interface=self._settings.interface,
                 transfer_syntax=syntax_id(self._syntax),
-            )  # fmt: skip
+            )
             stub = append_trailer(stub, trailer)
         token_size = 0 if security is None else security.token_size
-        for piece in request_pieces(self._context_id, opnum, stub, fragment=self._fragment, token_size=token_size):
+        for piece in request_pieces(
+            self._context_id, opnum, stub, fragment=self._fragment, token_size=token_size
+        ):
             self._out.append(encode_piece(PduType.REQUEST, call_id, piece, 0, security))
         wait = self._settings.call_timeout_s if timeout_s is None else timeout_s
         self._calls[call_id] = _Pending(now + wait)
@@ -279,7 +312,10 @@ class ClientConnection:
         return self._take_results()
 
     def __repr__(self) -> str:
-        return f"<ClientConnection {self._state.name} group={self._group_id} calls={sorted(self._calls)}>"
+        return (
+            f"<ClientConnection {self._state.name} group={self._group_id} "
+            f"calls={sorted(self._calls)}>"
+        )
 
     # --- PDUs ---------------------------------------------------------------------------------------------------------------
 
@@ -293,7 +329,9 @@ class ClientConnection:
     def _move(self, event: ClientEvent) -> None:
         target = TRANSITIONS.get((self._state, event))
         if target is None:
-            raise LocalProtocolError(f"{event.name} cannot happen to a connection that is {self._state.name}")
+            raise LocalProtocolError(
+                f"{event.name} cannot happen to a connection that is {self._state.name}"
+            )
         self._state = target
 
     def _close(self, event: ClientEvent, reason: str) -> None:
@@ -304,18 +342,27 @@ class ClientConnection:
 
     def _receive_pdu(self, pdu: Pdu) -> None:
         if pdu.type not in MAY_COME[self._state]:
-            raise RemoteProtocolError(f"a PDU of type {pdu.type} while {self._state.name}", section="[MS-RPCE] 3.3.2")
+            raise RemoteProtocolError(
+                f"a PDU of type {pdu.type} while {self._state.name}", section="[MS-RPCE] 3.3.2"
+            )
         if pdu.type in (PduType.BIND_ACK, PduType.ALTER_CONTEXT_RESP):
             self._negotiated(pdu)
         elif pdu.type == PduType.BIND_NAK:
             reason = parse_bind_nak(pdu.body).reason
-            name = NakReason(reason).name if reason in NakReason.__members__.values() else str(reason)
-            self._close(ClientEvent.REFUSED, with_hint(f"the server refuses the bind: {name}", bind_next_step(name)))
+            name = (
+                NakReason(reason).name if reason in NakReason.__members__.values() else str(reason)
+            )
+            self._close(
+                ClientEvent.REFUSED,
+                with_hint(f"the server refuses the bind: {name}", bind_next_step(name)),
+            )
         elif pdu.type == PduType.FAULT:
             self._fault(pdu)
         elif pdu.type == PduType.SHUTDOWN:
             if self._shutdown_asked:
-                raise RemoteProtocolError("a second shutdown on one connection", section="C706 12.6.4.11")
+                raise RemoteProtocolError(
+                    "a second shutdown on one connection", section="C706 12.6.4.11"
+                )
             self._shutdown_asked = True
             self._move(ClientEvent.SHUTDOWN)
             self._results.append(ShutdownAsked())
@@ -328,7 +375,10 @@ class ClientConnection:
         settings, security = self._settings, self._security
         features = KEEP_CONNECTION_ON_ORPHAN if settings.offer_features else None
         bind = Bind(
-            settings.fragment, settings.fragment, self._group_id, offers(settings.interface, settings.syntaxes, features)
+            settings.fragment,
+            settings.fragment,
+            self._group_id,
+            offers(settings.interface, settings.syntaxes, features),
         )
         flags = WHOLE | (CONCURRENT_MULTIPLEXING if settings.multiplexing else 0)
         trailer = None
@@ -345,12 +395,17 @@ class ClientConnection:
         if pdu.type == PduType.BIND_ACK:
             self._group_id = ack.group_id
             self._fragment = max(min(ack.max_receive, self._settings.fragment), FRAGMENT_MIN)
-            self._multiplexing = self._settings.multiplexing and bool(pdu.flags & CONCURRENT_MULTIPLEXING)
+            self._multiplexing = self._settings.multiplexing and bool(
+                pdu.flags & CONCURRENT_MULTIPLEXING
+            )
             if security is not None:
                 offered = security.protects and security.context.supports_header_signing
                 security.sign_header = offered and bool(pdu.flags & SUPPORT_HEADER_SIGN)
             if not self._choose(ack):
-                self._close(ClientEvent.REFUSED, "the server accepts neither the interface nor a transfer syntax of ours")
+                self._close(
+                    ClientEvent.REFUSED,
+                    "the server accepts neither the interface nor a transfer syntax of ours",
+                )
                 return
         if security is not None and not self._secured(security, pdu):
             return
@@ -366,8 +421,14 @@ class ClientConnection:
             if result.result != ResultCode.ACCEPTANCE:
                 continue
             syntax = transfer_syntax_of(result.transfer_syntax)
-            if context_id >= len(self._settings.syntaxes) or syntax is not self._settings.syntaxes[context_id]:
-                raise RemoteProtocolError("the server accepts a transfer syntax that was not offered", section="C706 12.6.4.4")
+            if (
+                context_id >= len(self._settings.syntaxes)
+                or syntax is not self._settings.syntaxes[context_id]
+            ):
+                raise RemoteProtocolError(
+                    "the server accepts a transfer syntax that was not offered",
+                    section="C706 12.6.4.4",
+                )
             self._context_id, self._syntax = context_id, syntax
             return True
         return False
@@ -386,7 +447,9 @@ class ClientConnection:
         content = security.is_complete()
         if trailer is None:
             if not content:
-                raise SecurityError("the security provider has nothing more to say and is not content")
+                raise SecurityError(
+                    "the security provider has nothing more to say and is not content"
+                )
             return True
         if content and context.odd_legs:
             self._call_id += 1
@@ -401,14 +464,23 @@ class ClientConnection:
     def _response(self, pdu: Pdu) -> None:
         pending = self._calls.get(pdu.call_id)
         if pending is None:
-            raise RemoteProtocolError(f"a response to call {pdu.call_id}, which nobody made", section="[MS-RPCE] 3.3.2.5.2")
+            raise RemoteProtocolError(
+                f"a response to call {pdu.call_id}, which nobody made",
+                section="[MS-RPCE] 3.3.2.5.2",
+            )
         self._move(ClientEvent.ANSWER)
         response = parse_response(pdu)
         if response.context_id != self._context_id or pdu.is_first != (pending.assembly is None):
-            raise RemoteProtocolError("a response of another context, or out of order", section="C706 12.6.4.10")
-        response = response._replace(stub=open_piece(pdu, response.stub, CALL_HEADER_SIZE, self._security))
+            raise RemoteProtocolError(
+                "a response of another context, or out of order", section="C706 12.6.4.10"
+            )
+        response = response._replace(
+            stub=open_piece(pdu, response.stub, CALL_HEADER_SIZE, self._security)
+        )
         if pending.assembly is None:
-            pending.assembly = Assembly(pdu.call_id, response, limit=RESPONSE_MAX, limit_name="RESPONSE_MAX")
+            pending.assembly = Assembly(
+                pdu.call_id, response, limit=RESPONSE_MAX, limit_name="RESPONSE_MAX"
+            )
         pending.assembly.add(response)
         if pdu.is_last:
             del self._calls[pdu.call_id]
@@ -417,9 +489,17 @@ class ClientConnection:
     def _fault(self, pdu: Pdu) -> None:
         status = parse_fault(pdu).status
         if self._state is not ClientState.CONTEXT_NEGOTIATED:
-            self._close(ClientEvent.REFUSED, f"the server refuses the negotiation: {status_text(status)}")
+            self._close(
+                ClientEvent.REFUSED, f"the server refuses the negotiation: {status_text(status)}"
+            )
             return
         if self._calls.pop(pdu.call_id, None) is None:
-            raise RemoteProtocolError(f"a fault of call {pdu.call_id}, which nobody made", section="[MS-RPCE] 3.3.2.5.1")
+            raise RemoteProtocolError(
+                f"a fault of call {pdu.call_id}, which nobody made", section="[MS-RPCE] 3.3.2.5.1"
+            )
         self._move(ClientEvent.ANSWER)
-        self._results.append(Faulted(pdu.call_id, status, bool(pdu.flags & DID_NOT_EXECUTE) or status in NEVER_EXECUTED))
+        self._results.append(
+            Faulted(
+                pdu.call_id, status, bool(pdu.flags & DID_NOT_EXECUTE) or status in NEVER_EXECUTED
+            )
+        )

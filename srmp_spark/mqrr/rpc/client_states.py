@@ -55,7 +55,10 @@ TRANSITIONS: Mapping[tuple[ClientState, ClientEvent], ClientState] = {
     (_S.CONTEXT_NEGOTIATED, _E.CALL): _S.CONTEXT_NEGOTIATED,
     (_S.CONTEXT_NEGOTIATED, _E.ANSWER): _S.CONTEXT_NEGOTIATED,
     (_S.CONTEXT_NEGOTIATED, _E.SHUTDOWN): _S.CONTEXT_NEGOTIATED,
-    **{(state, _E.TIMED_OUT): _S.CLOSED for state in (_S.WAIT_BIND_ACK, _S.WAIT_ALTER_CONTEXT_RESP, _S.CONTEXT_NEGOTIATED)},
+    **{
+        (state, _E.TIMED_OUT): _S.CLOSED
+        for state in (_S.WAIT_BIND_ACK, _S.WAIT_ALTER_CONTEXT_RESP, _S.CONTEXT_NEGOTIATED)
+    },
     **{(state, _E.PROTOCOL_ERROR): _S.CLOSED for state in _S},
     **{(state, _E.GONE): _S.CLOSED for state in _S},
 }

@@ -83,13 +83,20 @@ def parse_tower(octets: bytes) -> Tower | None:
             sides.append(octets[at : at + size])
             at += size
         floors.append(tuple(sides))
-    if [left[:1] for left, _ in floors] != [bytes([kind]) for kind in (_UUID_PROTOCOL, _UUID_PROTOCOL, _RPC_CO, _TCP, _IP)]:
+    if [left[:1] for left, _ in floors] != [
+        bytes([kind]) for kind in (_UUID_PROTOCOL, _UUID_PROTOCOL, _RPC_CO, _TCP, _IP)
+    ]:
         return None
     (interface, minor), (transfer, transfer_minor), _, (_, port), (_, address) = floors
     if len(port) != 2 or len(address) != 4:
-        raise RemoteProtocolError("a tower whose port or address has another size", section=_SECTION)
+        raise RemoteProtocolError(
+            "a tower whose port or address has another size", section=_SECTION
+        )
     return Tower(
-        _floor_syntax(interface, minor), _floor_syntax(transfer, transfer_minor), int.from_bytes(port, "big"), bytes(address)
+        _floor_syntax(interface, minor),
+        _floor_syntax(transfer, transfer_minor),
+        int.from_bytes(port, "big"),
+        bytes(address),
     )
 
 
@@ -101,14 +108,21 @@ def _floor_syntax(left: bytes, right: bytes) -> SyntaxId:
 
 def _need(octets: bytes, at: int, size: int) -> None:
     if size > len(octets) - at:
-        raise RemoteProtocolError(f"a tower needs {size} bytes at {at} and has {len(octets)}", section=_SECTION)
+        raise RemoteProtocolError(
+            f"a tower needs {size} bytes at {at} and has {len(octets)}", section=_SECTION
+        )
 
 
 def encode_map_request(interface: SyntaxId) -> bytes:
     """The stub of an ept_map that asks for ``interface`` in NDR over TCP."""
     octets = Tower(interface, NDR_ID, 0, bytes(4)).encode()
     stub = (
-        _U32.pack(_REFERENT) + bytes(16) + _U32.pack(_REFERENT + 4) + _U32.pack(len(octets)) + _U32.pack(len(octets)) + octets
+        _U32.pack(_REFERENT)
+        + bytes(16)
+        + _U32.pack(_REFERENT + 4)
+        + _U32.pack(len(octets))
+        + _U32.pack(len(octets))
+        + octets
     )
     return stub + bytes(-len(stub) % 4) + bytes(20) + _U32.pack(MAX_TOWERS)
 
@@ -123,7 +137,9 @@ def decode_map_request(stub: bytes) -> Tower | None:
     need(stub, at, 12, "the tower of ept_map")
     referent, counted, length = (_U32.unpack_from(stub, at + 4 * number)[0] for number in range(3))
     if not referent or counted != length or length > TOWER_MAX:
-        raise BadStubError(f"a tower of {length} bytes in an array of {counted}; the range ends at {TOWER_MAX}")
+        raise BadStubError(
+            f"a tower of {length} bytes in an array of {counted}; the range ends at {TOWER_MAX}"
+        )
     need(stub, at + 12, length, "the octets of a tower")
     need(stub, aligned(at + 12 + length, 4), 24, "what follows the tower of ept_map")
     return parse_tower(stub[at + 12 : at + 12 + length])
@@ -139,7 +155,10 @@ class MapResponse(NamedTuple):
 
     def port(self, interface: SyntaxId) -> int | None:
         """The port of the first tower for ``interface``; ``None``: there is none."""
-        return next((tower.port for tower in self.towers if tower.interface == interface and tower.port), None)
+        return next(
+            (tower.port for tower in self.towers if tower.interface == interface and tower.port),
+            None,
+        )
 
     def encode(self) -> bytes:
         """The stub."""
@@ -155,7 +174,10 @@ class MapResponse(NamedTuple):
     def explain(self) -> str:
         """For a person, when there is no port."""
         if self.status == NOT_REGISTERED:
-            return "the endpoint mapper knows no RemoteRead on this host; is Message Queuing installed and running there?"
+            return (
+                "the endpoint mapper knows no RemoteRead on this host; is Message "
+                "Queuing installed and running there?"
+            )
         return f"the endpoint mapper answers {status_text(self.status)}"
 
 
@@ -179,7 +201,9 @@ def decode_map_response(stub: bytes) -> MapResponse:
         counted, length = (_U32.unpack_from(stub, at + 4 * number)[0] for number in range(2))
         at += 8
         if counted != length or length > TOWER_MAX:
-            raise BadStubError(f"a tower of {length} bytes in an array of {counted}; the range ends at {TOWER_MAX}")
+            raise BadStubError(
+                f"a tower of {length} bytes in an array of {counted}; the range ends at {TOWER_MAX}"
+            )
         need(stub, at, length, "the octets of a tower")
         tower = parse_tower(stub[at : at + length])
         if tower is not None:

@@ -47,9 +47,13 @@ def features_syntax(features: int) -> SyntaxId:
     return SyntaxId(guid_text(FEATURES_PREFIX + features.to_bytes(8, "little")), FEATURES_VERSION)
 
 
-def offers(interface: SyntaxId, syntaxes: Sequence[TransferSyntax], features: int | None) -> tuple[Context, ...]:
+def offers(
+    interface: SyntaxId, syntaxes: Sequence[TransferSyntax], features: int | None
+) -> tuple[Context, ...]:
     """The contexts of a client's bind: one for each transfer syntax, as Windows does, and one for features."""
-    contexts = [Context(number, interface, (syntax_id(syntax),)) for number, syntax in enumerate(syntaxes)]
+    contexts = [
+        Context(number, interface, (syntax_id(syntax),)) for number, syntax in enumerate(syntaxes)
+    ]
     if features is not None:
         contexts.append(Context(len(contexts), interface, (features_syntax(features),)))
     return tuple(contexts)
@@ -73,17 +77,32 @@ def answer(
     agreed = 0
     results = []
     for context in contexts:
-        offered = features_of(context.transfer_syntaxes[0]) if len(context.transfer_syntaxes) == 1 else None
+        offered = (
+            features_of(context.transfer_syntaxes[0])
+            if len(context.transfer_syntaxes) == 1
+            else None
+        )
         if offered is not None:
             agreed = offered & features
             results.append(Result(ResultCode.NEGOTIATE_ACK, agreed))
             continue
         if context.interface not in known:
-            results.append(Result(ResultCode.PROVIDER_REJECTION, RejectReason.ABSTRACT_SYNTAX_NOT_SUPPORTED))
+            results.append(
+                Result(ResultCode.PROVIDER_REJECTION, RejectReason.ABSTRACT_SYNTAX_NOT_SUPPORTED)
+            )
             continue
         syntax = chosen[context.interface]
-        if syntax is None or context.interface in taken or syntax_id(syntax) not in context.transfer_syntaxes:
-            results.append(Result(ResultCode.PROVIDER_REJECTION, RejectReason.PROPOSED_TRANSFER_SYNTAXES_NOT_SUPPORTED))
+        if (
+            syntax is None
+            or context.interface in taken
+            or syntax_id(syntax) not in context.transfer_syntaxes
+        ):
+            results.append(
+                Result(
+                    ResultCode.PROVIDER_REJECTION,
+                    RejectReason.PROPOSED_TRANSFER_SYNTAXES_NOT_SUPPORTED,
+                )
+            )
             continue
         taken.add(context.interface)
         accepted[context.id] = (context.interface, syntax)
@@ -91,7 +110,9 @@ def answer(
     return tuple(results), accepted, agreed
 
 
-def _choose(interface: SyntaxId, contexts: Iterable[Context], served: Collection[TransferSyntax]) -> TransferSyntax | None:
+def _choose(
+    interface: SyntaxId, contexts: Iterable[Context], served: Collection[TransferSyntax]
+) -> TransferSyntax | None:
     """The transfer syntax for an interface: the preferred one if it is offered, else the first that is known."""
     offered = [
         syntax

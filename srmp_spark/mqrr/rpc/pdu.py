@@ -105,7 +105,13 @@ class Pdu(NamedTuple):
 
 
 def encode_pdu(
-    kind: int, flags: int, call_id: int, body: bytes, auth: AuthTrailer | None = None, *, stub_at: int | None = None
+    kind: int,
+    flags: int,
+    call_id: int,
+    body: bytes,
+    auth: AuthTrailer | None = None,
+    *,
+    stub_at: int | None = None,
 ) -> bytes:
     """A PDU. With ``auth`` the trailer is aligned to 16 bytes from the stub, which begins ``stub_at`` bytes into ``body``.
 
@@ -114,14 +120,37 @@ def encode_pdu(
     """
     if auth is None:
         size = fits(HEADER_SIZE + len(body), FRAGMENT_LENGTH_MAX, "frag_length")
-        return _HEADER.pack(VERSION, MINOR_VERSION, kind, flags, DREP, size, 0, fits(call_id, 0xFFFFFFFF, "call_id")) + body
+        return (
+            _HEADER.pack(
+                VERSION,
+                MINOR_VERSION,
+                kind,
+                flags,
+                DREP,
+                size,
+                0,
+                fits(call_id, 0xFFFFFFFF, "call_id"),
+            )
+            + body
+        )
     if not 0 < len(auth.token) <= TOKEN_MAX:
-        raise LocalProtocolError(f"an authentication token has 1 to {TOKEN_MAX} bytes, not {len(auth.token)}")
+        raise LocalProtocolError(
+            f"an authentication token has 1 to {TOKEN_MAX} bytes, not {len(auth.token)}"
+        )
     padding = -len(body) % 4 if stub_at is None else (stub_at - len(body)) % 16
     trailer = _SEC_TRAILER.pack(auth.type, auth.level, padding, auth.context_id)
     size = HEADER_SIZE + len(body) + padding + len(trailer) + len(auth.token)
     fits(size, FRAGMENT_LENGTH_MAX, "frag_length")
-    head = _HEADER.pack(VERSION, MINOR_VERSION, kind, flags, DREP, size, len(auth.token), fits(call_id, 0xFFFFFFFF, "call_id"))
+    head = _HEADER.pack(
+        VERSION,
+        MINOR_VERSION,
+        kind,
+        flags,
+        DREP,
+        size,
+        len(auth.token),
+        fits(call_id, 0xFFFFFFFF, "call_id"),
+    )
     return head + body + bytes(padding) + trailer + auth.token
 
 
@@ -135,20 +164,29 @@ def parse_pdu(data: bytes) -> Pdu:
         raise RemoteProtocolError(f"a PDU of {len(data)} bytes", section=_SECTION)
     version, minor, kind, flags, drep, size, auth_length, call_id = _HEADER.unpack_from(data)
     if version != VERSION or minor != MINOR_VERSION:
-        raise RemoteProtocolError(f"RPC version {version}.{minor}; only 5.0 is known", section="[MS-RPCE] 3.3.1.5.1")
+        raise RemoteProtocolError(
+            f"RPC version {version}.{minor}; only 5.0 is known", section="[MS-RPCE] 3.3.1.5.1"
+        )
     if drep[0] & 0xF0 != DREP[0]:
-        raise RemoteProtocolError("a peer whose integers are not little-endian", section="C706 14.1")
+        raise RemoteProtocolError(
+            "a peer whose integers are not little-endian", section="C706 14.1"
+        )
     if size != len(data):
-        raise RemoteProtocolError(f"frag_length is {size} and the PDU has {len(data)} bytes", section=_SECTION)
+        raise RemoteProtocolError(
+            f"frag_length is {size} and the PDU has {len(data)} bytes", section=_SECTION
+        )
     if not auth_length:
         return Pdu(kind, flags, call_id, data[HEADER_SIZE:], None, data)
     at = size - auth_length - SEC_TRAILER_SIZE
     if at < HEADER_SIZE:
-        raise RemoteProtocolError(f"auth_length is {auth_length} in a PDU of {size} bytes", section="[MS-RPCE] 2.2.2.11")
+        raise RemoteProtocolError(
+            f"auth_length is {auth_length} in a PDU of {size} bytes", section="[MS-RPCE] 2.2.2.11"
+        )
     auth_type, level, pad_length, context_id = _SEC_TRAILER.unpack_from(data, at)
     if pad_length > at - HEADER_SIZE:
         raise RemoteProtocolError(
-            f"{pad_length} bytes of padding in a body of {at - HEADER_SIZE}", section="[MS-RPCE] 2.2.2.11"
+            f"{pad_length} bytes of padding in a body of {at - HEADER_SIZE}",
+            section="[MS-RPCE] 2.2.2.11",
         )
     auth = AuthTrailer(auth_type, level, context_id, data[at + SEC_TRAILER_SIZE :], pad_length)
     return Pdu(kind, flags, call_id, data[HEADER_SIZE : at - pad_length], auth, data)
@@ -157,7 +195,8 @@ def parse_pdu(data: bytes) -> Pdu:
 def _other_version(beginning: bytes) -> str:
     if beginning.startswith(b"HTTP/"):
         return (
-            f"RPC version {beginning[0]}: this is an HTTP server, and has no remote read; give the RPC port (2103 at Windows, "
+            f"RPC version {beginning[0]}: this is an HTTP server, and has no remote read; "
+            "give the RPC port (2103 at Windows, "
             "`rpc` in the ready line of ours), or none, and the endpoint mapper (135) is asked"
         )
     return f"RPC version {beginning[0]}; only 5.0 is known"
@@ -181,9 +220,13 @@ class PduStream:
         buffer = self._buffer
         while len(buffer) >= 10:
             if buffer[0] != VERSION:
-                raise RemoteProtocolError(_other_version(bytes(buffer[:10])), section="[MS-RPCE] 3.3.1.5.1")
+                raise RemoteProtocolError(
+                    _other_version(bytes(buffer[:10])), section="[MS-RPCE] 3.3.1.5.1"
+                )
             if buffer[4] & 0xF0 != DREP[0]:
-                raise RemoteProtocolError("a peer whose integers are not little-endian", section="C706 14.1")
+                raise RemoteProtocolError(
+                    "a peer whose integers are not little-endian", section="C706 14.1"
+                )
             size = buffer[8] | buffer[9] << 8
             if size < HEADER_SIZE:
                 raise RemoteProtocolError(f"frag_length is {size}", section=_SECTION)
@@ -201,7 +244,9 @@ class PduStream:
     def is_behind(self) -> bool:
         """Whether what waits is enough for :meth:`receive` to give another PDU, or to tell that it is none."""
         buffer = self._buffer
-        return len(buffer) >= 10 and (buffer[0] != VERSION or len(buffer) >= (buffer[8] | buffer[9] << 8))
+        return len(buffer) >= 10 and (
+            buffer[0] != VERSION or len(buffer) >= (buffer[8] | buffer[9] << 8)
+        )
 
     def __len__(self) -> int:
         """Bytes that wait."""

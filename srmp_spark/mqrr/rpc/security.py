@@ -14,7 +14,14 @@ from typing import Protocol
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
 from srmp_spark.mqrr.rpc.calls import Piece
-from srmp_spark.mqrr.rpc.pdu import HEADER_SIZE, SEC_TRAILER_SIZE, AuthLevel, AuthTrailer, Pdu, encode_pdu
+from srmp_spark.mqrr.rpc.pdu import (
+    HEADER_SIZE,
+    SEC_TRAILER_SIZE,
+    AuthLevel,
+    AuthTrailer,
+    Pdu,
+    encode_pdu,
+)
 
 LEVELS = (AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY)
 """The levels of a security context; without one the level is ``NONE``."""
@@ -45,11 +52,15 @@ class SecurityContext(Protocol):
         """The next token, for the other side's; ``b""``: nothing more to say. Raises :class:`SecurityError`."""
         ...
 
-    def protect(self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool) -> tuple[bytes, bytes]:
+    def protect(
+        self, header: bytes, body: bytes, trailer: bytes, *, sign_header: bool
+    ) -> tuple[bytes, bytes]:
         """The body as it is sent, and the token."""
         ...
 
-    def unprotect(self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool) -> bytes:
+    def unprotect(
+        self, header: bytes, body: bytes, trailer: bytes, token: bytes, *, sign_header: bool
+    ) -> bytes:
         """The body as it was written. Raises :class:`SecurityError`."""
         ...
 
@@ -82,10 +93,16 @@ class ConnectionSecurity:
 
     def trailer(self, token: bytes) -> AuthTrailer | None:
         """The trailer of a PDU of the negotiation."""
-        return AuthTrailer(self.context.auth_type, self.level, self.context_id, token) if token else None
+        return (
+            AuthTrailer(self.context.auth_type, self.level, self.context_id, token)
+            if token
+            else None
+        )
 
 
-def encode_piece(kind: int, call_id: int, piece: Piece, flags: int, security: ConnectionSecurity | None) -> bytes:
+def encode_piece(
+    kind: int, call_id: int, piece: Piece, flags: int, security: ConnectionSecurity | None
+) -> bytes:
     """The PDU of a fragment, protected as agreed."""
     if security is None or not security.protects:
         return encode_pdu(kind, piece.flags | flags, call_id, piece.body)
@@ -93,7 +110,9 @@ def encode_piece(kind: int, call_id: int, piece: Piece, flags: int, security: Co
     raw = encode_pdu(kind, piece.flags | flags, call_id, piece.body, trailer, stub_at=piece.stub_at)
     at, end = HEADER_SIZE + piece.stub_at, len(raw) - security.token_size - SEC_TRAILER_SIZE
     sec_trailer = raw[end : end + SEC_TRAILER_SIZE]
-    body, token = security.context.protect(raw[:at], raw[at:end], sec_trailer, sign_header=security.sign_header)
+    body, token = security.context.protect(
+        raw[:at], raw[at:end], sec_trailer, sign_header=security.sign_header
+    )
     if len(body) != end - at or len(token) != security.token_size:
         raise LocalProtocolError(
             f"the security provider made {len(body)} bytes and a token of {len(token)}; "
@@ -116,9 +135,14 @@ def open_piece(pdu: Pdu, stub: bytes, stub_at: int, security: ConnectionSecurity
         if security.protects:
             raise SecurityError("a PDU without the token that was agreed on")
         return stub
-    if (auth.type, auth.level, auth.context_id) != (security.context.auth_type, security.level, security.context_id):
+    if (auth.type, auth.level, auth.context_id) != (
+        security.context.auth_type,
+        security.level,
+        security.context_id,
+    ):
         raise SecurityError(
-            f"a token of type {auth.type}, level {auth.level}, context {auth.context_id}: not the one agreed on"
+            f"a token of type {auth.type}, level {auth.level}, context {auth.context_id}: "
+            "not the one agreed on"
         )
     if not security.protects:
         return stub  # connect: "an authentication token that is optional"
@@ -126,6 +150,10 @@ def open_piece(pdu: Pdu, stub: bytes, stub_at: int, security: ConnectionSecurity
     if at > end - auth.pad_length:
         raise SecurityError("a token whose padding reaches into the header")
     body = security.context.unprotect(
-        pdu.raw[:at], pdu.raw[at:end], pdu.raw[end : end + SEC_TRAILER_SIZE], auth.token, sign_header=security.sign_header
+        pdu.raw[:at],
+        pdu.raw[at:end],
+        pdu.raw[end : end + SEC_TRAILER_SIZE],
+        auth.token,
+        sign_header=security.sign_header,
     )
     return body[: len(body) - auth.pad_length]

@@ -43,7 +43,14 @@ from srmp_spark.mqrr.rpc.pdu import (
     encode_pdu,
     parse_pdu,
 )
-from srmp_spark.mqrr.rpc.security import LEVELS, ConnectionSecurity, SecurityContext, SecurityError, encode_piece, open_piece
+from srmp_spark.mqrr.rpc.security import (
+    LEVELS,
+    ConnectionSecurity,
+    SecurityContext,
+    SecurityError,
+    encode_piece,
+    open_piece,
+)
 from srmp_spark.mqrr.rpc.server_events import (
     CallCancelled,
     CallOrphaned,
@@ -90,7 +97,9 @@ class _RefusedError(Exception):
 class ServerConnection:
     """The server's side of one transport connection from ``peer``, an IP address, that was accepted at ``now``."""
 
-    def __init__(self, settings: ServerSettings, associations: Associations[Any], peer: str, now: float) -> None:
+    def __init__(
+        self, settings: ServerSettings, associations: Associations[Any], peer: str, now: float
+    ) -> None:
         self._settings = settings
         self._associations = associations
         self._peer = peer
@@ -141,7 +150,9 @@ class ServerConnection:
         if not self._is_closed():
             self._stream.add(data)
 
-    def receive(self, data: bytes, now: float, pdus_max: int | None = None) -> list[ConnectionEvent]:
+    def receive(
+        self, data: bytes, now: float, pdus_max: int | None = None
+    ) -> list[ConnectionEvent]:
         """Return what became of ``data``, and of ``pdus_max`` PDUs of it: :attr:`is_behind` tells whether others wait.
 
         Never raises for what a peer sends: a protocol error closes the connection.
@@ -165,7 +176,11 @@ class ServerConnection:
         """Close the connection if a deadline has passed."""
         if self._deadline is not None and self._deadline <= now:
             negotiating = self._state in (ServerState.ESTABLISHED, ServerState.NEGOTIATING_SECURITY)
-            what = "the negotiation did not end" if negotiating else "the rest of a request did not come"
+            what = (
+                "the negotiation did not end"
+                if negotiating
+                else "the rest of a request did not come"
+            )
             self._close(ServerEvent.TIMED_OUT, f"{what} in time")
         return self._take_events()
 
@@ -181,7 +196,9 @@ class ServerConnection:
         if context_id is None or self._state is ServerState.CLOSED:
             return False
         token_size = self._security.token_size if self._security is not None else 0
-        for piece in response_pieces(context_id, stub, fragment=self._fragment, token_size=token_size):
+        for piece in response_pieces(
+            context_id, stub, fragment=self._fragment, token_size=token_size
+        ):
             self._out.append(encode_piece(PduType.RESPONSE, call_id, piece, 0, self._security))
         return True
 
@@ -201,7 +218,10 @@ class ServerConnection:
         return self._take_events()
 
     def __repr__(self) -> str:
-        return f"<ServerConnection from {self._peer} {self._state.name} calls={sorted(self._calls)} {self._association!r}>"
+        return (
+            f"<ServerConnection from {self._peer} {self._state.name} "
+            f"calls={sorted(self._calls)} {self._association!r}>"
+        )
 
     # --- PDUs ---------------------------------------------------------------------------------------------------------------
 
@@ -209,9 +229,15 @@ class ServerConnection:
         """The deadline of what is not finished: a negotiation keeps its own, a request has one from its beginning."""
         if self._state in (ServerState.ESTABLISHED, ServerState.NEGOTIATING_SECURITY):
             return
-        if self._security is not None and self._security.failed and self._state is not ServerState.CLOSED:
+        if (
+            self._security is not None
+            and self._security.failed
+            and self._state is not ServerState.CLOSED
+        ):
             return  # the negotiation's own deadline stays: the first request hears that it failed, and it must come in time
-        if self._state is ServerState.CLOSED or not (self._assembly is not None or len(self._stream)):
+        if self._state is ServerState.CLOSED or not (
+            self._assembly is not None or len(self._stream)
+        ):
             self._deadline = None
         elif self._deadline is None:
             self._deadline = now + REQUEST_TIMEOUT_S
@@ -226,7 +252,9 @@ class ServerConnection:
     def _move(self, event: ServerEvent) -> None:
         target = TRANSITIONS.get((self._state, event))
         if target is None:
-            raise LocalProtocolError(f"{event.name} cannot happen to a connection that is {self._state.name}")
+            raise LocalProtocolError(
+                f"{event.name} cannot happen to a connection that is {self._state.name}"
+            )
         self._state = target
 
     def _receive_pdu(self, raw: bytes) -> None:
@@ -247,7 +275,9 @@ class ServerConnection:
 
     def _take(self, pdu: Pdu) -> None:
         if pdu.type not in MAY_COME[self._state]:
-            raise RemoteProtocolError(f"a PDU of type {pdu.type} while {self._state.name}", section="[MS-RPCE] 3.3.3")
+            raise RemoteProtocolError(
+                f"a PDU of type {pdu.type} while {self._state.name}", section="[MS-RPCE] 3.3.3"
+            )
         if pdu.type == PduType.BIND:
             self._bind(pdu)
         elif pdu.type == PduType.ALTER_CONTEXT:
@@ -274,11 +304,15 @@ class ServerConnection:
         association, self._association = self._association, None
         if association is not None:
             values = self._associations.leave(association)
-            if values or (association.handles_elsewhere is not None and association.connections <= 0):
+            if values or (
+                association.handles_elsewhere is not None and association.connections <= 0
+            ):
                 self._events.append(Rundown(association, values))
 
     def _send_fault(self, call_id: int, status: int, context_id: int, flags: int = 0) -> None:
-        self._out.append(encode_pdu(PduType.FAULT, WHOLE | flags, call_id, Fault(status, context_id).encode()))
+        self._out.append(
+            encode_pdu(PduType.FAULT, WHOLE | flags, call_id, Fault(status, context_id).encode())
+        )
 
     # --- negotiation --------------------------------------------------------------------------------------------------------
 
@@ -294,7 +328,9 @@ class ServerConnection:
             except RemoteProtocolError as error:
                 raise _RefusedError(NakReason.REASON_NOT_SPECIFIED, str(error)) from None
         except _RefusedError as refused:
-            self._out.append(encode_pdu(PduType.BIND_NAK, WHOLE, pdu.call_id, BindNak(refused.reason).encode()))
+            self._out.append(
+                encode_pdu(PduType.BIND_NAK, WHOLE, pdu.call_id, BindNak(refused.reason).encode())
+            )
             self._close(ServerEvent.BIND_REFUSED, str(refused))
             return
         self._multiplexing = bool(pdu.flags & CONCURRENT_MULTIPLEXING)
@@ -310,19 +346,29 @@ class ServerConnection:
         if level < self._settings.min_auth_level:
             least = AuthLevel(self._settings.min_auth_level).name
             raise _RefusedError(
-                NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, f"a bind at level {level}, and at least {least} is demanded"
+                NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED,
+                f"a bind at level {level}, and at least {least} is demanded",
             )
 
     def _alter_context(self, pdu: Pdu) -> None:
         bind = parse_bind(pdu.body)
         token = b""
         if pdu.auth is not None:
-            token = self._continue_security(pdu.auth) if self._security is not None else self._begin_security_late(pdu)
+            token = (
+                self._continue_security(pdu.auth)
+                if self._security is not None
+                else self._begin_security_late(pdu)
+            )
         elif self._state is ServerState.NEGOTIATING_SECURITY:
-            raise SecurityError("an alter_context without the token of the negotiation that it interrupts")
+            raise SecurityError(
+                "an alter_context without the token of the negotiation that it interrupts"
+            )
         if len(self._contexts) + len(bind.contexts) > CONTEXTS_MAX:
             raise LimitExceededError(
-                "CONTEXTS_MAX", CONTEXTS_MAX, len(self._contexts) + len(bind.contexts), section="[MS-RPCE] 3.3.3.5.5"
+                "CONTEXTS_MAX",
+                CONTEXTS_MAX,
+                len(self._contexts) + len(bind.contexts),
+                section="[MS-RPCE] 3.3.3.5.5",
             )
         self._send_results(PduType.ALTER_CONTEXT_RESP, pdu, bind, token)
         done = self._security is None or self._security.context.complete
@@ -331,11 +377,16 @@ class ServerConnection:
 
     def _send_results(self, kind: PduType, pdu: Pdu, bind: Bind, token: bytes) -> None:
         results, accepted, _ = answer(
-            bind.contexts, self._settings.interfaces, features=KEEP_CONNECTION_ON_ORPHAN, syntaxes=self._settings.syntaxes
+            bind.contexts,
+            self._settings.interfaces,
+            features=KEEP_CONNECTION_ON_ORPHAN,
+            syntaxes=self._settings.syntaxes,
         )
         self._contexts.update(accepted)
         group = self._association.id if self._association is not None else 0
-        ack = BindAck(self._fragment, self._settings.fragment, group, str(self._settings.port), results)
+        ack = BindAck(
+            self._fragment, self._settings.fragment, group, str(self._settings.port), results
+        )
         flags = WHOLE | (pdu.flags & CONCURRENT_MULTIPLEXING)
         trailer: AuthTrailer | None = None
         if self._security is not None:
@@ -348,13 +399,21 @@ class ServerConnection:
         auth = pdu.auth
         if auth is None or auth.level not in LEVELS:
             level = None if auth is None else auth.level
-            raise _RefusedError(NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, f"authentication level {level} is not served")
+            raise _RefusedError(
+                NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED,
+                f"authentication level {level} is not served",
+            )
         accept = self._settings.accept_security
         context = None if accept is None else accept(auth.type, auth.level, self._peer)
         if context is None:
-            raise _RefusedError(NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, f"authentication type {auth.type}: {NO_SECURITY}")
+            raise _RefusedError(
+                NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED,
+                f"authentication type {auth.type}: {NO_SECURITY}",
+            )
         signs = context.supports_header_signing and bool(pdu.flags & SUPPORT_HEADER_SIGN)
-        security = ConnectionSecurity(context=context, level=auth.level, context_id=auth.context_id, sign_header=signs)
+        security = ConnectionSecurity(
+            context=context, level=auth.level, context_id=auth.context_id, sign_header=signs
+        )
         try:
             token = self._step(security, auth.token)
         except SecurityError as error:
@@ -374,7 +433,11 @@ class ServerConnection:
         security = self._security
         if security is None or security.context.complete:
             raise SecurityError("a second security context on one connection was never agreed on")
-        if (auth.type, auth.level, auth.context_id) != (security.context.auth_type, security.level, security.context_id):
+        if (auth.type, auth.level, auth.context_id) != (
+            security.context.auth_type,
+            security.level,
+            security.context_id,
+        ):
             raise SecurityError("a leg of another negotiation")
         return self._step(security, auth.token)
 
@@ -410,11 +473,16 @@ class ServerConnection:
             return
         elif pdu.call_id != self._assembly.call_id:
             raise RemoteProtocolError(
-                "a fragment of another call than the one that is coming in", section="[MS-RPCE] 3.3.3.5.2"
+                "a fragment of another call than the one that is coming in",
+                section="[MS-RPCE] 3.3.3.5.2",
             )
-        request = request._replace(stub=open_piece(pdu, request.stub, request.stub_at, self._security))
+        request = request._replace(
+            stub=open_piece(pdu, request.stub, request.stub_at, self._security)
+        )
         if pdu.is_first:
-            self._assembly = Assembly(pdu.call_id, request, limit=self._settings.stub_max, limit_name="STUB_MAX")
+            self._assembly = Assembly(
+                pdu.call_id, request, limit=self._settings.stub_max, limit_name="STUB_MAX"
+            )
         assembly = self._assembly
         assert assembly is not None
         assembly.add(request)
@@ -427,14 +495,18 @@ class ServerConnection:
 
     def _first_fragment(self, pdu: Pdu) -> None:
         if self._state is ServerState.RECV_PDU:
-            raise RemoteProtocolError("a new request inside of another one", section="[MS-RPCE] 3.3.1.5.8")
+            raise RemoteProtocolError(
+                "a new request inside of another one", section="[MS-RPCE] 3.3.1.5.8"
+            )
         if pdu.call_id <= self._last_call_id:
             raise RemoteProtocolError(
-                f"call_id {pdu.call_id} after {self._last_call_id}; it increases", section="[MS-RPCE] 3.3.3.5.2"
+                f"call_id {pdu.call_id} after {self._last_call_id}; it increases",
+                section="[MS-RPCE] 3.3.3.5.2",
             )
         if self._calls and not self._multiplexing:
             raise RemoteProtocolError(
-                "a request before the last one's answer, without multiplexing", section="[MS-RPCE] 3.3.1.5.8"
+                "a request before the last one's answer, without multiplexing",
+                section="[MS-RPCE] 3.3.1.5.8",
             )
         self._last_call_id = pdu.call_id
         self._late_pdus = 0
@@ -443,7 +515,8 @@ class ServerConnection:
         """A late fragment of a call that is over is dropped; one of a call that never was ends the connection."""
         if not 0 <= self._last_call_id - call_id < OLD_CALL_WINDOW:
             raise RemoteProtocolError(
-                f"a PDU of call {call_id}, which never began; the last one was {self._last_call_id}",
+                f"a PDU of call {call_id}, which never began; the last one was "
+                f"{self._last_call_id}",
                 section="[MS-RPCE] 3.3.3.5.6",
             )
 
@@ -453,7 +526,9 @@ class ServerConnection:
         assert isinstance(request, Request)
         found = self._contexts.get(request.context_id)
         if found is None:
-            self._send_fault(call_id, Status.NCA_S_INVALID_PRES_CONTEXT_ID, request.context_id, DID_NOT_EXECUTE)
+            self._send_fault(
+                call_id, Status.NCA_S_INVALID_PRES_CONTEXT_ID, request.context_id, DID_NOT_EXECUTE
+            )
             return
         interface, syntax = found
         status = self._refusal(request, interface)
@@ -461,16 +536,24 @@ class ServerConnection:
         if status is None:
             stub, status = self._verified(stub, call_id, request, interface, syntax)
         if status is not None or self._association is None:
-            self._send_fault(call_id, status or Status.NCA_S_PROTO_ERROR, request.context_id, DID_NOT_EXECUTE)
+            self._send_fault(
+                call_id, status or Status.NCA_S_PROTO_ERROR, request.context_id, DID_NOT_EXECUTE
+            )
             return
         self._calls[call_id] = request.context_id
         security = self._security
         self._events.append(
             CallReceived(
-                call_id, interface, syntax, request.opnum, stub, self._association,
-                None if security is None else security.context.identity, AuthLevel.NONE if security is None else security.level,
+                call_id,
+                interface,
+                syntax,
+                request.opnum,
+                stub,
+                self._association,
+                None if security is None else security.context.identity,
+                AuthLevel.NONE if security is None else security.level,
             )
-        )  # fmt: skip
+        )
 
     def _refusal(self, request: Request, interface: SyntaxId) -> int | None:
         """The fault for a call that is not dispatched; ``None``: it may be."""
@@ -482,7 +565,12 @@ class ServerConnection:
         return Status.NCA_S_SERVER_TOO_BUSY if len(self._calls) >= CALLS_MAX else None
 
     def _verified(
-        self, stub: bytes, call_id: int, request: Request, interface: SyntaxId, syntax: TransferSyntax
+        self,
+        stub: bytes,
+        call_id: int,
+        request: Request,
+        interface: SyntaxId,
+        syntax: TransferSyntax,
     ) -> tuple[bytes, int | None]:
         """The stub without its verification trailer, and the fault for one that denies what came."""
         try:
@@ -491,9 +579,13 @@ class ServerConnection:
             return stub, Status.ERROR_ACCESS_DENIED
         signs = self._security is not None and self._security.sign_header
         if trailer is not None and trailer.denies(
-            header_signing=signs, call_id=call_id, context_id=request.context_id, opnum=request.opnum, interface=interface,
+            header_signing=signs,
+            call_id=call_id,
+            context_id=request.context_id,
+            opnum=request.opnum,
+            interface=interface,
             transfer_syntax=syntax_id(syntax),
-        ):  # fmt: skip
+        ):
             return stub, Status.ERROR_ACCESS_DENIED
         return stub, None
 
@@ -522,5 +614,6 @@ class ServerConnection:
         self._late_pdus += 1
         if self._late_pdus > LATE_PDUS_MAX:
             raise RemoteProtocolError(
-                f"more than {LATE_PDUS_MAX} cancels of calls that are over (LATE_PDUS_MAX)", section="[MS-RPCE] 3.3.3.5.6"
+                f"more than {LATE_PDUS_MAX} cancels of calls that are over (LATE_PDUS_MAX)",
+                section="[MS-RPCE] 3.3.3.5.6",
             )

@@ -45,14 +45,23 @@ class VerificationTrailer(NamedTuple):
         """The trailer; its last command says that it is the last. ``b""`` if it says nothing."""
         commands: list[tuple[int, bytes]] = []
         if self.header_signing is not None:
-            commands.append((_BITMASK, _U32.pack(CLIENT_SUPPORT_HEADER_SIGNING if self.header_signing else 0)))
+            commands.append(
+                (_BITMASK, _U32.pack(CLIENT_SUPPORT_HEADER_SIGNING if self.header_signing else 0))
+            )
         if self.call_id is not None and self.context_id is not None and self.opnum is not None:
-            commands.append((_HEADER2_ID, _HEADER2.pack(PduType.REQUEST, DREP, self.call_id, self.context_id, self.opnum)))
+            commands.append(
+                (
+                    _HEADER2_ID,
+                    _HEADER2.pack(PduType.REQUEST, DREP, self.call_id, self.context_id, self.opnum),
+                )
+            )
         if self.interface is not None and self.transfer_syntax is not None:
             pair = _PCONTEXT.pack(
-                guid_bytes(self.interface.uuid), self.interface.version,
-                guid_bytes(self.transfer_syntax.uuid), self.transfer_syntax.version,
-            )  # fmt: skip
+                guid_bytes(self.interface.uuid),
+                self.interface.version,
+                guid_bytes(self.transfer_syntax.uuid),
+                self.transfer_syntax.version,
+            )
             commands.append((_PCONTEXT_ID, pair))
         if not commands:
             return b""
@@ -63,7 +72,14 @@ class VerificationTrailer(NamedTuple):
         )
 
     def denies(
-        self, *, header_signing: bool, call_id: int, context_id: int, opnum: int, interface: SyntaxId, transfer_syntax: SyntaxId
+        self,
+        *,
+        header_signing: bool,
+        call_id: int,
+        context_id: int,
+        opnum: int,
+        interface: SyntaxId,
+        transfer_syntax: SyntaxId,
     ) -> str | None:
         """What of the request that came is not what the client says it sent; ``None``: nothing."""
         if self.header_signing and not header_signing:
@@ -117,11 +133,15 @@ def _read(commands: list[tuple[int, bytes]]) -> VerificationTrailer:
     for command, data in commands:
         kind = command & _TYPE
         if kind == _BITMASK:
-            trailer = trailer._replace(header_signing=bool(_U32.unpack(data)[0] & CLIENT_SUPPORT_HEADER_SIGNING))
+            trailer = trailer._replace(
+                header_signing=bool(_U32.unpack(data)[0] & CLIENT_SUPPORT_HEADER_SIGNING)
+            )
         elif kind == _HEADER2_ID:
             ptype, drep, call_id, context_id, opnum = _HEADER2.unpack(data)
             if ptype != PduType.REQUEST or drep != DREP:
-                raise RemoteProtocolError("a verification trailer of another kind of PDU", section=_SECTION)
+                raise RemoteProtocolError(
+                    "a verification trailer of another kind of PDU", section=_SECTION
+                )
             trailer = trailer._replace(call_id=call_id, context_id=context_id, opnum=opnum)
         elif kind == _PCONTEXT_ID:
             uuid, version, transfer_uuid, transfer_version = _PCONTEXT.unpack(data)
@@ -130,5 +150,7 @@ def _read(commands: list[tuple[int, bytes]]) -> VerificationTrailer:
                 transfer_syntax=SyntaxId(guid_text(transfer_uuid), transfer_version),
             )
         elif command & _MUST_PROCESS:
-            raise RemoteProtocolError(f"verification command {kind:#x} must be processed and is unknown", section=_SECTION)
+            raise RemoteProtocolError(
+                f"verification command {kind:#x} must be processed and is unknown", section=_SECTION
+            )
     return trailer

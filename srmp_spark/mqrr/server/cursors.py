@@ -104,7 +104,9 @@ class Cursor:
         """Raises :class:`LocalProtocolError` for what cannot happen."""
         target = TRANSITIONS.get((self.state, event))
         if target is None:
-            raise LocalProtocolError(f"{event.name} cannot happen to a cursor that is {self.state.name}")
+            raise LocalProtocolError(
+                f"{event.name} cannot happen to a cursor that is {self.state.name}"
+            )
         if event in (CursorEvent.WAIT_TO_PEEK, CursorEvent.WAIT_TO_RECEIVE):
             self._before = self.state
         self.state = target
@@ -121,4 +123,6 @@ class Cursor:
         """What a call ``found`` has left the queue unread. Nothing happens if another call has moved it since."""
         if not self.is_waiting and self.position == found:
             was_read = place.state is CursorState.READ
-            self.move(CursorEvent.LEFT_READ if was_read else CursorEvent.LEFT_UNREAD, place.position)
+            self.move(
+                CursorEvent.LEFT_READ if was_read else CursorEvent.LEFT_UNREAD, place.position
+            )

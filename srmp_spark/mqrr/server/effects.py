@@ -156,4 +156,6 @@ class OutcomeNotStored(NamedTuple):
     transaction: bytes
 
 
-Effect = Answer | Fault | Open | Read | Take | Purge | LookOn | Close | OutcomeStored | OutcomeNotStored
+Effect = (
+    Answer | Fault | Open | Read | Take | Purge | LookOn | Close | OutcomeStored | OutcomeNotStored
+)

@@ -48,7 +48,14 @@ class Moving:
 
     def opened(self, association: Association[OpenQueue], descriptor: OpenQueue) -> int:
         """pMoveContext of a handle."""
-        context = next((each for _ in range(_TRIES) if (each := self._new_context()) and each not in self._contexts), None)
+        context = next(
+            (
+                each
+                for _ in range(_TRIES)
+                if (each := self._new_context()) and each not in self._contexts
+            ),
+            None,
+        )
         assert context is not None, "a random number of 64 bits is not taken eight times"
         self._contexts[context] = association, descriptor
         descriptor.move_context = context
@@ -60,7 +67,11 @@ class Moving:
             self._contexts.pop(descriptor.move_context, None)
 
     def move(
-        self, association: Association[OpenQueue], descriptor: OpenQueue, call: CallId, asked: MoveMessageRequest
+        self,
+        association: Association[OpenQueue],
+        descriptor: OpenQueue,
+        call: CallId,
+        asked: MoveMessageRequest,
     ) -> Status | None:
         """What to answer now; ``None``: when it is stored."""
         if not descriptor.may_receive:
@@ -81,15 +92,24 @@ class Moving:
             return Status.MQ_ERROR_MESSAGE_NOT_FOUND
         if state is not PositionState.AVAILABLE:
             return Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
-        transaction = self._receiving.transactions.get(asked.transaction) if in_transaction else None
+        transaction = (
+            self._receiving.transactions.get(asked.transaction) if in_transaction else None
+        )
         if in_transaction and transaction is None:
             return Status.MQ_ERROR_TRANSACTION_SEQUENCE
-        if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX or (transaction and transaction.is_full):
+        if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX or (
+            transaction and transaction.is_full
+        ):
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
         request = Request(
-            call=None, id=0, action=Action.LOOKUP_RECEIVE_CURRENT, lookup_id=asked.lookup_id, limits=Limits(0, 0),
-            transaction=asked.transaction if in_transaction else None, to=target,
-        )  # fmt: skip
+            call=None,
+            id=0,
+            action=Action.LOOKUP_RECEIVE_CURRENT,
+            lookup_id=asked.lookup_id,
+            limits=Limits(0, 0),
+            transaction=asked.transaction if in_transaction else None,
+            to=target,
+        )
         done = self._receiving.move(descriptor, call, request, asked.lookup_id, transaction)
         return Status.MQ_OK if done else None
 

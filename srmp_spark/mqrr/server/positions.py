@@ -143,7 +143,9 @@ class Positions:
         """They came, behind all of their priority that are here. Raises :class:`LocalProtocolError` if they did not."""
         for priority, first, last in runs:
             if not 0 <= priority <= PRIORITY_MAX or not 0 < first <= last <= SEQUENCE_MAX:
-                raise LocalProtocolError(f"no messages have priority {priority} and sequences {first} to {last}")
+                raise LocalProtocolError(
+                    f"no messages have priority {priority} and sequences {first} to {last}"
+                )
             if last > self._dropped:
                 self._ranks[PRIORITY_MAX - priority].append(max(first, self._dropped + 1), last)
 
@@ -153,7 +155,9 @@ class Positions:
 
     def following(self, lookup_id: int) -> int | None:
         """The next message behind an identifier, which need not be there; ``None``: none."""
-        rank, sequence = (lookup_id >> SEQUENCE_BITS, lookup_id & SEQUENCE_MAX) if lookup_id >= 0 else (0, -1)
+        rank, sequence = (
+            (lookup_id >> SEQUENCE_BITS, lookup_id & SEQUENCE_MAX) if lookup_id >= 0 else (0, -1)
+        )
         while rank <= PRIORITY_MAX:
             found = self._ranks[rank].after(sequence)
             if found is not None:

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from srmp_spark.mqrr.actions import LOOKUPS, RECEIVES, Action
 from srmp_spark.mqrr.lookup_identifier import sequence_of
 from srmp_spark.mqrr.ndr.methods import RR_ACK, EndReceiveRequest, EnlistRequest, StatusResponse
-from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION, StartReceiveRequest, StartReceiveResponse, failure
+from srmp_spark.mqrr.ndr.receive import (
+    NO_TRANSACTION,
+    StartReceiveRequest,
+    StartReceiveResponse,
+    failure,
+)
 from srmp_spark.mqrr.packets.sections import cut_sections
 from srmp_spark.mqrr.server.cursors import CursorEvent, CursorState
 from srmp_spark.mqrr.server.effects import (
@@ -28,10 +33,22 @@ from srmp_spark.mqrr.server.effects import (
     Take,
     Taken,
 )
-from srmp_spark.mqrr.server.limits import CATCH_UP_S, CLEANUP_S, INFINITE_TIMEOUT, REQUESTS_MAX, WAITING_MAX
+from srmp_spark.mqrr.server.limits import (
+    CATCH_UP_S,
+    CLEANUP_S,
+    INFINITE_TIMEOUT,
+    REQUESTS_MAX,
+    WAITING_MAX,
+)
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
 from srmp_spark.mqrr.server.positions import Came, in_order
-from srmp_spark.mqrr.server.requests import Limits, Request, RequestEvent, RequestState, fits_together
+from srmp_spark.mqrr.server.requests import (
+    Limits,
+    Request,
+    RequestEvent,
+    RequestState,
+    fits_together,
+)
 from srmp_spark.mqrr.server.shared_queue import OpenQueue, SharedQueue, Waiter
 from srmp_spark.mqrr.server.timers import Timers
 from srmp_spark.mqrr.server.transactions import Operation, Transaction, Transactions
@@ -51,7 +68,9 @@ class _Storing:
 class Receiving:
     """The requests of all handles."""
 
-    def __init__(self, emit: Callable[[Effect], None], new_number: Callable[[], int], *, coordinator: bool) -> None:
+    def __init__(
+        self, emit: Callable[[Effect], None], new_number: Callable[[], int], *, coordinator: bool
+    ) -> None:
         """``new_number`` numbers what is asked of the owner. Without a ``coordinator`` nothing is enlisted."""
         self._emit = emit
         self._new_number = new_number
@@ -64,13 +83,17 @@ class Receiving:
 
     # --- R_StartReceive, R_StartTransactionalReceive ------------------------------------------------------------------------
 
-    def start(self, descriptor: OpenQueue, call: CallId, asked: StartReceiveRequest, now: float) -> None:
+    def start(
+        self, descriptor: OpenQueue, call: CallId, asked: StartReceiveRequest, now: float
+    ) -> None:
         """A call; it is answered now or later."""
         status = self._start(descriptor, call, asked, now)
         if status is not Status.MQ_OK:
             self._emit(Answer(call, failure(status).encode(call.syntax)))
 
-    def _start(self, descriptor: OpenQueue, call: CallId, asked: StartReceiveRequest, now: float) -> Status:
+    def _start(
+        self, descriptor: OpenQueue, call: CallId, asked: StartReceiveRequest, now: float
+    ) -> Status:
         """Why it fails at once."""
         try:
             action = Action(asked.action)
@@ -90,12 +113,19 @@ class Receiving:
         if len(descriptor.requests) + len(descriptor.unsettled) >= REQUESTS_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
         request = Request(
-            call=call, id=asked.request_id, action=action, lookup_id=asked.lookup_id, cursor=cursor,
-            limits=Limits(asked.max_body_size, asked.max_compound_message_size), transaction=transaction,
+            call=call,
+            id=asked.request_id,
+            action=action,
+            lookup_id=asked.lookup_id,
+            cursor=cursor,
+            limits=Limits(asked.max_body_size, asked.max_compound_message_size),
+            transaction=transaction,
             may_wait=asked.timeout_ms > 0,
             called_at=now,
-            deadline=None if asked.timeout_ms == INFINITE_TIMEOUT else now + asked.timeout_ms / 1000,
-        )  # fmt: skip
+            deadline=None
+            if asked.timeout_ms == INFINITE_TIMEOUT
+            else now + asked.timeout_ms / 1000,
+        )
         status = self._look(descriptor, request)
         if status is Status.MQ_OK:
             descriptor.requests[request.id] = request
@@ -103,7 +133,9 @@ class Receiving:
                 joined.operations.append(Operation(descriptor, request))
         return status
 
-    def _may_join(self, descriptor: OpenQueue, action: Action, transaction: bytes | None) -> Transaction | Status | None:
+    def _may_join(
+        self, descriptor: OpenQueue, action: Action, transaction: bytes | None
+    ) -> Transaction | Status | None:
         if transaction is None:
             return None
         if not descriptor.queue.view.transactional or action not in RECEIVES:
@@ -117,7 +149,10 @@ class Receiving:
     def _look(self, descriptor: OpenQueue, request: Request) -> Status:
         """Find a message or begin to wait; why neither."""
         queue, cursor = descriptor.queue, request.cursor
-        if cursor is not None and (status := descriptor.at_cursor(cursor, request.action)) is not Status.MQ_OK:
+        if (
+            cursor is not None
+            and (status := descriptor.at_cursor(cursor, request.action)) is not Status.MQ_OK
+        ):
             return status
         if request.action in LOOKUPS:
             sought = queue.by_lookup_id(request.action, request.lookup_id)
@@ -147,7 +182,9 @@ class Receiving:
         if len(queue.waiting) >= WAITING_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
         if request.cursor is not None:
-            request.cursor.move(CursorEvent.WAIT_TO_RECEIVE if request.receives else CursorEvent.WAIT_TO_PEEK)
+            request.cursor.move(
+                CursorEvent.WAIT_TO_RECEIVE if request.receives else CursorEvent.WAIT_TO_PEEK
+            )
         queue.waiting.append(Waiter(descriptor, request))
         if request.deadline is not None:
             self._at(request.deadline, descriptor, request)
@@ -158,13 +195,17 @@ class Receiving:
         request.found = lookup_id
         if request.cursor is not None:
             request.cursor_was = request.cursor.place
-            request.cursor.move(CursorEvent.TAKEN if request.receives else CursorEvent.SHOWN, lookup_id)
+            request.cursor.move(
+                CursorEvent.TAKEN if request.receives else CursorEvent.SHOWN, lookup_id
+            )
         if request.receives:
             descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
         reading = self._new_number()
         self._readings[reading] = descriptor, request
         assert request.call is not None, "a request whose caller is gone waits for nothing"
-        self._emit(Read(reading, descriptor.queue.view, sequence_of(lookup_id), request.call.connection))
+        self._emit(
+            Read(reading, descriptor.queue.view, sequence_of(lookup_id), request.call.connection)
+        )
 
     # --- what the owner says of a message that it was asked to read ---------------------------------------------------------
 
@@ -179,11 +220,15 @@ class Receiving:
             return
         limits = request.limits
         sections = cut_sections(
-            message.packet, srmp=message.srmp, max_body_size=limits.body,
+            message.packet,
+            srmp=message.srmp,
+            max_body_size=limits.body,
             max_compound_message_size=limits.compound_message,
-        )  # fmt: skip
+        )
         # Also for peeks, of which 3.1.4.7 says nothing: a reader rebuilds the lookup identifier from what it gets.
-        response = StartReceiveResponse(message.arrived_at, sequence_of(request.found), sections, Status.MQ_OK)
+        response = StartReceiveResponse(
+            message.arrived_at, sequence_of(request.found), sections, Status.MQ_OK
+        )
         if request.receives:
             request.move(RequestEvent.HANDED_OVER)
             request.cleanup_at = now + CLEANUP_S
@@ -205,11 +250,16 @@ class Receiving:
         descriptor, request = self._readings.pop(reading)
         if request.state is not RequestState.READING or request.found is None:
             return
-        if descriptor.queue.state_of(request.found) not in (PositionState.GONE, PositionState.STORING):
+        if descriptor.queue.state_of(request.found) not in (
+            PositionState.GONE,
+            PositionState.STORING,
+        ):
             descriptor.queue.move(request.found, PositionEvent.VANISHED)
         request.vanished()
         cancelled = request.call is None  # who asked is gone and does not wait
-        status = Status.MQ_ERROR_OPERATION_CANCELLED if cancelled else self._look(descriptor, request)
+        status = (
+            Status.MQ_ERROR_OPERATION_CANCELLED if cancelled else self._look(descriptor, request)
+        )
         if status is not Status.MQ_OK:  # it is none of those who wait, at its cursor or otherwise
             self._give_up(descriptor, request, RequestEvent.CANCELLED, status)
 
@@ -226,26 +276,34 @@ class Receiving:
         request = descriptor.requests.get(request_id)
         if request is None or request.state is not RequestState.WAITING:
             return Status.STATUS_NOT_FOUND
-        self._stop_waiting(descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED)
+        self._stop_waiting(
+            descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED
+        )
         return Status.MQ_OK
 
     def call_cancelled(self, descriptor: OpenQueue, request: Request) -> None:
         """Its caller does not want to wait."""
         if request.state is RequestState.WAITING:
-            self._stop_waiting(descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED)
+            self._stop_waiting(
+                descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED
+            )
 
     def call_gone(self, descriptor: OpenQueue, request: Request) -> None:
         """Its caller is no longer there: what it would have got goes to others."""
         request.call = None
         self.call_cancelled(descriptor, request)
 
-    def _stop_waiting(self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status) -> None:
+    def _stop_waiting(
+        self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status
+    ) -> None:
         descriptor.queue.stop_waiting(request)
         if request.cursor is not None:
             request.cursor.give_up()
         self._give_up(descriptor, request, event, status)
 
-    def _give_up(self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status) -> None:
+    def _give_up(
+        self, descriptor: OpenQueue, request: Request, event: RequestEvent, status: Status
+    ) -> None:
         self._leave_transaction(request)
         del descriptor.requests[request.id]
         self._answer(request, status)
@@ -258,13 +316,17 @@ class Receiving:
 
     # --- R_EndReceive, R_EndTransactionalReceive ----------------------------------------------------------------------------
 
-    def end(self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool) -> None:
+    def end(
+        self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool
+    ) -> None:
         """A call; one that removes a message is answered when that is stored."""
         status = self._end(descriptor, call, asked, transactional=transactional)
         if status is not None:
             self._emit(Answer(call, StatusResponse(status).encode(call.syntax)))
 
-    def _end(self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool) -> Status | None:
+    def _end(
+        self, descriptor: OpenQueue, call: CallId, asked: EndReceiveRequest, *, transactional: bool
+    ) -> Status | None:
         """What to answer now; ``None``: later."""
         if not any(each.receives for each in descriptor.requests.values()):
             return Status.MQ_ERROR_INVALID_HANDLE
@@ -272,7 +334,9 @@ class Receiving:
         if request is None or request.state is not RequestState.HELD or request.found is None:
             return Status.MQ_ERROR_INVALID_PARAMETER
         if request.transaction is not None and not transactional:
-            return Status.MQ_ERROR_INVALID_PARAMETER  # "ended through R_EndTransactionalReceive, not through this method"
+            return (
+                Status.MQ_ERROR_INVALID_PARAMETER
+            )  # "ended through R_EndTransactionalReceive, not through this method"
         del descriptor.requests[request.id]
         queue, found = descriptor.queue, request.found
         if queue.state_of(found) is PositionState.GONE:
@@ -288,7 +352,9 @@ class Receiving:
             descriptor.unsettled.add(request)
             return Status.MQ_OK
         request.move(RequestEvent.ACKNOWLEDGED)
-        self._take(call, [(descriptor, request, self._taken(descriptor, request, found, Reason.RECEIVED))])
+        self._take(
+            call, [(descriptor, request, self._taken(descriptor, request, found, Reason.RECEIVED))]
+        )
         return None
 
     def _taken(self, descriptor: OpenQueue, request: Request, found: int, reason: Reason) -> Taken:
@@ -296,10 +362,18 @@ class Receiving:
         queue = descriptor.queue
         purged = queue.state_of(found) is PositionState.PURGE_PENDING
         queue.move(found, PositionEvent.TAKE)
-        return Taken(queue.view, sequence_of(found), Reason.PURGED if purged else reason, None if purged else request.to)
+        return Taken(
+            queue.view,
+            sequence_of(found),
+            Reason.PURGED if purged else reason,
+            None if purged else request.to,
+        )
 
     def _take(
-        self, call: CallId | None, items: Sequence[tuple[OpenQueue, Request, Taken]], transaction: bytes | None = None
+        self,
+        call: CallId | None,
+        items: Sequence[tuple[OpenQueue, Request, Taken]],
+        transaction: bytes | None = None,
     ) -> None:
         storing = self._new_number()
         kept = [(descriptor, request, request.found or 0) for descriptor, request, _ in items]
@@ -351,7 +425,9 @@ class Receiving:
         if queue.move(found, PositionEvent.RETURN) is PositionState.AVAILABLE:
             self.satisfy(queue, ((found, found),))
             return False
-        self._take(call, [(descriptor, request, Taken(queue.view, sequence_of(found), Reason.PURGED))])
+        self._take(
+            call, [(descriptor, request, Taken(queue.view, sequence_of(found), Reason.PURGED))]
+        )
         return True
 
     def _unlock(self, descriptor: OpenQueue, request: Request) -> None:
@@ -382,7 +458,12 @@ class Receiving:
             return
         for waiter in tuple(queue.waiting):
             if not waiter.request.may_wait:
-                self._stop_waiting(waiter.descriptor, waiter.request, RequestEvent.TIMED_OUT, waiter.request.nothing)
+                self._stop_waiting(
+                    waiter.descriptor,
+                    waiter.request,
+                    RequestEvent.TIMED_OUT,
+                    waiter.request.nothing,
+                )
 
     def close(self, descriptor: OpenQueue, status: Status) -> None:
         """A handle is closed, run down or stale: its calls are told ``status``, its locks end."""
@@ -409,7 +490,12 @@ class Receiving:
         return Status.MQ_OK
 
     def move(
-        self, descriptor: OpenQueue, call: CallId, request: Request, lookup_id: int, transaction: Transaction | None
+        self,
+        descriptor: OpenQueue,
+        call: CallId,
+        request: Request,
+        lookup_id: int,
+        transaction: Transaction | None,
     ) -> bool:
         """R_MoveMessage, of a message that is available: whether it is done; else ``call`` is answered when it is stored."""
         request.found = lookup_id
@@ -418,14 +504,19 @@ class Receiving:
         descriptor.queue.move(lookup_id, PositionEvent.BEGIN)
         if transaction is None:
             request.move(RequestEvent.ACKNOWLEDGED)
-            self._take(call, [(descriptor, request, self._taken(descriptor, request, lookup_id, Reason.MOVED))])
+            self._take(
+                call,
+                [(descriptor, request, self._taken(descriptor, request, lookup_id, Reason.MOVED))],
+            )
             return False
         request.move(RequestEvent.ACKNOWLEDGED_IN_TRANSACTION)
         descriptor.unsettled.add(request)
         transaction.operations.append(Operation(descriptor, request, Reason.MOVED))
         return True
 
-    def outcome(self, transaction: bytes, *, committed: bool, event: RequestEvent = RequestEvent.ABORTED) -> None:
+    def outcome(
+        self, transaction: bytes, *, committed: bool, event: RequestEvent = RequestEvent.ABORTED
+    ) -> None:
         """The coordinator has decided. What was received and not acknowledged goes back either way."""
         ended = self.transactions.pop(transaction)
         if ended is None:
@@ -436,10 +527,24 @@ class Receiving:
         back: list[Operation] = []
         for operation in ended.operations:
             descriptor, request = operation.descriptor, operation.request
-            there = request.found is not None and descriptor.queue.state_of(request.found) is not PositionState.GONE
-            if committed and request.state is RequestState.IN_TRANSACTION and there and request.found is not None:
+            there = (
+                request.found is not None
+                and descriptor.queue.state_of(request.found) is not PositionState.GONE
+            )
+            if (
+                committed
+                and request.state is RequestState.IN_TRANSACTION
+                and there
+                and request.found is not None
+            ):
                 request.move(RequestEvent.COMMITTED)
-                taken.append((descriptor, request, self._taken(descriptor, request, request.found, operation.reason)))
+                taken.append(
+                    (
+                        descriptor,
+                        request,
+                        self._taken(descriptor, request, request.found, operation.reason),
+                    )
+                )
             else:
                 back.append(operation)
         if taken:
@@ -452,17 +557,23 @@ class Receiving:
     def _abort(self, operation: Operation, event: RequestEvent) -> None:
         descriptor, request = operation.descriptor, operation.request
         if request.state is RequestState.WAITING:
-            self._stop_waiting(descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED)
+            self._stop_waiting(
+                descriptor, request, RequestEvent.CANCELLED, Status.MQ_ERROR_OPERATION_CANCELLED
+            )
             return
         if request.state is RequestState.READING:
             self._answer(request, Status.MQ_ERROR_OPERATION_CANCELLED)
             request.move(RequestEvent.FAILED)
         else:
             request.move(event)
-        if descriptor.requests.get(request.id) is request:  # its identifier may be another one's by now
+        if (
+            descriptor.requests.get(request.id) is request
+        ):  # its identifier may be another one's by now
             del descriptor.requests[request.id]
         self._give_back(descriptor, request, None)
-        if request not in {each for storing in self._storings.values() for _, each, _ in storing.items}:
+        if request not in {
+            each for storing in self._storings.values() for _, each, _ in storing.items
+        }:
             self._settle(descriptor, request)
 
     def _leave_transaction(self, request: Request) -> None:

@@ -44,7 +44,18 @@ from srmp_spark.mqrr.ndr.stub import NULL_HANDLE
 from srmp_spark.mqrr.rpc.associations import Association
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.cursors import Cursor
-from srmp_spark.mqrr.server.effects import Answer, CallId, Close, Effect, Fault, LookOn, Message, Open, Purge, QueueView
+from srmp_spark.mqrr.server.effects import (
+    Answer,
+    CallId,
+    Close,
+    Effect,
+    Fault,
+    LookOn,
+    Message,
+    Open,
+    Purge,
+    QueueView,
+)
 from srmp_spark.mqrr.server.limits import CURSORS_MAX, LOCKS_OF_A_TURN, OPEN_MAX
 from srmp_spark.mqrr.server.moving import Moving
 from srmp_spark.mqrr.server.position_states import PositionEvent, PositionState
@@ -158,14 +169,18 @@ class RemoteReadServer:
             self._answer(call, self._create_cursor(descriptor))
         elif isinstance(asked, HandleNumberRequest):
             status = (
-                self._close_cursor(descriptor, asked.number) if opnum == 5 else self._receiving.cancel(descriptor, asked.number)
+                self._close_cursor(descriptor, asked.number)
+                if opnum == 5
+                else self._receiving.cancel(descriptor, asked.number)
             )
             self._answer(call, StatusResponse(status))
         elif isinstance(asked, HandleRequest):
             self._purge(call, descriptor)
         else:
             assert isinstance(asked, SetClassRequest), "there are no others"
-            self._answer(call, StatusResponse(self._receiving.transactions.set_class(descriptor, asked)))
+            self._answer(
+                call, StatusResponse(self._receiving.transactions.set_class(descriptor, asked))
+            )
 
     def _answer(self, call: CallId, response: Parameters) -> None:
         self._effects.append(Answer(call, response.encode(call.syntax)))
@@ -193,14 +208,18 @@ class RemoteReadServer:
 
     # --- R_OpenQueue, R_OpenQueueForMove, R_CloseQueue ----------------------------------------------------------------------
 
-    def _open(self, call: CallId, asked: OpenRequest, received: CallReceived, *, for_move: bool) -> None:
+    def _open(
+        self, call: CallId, asked: OpenRequest, received: CallReceived, *, for_move: bool
+    ) -> None:
         access = (ACCESS_MOVE,) if for_move else (ACCESS_RECEIVE, ACCESS_PEEK)
         share = (SHARE_DENY_NONE,) if for_move else (SHARE_DENY_NONE, SHARE_DENY_SHARE)
         if asked.access not in access or asked.share not in share:
             self._effects.append(Fault(call, Status.MQ_ERROR_INVALID_PARAMETER))
         else:
             opening = self._new_number()
-            self._openings[opening] = _Opening(call, received.association, asked.access, asked.share)
+            self._openings[opening] = _Opening(
+                call, received.association, asked.access, asked.share
+            )
             receive = asked.access == ACCESS_RECEIVE
             self._effects.append(Open(opening, asked.queue, receive, for_move, received.identity))
 
@@ -208,7 +227,9 @@ class RemoteReadServer:
         """Whether the queue is open, so that :meth:`opened` needs no positions."""
         return view in self._queues
 
-    def opened(self, opening: int, view: QueueView, positions: Positions | None, now: float) -> list[Effect]:
+    def opened(
+        self, opening: int, view: QueueView, positions: Positions | None, now: float
+    ) -> list[Effect]:
         """The queue was found, and is held if it is to be received from. ``positions``: all that is in it, and the server's
         from now on; what comes is told by :meth:`came`. For a queue that is open already they are not looked at."""
         asked = self._openings.pop(opening)
@@ -228,7 +249,9 @@ class RemoteReadServer:
                 queue.descriptors.append(descriptor)
                 answer: Parameters = HandleRequest(handle)
                 if asked.access == ACCESS_MOVE:
-                    answer = OpenForMoveResponse(self._moving.opened(asked.association, descriptor), handle)
+                    answer = OpenForMoveResponse(
+                        self._moving.opened(asked.association, descriptor), handle
+                    )
                 self._answer(asked.call, answer)
         if status is not None:
             self._effects += (Fault(asked.call, status), Close(view, receive))
@@ -241,14 +264,18 @@ class RemoteReadServer:
             return Status.MQ_ERROR_OPERATION_CANCELLED  # nobody hears it
         if queue.conflict(asked.access, asked.share):
             return Status.MQ_ERROR_SHARING_VIOLATION
-        return Status.MQ_ERROR_INSUFFICIENT_RESOURCES if len(queue.descriptors) >= OPEN_MAX else None
+        return (
+            Status.MQ_ERROR_INSUFFICIENT_RESOURCES if len(queue.descriptors) >= OPEN_MAX else None
+        )
 
     def not_opened(self, opening: int, status: Status) -> list[Effect]:
         """There is no such queue, or somebody else receives from it."""
         self._effects.append(Fault(self._openings.pop(opening).call, status))
         return self._take_effects()
 
-    def _close_queue(self, call: CallId, asked: HandleRequest, association: Association[OpenQueue]) -> None:
+    def _close_queue(
+        self, call: CallId, asked: HandleRequest, association: Association[OpenQueue]
+    ) -> None:
         descriptor = association.close(asked.handle)
         assert descriptor is not None, "it was found"
         self._answer(call, CloseQueueResponse(NULL_HANDLE, Status.MQ_OK))
@@ -284,7 +311,9 @@ class RemoteReadServer:
     def _create_cursor(self, descriptor: OpenQueue) -> CursorResponse:
         if len(descriptor.cursors) >= CURSORS_MAX:
             return CursorResponse(0, Status.MQ_ERROR_INSUFFICIENT_RESOURCES)
-        self._cursors = self._cursors % 0xFFFFFFFF + 1  # 0 is no cursor; four billion later the first ones are long closed
+        self._cursors = (
+            self._cursors % 0xFFFFFFFF + 1
+        )  # 0 is no cursor; four billion later the first ones are long closed
         descriptor.cursors[self._cursors] = Cursor(self._cursors)
         return CursorResponse(self._cursors, Status.MQ_OK)
 
@@ -302,7 +331,9 @@ class RemoteReadServer:
             self._answer(call, StatusResponse(Status.STATUS_ACCESS_DENIED))
             return
         purging = self._new_number()
-        self._purgings[purging] = _Purging(call, descriptor.queue, list(reversed(descriptor.queue.locked())))
+        self._purgings[purging] = _Purging(
+            call, descriptor.queue, list(reversed(descriptor.queue.locked()))
+        )
         self._look_at_locks(purging)
 
     def _look_at_locks(self, purging: int) -> None:
@@ -310,7 +341,11 @@ class RemoteReadServer:
         now is purged."""
         done = self._purgings[purging]
         queue, left = done.queue, done.left
-        others = [each.pending for each in self._purgings.values() if each.queue is queue and each is not done]
+        others = [
+            each.pending
+            for each in self._purgings.values()
+            if each.queue is queue and each is not done
+        ]
         for _ in range(min(LOCKS_OF_A_TURN, len(left))):
             lookup_id = left.pop()
             was = queue.state_of(lookup_id)
@@ -320,7 +355,9 @@ class RemoteReadServer:
                 done.pending.add(lookup_id)
             queue.move(lookup_id, PositionEvent.PURGE)
             done.spared.append(sequence_of(lookup_id))
-        self._effects.append(LookOn(purging) if left else Purge(purging, queue.view, tuple(done.spared)))
+        self._effects.append(
+            LookOn(purging) if left else Purge(purging, queue.view, tuple(done.spared))
+        )
 
     def look_on(self, purging: int) -> list[Effect]:
         """Go on with a purge in the next turn of the loop."""
@@ -379,7 +416,9 @@ class RemoteReadServer:
             self._receiving.came(queue, runs)
         return self._take_effects()
 
-    def lost(self, view: QueueView, status: Status, *, receivers_only: bool = False) -> list[Effect]:
+    def lost(
+        self, view: QueueView, status: Status, *, receivers_only: bool = False
+    ) -> list[Effect]:
         """The queue was deleted, or somebody else receives from it now (``receivers_only``): nothing can be done with these
         handles any more but closing them, and what was locked through them is not."""
         queue = self._queues.get(view)
@@ -407,7 +446,9 @@ class RemoteReadServer:
         """Nobody waits for the answers of these calls any more."""
         gone = set(numbers)
         for opening in self._openings.values():
-            opening.abandoned |= opening.call.connection == connection and opening.call.number in gone
+            opening.abandoned |= (
+                opening.call.connection == connection and opening.call.number in gone
+            )
         for descriptor, request in self._waiting_for(connection, gone):
             self._receiving.call_gone(descriptor, request)
         return self._take_effects()
@@ -418,7 +459,9 @@ class RemoteReadServer:
             for queue in self._queues.values()
             for descriptor in queue.descriptors
             for request in descriptor.requests.values()
-            if request.call is not None and request.call.connection == connection and request.call.number in numbers
+            if request.call is not None
+            and request.call.connection == connection
+            and request.call.number in numbers
         ]
 
     # --- time ---------------------------------------------------------------------------------------------------------------

@@ -157,7 +157,9 @@ class Request:
         """Raises :class:`LocalProtocolError` for what cannot happen."""
         target = TRANSITIONS.get((self.state, event))
         if target is None:
-            raise LocalProtocolError(f"{event.name} cannot happen to a request that is {self.state.name}")
+            raise LocalProtocolError(
+                f"{event.name} cannot happen to a request that is {self.state.name}"
+            )
         self.state = target
 
 

@@ -90,7 +90,11 @@ class SharedQueue:
     def conflict(self, access: int, share: int) -> bool:
         """Whether those who have it open forbid this: the three cases of 3.1.7.1.5."""
         receives, exclusive = access == ACCESS_RECEIVE, share != SHARE_DENY_NONE
-        present = {(each.may_receive, each.share != SHARE_DENY_NONE) for each in self.descriptors if each.stale is None}
+        present = {
+            (each.may_receive, each.share != SHARE_DENY_NONE)
+            for each in self.descriptors
+            if each.stale is None
+        }
         if (True, True) in present:
             return exclusive or receives
         if (False, True) in present:
@@ -111,7 +115,11 @@ class SharedQueue:
     def state_of(self, lookup_id: int) -> PositionState:
         """Of any identifier."""
         found = self._states.get(lookup_id)
-        if found is not None and found is not PositionState.STORING and self.view.has_left(sequence_of(lookup_id)):
+        if (
+            found is not None
+            and found is not PositionState.STORING
+            and self.view.has_left(sequence_of(lookup_id))
+        ):
             self.move(lookup_id, PositionEvent.VANISHED)
             return PositionState.GONE
         if found is not None:
@@ -144,7 +152,9 @@ class SharedQueue:
         """Seek Available Message Position, forward (3.1.7.3.2)."""
         self._positions.drop_through(self.view.floor())
         at = self._positions.following(lookup_id)
-        while at is not None and self.state_of(at) is not PositionState.AVAILABLE:  # it has left, and is passed by once
+        while (
+            at is not None and self.state_of(at) is not PositionState.AVAILABLE
+        ):  # it has left, and is passed by once
             at = self._positions.following(at)
         return at
 
@@ -185,7 +195,9 @@ class SharedQueue:
             return Sought(status=Status.MQ_ERROR_MESSAGE_NOT_FOUND)
         backward = action in (Action.LOOKUP_PEEK_PREV, Action.LOOKUP_RECEIVE_PREV)
         found = self.available_before(lookup_id) if backward else self.available_after(lookup_id)
-        return Sought(found) if found is not None else Sought(status=Status.MQ_ERROR_MESSAGE_NOT_FOUND)
+        return (
+            Sought(found) if found is not None else Sought(status=Status.MQ_ERROR_MESSAGE_NOT_FOUND)
+        )
 
     # --- who waits ------------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from srmp_spark.mqrr.ndr.methods import SetClassRequest
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.server.effects import Reason
-from srmp_spark.mqrr.server.limits import OPERATIONS_MAX, TIMED_OUT_KEPT, TRANSACTION_TIMEOUT_S, TRANSACTIONS_MAX
+from srmp_spark.mqrr.server.limits import (
+    OPERATIONS_MAX,
+    TIMED_OUT_KEPT,
+    TRANSACTION_TIMEOUT_S,
+    TRANSACTIONS_MAX,
+)
 from srmp_spark.mqrr.server.position_states import PositionState
 from srmp_spark.mqrr.server.requests import Request
 from srmp_spark.mqrr.server.shared_queue import OpenQueue
@@ -99,7 +104,9 @@ class Transactions:
         if len(self._transactions) >= TRANSACTIONS_MAX:
             return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
         self._timed_out.pop(transaction, None)
-        made = self._transactions[transaction] = Transaction(transaction, now + TRANSACTION_TIMEOUT_S)
+        made = self._transactions[transaction] = Transaction(
+            transaction, now + TRANSACTION_TIMEOUT_S
+        )
         return made
 
     def set_class(self, descriptor: OpenQueue, asked: SetClassRequest) -> Status:

@@ -37,27 +37,39 @@ def which_queue(queue: QueueFormat) -> WhichQueue:
     public or private identifier, a machine's own queues.
     """
     if queue.type not in READABLE:
-        raise CannotOpenError(Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "a name that nobody can read from")
+        raise CannotOpenError(
+            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "a name that nobody can read from"
+        )
     if (broken := queue.violation()) is not None:
         raise CannotOpenError(Status.MQ_ERROR_INVALID_PARAMETER, broken)
     if queue.type not in (QueueFormatType.DIRECT, QueueFormatType.SUBQUEUE):
         raise CannotOpenError(
-            Status.MQ_ERROR_QUEUE_NOT_FOUND, "queues here have no identifiers of their own: give DIRECT=OS:HOST\\QUEUE"
+            Status.MQ_ERROR_QUEUE_NOT_FOUND,
+            "queues here have no identifiers of their own: give DIRECT=OS:HOST\\QUEUE",
         )
     protocol, colon, rest = queue.text.partition(":")
     if not colon or protocol.upper() not in _PROTOCOLS:
         raise CannotOpenError(
-            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"nobody can read from a name that begins with {protocol[:20]!r}"
+            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+            f"nobody can read from a name that begins with {protocol[:20]!r}",
         )
     host, _, name = rest.replace("/", "\\").partition("\\")
     if not host or not name:
-        raise CannotOpenError(Status.MQ_ERROR_ILLEGAL_FORMATNAME, f"{queue.text[:200]!r} has no host or no queue in it")
+        raise CannotOpenError(
+            Status.MQ_ERROR_ILLEGAL_FORMATNAME,
+            f"{queue.text[:200]!r} has no host or no queue in it",
+        )
     base, semicolon, word = name.partition(";")
     # A journal stands in the text, in the suffix, or in both ([MS-MQMQ] 2.1.2, 2.2.7).
     if word.lower() == JOURNAL_SUFFIX[1:] or queue.suffix == QueueSuffix.JOURNAL:
         return WhichQueue(host, base + JOURNAL_SUFFIX)
     if semicolon and not word:
-        raise CannotOpenError(Status.MQ_ERROR_ILLEGAL_FORMATNAME, f"{queue.text[:200]!r} has no subqueue behind its semicolon")
+        raise CannotOpenError(
+            Status.MQ_ERROR_ILLEGAL_FORMATNAME,
+            f"{queue.text[:200]!r} has no subqueue behind its semicolon",
+        )
     if queue.suffix not in (QueueSuffix.NONE, QueueSuffix.SUBQUEUE):
-        raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, "a machine's own queues are not read remotely here")
+        raise CannotOpenError(
+            Status.MQ_ERROR_QUEUE_NOT_FOUND, "a machine's own queues are not read remotely here"
+        )
     return WhichQueue(host, name)

@@ -14,7 +14,15 @@ from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
 from srmp_spark.queue_manager.api.guard import Guard, authorize
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.http import Bodies, Receive, Request, Response, Scope, Send, parse_query
+from srmp_spark.queue_manager.api.http import (
+    Bodies,
+    Receive,
+    Request,
+    Response,
+    Scope,
+    Send,
+    parse_query,
+)
 from srmp_spark.queue_manager.api.messages import MessagesApi
 from srmp_spark.queue_manager.api.outbox import OutboxApi
 from srmp_spark.queue_manager.api.outgoing import ACTIONS, OutgoingApi
@@ -44,7 +52,12 @@ log = logging.getLogger(__name__)
 
 def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
     """Every path of the API, and the verb that it takes. What changes nothing but a mark is ``read``: who receives, marks."""
-    queues, consumers, rows, messages = QueuesApi(manager), ConsumersApi(manager), RowsApi(manager), MessagesApi(manager)
+    queues, consumers, rows, messages = (
+        QueuesApi(manager),
+        ConsumersApi(manager),
+        RowsApi(manager),
+        MessagesApi(manager),
+    )
     outbox, outgoing, streams = OutboxApi(manager), OutgoingApi(manager), StreamsApi(manager)
     subscriptions = SubscriptionsApi(manager)
     return [
@@ -76,7 +89,10 @@ def routes(manager: QueueManager, health: HealthApi) -> list[Route]:
         Route("DELETE", "/v1/outbox/{application}/{batch}", ENQUEUE_ALL, outbox.delete),
         Route("POST", "/v1/outgoing/messages", ENQUEUE_ALL, outgoing.messages),
         Route("POST", "/v1/outgoing/states", ENQUEUE_ALL, outgoing.states),
-        *(Route("POST", f"/v1/outgoing/{{destination}}/{action}", ADMIN_ALL, outgoing.decide) for action in ACTIONS),
+        *(
+            Route("POST", f"/v1/outgoing/{{destination}}/{action}", ADMIN_ALL, outgoing.decide)
+            for action in ACTIONS
+        ),
         Route("POST", "/v1/streams/{queue}/{action}", ADMIN, streams.post),
         Route("GET", "/v1/subscriptions", READ_ALL, subscriptions.list),
         Route("PUT", "/v1/subscriptions", ADMIN_ALL, subscriptions.put),
@@ -99,7 +115,9 @@ class ApiApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
-            raise ValueError(f"the API speaks HTTP, not {scope['type']}")  # a websocket: uvicorn answers 403
+            raise ValueError(
+                f"the API speaks HTTP, not {scope['type']}"
+            )  # a websocket: uvicorn answers 403
         with contextlib.ExitStack() as until_answered:
             try:
                 response = await self._respond(scope, receive, until_answered)
@@ -118,7 +136,9 @@ class ApiApp:
             if response.stream is not None:
                 await response.stream.aclose()
 
-    async def _respond(self, scope: Scope, receive: Receive, until_answered: contextlib.ExitStack) -> Response:
+    async def _respond(
+        self, scope: Scope, receive: Receive, until_answered: contextlib.ExitStack
+    ) -> Response:
         path = scope["path"]
         try:
             return await self._handle(scope, path, receive, until_answered)
@@ -129,16 +149,21 @@ class ApiApp:
             return Response.error(ApiError(503, "store", str(error)))
         except Exception:
             log.exception("api.failed path=%s", path)
-            return Response.error(ApiError(503, "internal", "the queue manager has a bug; its log says more"))
+            return Response.error(
+                ApiError(503, "internal", "the queue manager has a bug; its log says more")
+            )
 
     @contextlib.contextmanager
     def _counted(self, token: Token) -> Iterator[None]:
         """Count a call of ``token`` until its answer has left. Raises a 503 if there are CALLS_OF_TOKEN_MAX already."""
         if self._calls[token.name] >= CALLS_OF_TOKEN_MAX:
             raise ApiError(
-                503, "too-many-calls", f"{CALLS_OF_TOKEN_MAX} calls of the token {token.name} are not answered yet",
-                "call again when some of them have ended, or give programs that call often tokens of their own",
-            )  # fmt: skip
+                503,
+                "too-many-calls",
+                f"{CALLS_OF_TOKEN_MAX} calls of the token {token.name} are not answered yet",
+                "call again when some of them have ended, or give programs that call "
+                "often tokens of their own",
+            )
         self._calls[token.name] += 1
         try:
             yield
@@ -150,17 +175,30 @@ class ApiApp:
     ) -> Response:
         """Guard, route and handler; writing a refusal is still inside of what :meth:`_respond` watches."""
         try:
-            headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+            headers = {
+                name.decode("latin-1").lower(): value.decode("latin-1")
+                for name, value in scope["headers"]
+            }
             owner = scope.get("extensions", {}).get(OWNER)
             caller = self._guard.check(scope["method"], path, headers, owner)
             if caller is not None:
                 until_answered.enter_context(self._counted(caller))
-            route, parameters = self._router.find(scope["method"], scope.get("raw_path") or path.encode())
+            route, parameters = self._router.find(
+                scope["method"], scope.get("raw_path") or path.encode()
+            )
             authorize(caller, route.access, parameters)
             query = parse_query(scope.get("query_string", b""))
             connection = scope.get("extensions", {}).get(EXTENSION)
             request = Request(
-                scope["method"], path, parameters, headers, query, receive, connection, caller, self._bodies
+                scope["method"],
+                path,
+                parameters,
+                headers,
+                query,
+                receive,
+                connection,
+                caller,
+                self._bodies,
             )
             try:
                 return await route.handler(request)

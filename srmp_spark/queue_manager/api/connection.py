@@ -52,7 +52,9 @@ class Connection:
         if not self._transport.is_closing():
             with (
                 contextlib.suppress(OSError),
-                socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as own,
+                socket.socket(
+                    fileno=os.dup(self._transport.get_extra_info("socket").fileno())
+                ) as own,
             ):
                 own.shutdown(socket.SHUT_RDWR)
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.queue_manager.api.http import MARKS_BODY_MAX, Request, Response, field_integer, field_text, usage
+from srmp_spark.queue_manager.api.http import (
+    MARKS_BODY_MAX,
+    Request,
+    Response,
+    field_integer,
+    field_text,
+    usage,
+)
 from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, Consumer, parse_holder
 from srmp_spark.srmp.decisions import Reason
@@ -35,7 +42,9 @@ class ConsumersApi:
         ``ranged``: the marks of this receiver say where they begin.
         """
         body = await request.json_object()
-        queue = self._manager.catalogue.find(request.parameters["queue"])  # now: it may be another one than before the body
+        queue = self._manager.catalogue.find(
+            request.parameters["queue"]
+        )  # now: it may be another one than before the body
         _check_not_ours(queue, request.parameters["consumer"])
         span = queue.span(field_text(body, "epoch"))
         planned = field_integer(body, "from", low=1)
@@ -43,7 +52,9 @@ class ConsumersApi:
         gone = asyncio.Event()
         watcher = asyncio.create_task(_watch(request, gone))
         try:
-            consumer = await self._manager.register(queue, request.parameters["consumer"], holder, planned, gone, ranged=ranged)
+            consumer = await self._manager.register(
+                queue, request.parameters["consumer"], holder, planned, gone, ranged=ranged
+            )
         finally:
             watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -59,7 +70,10 @@ class ConsumersApi:
 
     async def marks(self, request: Request) -> Response:
         """``GET consumers/{c}?after=N``: the mark, and what is received beyond it behind ``N``, as ``register`` answers it."""
-        queue, name = self._manager.catalogue.find(request.parameters["queue"]), request.parameters["consumer"]
+        queue, name = (
+            self._manager.catalogue.find(request.parameters["queue"]),
+            request.parameters["consumer"],
+        )
         consumer = queue.consumers.get(name)
         if consumer is None:
             said = f"queue {queue.name} has no consumer {name}"
@@ -84,7 +98,9 @@ class ConsumersApi:
             raise usage("to is missing")
         name, holder = request.parameters["consumer"], parse_holder(body.get("holder"))
         reason = _reason(body, name)
-        consumer = await self._manager.received(queue, span, name, holder, to, sequences, first=first, reason=reason)
+        consumer = await self._manager.received(
+            queue, span, name, holder, to, sequences, first=first, reason=reason
+        )
         return Response.json({"received": consumer.received})
 
     async def delete(self, request: Request) -> Response:
@@ -98,7 +114,9 @@ class ConsumersApi:
         """``POST release {"holder"}``."""
         body = await request.json_object()
         queue = self._manager.catalogue.find(request.parameters["queue"])
-        await self._manager.release(queue, request.parameters["consumer"], parse_holder(body.get("holder")))
+        await self._manager.release(
+            queue, request.parameters["consumer"], parse_holder(body.get("holder"))
+        )
         return Response.json({})
 
 
@@ -113,7 +131,10 @@ def _marks(consumer: Consumer, after: int) -> dict[str, Any]:
 def _check_not_ours(queue: Queue, consumer: str) -> None:
     """What is received by ``default`` of the forward queue is deleted in time: only its own sender process may say so."""
     if queue.name == FORWARD_QUEUE and consumer == queue.default.name:
-        message = f"consumer {consumer} of {FORWARD_QUEUE} is the sender process: only that knows what is forwarded"
+        message = (
+            f"consumer {consumer} of {FORWARD_QUEUE} is the sender process: only "
+            "that knows what is forwarded"
+        )
         hint = "read it as another consumer, or peek; `srmp-spark purge` gives up what waits there"
         raise ApiError(400, "reserved-queue", message, hint)
 
@@ -141,7 +162,10 @@ def _true_or_false(body: dict[str, Any], name: str) -> bool:
 def _reason(body: dict[str, Any], consumer: str) -> Reason:
     rejected = _true_or_false(body, "rejected")
     if rejected and consumer != DEFAULT_CONSUMER:
-        raise usage(f"consumer {consumer} decides nothing", f"rows are rejected by the consumer {DEFAULT_CONSUMER}")
+        raise usage(
+            f"consumer {consumer} decides nothing",
+            f"rows are rejected by the consumer {DEFAULT_CONSUMER}",
+        )
     return Reason.REJECTED if rejected else Reason.RECEIVED
 
 

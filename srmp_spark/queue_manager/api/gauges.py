@@ -7,7 +7,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from srmp_spark.names import OWN_QUEUES
-from srmp_spark.queue_manager.api.status import disk_free_bytes, oldest_waiting_seconds, state_lag_seconds
+from srmp_spark.queue_manager.api.status import (
+    disk_free_bytes,
+    oldest_waiting_seconds,
+    state_lag_seconds,
+)
 from srmp_spark.queue_manager.metrics import LABELS_MAX, Gauge
 from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
 
@@ -20,7 +24,11 @@ if TYPE_CHECKING:
 def _quotas(manager: QueueManager) -> list[tuple[tuple[str, ...], float]]:
     config = manager.config
     quotas = (("queue", config.queue_quota_bytes), ("machine", config.machine_quota_bytes))
-    return [((of,), float(quota)) for of, quota in (*quotas, ("order-queue", ORDER_QUEUE_UNREAD_MAX)) if quota is not None]
+    return [
+        ((of,), float(quota))
+        for of, quota in (*quotas, ("order-queue", ORDER_QUEUE_UNREAD_MAX))
+        if quota is not None
+    ]
 
 
 def gauges(manager: QueueManager) -> list[Gauge]:
@@ -28,7 +36,9 @@ def gauges(manager: QueueManager) -> list[Gauge]:
 
     def for_readers() -> list[Queue]:
         """Not our own queues: nobody receives from those, so what waits there would rise for ever."""
-        return [queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES]
+        return [
+            queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES
+        ]
 
     def waiting() -> Iterator[tuple[tuple[str, ...], float]]:
         for queue in for_readers():
@@ -43,19 +53,27 @@ def gauges(manager: QueueManager) -> list[Gauge]:
     def outgoing() -> Iterator[tuple[tuple[str, ...], float]]:
         counts: dict[tuple[str, str], int] = {}
         for entry in manager.outgoing.last_seen:
-            waiting = entry["queued"] + entry["awaiting_stream_receipt"] + entry["awaiting_final_stream_receipt"]
+            waiting = (
+                entry["queued"]
+                + entry["awaiting_stream_receipt"]
+                + entry["awaiting_final_stream_receipt"]
+            )
             known = len(counts) < LABELS_MAX or (entry["destination"], entry["state"]) in counts
             key = (entry["destination"] if known else "other", entry["state"])
             counts[key] = counts.get(key, 0) + waiting
         return iter(counts.items())
 
-    def subscriptions(value: Callable[[Reading], float | None]) -> Iterator[tuple[tuple[str, ...], float]]:
+    def subscriptions(
+        value: Callable[[Reading], float | None],
+    ) -> Iterator[tuple[tuple[str, ...], float]]:
         for each in () if manager.remote_queues is None else manager.remote_queues.readings():
             if (found := value(each)) is not None:
                 yield (each.host, each.queue), found
 
     def of_each(name: str, text: str, value: Callable[[Reading], float | None]) -> Gauge:
-        return Gauge(f"srmp_subscription_{name}", text, ("host", "queue"), lambda: subscriptions(value))
+        return Gauge(
+            f"srmp_subscription_{name}", text, ("host", "queue"), lambda: subscriptions(value)
+        )
 
     multicast = manager.multicast
     return [
@@ -63,30 +81,77 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             []
             if multicast is None
             else [
-                Gauge("srmp_pgm_source_packets", "of each source that is heard", ("queue", "source", "what"), multicast.sources)
+                Gauge(
+                    "srmp_pgm_source_packets",
+                    "of each source that is heard",
+                    ("queue", "source", "what"),
+                    multicast.sources,
+                )
             ]
         ),
-        of_each("pending", "messages of remote queues that are stored and no rows yet", lambda each: each.pending),
-        of_each("lag_seconds", "how long ago all of a remote queue was here", lambda each: each.lag_seconds),
-        of_each("taken_in_doubt", "rows that another reader may have too", lambda each: each.taken_in_doubt),
-        Gauge("srmp_outgoing", "messages not finished, by the state of their queue", ("destination", "state"), outgoing),
-        Gauge("srmp_queue_waiting", "rows that a consumer has not received", ("queue", "consumer"), waiting, is_long=True),
-        Gauge("srmp_queue_oldest_waiting_seconds", "age of the oldest unreceived row", ("queue",), oldest, is_long=True),
+        of_each(
+            "pending",
+            "messages of remote queues that are stored and no rows yet",
+            lambda each: each.pending,
+        ),
+        of_each(
+            "lag_seconds",
+            "how long ago all of a remote queue was here",
+            lambda each: each.lag_seconds,
+        ),
+        of_each(
+            "taken_in_doubt",
+            "rows that another reader may have too",
+            lambda each: each.taken_in_doubt,
+        ),
+        Gauge(
+            "srmp_outgoing",
+            "messages not finished, by the state of their queue",
+            ("destination", "state"),
+            outgoing,
+        ),
+        Gauge(
+            "srmp_queue_waiting",
+            "rows that a consumer has not received",
+            ("queue", "consumer"),
+            waiting,
+            is_long=True,
+        ),
+        Gauge(
+            "srmp_queue_oldest_waiting_seconds",
+            "age of the oldest unreceived row",
+            ("queue",),
+            oldest,
+            is_long=True,
+        ),
         Gauge(
             "srmp_queue_bytes",
             "bytes that the default consumer has not received",
             ("queue",),
-            lambda: (((queue.name,), float(queue.held_bytes)) for queue in tuple(manager.catalogue.with_journals())),
+            lambda: (
+                ((queue.name,), float(queue.held_bytes))
+                for queue in tuple(manager.catalogue.with_journals())
+            ),
             is_long=True,
         ),
-        Gauge("srmp_quota_bytes", "what --queue-quota-bytes and --machine-quota-bytes say", ("of",), lambda: _quotas(manager)),
+        Gauge(
+            "srmp_quota_bytes",
+            "what --queue-quota-bytes and --machine-quota-bytes say",
+            ("of",),
+            lambda: _quotas(manager),
+        ),
         Gauge(
             "srmp_state_failed",
             "1 while a publisher of the Delta state fails or has ended",
             (),
             lambda: [((), float(bool(manager.state_lag.failures)))],
         ),
-        Gauge("srmp_state_lag_seconds", "how far the Delta state is behind", (), lambda: [((), state_lag_seconds(manager))]),
+        Gauge(
+            "srmp_state_lag_seconds",
+            "how far the Delta state is behind",
+            (),
+            lambda: [((), state_lag_seconds(manager))],
+        ),
         Gauge(
             "srmp_state_receipts_left_out",
             "receipts of our order queue, read and deleted before the Delta state had them",
@@ -94,18 +159,31 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             lambda: [((), float(manager.state_lag.receipts_left_out))],
         ),
         Gauge(
-            "srmp_disk_free_bytes", "free space below the data directory", (), lambda: [((), float(disk_free_bytes(manager)))]
+            "srmp_disk_free_bytes",
+            "free space below the data directory",
+            (),
+            lambda: [((), float(disk_free_bytes(manager)))],
         ),
-        Gauge("srmp_wal_bytes", "size of the write-ahead log", (), lambda: [((), float(manager.journal.wal_bytes))]),
+        Gauge(
+            "srmp_wal_bytes",
+            "size of the write-ahead log",
+            (),
+            lambda: [((), float(manager.journal.wal_bytes))],
+        ),
     ]
 
 
 def counters(manager: QueueManager) -> list[Gauge]:
     """Return the metrics that others count: dead letters, and multicast if there is any."""
     dead = Gauge(
-        "srmp_dead_letters", "messages that became dead letters, since the outbox was made", ("reason",),
-        lambda: [((reason,), float(rows)) for reason, rows in islice(manager.outgoing.dead_letters.items(), LABELS_MAX)],
-    )  # fmt: skip
+        "srmp_dead_letters",
+        "messages that became dead letters, since the outbox was made",
+        ("reason",),
+        lambda: [
+            ((reason,), float(rows))
+            for reason, rows in islice(manager.outgoing.dead_letters.items(), LABELS_MAX)
+        ],
+    )
     ports = manager.multicast
     if ports is None:
         return [dead]
@@ -117,7 +195,22 @@ def counters(manager: QueueManager) -> list[Gauge]:
 
     return [
         dead,
-        Gauge("srmp_pgm_sent_packets", "PGM packets of our sessions, and NAKs that came", ("destination", "what"), sent),
-        Gauge("srmp_pgm_packets", "PGM packets that came, and NAKs that left", ("queue", "what"), ports.packets),
-        Gauge("srmp_pgm_lost_packets", "PGM packets that make no row of a queue", ("queue", "reason"), ports.lost),
+        Gauge(
+            "srmp_pgm_sent_packets",
+            "PGM packets of our sessions, and NAKs that came",
+            ("destination", "what"),
+            sent,
+        ),
+        Gauge(
+            "srmp_pgm_packets",
+            "PGM packets that came, and NAKs that left",
+            ("queue", "what"),
+            ports.packets,
+        ),
+        Gauge(
+            "srmp_pgm_lost_packets",
+            "PGM packets that make no row of a queue",
+            ("queue", "reason"),
+            ports.lost,
+        ),
     ]

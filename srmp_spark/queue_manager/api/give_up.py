@@ -36,12 +36,20 @@ class GiveUpApi:
             raise usage("first and last are sequences: 1 or more, last not before first")
 
         if not queue.damage and not request.integer("force"):
-            text = f"no row of {queue.name} was found damaged since the last start, or since rows were given up"
-            hint = f"srmp-spark peek --queue '{queue.name}' reads it; give-up --force gives up what can be read"
+            text = (
+                f"no row of {queue.name} was found damaged since the last start, or "
+                "since rows were given up"
+            )
+            hint = (
+                f"srmp-spark peek --queue '{queue.name}' reads it; give-up --force "
+                "gives up what can be read"
+            )
             raise ApiError(409, "not-damaged", text, hint)
 
         def give_up(transaction: Transaction) -> int:
-            given_up = queues.give_up(transaction, queue.name, first, last, manager.directory.segments)
+            given_up = queues.give_up(
+                transaction, queue.name, first, last, manager.directory.segments
+            )
             manager.decide(transaction, queue, [(first, last)], Reason.PURGED)
             return given_up
 
@@ -50,10 +58,14 @@ class GiveUpApi:
         except ProcessMustEndError:
             raise
         except StoreError as error:
-            raise ApiError(409, "not-held", str(error), "the queue's status names what it holds") from None
+            raise ApiError(
+                409, "not-held", str(error), "the queue's status names what it holds"
+            ) from None
         queue.cut([(first, last)])
         queue.damage.clear()  # what is left of it, if anything, the next one to read says again
         queue.marks_moved()
         manager.garbage.set()
-        log.warning("queue.given_up name=%s first=%d last=%d rows=%d", queue.name, first, last, rows)
+        log.warning(
+            "queue.given_up name=%s first=%d last=%d rows=%d", queue.name, first, last, rows
+        )
         return Response.json({"queue": queue.name, "given_up": rows})

@@ -28,10 +28,14 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-_AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9](?:[a-z0-9.\-]{0,251}[a-z0-9])?))(?::([0-9]{1,5}))?")
+_AUTHORITY = re.compile(
+    r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9](?:[a-z0-9.\-]{0,251}[a-z0-9])?))(?::([0-9]{1,5}))?"
+)
 """``HOST``, ``HOST:PORT``, ``[::1]:PORT``, and nothing before or after it."""
 _READS = frozenset({"GET", "HEAD"})
-_SIMPLE_TYPES = frozenset({"text/plain", "application/x-www-form-urlencoded", "multipart/form-data"})
+_SIMPLE_TYPES = frozenset(
+    {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data"}
+)
 """What a page may send to any host without asking (Fetch, "CORS-safelisted request-header")."""
 _OF_PAGES = ("origin", "referer", "sec-fetch-site", "cookie")
 """Headers by which a browser's request is known."""
@@ -61,7 +65,9 @@ _SECTION = "INTERFACE.md section 7"
 class Guard:
     """The rule for one API address."""
 
-    def __init__(self, *, loopback: bool, own_host: str, tokens: Tokens, scheme: str = "http", port: int = 0) -> None:
+    def __init__(
+        self, *, loopback: bool, own_host: str, tokens: Tokens, scheme: str = "http", port: int = 0
+    ) -> None:
         """``scheme`` and ``port`` are those of the API: a page's ``Origin`` must be the API's own."""
         self._loopback = loopback
         self._hosts = _LOOPBACK_HOSTS | {own_host.lower().strip("[]")}
@@ -69,7 +75,9 @@ class Guard:
         self._scheme = scheme
         self._port = port
 
-    def check(self, method: str, path: str, headers: Mapping[str, str], owner: int | None = None) -> Token | None:
+    def check(
+        self, method: str, path: str, headers: Mapping[str, str], owner: int | None = None
+    ) -> Token | None:
         """Return whose token the call carries; ``None`` where no token is asked for.
 
         ``owner`` is the user at the other end of the connection, if the kernel knows it. Raises a 401 or 403
@@ -79,7 +87,9 @@ class Guard:
             self._check_host(headers.get("host", ""))
             origin = headers.get("origin")
             if origin is not None and not self._is_own(origin):
-                raise ApiError(403, "foreign-origin", "web pages of other origins may not call the API")
+                raise ApiError(
+                    403, "foreign-origin", "web pages of other origins may not call the API"
+                )
         if path in OPEN_PATHS:
             return None
         if not self._tokens:
@@ -90,7 +100,9 @@ class Guard:
         given = headers.get("authorization", "")
         token = self._tokens.find(given)
         if token is None:
-            raise ApiError(401, "token", *(_WRONG_TOKEN if given.partition(" ")[2].strip() else _NO_TOKEN))
+            raise ApiError(
+                401, "token", *(_WRONG_TOKEN if given.partition(" ")[2].strip() else _NO_TOKEN)
+            )
         return token
 
     def _check_host(self, value: str) -> None:
@@ -115,11 +127,17 @@ class Guard:
 def _check_owner(owner: int | None) -> None:
     """Raise a 403 for a process of another user: without a token the API is for those of its own user, and root."""
     if not is_ours(owner):
-        who = "a process that the kernel does not name" if owner is None else f"a process of user {owner}"
+        who = (
+            "a process that the kernel does not name"
+            if owner is None
+            else f"a process of user {owner}"
+        )
         raise ApiError(
-            403, "foreign-user", f"{who} called; without a token the API serves the user of serve, and root",
+            403,
+            "foreign-user",
+            f"{who} called; without a token the API serves the user of serve, and root",
             "give serve a --token-file, and the token to those who may call (SRMP_SPARK_TOKEN)",
-        )  # fmt: skip
+        )
 
 
 def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
@@ -130,9 +148,12 @@ def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
     from_a_page = any(name in headers for name in _OF_PAGES)
     if content_type in _SIMPLE_TYPES or (not content_type and from_a_page):
         raise ApiError(
-            403, "form", f"a call that changes something needs Content-Type: application/json, or the header {CLIENT_HEADER}",
+            403,
+            "form",
+            "a call that changes something needs Content-Type: application/json, or the "
+            f"header {CLIENT_HEADER}",
             f"curl -H '{CLIENT_HEADER}: 1' …",
-        )  # fmt: skip
+        )
 
 
 def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]) -> None:
@@ -144,8 +165,12 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
         try:
             queue = canonical_queue_name(parameters["queue"])
         except ValueError:
-            queue = parameters["queue"]  # no queue can be called so; the handler says why, if the token gets there
-        queue = base_of_journal(queue) or queue  # a journal holds the queue's rows: it is for whom the queue is
+            queue = parameters[
+                "queue"
+            ]  # no queue can be called so; the handler says why, if the token gets there
+        queue = (
+            base_of_journal(queue) or queue
+        )  # a journal holds the queue's rows: it is for whom the queue is
         if token.allows(verb, queue):
             return
         what, wanted = f"queue {queue}", queue
@@ -154,4 +179,6 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
             return
         what, wanted = "what goes out, or for metrics: these are for tokens of every queue", "*"
     hint = f'in its [[token]]: verbs must hold "{verb}", queues "{wanted}" or a glob for it'
-    raise ApiError(403, "forbidden", f"token {token.name} has not the verb {verb} for {what}", hint, _SECTION)
+    raise ApiError(
+        403, "forbidden", f"token {token.name} has not the verb {verb} for {what}", hint, _SECTION
+    )

@@ -52,7 +52,9 @@ class HealthApi:
         manager, sees = self._manager, everything if request.sees_all else request.sees
         page, is_summary = Page.of(request), request.text("summary", "0") in ("1", "true")
         if is_summary and not page.is_everything:
-            raise usage("summary is of all queues: queues, limit and after are for the whole status")
+            raise usage(
+                "summary is of all queues: queues, limit and after are for the whole status"
+            )
         ready = self.ready and manager.acceptor.gate is None
         answer = facts(manager, listening=self._listening, api=self._api, ready=ready)
         async with manager.slices.work() as work:
@@ -78,7 +80,9 @@ class HealthApi:
                     answer["outgoing"].append(outgoing_status(entry))
                     await work.turn()
                 answer["incoming_sequences"] = [
-                    each if request.allows("admin", each["queue"]) else each | {"sequence": None, "peer": None}
+                    each
+                    if request.allows("admin", each["queue"])
+                    else each | {"sequence": None, "peer": None}
                     for each in answer["incoming_sequences"]
                 ]  # whoever knows a sequence's identifier can speak in its client's name
             return await sliced_json(answer, work)
@@ -88,13 +92,17 @@ class HealthApi:
         """Take out what a token for some queues is not told."""
         if answer["multicast"] is not None:
             for part in ("deaf", "sources"):
-                answer["multicast"][part] = [each for each in answer["multicast"][part] if sees(each["queue"])]
+                answer["multicast"][part] = [
+                    each for each in answer["multicast"][part] if sees(each["queue"])
+                ]
         answer["set_aside"] = []
         answer["blocked_urls"] = []
         state = answer["state"]
         state["rows_gone"] = [each for each in state["rows_gone"] if sees(str(each["queue"]))]
         if state["failed"] is not None:  # a reason may name queues that the token is not for
             state["failed"]["reason"] = None
-        answer["subscriptions"] = [each for each in answer["subscriptions"] if each["to"] and sees(each["to"])]
+        answer["subscriptions"] = [
+            each for each in answer["subscriptions"] if each["to"] and sees(each["to"])
+        ]
         # What all queues hold together tells of those that the token is not for; the quota of a queue is its own too.
         answer["quota"] |= {"machine_bytes": None, "machine_bytes_waiting": None}

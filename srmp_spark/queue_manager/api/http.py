@@ -176,7 +176,12 @@ class Request:
             return {}
         if text.count(b"[") + text.count(b"{") > NESTED_MAX:
             message = f"the body holds more than {NESTED_MAX} lists and objects (NESTED_MAX)"
-            raise ApiError(413, "too-large", message, "this call takes one object, with a list of plain values at most")
+            raise ApiError(
+                413,
+                "too-large",
+                message,
+                "this call takes one object, with a list of plain values at most",
+            )
         value = parse_json(text)
         if len(text) > CALL_BODY_MAX:
             await asyncio.sleep(0)  # what the call does with it is another turn of the loop
@@ -186,7 +191,9 @@ class Request:
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(413, "too-large", f"the body is longer than {limit} bytes", "send fewer messages at once")
+    return ApiError(
+        413, "too-large", f"the body is longer than {limit} bytes", "send fewer messages at once"
+    )
 
 
 def parse_json(body: bytes) -> Any:  # noqa: ANN401  # whatever the caller sent
@@ -214,7 +221,9 @@ def values_in(text: bytes) -> int:
 
 def check_no_half_characters(text: str, value: object, begin: int, end: int) -> None:
     """Raise a 400 if ``value``, which was parsed from that part of ``text``, has half of a surrogate pair in it."""
-    first = text.find("\\u", begin, end)  # ten times as fast as the pattern, in a text of millions of characters
+    first = text.find(
+        "\\u", begin, end
+    )  # ten times as fast as the pattern, in a text of millions of characters
     if first >= 0 and _SURROGATE.search(text, first, end):
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -258,7 +267,12 @@ def _integer(name: str, value: object, low: int, high: int = 2**63 - 1) -> int:
 
 
 def field_integer(
-    body: dict[str, Any], name: str, *, default: int | None = None, low: int = 0, high: int = 2**63 - 1
+    body: dict[str, Any],
+    name: str,
+    *,
+    default: int | None = None,
+    low: int = 0,
+    high: int = 2**63 - 1,
 ) -> int | None:
     """A whole number in a JSON body, from ``low`` to ``high``."""
     value = body.get(name)
@@ -293,14 +307,29 @@ class Response:
     @classmethod
     def error(cls, error: ApiError) -> Response:
         """``{"error":{code,message,hint,section}}``."""
-        body = {"error": {"code": error.code, "message": error.message, "hint": error.hint, "section": error.section}}
+        body = {
+            "error": {
+                "code": error.code,
+                "message": error.message,
+                "hint": error.hint,
+                "section": error.section,
+            }
+        }
         return cls.json(body, error.status)
 
     async def send(self, send: Send, *, has_body: bool = True) -> None:
         """Write it out; only its head with ``has_body=False``, which is the whole answer to HEAD."""
-        headers = [(b"content-type", self.content_type.encode("ascii")), (b"cache-control", b"no-store")]
-        headers += [(name.encode("ascii"), value.encode("latin-1", "replace")) for name, value in self.headers]
-        if self.stream is None and self.direct is None and (has_body or self.body):  # of rows nobody knows the length before
+        headers = [
+            (b"content-type", self.content_type.encode("ascii")),
+            (b"cache-control", b"no-store"),
+        ]
+        headers += [
+            (name.encode("ascii"), value.encode("latin-1", "replace"))
+            for name, value in self.headers
+        ]
+        if (
+            self.stream is None and self.direct is None and (has_body or self.body)
+        ):  # of rows nobody knows the length before
             headers.append((b"content-length", str(len(self.body)).encode("ascii")))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         if not has_body:
@@ -321,6 +350,8 @@ def parse_query(raw: bytes) -> dict[str, list[str]]:
     if len(raw) > QUERY_MAX:
         raise usage(f"the query string has {len(raw)} bytes, more than {QUERY_MAX}")
     try:
-        return parse_qs(raw.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
+        return parse_qs(
+            raw.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX
+        )
     except ValueError:  # UnicodeDecodeError is one
         raise usage("the query string is malformed") from None

@@ -132,7 +132,9 @@ class _Text:
                 value, end = self._parse(self._window, self.at)
                 break
             except json.JSONDecodeError as error:
-                is_cut = error.msg.startswith("Unterminated") or error.pos >= len(self._window) - CUT_MAX
+                is_cut = (
+                    error.msg.startswith("Unterminated") or error.pos >= len(self._window) - CUT_MAX
+                )
                 if not is_cut or not await self._grow():
                     raise not_json() from None
             except (ValueError, RecursionError):
@@ -157,7 +159,10 @@ class _Text:
         self.at -= read
         left = len(self._window) - read
         if left > ITEM_TEXT_MAX or sum(each for _, each in self._chunks[1:]) > ITEM_VALUES_MAX:
-            message = f"one message is longer than {ITEM_TEXT_MAX} characters, or has more than {ITEM_VALUES_MAX} values"
+            message = (
+                f"one message is longer than {ITEM_TEXT_MAX} characters, or has "
+                f"more than {ITEM_VALUES_MAX} values"
+            )
             raise ApiError(413, "too-large", message, "send smaller messages")
         added: list[str] = []
         values = size = 0

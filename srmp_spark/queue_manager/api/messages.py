@@ -18,7 +18,14 @@ from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.names import FORWARD_QUEUE, quote_queue_name
 from srmp_spark.queue_manager.api.base64_text import decoded_base64
-from srmp_spark.queue_manager.api.http import REQUEST_BODY_MAX, Request, Response, field_integer, field_text, usage
+from srmp_spark.queue_manager.api.http import (
+    REQUEST_BODY_MAX,
+    Request,
+    Response,
+    field_integer,
+    field_text,
+    usage,
+)
 from srmp_spark.queue_manager.api.json_items import json_items
 from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, refusal, stored, submit
 from srmp_spark.srmp.decoder import decode
@@ -43,7 +50,16 @@ NUMBER_MAX = 2**32 - 1
 """``body_type`` and ``app_specific`` are 32-bit properties ([MS-MQMQ] 2.3.1)."""
 
 _FIELDS = frozenset(
-    ("label", "body_base64", "body_type", "delivery", "priority", "app_specific", "correlation_id_base64", "extension_base64")
+    (
+        "label",
+        "body_base64",
+        "body_type",
+        "delivery",
+        "priority",
+        "app_specific",
+        "correlation_id_base64",
+        "extension_base64",
+    )
 )
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
 
@@ -68,20 +84,32 @@ class MessagesApi:
         """One message, or a list of them; answered when all are on stable storage."""
         queue = self._manager.catalogue.find_base(request.parameters["queue"])
         if not queue.state.declared:
-            told = f"{queue.name} is a subqueue that a remote reader made: messages are moved there, and nobody sends to it"
-            raise ApiError(400, "undeclared-subqueue", told, f"declare it: PUT /v1/queues/{quote_queue_name(queue.name)}")
+            told = (
+                f"{queue.name} is a subqueue that a remote reader made: messages are "
+                "moved there, and nobody sends to it"
+            )
+            raise ApiError(
+                400,
+                "undeclared-subqueue",
+                told,
+                f"declare it: PUT /v1/queues/{quote_queue_name(queue.name)}",
+            )
         pieces = await request.pieces(REQUEST_BODY_MAX)
         self._check_gate()
         drafts = await self._drafts(queue, pieces)
         numbers = [await self._manager.identifiers.take() for _ in drafts]
-        async with self._order(queue):  # the positions of a stream follow each other until all are submitted
+        async with self._order(
+            queue
+        ):  # the positions of a stream follow each other until all are submitted
             prepared = await self._prepare(queue, drafts, numbers)
             self._check_gate()
             waiting = await submit(self._manager, prepared)
         stored_in, error = await stored(waiting)
         if error is not None:
             count = len(stored_in)
-            error.message = f"message {count + 1} of {len(drafts)}: {error.message} ({count} were stored)"
+            error.message = (
+                f"message {count + 1} of {len(drafts)}: {error.message} ({count} were stored)"
+            )
             raise error
         return await self._answers([each.message for each in prepared], stored_in)
 
@@ -92,7 +120,11 @@ class MessagesApi:
 
     def _order(self, queue: Queue) -> contextlib.AbstractAsyncContextManager[object]:
         """Messages of a queue without transactions have no positions, and wait for nobody's."""
-        return self._manager.own_order.order(queue.name) if queue.state.transactional else contextlib.nullcontext()
+        return (
+            self._manager.own_order.order(queue.name)
+            if queue.state.transactional
+            else contextlib.nullcontext()
+        )
 
     async def _drafts(self, queue: Queue, pieces: list[bytes]) -> list[Message]:
         drafts: list[Message] = []
@@ -112,9 +144,14 @@ class MessagesApi:
             raise usage("a message is a JSON object")
         unknown = item.keys() - _FIELDS
         if "key" in unknown:
-            raise usage("key is for the URLs of other queue managers: messages for local queues carry none")
+            raise usage(
+                "key is for the URLs of other queue managers: messages for local queues carry none"
+            )
         if unknown:
-            raise usage(f"unknown field {sorted(unknown)[0]!r} of a message", f"known: {', '.join(sorted(_FIELDS))}")
+            raise usage(
+                f"unknown field {sorted(unknown)[0]!r} of a message",
+                f"known: {', '.join(sorted(_FIELDS))}",
+            )
         kind = "transactional" if queue.state.transactional else "recoverable"
         delivery = field_text(item, "delivery") or kind
         if delivery not in ("express", "recoverable", "transactional"):
@@ -129,7 +166,12 @@ class MessagesApi:
         content = await _binary(item, "body_base64", work) or b""
         extension = await _binary(item, "extension_base64", work)
         if len(content) + len(extension or b"") > BODY_MAX:
-            raise ApiError(413, "too-large", f"body and extension have more than {BODY_MAX} bytes", section="[MC-MQSRM] 2.2")
+            raise ApiError(
+                413,
+                "too-large",
+                f"body and extension have more than {BODY_MAX} bytes",
+                section="[MC-MQSRM] 2.2",
+            )
         priority = field_integer(item, "priority", default=3) or 0
         if priority > PRIORITY_MAX:
             raise usage(f"priority is 0 to {PRIORITY_MAX}")
@@ -158,7 +200,9 @@ class MessagesApi:
             source_qm=manager.directory.queue_manager,
         )
 
-    async def _prepare(self, queue: Queue, drafts: list[Message], numbers: list[int]) -> list[OwnMessage]:
+    async def _prepare(
+        self, queue: Queue, drafts: list[Message], numbers: list[int]
+    ) -> list[OwnMessage]:
         """Place, write and read back all of them; stores nothing. The caller holds the order of the stream.
 
         Raises a 400, or what the engine would refuse them with.
@@ -169,11 +213,16 @@ class MessagesApi:
             for n, (draft, number) in enumerate(zip(drafts, numbers, strict=True), 1):
                 message = draft._replace(uniquifier=number)
                 if positions is not None:
-                    message = message._replace(stream=next(positions), first_in_transaction=True, last_in_transaction=True)
+                    message = message._replace(
+                        stream=next(positions), first_in_transaction=True, last_in_transaction=True
+                    )
                 try:
                     prepared.append(_written(message))
                 except (LocalProtocolError, RemoteProtocolError) as error:
-                    raise usage(f"message {n} of {len(drafts)} cannot be written: {error}", "nothing was stored") from None
+                    raise usage(
+                        f"message {n} of {len(drafts)} cannot be written: {error}",
+                        "nothing was stored",
+                    ) from None
                 refused = self._manager.receiver.judge(prepared[-1].message, own=True)
                 if isinstance(refused, Refused):
                     raise refusal(refused.status, refused.reason, refused.section)
@@ -184,16 +233,31 @@ class MessagesApi:
         parts: list[bytes] = []
         async with self._manager.slices.work() as work:
             for at in range(0, len(messages), ANSWERS_AT_ONCE):
-                chunk = zip(messages[at : at + ANSWERS_AT_ONCE], stored_in[at : at + ANSWERS_AT_ONCE], strict=True)
-                parts.append(Response.json([self._answer(message, name) for message, name in chunk]).body.strip()[1:-1])
+                chunk = zip(
+                    messages[at : at + ANSWERS_AT_ONCE],
+                    stored_in[at : at + ANSWERS_AT_ONCE],
+                    strict=True,
+                )
+                parts.append(
+                    Response.json(
+                        [self._answer(message, name) for message, name in chunk]
+                    ).body.strip()[1:-1]
+                )
                 await work.turn()
         return Response(body=b"[%b]\n" % b",".join(parts))
 
     def _answer(self, message: Message, stored_in: str) -> dict[str, Any]:
-        if stored_in == FORWARD_QUEUE:  # a redirection leads it to another host: ours by now, and not there yet
+        if (
+            stored_in == FORWARD_QUEUE
+        ):  # a redirection leads it to another host: ours by now, and not there yet
             manager = self._manager
             to = manager.config.forwarding.forward_to(message.destination, manager.hosts)
-            found: dict[str, Any] = {"destination": to, "stream_id": None, "stream_sequence": None, "state": "queued"}
+            found: dict[str, Any] = {
+                "destination": to,
+                "stream_id": None,
+                "stream_sequence": None,
+                "state": "queued",
+            }
         else:
             found = {
                 "destination": stored_in,

@@ -35,6 +35,7 @@ PIECE_BYTES = 1_048_576
 SYNC_BYTES = 32 * 1_048_576
 """After so many bytes what is written is synced, beside the next ones: the disk works while the task still sends."""
 
+
 class OutboxApi:
     """The handlers."""
 
@@ -48,15 +49,23 @@ class OutboxApi:
         partition = request.required_integer("partition")
         attempt = request.text("attempt")
         if not attempt:
-            raise usage("attempt is missing", "a task's attempt id: two attempts of one partition must differ")
+            raise usage(
+                "attempt is missing",
+                "a task's attempt id: two attempts of one partition must differ",
+            )
         gate = self._manager.acceptor.gate
         if gate is not None:
             raise ApiError(503, gate.reason, gate.message, "try again")
         async with self._turns.turn(request.caller) as turn:
             name = await self._receive(request, turn)
         command = {
-            "op": "stage", "application": application, "batch": batch, "partition": partition, "attempt": attempt, "file": name,
-        }  # fmt: skip
+            "op": "stage",
+            "application": application,
+            "batch": batch,
+            "partition": partition,
+            "attempt": attempt,
+            "file": name,
+        }
         return Response.json(await self._manager.outgoing.ask(command, seconds=STAGE_SECONDS))
 
     async def _receive(self, request: Request, turn: StageTurn) -> str:
@@ -95,13 +104,17 @@ class OutboxApi:
         unknown = sorted(body.keys() - {"stages", "on_key_conflict", "allow_loop"})
         if unknown:
             known = "known: stages, on_key_conflict, allow_loop"
-            hint = f"{known}; order_by and dead_letter are metadata of a stage's schema (INTERFACE.md)"
+            hint = (
+                f"{known}; order_by and dead_letter are metadata of a stage's schema (INTERFACE.md)"
+            )
             raise usage(f"unknown: {', '.join(unknown)[:200]}", hint)
         stages = body.get("stages")
         if not isinstance(stages, list) or not all(isinstance(each, str) for each in stages):
             raise usage("stages is a list of what `stage` answered")
         if len(stages) > BATCH_STAGES_MAX:
-            raise usage(f"a commit has at most {BATCH_STAGES_MAX} stages", "coalesce into fewer tasks")
+            raise usage(
+                f"a commit has at most {BATCH_STAGES_MAX} stages", "coalesce into fewer tasks"
+            )
         on_conflict = body.get("on_key_conflict", FAIL)
         if on_conflict not in ON_CONFLICT:
             raise usage(f"on_key_conflict is one of {', '.join(ON_CONFLICT)}")
@@ -109,9 +122,14 @@ class OutboxApi:
         if not isinstance(allow_loop, bool):
             raise usage("allow_loop is true or false")
         command = {
-            "op": "commit", "application": application, "batch": batch, "stages": stages, "on_conflict": on_conflict,
-            "allow_loop": allow_loop, "token": request.caller,
-        }  # fmt: skip
+            "op": "commit",
+            "application": application,
+            "batch": batch,
+            "stages": stages,
+            "on_conflict": on_conflict,
+            "allow_loop": allow_loop,
+            "token": request.caller,
+        }
         answer = await self._manager.outgoing.ask(command, seconds=COMMIT_SECONDS)
         for result, rows in answer.items():
             self._manager.metrics.sink_rows[result,] += rows
@@ -130,7 +148,9 @@ class OutboxApi:
         return Response.json(await self._manager.outgoing.ask(command))
 
 
-def _in_thread(under_way: set[asyncio.Future[Any]], function: Callable[..., _T], *args: object) -> asyncio.Future[_T]:
+def _in_thread(
+    under_way: set[asyncio.Future[Any]], function: Callable[..., _T], *args: object
+) -> asyncio.Future[_T]:
     """``function(*args)`` in a thread; in ``under_way`` until it is over, also when who waits for it is cancelled."""
     future = asyncio.get_running_loop().run_in_executor(None, partial(function, *args))
     under_way.add(future)
@@ -142,7 +162,9 @@ def _names(request: Request) -> tuple[str, str]:
     names = request.parameters["application"], request.parameters["batch"]
     for what, name in zip(("application", "batch"), names, strict=True):
         if not 0 < len(name) <= APPLICATION_LENGTH_MAX or not name.isprintable():
-            raise usage(f"the name of the {what} has 1 to {APPLICATION_LENGTH_MAX} printable characters")
+            raise usage(
+                f"the name of the {what} has 1 to {APPLICATION_LENGTH_MAX} printable characters"
+            )
     return names
 
 
@@ -173,7 +195,9 @@ def _storing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ApiError(503, "store", f"a stage cannot be written: {error}", "make room, then try again") from None
+        raise ApiError(
+            503, "store", f"a stage cannot be written: {error}", "make room, then try again"
+        ) from None
 
 
 def _create(path: Path) -> RawIOBase:

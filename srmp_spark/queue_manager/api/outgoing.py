@@ -57,21 +57,30 @@ class OutgoingApi:
         """``POST outgoing/states {"destination","kind","serials":[…],"wait"}`` → ``{"states":[…]}``, in that order."""
         body = await request.json_object(SERIALS_BODY_MAX)
         serials = body.get("serials")
-        if not isinstance(serials, list) or len(serials) > SERIALS_MAX or not all(type(each) is int for each in serials):
+        if (
+            not isinstance(serials, list)
+            or len(serials) > SERIALS_MAX
+            or not all(type(each) is int for each in serials)
+        ):
             raise usage(f"serials is a list of at most {SERIALS_MAX} whole numbers")
         wait = body.get("wait", 0)
         if not isinstance(wait, int | float) or isinstance(wait, bool) or not wait >= 0:
             raise usage("wait is a number of seconds")
         command = {
-            "op": "state", "destination": field_text(body, "destination") or "", "kind": field_text(body, "kind") or "stream",
-            "serials": serials, "wait": wait,
-        }  # fmt: skip
+            "op": "state",
+            "destination": field_text(body, "destination") or "",
+            "kind": field_text(body, "kind") or "stream",
+            "serials": serials,
+            "wait": wait,
+        }
         return Response.json(await self._manager.outgoing.ask_long(command))
 
     async def decide(self, request: Request) -> Response:
         """``POST outgoing/{destination}/pause|resume|resend|reset|drop[?stream=ID]``; answered when it is stored."""
         command = {
-            "op": "operate", "action": request.path.rpartition("/")[2], "destination": request.parameters["destination"],
+            "op": "operate",
+            "action": request.path.rpartition("/")[2],
+            "destination": request.parameters["destination"],
             "stream": request.text("stream"),
-        }  # fmt: skip
+        }
         return Response.json(await self._manager.outgoing.ask(command))

@@ -83,7 +83,9 @@ class Places(Generic[C]):
     def makes_way(self, connections: Collection[C], host: str, now: float) -> C | None:
         """Return the one of ``connections`` whose place a connection of ``host`` gets, or None. The caller closes it."""
         found = self._next(connections, host)
-        if found is None and (self._given >= ORDERED_MIN or now >= self._ordered_at + ORDER_SECONDS):
+        if found is None and (
+            self._given >= ORDERED_MIN or now >= self._ordered_at + ORDER_SECONDS
+        ):
             self._ordered_at, self._given = now, 0
             ranked = [(self._rank(each), each) for each in connections]
             self._order = sorted(ranked, key=lambda pair: pair[0], reverse=True)
@@ -104,7 +106,9 @@ class Places(Generic[C]):
             if (holder == own or more >= 0) and (standing is not Standing.WAITING or more > 0):
                 self._given += 1
                 return candidate
-            if standing <= rank[1]:  # so those after it have no more connections, or calls that wait too
+            if (
+                standing <= rank[1]
+            ):  # so those after it have no more connections, or calls that wait too
                 self._order.append((rank, candidate))
                 return None
         return None

@@ -32,7 +32,12 @@ from srmp_spark.queue_manager.api.connection import OWNER, LendingProtocol
 from srmp_spark.queue_manager.api.places import ORDER_SECONDS, Places, Standing
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.handshake_turns import HandshakeTurns
-from srmp_spark.queue_manager.http_limits import BODY_RATE_MIN, BODY_SECONDS, HEAD_SECONDS, SWEEP_SECONDS
+from srmp_spark.queue_manager.http_limits import (
+    BODY_RATE_MIN,
+    BODY_SECONDS,
+    HEAD_SECONDS,
+    SWEEP_SECONDS,
+)
 from srmp_spark.queue_manager.peer_process import owner_of_peer
 from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX, API_SHARE, ConnectionRoom
 
@@ -152,7 +157,10 @@ class ApiProtocol(LendingProtocol):
                 transport.close()
         elif self._in_body:
             if self.flow.read_paused:
-                self._since, self._body_bytes = now, 0  # our own back-pressure is no fault of the caller
+                self._since, self._body_bytes = (
+                    now,
+                    0,
+                )  # our own back-pressure is no fault of the caller
             elif spent > BODY_SECONDS and self._body_bytes < spent * BODY_RATE_MIN:
                 transport.close()
         unread = transport.get_write_buffer_size()
@@ -174,7 +182,9 @@ class ApiProtocol(LendingProtocol):
             return Standing.SILENT
         if self._waiting:
             return Standing.WAITING
-        return Standing.IDLE if self.cycle is None or self.cycle.response_complete else Standing.BUSY
+        return (
+            Standing.IDLE if self.cycle is None or self.cycle.response_complete else Standing.BUSY
+        )
 
     def cut(self) -> None:
         """End it at once: another connection needs its place."""
@@ -194,9 +204,14 @@ class ApiPort:
     """Accepts from one listening socket, within the limits of the port."""
 
     def __init__(
-        self, listening: socket.socket, server: uvicorn.Server, tls: ServerTls | None, *, asks_for_owner: bool,
+        self,
+        listening: socket.socket,
+        server: uvicorn.Server,
+        tls: ServerTls | None,
+        *,
+        asks_for_owner: bool,
         connections_max: int = API_CONNECTIONS_MAX,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``asks_for_owner``: only processes of our own user may call, so the kernel is asked whose a connection is."""
         self._socket = listening
         self._server = server
@@ -319,7 +334,9 @@ class ApiPort:
         found = self._places.makes_way(self.connections, host, self._loop.time())
         if found is None:
             return False
-        self.left(found)  # now and not with its last event: the next one to be accepted in this turn needs another's place
+        self.left(
+            found
+        )  # now and not with its last event: the next one to be accepted in this turn needs another's place
         found.cut()
         return True
 
@@ -337,7 +354,12 @@ class ApiPort:
         try:
             owner = owner_of_peer(accepted) if self._asks_for_owner else None
             protocol = ApiProtocol(
-                self, host, owner, config=self._server.config, server_state=self._server.server_state, app_state={}
+                self,
+                host,
+                owner,
+                config=self._server.config,
+                server_state=self._server.server_state,
+                app_state={},
             )
             self._entries[protocol] = entry
             made = cast("asyncio.Protocol", protocol)
@@ -346,9 +368,16 @@ class ApiPort:
             else:
                 async with self._turns.turn(accepted, host) as seconds:
                     await self._loop.connect_accepted_socket(
-                        lambda: made, accepted, ssl=self._tls.context(), ssl_handshake_timeout=seconds
+                        lambda: made,
+                        accepted,
+                        ssl=self._tls.context(),
+                        ssl_handshake_timeout=seconds,
                     )
-        except (OSError, ssl.SSLError, asyncio.TimeoutError) as error:  # a handshake that failed, or a caller that is gone
+        except (
+            OSError,
+            ssl.SSLError,
+            asyncio.TimeoutError,
+        ) as error:  # a handshake that failed, or a caller that is gone
             log.debug("api.not_connected reason=%s", error)
             accepted.close()
         except asyncio.CancelledError:

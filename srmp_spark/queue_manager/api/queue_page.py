@@ -56,7 +56,9 @@ class Page:
             return sees
         return lambda queue: self.matches(queue) and sees(queue)
 
-    async def select(self, catalogue: Catalogue, sees: Callable[[str], bool], work: Work) -> Selected:
+    async def select(
+        self, catalogue: Catalogue, sees: Callable[[str], bool], work: Work
+    ) -> Selected:
         """Return the queues of the page, of those that are listed, that ``sees`` allows and that match."""
         everything = list(catalogue)
         found: list[Queue] = []
@@ -64,8 +66,12 @@ class Page:
         if is_one and self.pattern is not None:
             one = catalogue.get(self.pattern)
             everything = [] if one is None or one.log_name != one.name else [one]
-        for queue in everything[bisect_right(everything, self.after, key=lambda queue: queue.name) :]:
-            listed = queue.listed or (is_one and not queue.state.declared)  # a subqueue that somebody made, by its name
+        for queue in everything[
+            bisect_right(everything, self.after, key=lambda queue: queue.name) :
+        ]:
+            listed = queue.listed or (
+                is_one and not queue.state.declared
+            )  # a subqueue that somebody made, by its name
             if listed and self.matches(queue.name) and sees(queue.name):
                 if len(found) == self.limit:
                     return Selected(found, found[-1].name)

@@ -36,7 +36,9 @@ class QueuesApi:
 
     async def get(self, request: Request) -> Response:
         """``GET queues/{q}``."""
-        return Response.json(queue_status(self._manager.catalogue.find(request.parameters["queue"]), self._manager))
+        return Response.json(
+            queue_status(self._manager.catalogue.find(request.parameters["queue"]), self._manager)
+        )
 
     async def put(self, request: Request) -> Response:
         """``PUT queues/{q}`` with ``{"transactional": bool, "journal": bool}``: 201 if it was made, 200 if it was there.
@@ -46,27 +48,42 @@ class QueuesApi:
         body = await request.json_object()
         unknown = body.keys() - {"transactional", "journal"}
         if unknown:
-            raise usage(f"unknown setting {sorted(unknown)[0]!r} of a queue", "known: transactional, journal")
+            raise usage(
+                f"unknown setting {sorted(unknown)[0]!r} of a queue",
+                "known: transactional, journal",
+            )
         transactional, journal = _setting(body, "transactional"), _setting(body, "journal")
         try:
             name = canonical_queue_name(request.parameters["queue"])
         except ValueError as error:
-            raise ApiError(400, "queue-name", str(error), section="INTERFACE.md section 1") from None
+            raise ApiError(
+                400, "queue-name", str(error), section="INTERFACE.md section 1"
+            ) from None
         created = await self._manager.create_queue(
             name, transactional=transactional, journal=journal, is_restricted=not request.sees_all
         )
-        return Response.json(queue_status(self._manager.catalogue.find(name), self._manager), 201 if created else 200)
+        return Response.json(
+            queue_status(self._manager.catalogue.find(name), self._manager), 201 if created else 200
+        )
 
     async def delete(self, request: Request) -> Response:
         """``DELETE queues/{q}``; its journal goes with it."""
-        return Response.json({"queue": await self._manager.delete_queue(request.parameters["queue"])})
+        return Response.json(
+            {"queue": await self._manager.delete_queue(request.parameters["queue"])}
+        )
 
     async def purge(self, request: Request) -> Response:
         """``POST queues/{q}/purge``."""
         queue = self._manager.catalogue.find(request.parameters["queue"])
-        held = self._manager.outgoing.forwarding_held() if queue.name == FORWARD_QUEUE else contextlib.nullcontext()
+        held = (
+            self._manager.outgoing.forwarding_held()
+            if queue.name == FORWARD_QUEUE
+            else contextlib.nullcontext()
+        )
         async with held:
-            return Response.json({"queue": queue.name, "purged": await self._manager.purge_queue(queue.name)})
+            return Response.json(
+                {"queue": queue.name, "purged": await self._manager.purge_queue(queue.name)}
+            )
 
     async def pause(self, request: Request) -> Response:
         """``POST queues/{q}/pause``: messages are answered 503."""

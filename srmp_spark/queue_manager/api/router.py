@@ -93,5 +93,16 @@ class Router:
                     return route, parameters
                 allowed.append(route.method)
         if allowed:
-            raise ApiError(405, "method-not-allowed", f"{method} is not allowed here", f"allowed: {', '.join(sorted(allowed))}")
-        raise ApiError(404, "no-such-path", "the API has no such path", "see INTERFACE.md section 3", "INTERFACE.md section 3")
+            raise ApiError(
+                405,
+                "method-not-allowed",
+                f"{method} is not allowed here",
+                f"allowed: {', '.join(sorted(allowed))}",
+            )
+        raise ApiError(
+            404,
+            "no-such-path",
+            "the API has no such path",
+            "see INTERFACE.md section 3",
+            "INTERFACE.md section 3",
+        )

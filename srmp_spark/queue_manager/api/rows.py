@@ -52,7 +52,11 @@ class RowsApi:
             after = span.first - 1
         after = _after(queue, span, after)
         deadline = self._manager.clock.monotonic() + wait
-        while span.end <= after and span.next_epoch is None and (left := deadline - self._manager.clock.monotonic()) > 0:
+        while (
+            span.end <= after
+            and span.next_epoch is None
+            and (left := deadline - self._manager.clock.monotonic()) > 0
+        ):
             await queue.changed(left)
             queue = self._manager.catalogue.find(queue.name)
             span = queue.span(span.epoch)
@@ -69,7 +73,12 @@ class RowsApi:
                 "max_bytes": max_bytes,
             }
             last = (await self._manager.reader.ask(command))["last"]
-        answer: dict[str, Any] = {"epoch": span.epoch, "first": span.first, "last": last, "end": span.end}
+        answer: dict[str, Any] = {
+            "epoch": span.epoch,
+            "first": span.first,
+            "last": last,
+            "end": span.end,
+        }
         if span.next_epoch is not None:
             answer["next_epoch"] = span.next_epoch
         return Response.json(answer)
@@ -107,8 +116,14 @@ class RowsApi:
         self._manager.read_at = self._manager.clock.monotonic()
         ours = self._manager.directory.queue_manager
         if request.text("queue_manager", ours) != ours:
-            message = f"these rows were planned with queue manager {request.text('queue_manager')}, this one is {ours}"
-            hint = "what stands between the caller and the queue managers must not spread calls over several"
+            message = (
+                "these rows were planned with queue manager "
+                f"{request.text('queue_manager')}, this one is {ours}"
+            )
+            hint = (
+                "what stands between the caller and the queue managers must not spread "
+                "calls over several"
+            )
             raise ApiError(409, ANOTHER_QUEUE_MANAGER, message, hint, "INTERFACE.md section 4")
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
@@ -123,11 +138,17 @@ class RowsApi:
         after = _after(queue, span, after)
         if to > span.end:
             raise ApiError(
-                409, PAST_THE_END, f"epoch {span.epoch} of {queue.name} ends at {span.end}, not {to}", "ask for its range"
+                409,
+                PAST_THE_END,
+                f"epoch {span.epoch} of {queue.name} ends at {span.end}, not {to}",
+                "ask for its range",
             )
         dense = DENSE_STREAM in request.headers.get("accept", "")
         if request.method == "HEAD":  # no read is begun whose rows nobody gets
-            return Response(content_type=DENSE_STREAM if dense else ARROW_STREAM, headers=((QUEUE_MANAGER_HEADER, ours),))
+            return Response(
+                content_type=DENSE_STREAM if dense else ARROW_STREAM,
+                headers=((QUEUE_MANAGER_HEADER, ours),),
+            )
         command = {
             "op": "rows",
             "caller": request.caller,
@@ -145,17 +166,19 @@ class RowsApi:
             if dense and request.connection is not None:
                 answer = await self._manager.reader.open_direct(command)
                 return Response(
-                    content_type=DENSE_STREAM, headers=((QUEUE_MANAGER_HEADER, ours),),
+                    content_type=DENSE_STREAM,
+                    headers=((QUEUE_MANAGER_HEADER, ours),),
                     direct=partial(self._lent, queue, after, to, answer, request.connection),
-                )  # fmt: skip
+                )
             _, pieces = await self._manager.reader.open(command)
         except ApiError as error:
             self._note_damage(queue, after, to, error)
             raise
         return Response(
-            content_type=DENSE_STREAM if dense else ARROW_STREAM, headers=((QUEUE_MANAGER_HEADER, ours),),
+            content_type=DENSE_STREAM if dense else ARROW_STREAM,
+            headers=((QUEUE_MANAGER_HEADER, ours),),
             stream=self._through_here(queue, after, to, pieces),
-        )  # fmt: skip
+        )
 
     async def _through_here(
         self, queue: Queue, after: int, to: int, pieces: AsyncGenerator[bytes, None]
@@ -168,7 +191,9 @@ class RowsApi:
         finally:
             await pieces.aclose()
 
-    async def _lent(self, queue: Queue, after: int, to: int, answer: DirectAnswer, connection: Connection) -> None:
+    async def _lent(
+        self, queue: Queue, after: int, to: int, answer: DirectAnswer, connection: Connection
+    ) -> None:
         """The reader writes into the caller's connection. Raises as the pieces do; a caller that went away is no error."""
         done = False
         try:
@@ -209,7 +234,11 @@ def _columns(text: str | None) -> tuple[str, ...]:
     names = tuple(text.split(","))
     unknown = [name for name in names if name not in KINDS]
     if unknown or len(set(names)) < len(names):
-        raise usage(f"columns names {unknown[0][:100]!r}, which no row has" if unknown else "columns names one of them twice")
+        raise usage(
+            f"columns names {unknown[0][:100]!r}, which no row has"
+            if unknown
+            else "columns names one of them twice"
+        )
     return names
 
 
@@ -220,7 +249,8 @@ def _after(queue: Queue, span: EpochSpan, after: int) -> int:
             409,
             PAST_THE_END,
             f"epoch {span.epoch} of {queue.name} ends at {span.end}, before {after}",
-            "the reader knows more than the queue manager: was the data directory put back from a copy?",
+            "the reader knows more than the queue manager: was the data directory put "
+            "back from a copy?",
         )
     after = max(after, span.begin - 1)
     if after < span.first - 1:

@@ -44,7 +44,9 @@ class StageTurn:
         """Who waits for the body now."""
         self._is_given_up = False
 
-    async def next_event(self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> MutableMapping[str, Any]:
+    async def next_event(
+        self, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
+    ) -> MutableMapping[str, Any]:
         """Return the next part of the body. Raises a 503 when others need the place: who sends again comes in turn."""
         self._waits_since = self._clock()
         self._task = asyncio.current_task()
@@ -54,10 +56,12 @@ class StageTurn:
             if not self._is_given_up or _is_cancelled_again(self._task):
                 raise
             raise ApiError(
-                503, "stage-too-slow",
-                f"the body came in at less than STAGE_RATE_MIN = {STAGE_RATE_MIN} bytes a second while other stages waited",
+                503,
+                "stage-too-slow",
+                f"the body came in at less than STAGE_RATE_MIN = {STAGE_RATE_MIN} bytes a "
+                "second while other stages waited",
                 "send the stage again once its rows are there, or let fewer tasks write at once",
-            ) from None  # fmt: skip
+            ) from None
         finally:
             self._task = None
             self._waited += self._clock() - self._waits_since
@@ -67,7 +71,11 @@ class StageTurn:
 
     def slow_rate(self) -> float | None:
         """Return the rate of the last STAGE_RATE_SECONDS if it is below STAGE_RATE_MIN. Begin to count anew if not."""
-        waited = self._waited if self._waits_since is None else self._waited + self._clock() - self._waits_since
+        waited = (
+            self._waited
+            if self._waits_since is None
+            else self._waited + self._clock() - self._waits_since
+        )
         if waited < STAGE_RATE_SECONDS:
             return None
         ahead = self._bytes - STAGE_RATE_MIN * waited
@@ -122,7 +130,9 @@ class StageTurns:
                     break
                 self._look()
         except BaseException:
-            if not self._shares.withdraw(caller, admitted):  # it got its place in the same turn of the loop
+            if not self._shares.withdraw(
+                caller, admitted
+            ):  # it got its place in the same turn of the loop
                 self._start(self._shares.leave(caller))
             raise
 
@@ -137,7 +147,9 @@ class StageTurns:
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        rates = [(turn.slow_rate(), turn) for turn in self._turns if self._shares.is_wanted(turn.caller)]
+        rates = [
+            (turn.slow_rate(), turn) for turn in self._turns if self._shares.is_wanted(turn.caller)
+        ]
         slow = [(rate, turn) for rate, turn in rates if rate is not None]
         slow.sort(key=lambda each: each[0])
         for _, turn in slow[: self._shares.waiting]:

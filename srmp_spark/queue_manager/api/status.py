@@ -51,7 +51,12 @@ def state_failed(manager: QueueManager) -> dict[str, Any] | None:
     """Return what is in the way of the Delta state and what to do; None: nothing. A publisher that ended comes first."""
     failures = sorted(manager.state_lag.failures.items(), key=lambda each: not each[1].ended)
     for of, failure in failures:
-        shown = {"of": of, "reason": failure.reason, "remedy": failure.remedy, "ended": failure.ended}
+        shown = {
+            "of": of,
+            "reason": failure.reason,
+            "remedy": failure.remedy,
+            "ended": failure.ended,
+        }
         return shown | {"since": rfc3339(failure.since)}
     return None
 
@@ -80,12 +85,16 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
         "damaged": next(iter(queue.damage.values()), None),
         "epochs": [{"epoch": each.epoch, "first": each.first} for each in queue.epochs],
         "journal": None if queue.journal is None else queue_status(queue.journal, manager),
-        "subqueues": [queue_status(each, manager) for each in manager.catalogue.subqueues_of(queue.name)],
+        "subqueues": [
+            queue_status(each, manager) for each in manager.catalogue.subqueues_of(queue.name)
+        ],
         "consumers": [
             {
                 "name": consumer.name,
                 "received": consumer.received,
-                "holder": holder_text(consumer.holder) if consumer.holder is not None and consumer.is_held(now) else None,
+                "holder": holder_text(consumer.holder)
+                if consumer.holder is not None and consumer.is_held(now)
+                else None,
                 "lease_until": rfc3339(consumer.lease_until) if consumer.is_held(now) else None,
             }
             for consumer in sorted(queue.consumers.values(), key=lambda each: each.name)
@@ -95,10 +104,14 @@ def queue_status(queue: Queue, manager: QueueManager) -> dict[str, Any]:
 
 def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
     """One entry of ``outgoing``, as the sender process tells it, for people."""
-    shown = entry | {name: rfc3339(entry[name]) for name in ("last_acknowledged_at", "next_attempt_at")}
+    shown = entry | {
+        name: rfc3339(entry[name]) for name in ("last_acknowledged_at", "next_attempt_at")
+    }
     info = entry.get("transfer_info")
     if info is not None:
-        shown["transfer_info"] = info | {name: rfc3339(info[name]) for name in ("eod_last_ack_time", "eod_resend_time")}
+        shown["transfer_info"] = info | {
+            name: rfc3339(info[name]) for name in ("eod_last_ack_time", "eod_resend_time")
+        }
     return shown
 
 
@@ -111,7 +124,7 @@ def host_names(manager: QueueManager) -> list[str]:
 
 async def _streams(
     manager: QueueManager, sees: Callable[[str], bool], work: Work
-) -> tuple[list[IncomingStream], int]:  # fmt: skip
+) -> tuple[list[IncomingStream], int]:
     """Return the streams to show of those that ``sees`` allows, INCOMING_STREAMS_SHOWN_MAX at most, and how many it allows."""
     found: list[IncomingStream] = []
     count = 0
@@ -125,13 +138,15 @@ async def _streams(
 
 def _first_shown(streams: list[IncomingStream]) -> list[IncomingStream]:
     return heapq.nlargest(
-        INCOMING_STREAMS_SHOWN_MAX, streams, key=lambda stream: (stream.gap_at is not None, stream.last_access_at or 0)
+        INCOMING_STREAMS_SHOWN_MAX,
+        streams,
+        key=lambda stream: (stream.gap_at is not None, stream.last_access_at or 0),
     )
 
 
 async def streams_seen(
     manager: QueueManager, sees: Callable[[str], bool], work: Work
-) -> AsyncIterator[list[IncomingStream]]:  # fmt: skip
+) -> AsyncIterator[list[IncomingStream]]:
     """Yield the incoming streams that ``sees`` allows, in parts that take a fraction of a slice."""
     seen: dict[StreamName, bool] = {}
     for part in parts_of(list(manager.receiver.streams)):
@@ -210,7 +225,9 @@ def blocked_urls(manager: QueueManager) -> list[dict[str, Any]]:
     ]
 
 
-async def status(manager: QueueManager, page: Page, sees: Callable[[str], bool], work: Work) -> dict[str, Any]:
+async def status(
+    manager: QueueManager, page: Page, sees: Callable[[str], bool], work: Work
+) -> dict[str, Any]:
     """Return what ``GET status`` says of queues and streams, of those that ``sees`` allows. The sender process is not asked."""
     selected = await page.select(manager.catalogue, sees, work)
     queues = []

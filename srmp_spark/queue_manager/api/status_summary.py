@@ -32,7 +32,11 @@ async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work
     oldest: int | None = None
     shown: list[Queue] = []
     for part in parts_of([*manager.catalogue]):
-        seen = [queue for queue in part if (queue.listed or not queue.state.declared) and sees(queue.name)]
+        seen = [
+            queue
+            for queue in part
+            if (queue.listed or not queue.state.declared) and sees(queue.name)
+        ]
         for queue in seen:
             totals["waiting"] += queue.state.count
             totals["bytes"] += queue.held_bytes
@@ -56,7 +60,10 @@ async def summary(manager: QueueManager, sees: Callable[[str], bool], work: Work
     return {
         "totals": {
             "queues": {
-                **{name: totals[name] for name in ("count", "waiting", "bytes", "damaged", "paused", "full")},
+                **{
+                    name: totals[name]
+                    for name in ("count", "waiting", "bytes", "damaged", "paused", "full")
+                },
                 "oldest_waiting_seconds": wait,
             },
             "incoming_streams": {"count": streams["count"], "gaps": streams["gaps"]},
@@ -75,10 +82,17 @@ def _is_full(queue: Queue, quota: int | None) -> bool:
 def _trouble(queue: Queue, quota: int | None) -> tuple[bool, bool, bool, int]:
     """Return what a queue is ranked by: damaged ones first, then full and paused ones, then whose oldest row waits longest."""
     arrived = queue.waiting.oldest_arrived_at if queue.state.count else None
-    return bool(queue.damage), _is_full(queue, quota), queue.state.paused, -(1 << 62) if arrived is None else -arrived
+    return (
+        bool(queue.damage),
+        _is_full(queue, quota),
+        queue.state.paused,
+        -(1 << 62) if arrived is None else -arrived,
+    )
 
 
-async def finish_summary(answer: dict[str, Any], outgoing: list[dict[str, Any]], work: Work) -> dict[str, Any]:
+async def finish_summary(
+    answer: dict[str, Any], outgoing: list[dict[str, Any]], work: Work
+) -> dict[str, Any]:
     """Count what a token may see of the other lists, and cut them to what somebody should look at."""
     sums: Counter[str] = Counter()
     states: Counter[str] = Counter()
@@ -86,34 +100,59 @@ async def finish_summary(answer: dict[str, Any], outgoing: list[dict[str, Any]],
     for part in parts_of(outgoing):
         for entry in part:
             states[entry["state"]] += 1
-            for name in ("queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"):
+            for name in (
+                "queued",
+                "awaiting_stream_receipt",
+                "awaiting_final_stream_receipt",
+                "in_doubt",
+            ):
                 sums[name] += entry[name]
-        troubled = nlargest(SUMMARY_SHOWN, troubled + [each for each in part if _is_troubled(each)], key=_unfinished)
+        troubled = nlargest(
+            SUMMARY_SHOWN, troubled + [each for each in part if _is_troubled(each)], key=_unfinished
+        )
         await work.turn()
     subscriptions = answer["subscriptions"]
     answer["totals"] |= {
         "incoming_sequences": {"count": len(answer.pop("incoming_sequences"))},
         "outgoing": {
             "count": len(outgoing),
-            **{name: sums[name] for name in ("queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt")},
+            **{
+                name: sums[name]
+                for name in (
+                    "queued",
+                    "awaiting_stream_receipt",
+                    "awaiting_final_stream_receipt",
+                    "in_doubt",
+                )
+            },
             "states": dict(sorted(states.items())),
         },
         "blocked_urls": {"count": len(answer["blocked_urls"])},
         "subscriptions": {
-            "count": len(subscriptions), "errors": sum(each["last_error"] is not None for each in subscriptions),
+            "count": len(subscriptions),
+            "errors": sum(each["last_error"] is not None for each in subscriptions),
         },
         "set_aside": {"count": len(answer["set_aside"])},
-    }  # fmt: skip
+    }
     answer["outgoing"] = [outgoing_status(entry) for entry in troubled]
-    answer["subscriptions"] = [each for each in subscriptions if each["last_error"] is not None][:SUMMARY_SHOWN]
+    answer["subscriptions"] = [each for each in subscriptions if each["last_error"] is not None][
+        :SUMMARY_SHOWN
+    ]
     for name in ("blocked_urls", "set_aside"):
         answer[name] = answer[name][:SUMMARY_SHOWN]
     return answer
 
 
 def _is_troubled(entry: dict[str, Any]) -> bool:
-    return bool(entry.get("damaged") or entry["last_error"] or entry["in_doubt"] or entry["state"] == "OnHold")
+    return bool(
+        entry.get("damaged")
+        or entry["last_error"]
+        or entry["in_doubt"]
+        or entry["state"] == "OnHold"
+    )
 
 
 def _unfinished(entry: dict[str, Any]) -> tuple[bool, int]:
-    return bool(entry.get("damaged")), entry["queued"] + entry["awaiting_stream_receipt"] + entry["in_doubt"]
+    return bool(entry.get("damaged")), entry["queued"] + entry["awaiting_stream_receipt"] + entry[
+        "in_doubt"
+    ]

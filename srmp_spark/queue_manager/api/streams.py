@@ -34,9 +34,14 @@ class StreamsApi:
         manager = self._manager
         action = request.parameters["action"]
         if action not in ACTIONS:
-            raise usage(f"unknown action {action!r}", f"known for streams that come in: {', '.join(ACTIONS)}")
+            raise usage(
+                f"unknown action {action!r}",
+                f"known for streams that come in: {', '.join(ACTIONS)}",
+            )
         queue = request.parameters["queue"]
-        if all(stream.queue != queue for stream in manager.receiver.streams):  # of a redirection: no queue of ours has its name
+        if all(
+            stream.queue != queue for stream in manager.receiver.streams
+        ):  # of a redirection: no queue of ours has its name
             queue = manager.catalogue.find(queue).name
         wanted = request.text("stream")
         if not wanted:
@@ -44,11 +49,15 @@ class StreamsApi:
         guid = wanted.lower().removeprefix("uid:").partition("\\")[0]
         gap_at = request.integer("gap_at") if action == "accept-gap" else None
         stream = manager.receiver.streams.get(StreamName(queue), guid)
-        ours = manager.receiver.streams.get(name_of_house_stream(queue), guid)  # `srmp-spark streams` shows it by its queue
+        ours = manager.receiver.streams.get(
+            name_of_house_stream(queue), guid
+        )  # `srmp-spark streams` shows it by its queue
         if ours is not None and (stream is None or str(ours.id).lower() == wanted.lower()):
             stream = ours
         if stream is None or ("\\" in wanted and str(stream.id).lower() != wanted.lower()):
-            await _stored(manager)  # an earlier call may have dropped it a moment ago: its 404 says as much as that one's 200
+            await _stored(
+                manager
+            )  # an earlier call may have dropped it a moment ago: its 404 says as much as that one's 200
             live = "none" if stream is None else str(stream.id)
             message = f"no stream {wanted} comes into {queue}; of that sender: {live}"
             raise ApiError(404, "unknown-stream", message, "`srmp-spark streams` lists them")
@@ -71,14 +80,22 @@ async def _stored(manager: QueueManager) -> None:
 
 
 def _another_gap(stream: IncomingStream, seen: int) -> ApiError:
-    message = f"of stream {stream.id} positions from {stream.gap_at} on are missing now, not from {seen}"
-    return ApiError(409, "another-gap", message, "look at `srmp-spark streams` again before giving anything up")
+    message = (
+        f"of stream {stream.id} positions from {stream.gap_at} on are missing now, not from {seen}"
+    )
+    return ApiError(
+        409, "another-gap", message, "look at `srmp-spark streams` again before giving anything up"
+    )
 
 
 def _no_gap(stream: IncomingStream) -> ApiError:
     """What was missing may have come meanwhile; and after a start nobody knows of a gap before a later message comes again."""
     message = (
-        f"nothing is missing from stream {stream.id} after {stream.sequence_number}, as far as messages came since the start"
+        f"nothing is missing from stream {stream.id} after "
+        f"{stream.sequence_number}, as far as messages came since the start"
     )
-    hint = "`srmp-spark streams` shows gap_at as soon as a later message comes; its sender repeats it (Windows: within 6 hours)"
+    hint = (
+        "`srmp-spark streams` shows gap_at as soon as a later message comes; its "
+        "sender repeats it (Windows: within 6 hours)"
+    )
     return ApiError(409, "no-gap", message, hint)

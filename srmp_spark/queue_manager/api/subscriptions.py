@@ -43,16 +43,29 @@ class SubscriptionsApi:
         body = await request.json_object()
         unknown = body.keys() - set(_FIELDS)
         if unknown:
-            raise usage(f"unknown field {sorted(unknown)[0]!r} of a subscription", f"known: {', '.join(_FIELDS)}")
-        entry: dict[str, Any] = {name: text for name in _FIELDS if (text := field_text(body, name)) is not None}
+            raise usage(
+                f"unknown field {sorted(unknown)[0]!r} of a subscription",
+                f"known: {', '.join(_FIELDS)}",
+            )
+        entry: dict[str, Any] = {
+            name: text for name in _FIELDS if (text := field_text(body, name)) is not None
+        }
         password = entry.pop(PASSWORD, None)
-        found, is_new = await asyncio.shield(self._remote().add(entry, password))  # whole, also if the caller goes
+        found, is_new = await asyncio.shield(
+            self._remote().add(entry, password)
+        )  # whole, also if the caller goes
         return Response.json(found, 201 if is_new else 200)
 
     async def delete(self, request: Request) -> Response:
         """``DELETE subscriptions?host&queue[&unused=1]``: nothing more is taken; gone as soon as ``pending`` is 0."""
-        host, queue, unused = request.text("host"), request.text("queue"), request.text("unused") == "1"
-        return Response.json(await asyncio.shield(self._remote().remove(host, queue, unused=unused)))
+        host, queue, unused = (
+            request.text("host"),
+            request.text("queue"),
+            request.text("unused") == "1",
+        )
+        return Response.json(
+            await asyncio.shield(self._remote().remove(host, queue, unused=unused))
+        )
 
     async def resume(self, request: Request) -> Response:
         """``POST subscriptions/resume {"host","queue"}``: one that is on hold, because the data directory is a copy, begins."""

@@ -11,4 +11,8 @@ def rfc3339(microseconds: int | None) -> str | None:
     """Microseconds since 1970, UTC, as ``2026-11-21T02:37:19.000000Z``."""
     if microseconds is None:
         return None
-    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return (
+        (_EPOCH + timedelta(microseconds=microseconds))
+        .isoformat(timespec="microseconds")
+        .replace("+00:00", "Z")
+    )

@@ -50,7 +50,9 @@ class AnswerWriter:
 
     def take_caller(self) -> None:
         """Wait for the caller's own connection: data goes into it, as chunks of HTTP."""
-        self._wait_for(self._connection, select.POLLIN)  # the head of the answer may wait for the caller
+        self._wait_for(
+            self._connection, select.POLLIN
+        )  # the head of the answer may wait for the caller
         _, descriptors, _, _ = socket.recv_fds(self._connection, 1, 1)
         if not descriptors:
             raise BrokenPipeError  # the caller went away
@@ -98,7 +100,9 @@ class AnswerWriter:
         at = begin
         while at < end:
             try:
-                sent = os.sendfile(self._caller.fileno(), file.fileno(), at, min(end - at, SEND_MAX))
+                sent = os.sendfile(
+                    self._caller.fileno(), file.fileno(), at, min(end - at, SEND_MAX)
+                )
             except BlockingIOError:
                 self._wait_for(self._caller, select.POLLOUT)
                 continue
@@ -148,7 +152,12 @@ class AnswerWriter:
 
     def refuse(self, status: int, code: str, message: str, hint: str = "") -> None:
         """Say why there is no answer, or no more of it."""
-        refusal = {"status": status, "code": code, "message": message[:REFUSAL_TEXT_MAX], "hint": hint[:REFUSAL_TEXT_MAX]}
+        refusal = {
+            "status": status,
+            "code": code,
+            "message": message[:REFUSAL_TEXT_MAX],
+            "hint": hint[:REFUSAL_TEXT_MAX],
+        }
         self._put(REFUSAL + json.dumps(refusal).encode())
 
     def receive(self, size: int) -> bytes:

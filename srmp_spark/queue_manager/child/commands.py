@@ -32,7 +32,9 @@ def receive_command(control: socket.socket) -> Command | None:
         return None
     if not packet:
         return None
-    return Command(packet, AnswerWriter(socket.socket(fileno=descriptors[0])) if descriptors else None)
+    return Command(
+        packet, AnswerWriter(socket.socket(fileno=descriptors[0])) if descriptors else None
+    )
 
 
 def read_long_command(answer: AnswerWriter) -> dict[str, Any]:

@@ -78,7 +78,10 @@ class ChildLink:
         self.restarts = 0
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} pid={self._process.pid if self._process else None} restarts={self.restarts}>"
+        return (
+            f"<{type(self).__name__} pid={self._process.pid if self._process else None}"
+            f" restarts={self.restarts}>"
+        )
 
     @property
     def is_up(self) -> bool:
@@ -117,8 +120,12 @@ class ChildLink:
         ours.setblocking(False)
         try:
             descriptors = {name: each.fileno() for name, each in self._inherited().items()}
-            settings = json.dumps(self._settings | {"parent": os.getpid(), "descriptors": descriptors})
-            with os.fdopen(os.memfd_create("settings"), "w+", encoding="utf-8") as file:  # no argument: all may see those
+            settings = json.dumps(
+                self._settings | {"parent": os.getpid(), "descriptors": descriptors}
+            )
+            with os.fdopen(
+                os.memfd_create("settings"), "w+", encoding="utf-8"
+            ) as file:  # no argument: all may see those
                 file.write(settings)
                 file.seek(0)
                 self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
@@ -220,7 +227,9 @@ class ChildLink:
 
     async def _packet(self, answer: socket.socket) -> bytes:
         try:
-            return await asyncio.wait_for(self._loop.sock_recv(answer, PACKET_MAX + 1), ANSWER_SECONDS)
+            return await asyncio.wait_for(
+                self._loop.sock_recv(answer, PACKET_MAX + 1), ANSWER_SECONDS
+            )
         except (OSError, asyncio.TimeoutError):
             return b""
 
@@ -247,7 +256,9 @@ class ChildLink:
         """A command whose whole answer is its head. ``seconds``: longest wait, default ANSWER_SECONDS."""
         answer = await self._post(command)
         try:
-            packet = await asyncio.wait_for(self._loop.sock_recv(answer, PACKET_MAX + 1), seconds or ANSWER_SECONDS)
+            packet = await asyncio.wait_for(
+                self._loop.sock_recv(answer, PACKET_MAX + 1), seconds or ANSWER_SECONDS
+            )
         except asyncio.TimeoutError:
             raise self._unavailable("does not answer") from None
         except OSError:
@@ -263,7 +274,9 @@ class ChildLink:
         except asyncio.TimeoutError:
             raise self._unavailable("does not answer") from None
 
-    async def ask_for_list(self, command: dict[str, Any], extra: LongList, *, seconds: float) -> bytes:
+    async def ask_for_list(
+        self, command: dict[str, Any], extra: LongList, *, seconds: float
+    ) -> bytes:
         """Send a command with a long list; return the list of the same name that answers it: JSON, which nobody here parses."""
         try:
             return await asyncio.wait_for(self._ask_for_list(command, extra), seconds)
@@ -278,7 +291,9 @@ class ChildLink:
         text = b"".join([piece async for piece in pieces])
         begin = b'{"%b": ' % extra.name.encode()
         if not text.startswith(begin):
-            raise ValueError(f"the {self.noun} process answers {text[:40]!r}, no list of {extra.name}")
+            raise ValueError(
+                f"the {self.noun} process answers {text[:40]!r}, no list of {extra.name}"
+            )
         return text[len(begin) : -1]
 
     async def _ask_long(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -343,7 +358,9 @@ class ChildLink:
 
     def _unavailable(self, what: str) -> ApiError:
         message = f"the {self.noun} process {what}"
-        return ApiError(503, f"{self.noun}-unavailable", message, "try again", "INTERFACE.md section 3")
+        return ApiError(
+            503, f"{self.noun}-unavailable", message, "try again", "INTERFACE.md section 3"
+        )
 
 
 class DirectAnswer:
@@ -380,4 +397,10 @@ def _cut_off(noun: str) -> ConnectionResetError:
 
 def _refusal(text: bytes) -> ApiError:
     refusal = json.loads(text)
-    return ApiError(refusal["status"], refusal["code"], refusal["message"], refusal.get("hint", ""), "INTERFACE.md section 3")
+    return ApiError(
+        refusal["status"],
+        refusal["code"],
+        refusal["message"],
+        refusal.get("hint", ""),
+        "INTERFACE.md section 3",
+    )

@@ -13,7 +13,9 @@ from types import ModuleType
 
 
 class _Absent(MetaPathFinder):
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
         if name == "pandas":
             raise ModuleNotFoundError("pandas is left out in this process", name=name)
 

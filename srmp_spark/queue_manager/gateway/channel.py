@@ -137,7 +137,9 @@ class Channel(asyncio.Protocol, Generic[_Out, _In]):
     def _handle(self, message: _In) -> None:
         try:
             self._on_message(message)
-        except Exception:  # one message's bug must not end the channel, and every connection with it
+        except (
+            Exception
+        ):  # one message's bug must not end the channel, and every connection with it
             log.exception("gateway.message_failed type=%s", type(message).__name__)
 
     def _pause(self) -> None:

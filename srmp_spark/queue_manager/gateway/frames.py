@@ -58,7 +58,9 @@ class FrameReader(Generic[_In]):
             while len(self._data) - at >= _LENGTH.size:
                 (length,) = _LENGTH.unpack_from(self._data, at)
                 if length > FRAME_MAX:
-                    raise RemoteProtocolError(f"a frame of {length} bytes, FRAME_MAX is {FRAME_MAX}")
+                    raise RemoteProtocolError(
+                        f"a frame of {length} bytes, FRAME_MAX is {FRAME_MAX}"
+                    )
                 first = at + _LENGTH.size
                 if len(self._data) - first < length:
                     return

@@ -83,9 +83,13 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
         """
         end = time.monotonic() + START_SECONDS
         while not self._listens.is_set():
-            ended = self.restarts > 0 or (self._process is not None and self._process.poll() is not None)
+            ended = self.restarts > 0 or (
+                self._process is not None and self._process.poll() is not None
+            )
             if ended or time.monotonic() > end:
-                raise ConfigurationError(f"the {self.noun} port could not be opened; the log above says why")
+                raise ConfigurationError(
+                    f"the {self.noun} port could not be opened; the log above says why"
+                )
             await asyncio.sleep(LOOK_SECONDS)
 
     async def stop(self) -> None:
@@ -134,7 +138,9 @@ class GatewayLink(ChildLink, Generic[_Out, _In]):
         )
         await self._loop.create_unix_connection(lambda: made, sock=ours)
         before, self.channel = self.channel, made
-        if before is not None:  # its messages wait for their turns, and its end behind them: it has no connections any more
+        if (
+            before is not None
+        ):  # its messages wait for their turns, and its end behind them: it has no connections any more
             before.close()
             self._on_lost()
         try:

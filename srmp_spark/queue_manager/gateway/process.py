@@ -107,7 +107,9 @@ async def _run(
     gc.freeze()
     control.setblocking(False)
     loop.add_reader(control.fileno(), _answer, control, over)
-    with contextlib.suppress(OSError):  # the main process may have ended meanwhile; then reading says so
+    with contextlib.suppress(
+        OSError
+    ):  # the main process may have ended meanwhile; then reading says so
         control.send(json.dumps({"listens": True, "pid": os.getpid()}).encode())
     await over.wait()
     logging.shutdown()

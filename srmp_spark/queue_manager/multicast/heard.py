@@ -77,8 +77,18 @@ class HeardGroup:
         now = time.monotonic()
         for each in self._sources.values():
             yield {
-                "queue": self.queue, "address": str(self.address), "source": text_of(each.session.source),
-                "tsi": str(each.session.tsi), "state": each.state, "messages": each.messages, "packets": each.packets,
-                "repairs": each.repairs, "duplicates": each.duplicates, "naks": each.naks, "missing": each.missing,
-                "lost": each.lost, "buffered_bytes": each.buffered_bytes, "silent_seconds": max(0.0, now - each.heard_at),
-            }  # fmt: skip
+                "queue": self.queue,
+                "address": str(self.address),
+                "source": text_of(each.session.source),
+                "tsi": str(each.session.tsi),
+                "state": each.state,
+                "messages": each.messages,
+                "packets": each.packets,
+                "repairs": each.repairs,
+                "duplicates": each.duplicates,
+                "naks": each.naks,
+                "missing": each.missing,
+                "lost": each.lost,
+                "buffered_bytes": each.buffered_bytes,
+                "silent_seconds": max(0.0, now - each.heard_at),
+            }

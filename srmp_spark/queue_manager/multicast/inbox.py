@@ -62,7 +62,9 @@ class Delivery:
     sender_name: str | None = None
     """Nothing in PGM says who sent."""
 
-    def __init__(self, arrived: Arrived, settlement: Settlement, on_refusal: Callable[[Refused], object]) -> None:
+    def __init__(
+        self, arrived: Arrived, settlement: Settlement, on_refusal: Callable[[Refused], object]
+    ) -> None:
         self.arrived = arrived
         self.peer = peer_of(arrived.session)
         self.read_at = time.perf_counter()
@@ -74,12 +76,23 @@ class Delivery:
         """It is stored. PGM has no word for it."""
         self._end()
 
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+    def refuse(
+        self, status: int, reason: str, section: str, retry_after: int | None = None
+    ) -> None:
         """It is not."""
         self._end()
         arrived = self.arrived
         self._on_refusal(
-            Refused(arrived.group, arrived.session, arrived.first, arrived.last, status, reason, section, None)
+            Refused(
+                arrived.group,
+                arrived.session,
+                arrived.first,
+                arrived.last,
+                status,
+                reason,
+                section,
+                None,
+            )
         )
 
     def _end(self) -> None:
@@ -96,7 +109,9 @@ def accept(acceptor: Acceptor, delivery: Delivery, destination: str) -> None:
         )
     except ProcessMustEndError:
         return  # the process ends; nothing may be told of this one
-    except Exception as error:  # the last line of defence, as at the SRMP port: our bug must not stop all others
+    except (
+        Exception
+    ) as error:  # the last line of defence, as at the SRMP port: our bug must not stop all others
         acceptor.faults.note(error, f"multicast message of {arrived.octets} bytes")
         if not delivery.is_over:
             delivery.refuse(503, INTERNAL, "srmp-spark")

@@ -71,9 +71,16 @@ def find_interface(text: str) -> Interface:
                 mtu = _ask(asking, name, _SIOCGIFMTU)
                 if mtu is None:
                     raise ConfigurationError(f"{_FLAG} {text}: its MTU cannot be read")
-                return Interface(name, text if _is_loopback(text) else found, struct.unpack_from("i", mtu, 16)[0], index)
+                return Interface(
+                    name,
+                    text if _is_loopback(text) else found,
+                    struct.unpack_from("i", mtu, 16)[0],
+                    index,
+                )
             known.append(f"{name} ({found})")
-    raise ConfigurationError(f"{_FLAG} {text}: no such interface is up here; there are {', '.join(known) or 'none'}")
+    raise ConfigurationError(
+        f"{_FLAG} {text}: no such interface is up here; there are {', '.join(known) or 'none'}"
+    )
 
 
 def _is_loopback(text: str) -> bool:

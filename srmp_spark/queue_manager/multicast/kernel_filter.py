@@ -26,16 +26,24 @@ _ALL: Final = 0xFFFF_FFFF
 
 def _program(types: Sequence[PacketType], *, is_raw: bool) -> list[tuple[int, int, int, int]]:
     """(code, skip if true, skip if false, value). A UDP socket's packets begin with the UDP header, a raw one's with IP's."""
-    load = [(_X_IS_HEADER_LENGTH, 0, 0, 0), (_LOAD_BYTE_AT_X, 0, 0, _TYPE_AT)] if is_raw else [
-        (_LOAD_BYTE, 0, 0, _UDP_HEADER + _TYPE_AT)
-    ]  # fmt: skip
+    load = (
+        [(_X_IS_HEADER_LENGTH, 0, 0, 0), (_LOAD_BYTE_AT_X, 0, 0, _TYPE_AT)]
+        if is_raw
+        else [(_LOAD_BYTE, 0, 0, _UDP_HEADER + _TYPE_AT)]
+    )
     compare = [(_IF_EQUAL, len(types) - place, 0, int(kind)) for place, kind in enumerate(types)]
     return [*load, *compare, (_RETURN, 0, 0, 0), (_RETURN, 0, 0, _ALL)]
 
 
 def pass_only(opened: socket.socket, types: Sequence[PacketType], *, is_raw: bool) -> None:
     """Only PGM packets of ``types`` come by this socket, where the kernel can see to it; whoever reads looks again."""
-    program = array("B", b"".join(_INSTRUCTION.pack(*each) for each in _program(types, is_raw=is_raw)))
+    program = array(
+        "B", b"".join(_INSTRUCTION.pack(*each) for each in _program(types, is_raw=is_raw))
+    )
     address, octets = program.buffer_info()
     with contextlib.suppress(OSError):
-        opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", octets // _INSTRUCTION.size, address))
+        opened.setsockopt(
+            socket.SOL_SOCKET,
+            _SO_ATTACH_FILTER,
+            struct.pack("HP", octets // _INSTRUCTION.size, address),
+        )

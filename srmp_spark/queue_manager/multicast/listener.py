@@ -80,7 +80,12 @@ class Listener:
     """Hears one group and tells the main process."""
 
     def __init__(
-        self, group: int, queue: str, address: MulticastAddress, settings: PgmSettings, main: ToMainProcess
+        self,
+        group: int,
+        queue: str,
+        address: MulticastAddress,
+        settings: PgmSettings,
+        main: ToMainProcess,
     ) -> None:
         """``group``: what the main process calls the address; ``queue``: the queue that it is for."""
         self.queue = queue
@@ -93,7 +98,9 @@ class Listener:
         self._main = main
         self._settings = settings
         self._faults = Faults()
-        self.engine = Receiver(address.port, nla_of(address.group), SystemRandom().uniform, settings.receiver)
+        self.engine = Receiver(
+            address.port, nla_of(address.group), SystemRandom().uniform, settings.receiver
+        )
         self.watch = InterfaceWatch(settings.interface)
         self._watcher: asyncio.TimerHandle | None = None
         self._deaf_because: str | None = None
@@ -132,9 +139,16 @@ class Listener:
         if self.sockets is not None:
             self._read_again()
             name = self.sockets.interface.name
-            log.info("pgm.listening queue=%s address=%s interface=%s", self.queue, self.address, name)
+            log.info(
+                "pgm.listening queue=%s address=%s interface=%s", self.queue, self.address, name
+            )
         else:
-            log.warning('pgm.deaf queue=%s address=%s reason="%s"', self.queue, self.address, self._deaf_because)
+            log.warning(
+                'pgm.deaf queue=%s address=%s reason="%s"',
+                self.queue,
+                self.address,
+                self._deaf_because,
+            )
 
     def stop(self) -> None:
         """Leave the group; sessions that are open are not told as lost, for the next start may hear them again."""
@@ -160,9 +174,12 @@ class Listener:
             else:
                 self._hear_by(fresh)
                 log.warning(
-                    'pgm.joined_again queue=%s address=%s interface=%s because="the interface was made anew"',
-                    self.queue, self.address, fresh.interface.name,
-                )  # fmt: skip
+                    'pgm.joined_again queue=%s address=%s interface=%s because="the '
+                    'interface was made anew"',
+                    self.queue,
+                    self.address,
+                    fresh.interface.name,
+                )
         if why is not None and self._deaf_because is None:
             log.warning('pgm.deaf queue=%s address=%s reason="%s"', self.queue, self.address, why)
         if why != self._deaf_because:
@@ -180,7 +197,9 @@ class Listener:
 
     @property
     def _must_wait(self) -> bool:
-        return not self._has_begun or self.pending_bytes > PENDING_BYTES_MAX or self._main.is_congested
+        return (
+            not self._has_begun or self.pending_bytes > PENDING_BYTES_MAX or self._main.is_congested
+        )
 
     def _hold(self) -> None:
         if self._is_reading and self.sockets is not None:
@@ -216,20 +235,29 @@ class Listener:
                 packet = decode(octets)
             except RemoteProtocolError as error:
                 self.counts["malformed"] += 1
-                log.debug("pgm.malformed queue=%s source=%s: %s", self.queue, text_of(source), error)
+                log.debug(
+                    "pgm.malformed queue=%s source=%s: %s", self.queue, text_of(source), error
+                )
                 continue
             try:
                 self._do(self.engine.receive(packet, source, now))
             except Exception:  # the last line of defence, as at the SRMP port: our bug must not stop what came with it
                 self.counts["internal error"] += 1
                 if self._may_log(now):
-                    log.exception("pgm.packet_failed queue=%s source=%s type=%d", self.queue, text_of(source), octets[4])
+                    log.exception(
+                        "pgm.packet_failed queue=%s source=%s type=%d",
+                        self.queue,
+                        text_of(source),
+                        octets[4],
+                    )
 
     def _due(self) -> None:
         self._timer = None
         assert self.sockets is not None
         when = self.engine.next_timer()
-        self._take_what_came(time.monotonic())  # first: what lies in the kernel's buffer must not be asked for
+        self._take_what_came(
+            time.monotonic()
+        )  # first: what lies in the kernel's buffer must not be asked for
         now = time.monotonic()
         if when is None or not self.sockets.inlet.is_behind or now >= when + READ_FIRST_SECONDS:
             self._do(self.engine.poll(now))
@@ -260,12 +288,25 @@ class Listener:
                 self._count(output.session, "lost", output.packets)
                 reason, why = output.reason.name.lower(), output.reason.value
                 self._main.send(
-                    Lost(self._group, output.session, output.first, output.last, output.packets, reason, why)
+                    Lost(
+                        self._group,
+                        output.session,
+                        output.first,
+                        output.last,
+                        output.packets,
+                        reason,
+                        why,
+                    )
                 )
             elif isinstance(output, SessionOpened):
                 self._main.send(Opened(self._group, output.session, output.first))
                 if self._may_log(time.monotonic()):
-                    log.info("pgm.session_opened queue=%s session=%s first=%d", self.queue, output.session, output.first)
+                    log.info(
+                        "pgm.session_opened queue=%s session=%s first=%d",
+                        self.queue,
+                        output.session,
+                        output.first,
+                    )
             elif isinstance(output, SourceRefused):
                 self._source_refused(output)
             else:
@@ -287,10 +328,17 @@ class Listener:
         octets, post = len(apdu.data), read.post
         self._main.send(
             Arrived(
-                self._group, apdu.session, apdu.first, apdu.last, octets, post.post, post.head_length,
-                read.message, read.parts,
+                self._group,
+                apdu.session,
+                apdu.first,
+                apdu.last,
+                octets,
+                post.post,
+                post.head_length,
+                read.message,
+                read.parts,
             )
-        )  # fmt: skip
+        )
         self.pending_bytes += octets
 
     def _count(self, key: SessionKey, what: str, count: int) -> None:
@@ -301,7 +349,12 @@ class Listener:
     def _session_ended(self, ended: SessionEnded) -> None:
         self._main.send(Ended(self._group, ended.session))
         if self._may_log(time.monotonic()):
-            log.info("pgm.session_ended queue=%s session=%s reason=%s", self.queue, ended.session, ended.reason.value)
+            log.info(
+                "pgm.session_ended queue=%s session=%s reason=%s",
+                self.queue,
+                ended.session,
+                ended.reason.value,
+            )
 
     def _may_log(self, now: float) -> bool:
         """Sessions can be made up with every packet; how many lines were left out is counted."""
@@ -318,10 +371,16 @@ class Listener:
             return
         self._refusals_told_at = now
         log.warning(
-            "pgm.source_refused queue=%s address=%s session=%s packets=%d: SESSIONS_MAX = %d sources are heard already, which "
-            "status names; what others send is not taken until one ends. To hear more: sessions_max in [pgm_constants]",
-            self.queue, self.address, refused.session, self._refusals, self.engine.settings.sessions_max,
-        )  # fmt: skip
+            "pgm.source_refused queue=%s address=%s session=%s packets=%d: SESSIONS_MAX = "
+            "%d sources are heard already, which "
+            "status names; what others send is not taken until one ends. To hear more: "
+            "sessions_max in [pgm_constants]",
+            self.queue,
+            self.address,
+            refused.session,
+            self._refusals,
+            self.engine.settings.sessions_max,
+        )
         self._refusals = 0
 
     # --- figures --------------------------------------------------------------------------------------------------------
@@ -335,17 +394,27 @@ class Listener:
             return
         self._told, self._told_totals = sources, totals
         for at in range(0, max(1, len(changed)), FIGURES_AT_ONCE):
-            yield Figures(self._group, totals, changed[at : at + FIGURES_AT_ONCE], gone if at == 0 else [])
+            yield Figures(
+                self._group, totals, changed[at : at + FIGURES_AT_ONCE], gone if at == 0 else []
+            )
 
     def _sources(self) -> dict[SessionKey, SourceFigures]:
         found = {}
         for session in self.engine:
             window, counts = session.window, session.counts
             found[session.key] = SourceFigures(
-                session.key, session.state.name.lower(), counts["message"], counts["odata"], counts["rdata"],
-                counts["duplicate"], counts["nak"], 0 if window is None else window.missing, counts["lost"],
-                0 if window is None else window.octets, session.heard_at,
-            )  # fmt: skip
+                session.key,
+                session.state.name.lower(),
+                counts["message"],
+                counts["odata"],
+                counts["rdata"],
+                counts["duplicate"],
+                counts["nak"],
+                0 if window is None else window.missing,
+                counts["lost"],
+                0 if window is None else window.octets,
+                session.heard_at,
+            )
         return found
 
     def _totals(self) -> dict[str, int]:

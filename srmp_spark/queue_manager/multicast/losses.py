@@ -44,17 +44,36 @@ class Losses:
         self.packets: dict[tuple[str, str], int] = {}
         """(queue, reason) → packets, since the start."""
 
-    def note(self, queue: str, address: str, source: str, tsi: str, first: int, last: int, packets: int, reason: str,
-             detail: str | None = None) -> None:  # fmt: skip
+    def note(
+        self,
+        queue: str,
+        address: str,
+        source: str,
+        tsi: str,
+        first: int,
+        last: int,
+        packets: int,
+        reason: str,
+        detail: str | None = None,
+    ) -> None:
         """Packets ``first`` to ``last`` of a session make no row."""
         self.packets[queue, reason] = self.packets.get((queue, reason), 0) + packets
         loss = Loss(queue, address, source, tsi, first, last, packets, reason, detail, self._utc())
         if self._logged < LOGGED_PER_FLUSH:
             self._logged += 1
             log.warning(
-                'pgm.lost queue=%s address=%s source=%s tsi=%s first=%d last=%d packets=%d reason=%s%s',
-                queue, address, source, tsi, first, last, packets, reason, f" detail={detail}" if detail else "",
-            )  # fmt: skip
+                "pgm.lost queue=%s address=%s source=%s tsi=%s first=%d last=%d "
+                "packets=%d reason=%s%s",
+                queue,
+                address,
+                source,
+                tsi,
+                first,
+                last,
+                packets,
+                reason,
+                f" detail={detail}" if detail else "",
+            )
         else:
             self._not_logged += 1
         if len(self._exact) < LOSSES_AT_ONCE:
@@ -69,7 +88,11 @@ class Losses:
         if key not in self._merged and len(self._merged) >= MERGED_MAX:
             key = next(reversed(self._merged))
         known = self._merged.get(key)
-        merged = loss if known is None else known._replace(last=loss.last, packets=known.packets + loss.packets)
+        merged = (
+            loss
+            if known is None
+            else known._replace(last=loss.last, packets=known.packets + loss.packets)
+        )
         self._merged[key] = merged
 
     def flush(self) -> None:

@@ -44,7 +44,10 @@ REFUSED = "refused"
 
 
 class MulticastLink(
-    GatewayLink[Begin | Settled | Leave, Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left]
+    GatewayLink[
+        Begin | Settled | Leave,
+        Hearing | Opened | Arrived | Refused | Lost | Ended | Figures | Left,
+    ]
 ):
     """Keeps the gateway running."""
 
@@ -56,9 +59,14 @@ class MulticastPorts:
     """Built inside the running loop. Without a group there is no gateway: rows may be multicast all the same."""
 
     def __init__(
-        self, settings: PgmSettings, groups: Mapping[str, MulticastAddress], acceptor: Acceptor, journal: Journal,
-        metrics: Metrics, utc: Callable[[], int],
-    ) -> None:  # fmt: skip
+        self,
+        settings: PgmSettings,
+        groups: Mapping[str, MulticastAddress],
+        acceptor: Acceptor,
+        journal: Journal,
+        metrics: Metrics,
+        utc: Callable[[], int],
+    ) -> None:
         """``groups``: the address of each queue that listens."""
         self._settings = settings
         self._acceptor = acceptor
@@ -74,12 +82,19 @@ class MulticastPorts:
         self._settlement = Settlement(self._loop, lambda settled: None)
         """Of the present gateway."""
         given = {
-            "pgm": settings.dump(), "groups": [[each.queue, str(each.address)] for each in self.groups],
-            "memory_max": max(MEMORY_MAX, 2 * len(self.groups) * settings.receiver.buffer_bytes_max),
-        }  # fmt: skip
-        self._link = MulticastLink(
-            given, {}, ToMain, self._on_message, on_up=self._on_up, on_lost=self._on_lost
-        ) if self.groups else None  # fmt: skip
+            "pgm": settings.dump(),
+            "groups": [[each.queue, str(each.address)] for each in self.groups],
+            "memory_max": max(
+                MEMORY_MAX, 2 * len(self.groups) * settings.receiver.buffer_bytes_max
+            ),
+        }
+        self._link = (
+            MulticastLink(
+                given, {}, ToMain, self._on_message, on_up=self._on_up, on_lost=self._on_lost
+            )
+            if self.groups
+            else None
+        )
 
     # --- the life of the gateway ----------------------------------------------------------------------------------------
 
@@ -96,7 +111,9 @@ class MulticastPorts:
         try:
             await asyncio.wait_for(self._is_heard.wait(), START_SECONDS)
         except asyncio.TimeoutError:
-            raise ConfigurationError("the multicast process does not join its groups; see the log above") from None
+            raise ConfigurationError(
+                "the multicast process does not join its groups; see the log above"
+            ) from None
         for each in self.groups:
             if each.deaf_because is not None:
                 raise ConfigurationError(each.deaf_because)
@@ -149,13 +166,24 @@ class MulticastPorts:
             if message.because is not None:
                 peer = peer_of(message.session)
                 self._acceptor.tell(
-                    message.status, message.reason, group.address.format_name, peer, None, message.because
+                    message.status,
+                    message.reason,
+                    group.address.format_name,
+                    peer,
+                    None,
+                    message.because,
                 )
             self._refused(message)
         elif isinstance(message, Lost):
             group.told(message.session, message.last)
             self._note(
-                group, message.session, message.first, message.last, message.packets, message.reason, message.detail
+                group,
+                message.session,
+                message.first,
+                message.last,
+                message.packets,
+                message.reason,
+                message.detail,
             )
         elif isinstance(message, Opened):
             group.opened(message.session, message.first)
@@ -174,14 +202,29 @@ class MulticastPorts:
         packets = ((refused.last - refused.first) & 0xFFFFFFFF) + 1
         detail = f"{refused.status} {refused.reason} ({refused.section})"
         self._note(
-            self.groups[refused.group], refused.session, refused.first, refused.last, packets, REFUSED, detail
+            self.groups[refused.group],
+            refused.session,
+            refused.first,
+            refused.last,
+            packets,
+            REFUSED,
+            detail,
         )
 
     def _note(
-        self, group: HeardGroup, session: SessionKey, first: int, last: int, packets: int, reason: str, detail: str
+        self,
+        group: HeardGroup,
+        session: SessionKey,
+        first: int,
+        last: int,
+        packets: int,
+        reason: str,
+        detail: str,
     ) -> None:
         source, tsi = text_of(session.source), str(session.tsi)
-        self.losses.note(group.queue, str(group.address), source, tsi, first, last, packets, reason, detail)
+        self.losses.note(
+            group.queue, str(group.address), source, tsi, first, last, packets, reason, detail
+        )
 
     # --- what people ask ------------------------------------------------------------------------------------------------
 
@@ -189,13 +232,16 @@ class MulticastPorts:
         """``status.multicast``."""
         settings = self._settings
         return {
-            "pgm": str(settings.encapsulation), "interface": settings.interface, "ttl": settings.ttl,
+            "pgm": str(settings.encapsulation),
+            "interface": settings.interface,
+            "ttl": settings.ttl,
             "deaf": [
                 {"queue": each.queue, "address": str(each.address), "reason": each.deaf_because}
-                for each in self.groups if each.deaf_because is not None
+                for each in self.groups
+                if each.deaf_because is not None
             ],
             "sources": [source for each in self.groups for source in each.sources()],
-        }  # fmt: skip
+        }
 
     def packets(self) -> Readings:
         """For ``srmp_pgm_packets_total``."""
@@ -213,7 +259,15 @@ class MulticastPorts:
         named: dict[tuple[str, ...], float] = {}
         for group in self.groups:
             for source in group.sources():
-                for what in ("packets", "repairs", "duplicates", "naks", "missing", "lost", "messages"):
+                for what in (
+                    "packets",
+                    "repairs",
+                    "duplicates",
+                    "naks",
+                    "missing",
+                    "lost",
+                    "messages",
+                ):
                     key = (source["queue"], source["source"], what)
                     if key not in named and len(named) >= LABELS_MAX:
                         key = (source["queue"], "other", what)

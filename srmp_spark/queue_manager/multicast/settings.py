@@ -29,7 +29,13 @@ class Encapsulation(NamedTuple):
         word, colon, port = text.lower().partition(":")
         if text.lower() == "raw":
             return cls(None)
-        if word != "udp" or not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        if (
+            word != "udp"
+            or not colon
+            or not port.isascii()
+            or not port.isdigit()
+            or not 0 < int(port) < 65_536
+        ):
             raise ValueError("expected raw (IP protocol 113, what Windows speaks) or udp:PORT")
         return cls(int(port))
 
@@ -63,19 +69,24 @@ class PgmSettings:
     def dump(self) -> dict[str, Any]:
         """As JSON, for the sender process and the gateway."""
         return {
-            "encapsulation": str(self.encapsulation), "interface": self.interface, "ttl": self.ttl,
-            "source": asdict(self.source), "receiver": asdict(self.receiver),
-        }  # fmt: skip
+            "encapsulation": str(self.encapsulation),
+            "interface": self.interface,
+            "ttl": self.ttl,
+            "source": asdict(self.source),
+            "receiver": asdict(self.receiver),
+        }
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> PgmSettings:
         """Return what :meth:`dump` wrote."""
         back_off = tuple(dumped["receiver"]["nak_rb_ivl"])  # JSON has lists alone
         return cls(
-            encapsulation=Encapsulation.parse(dumped["encapsulation"]), interface=dumped["interface"], ttl=dumped["ttl"],
+            encapsulation=Encapsulation.parse(dumped["encapsulation"]),
+            interface=dumped["interface"],
+            ttl=dumped["ttl"],
             source=SourceSettings(**dumped["source"]),
             receiver=ReceiverSettings(**{**dumped["receiver"], "nak_rb_ivl": back_off}),
-        )  # fmt: skip
+        )
 
 
 class PgmConstants(NamedTuple):
@@ -105,7 +116,8 @@ def parse_pgm_constants(where: str, value: object) -> PgmConstants:
         raise ConfigurationError(f"{where}: expected a table, [pgm_constants]")
     ends: tuple[list[tuple[str, Any]], list[tuple[str, Any]]] = ([], [])
     defaults = tuple(
-        {each.name: getattr(kind(), each.name) for each in fields(kind)} for kind in (SourceSettings, ReceiverSettings)
+        {each.name: getattr(kind(), each.name) for each in fields(kind)}
+        for kind in (SourceSettings, ReceiverSettings)
     )
     for name, given in value.items():
         known = [place for place, names in enumerate(defaults) if name in names]
@@ -133,7 +145,9 @@ def _like(default: object, given: object, where: str) -> object:
             return given
     elif _is_number(given):
         return float(given)  # type: ignore[arg-type]  # just checked
-    expected = {bool: "true or false", int: "a whole number", tuple: "two numbers"}.get(type(default), "a number")
+    expected = {bool: "true or false", int: "a whole number", tuple: "two numbers"}.get(
+        type(default), "a number"
+    )
     raise ConfigurationError(f"{where}: expected {expected}, got {given!r}")
 
 

@@ -55,8 +55,10 @@ _CANNOT_PACK = (errno.EINVAL, errno.EIO, errno.EOPNOTSUPP)
 """What a kernel or an interface without UDP_SEGMENT says."""
 
 CAP_NET_RAW_HINT = (
-    "--pgm raw is IP protocol 113, which Linux allows to root and with CAP_NET_RAW only: add it (systemd: "
-    "AmbientCapabilities=CAP_NET_RAW; docker: --cap-add NET_RAW), or use --pgm udp:PORT where no Windows machine takes part"
+    "--pgm raw is IP protocol 113, which Linux allows to root and with CAP_NET_RAW only: "
+    "add it (systemd: "
+    "AmbientCapabilities=CAP_NET_RAW; docker: --cap-add NET_RAW), or use --pgm udp:PORT "
+    "where no Windows machine takes part"
 )
 
 
@@ -88,8 +90,13 @@ class Inlet:
 
     @classmethod
     def of_group(
-        cls, encapsulation: Encapsulation, interface: Interface, group: str, *, only: Sequence[PacketType] = ()
-    ) -> Inlet:  # fmt: skip
+        cls,
+        encapsulation: Encapsulation,
+        interface: Interface,
+        group: str,
+        *,
+        only: Sequence[PacketType] = (),
+    ) -> Inlet:
         """What is sent to ``group``; ``only``: these types, where the kernel can tell. Raises :class:`ConfigurationError`."""
         opened = _open(encapsulation)
         try:
@@ -100,17 +107,22 @@ class Inlet:
                 socket.SOL_SOCKET, socket.SO_REUSEPORT, 1
             )  # OpenPGM has it, and one that has not shares with none
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-            opened.setsockopt(socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0)  # not what other processes have joined
+            opened.setsockopt(
+                socket.IPPROTO_IP, _IP_MULTICAST_ALL, 0
+            )  # not what other processes have joined
             if encapsulation.udp_port is not None:
                 with contextlib.suppress(OSError):  # before Linux 5.0 there is none
                     opened.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
             opened.bind((group, encapsulation.udp_port or 0))
-            member = struct.pack("4s4si", socket.inet_aton(group), socket.inet_aton(interface.address), 0)
+            member = struct.pack(
+                "4s4si", socket.inet_aton(group), socket.inet_aton(interface.address), 0
+            )
             opened.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
         except OSError as error:
             opened.close()
             raise ConfigurationError(
-                f"group {group} cannot be joined on {interface.name} ({interface.address}): {error}; see --pgm-interface"
+                f"group {group} cannot be joined on {interface.name} "
+                f"({interface.address}): {error}; see --pgm-interface"
             ) from None
         return cls(opened, is_raw=encapsulation.udp_port is None)
 
@@ -141,7 +153,10 @@ class Inlet:
                 found.append((bytes(view[start:length]), source))
             elif notes and notes[0][1] == _UDP_GRO:
                 size = struct.unpack_from("i", notes[0][2])[0] or length
-                found.extend((bytes(view[at : min(at + size, length)]), source) for at in range(0, length, size))
+                found.extend(
+                    (bytes(view[at : min(at + size, length)]), source)
+                    for at in range(0, length, size)
+                )
             else:
                 found.append((bytes(view[:length]), source))
         else:
@@ -167,8 +182,15 @@ class Outlet:
     """Packets to a group, and to single hosts, from one interface."""
 
     def __init__(
-        self, encapsulation: Encapsulation, interface: Interface, group: str, ttl: int, *, is_source: bool, packs: bool = True
-    ) -> None:  # fmt: skip
+        self,
+        encapsulation: Encapsulation,
+        interface: Interface,
+        group: str,
+        ttl: int,
+        *,
+        is_source: bool,
+        packs: bool = True,
+    ) -> None:
         """``is_source``: packets that the kernel does not take wait, and :attr:`inlet` is to be read; those of a receiver are
         dropped, for it asks again. ``packs``: by UDP_SEGMENT. Raises :class:`ConfigurationError`."""
         self._port = encapsulation.udp_port or 0
@@ -199,7 +221,9 @@ class Outlet:
             if encapsulation.udp_port is None:
                 alert = self._opened(encapsulation, interface, self._ttl)
                 alert.setsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, _ROUTER_ALERT)
-                alert.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 0)  # nobody reads it, and it would get all the same
+                alert.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_RCVBUF, 0
+                )  # nobody reads it, and it would get all the same
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES if is_source else 0)
             for each in {plain, alert}:
                 each.bind((interface.address, self._port if is_source else 0))
@@ -207,7 +231,8 @@ class Outlet:
             plain.close()
             alert.close()
             raise ConfigurationError(
-                f"nothing can be sent from {interface.name} ({interface.address}): {error}; see --pgm-interface"
+                f"nothing can be sent from {interface.name} ({interface.address}): "
+                f"{error}; see --pgm-interface"
             ) from None
         return plain, alert
 
@@ -218,7 +243,9 @@ class Outlet:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, ttl)
-        made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)  # other queue managers of this host hear us too
+        made.setsockopt(
+            socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1
+        )  # other queue managers of this host hear us too
         by = struct.pack("4s4si", bytes(4), socket.inet_aton(interface.address), 0)
         made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, by)
         return made
@@ -260,13 +287,18 @@ class Outlet:
     def _sent(self, datagrams: _Datagrams) -> bool:
         router_alert, packets, size, to = datagrams
         sender = self._alert if router_alert else self._plain
-        notes = [(socket.IPPROTO_UDP, _UDP_SEGMENT, struct.pack("H", size))] if len(packets) > 1 else []
+        notes = (
+            [(socket.IPPROTO_UDP, _UDP_SEGMENT, struct.pack("H", size))] if len(packets) > 1 else []
+        )
         try:
             sender.sendmsg(packets, notes, 0, to)
         except OSError as error:
             if notes and error.errno in _CANNOT_PACK:
                 self._packs = False
-                sent = [self._sent(_Datagrams(router_alert, (packet,), len(packet), to)) for packet in packets]
+                sent = [
+                    self._sent(_Datagrams(router_alert, (packet,), len(packet), to))
+                    for packet in packets
+                ]
                 return any(sent)  # of the others the receivers ask again
             if error.errno not in _WAIT:
                 self.error = error.strerror or str(error)

@@ -41,7 +41,9 @@ class Added(NamedTuple):
 def load_added(connection: sqlite3.Connection) -> Added:
     """Load all of them."""
     added = Added([], [])
-    for name, text, removing in connection.execute("SELECT name, entry, removing FROM subscriptions ORDER BY name"):
+    for name, text, removing in connection.execute(
+        "SELECT name, entry, removing FROM subscriptions ORDER BY name"
+    ):
         try:
             typed((name, text, removing), (str, str, int))
             entry = json.loads(text)
@@ -49,7 +51,9 @@ def load_added(connection: sqlite3.Connection) -> Added:
             added.unreadable.append(SetAside("subscriptions", str(name), str(error)[:REASON_MAX]))
             continue
         if not isinstance(entry, dict):
-            added.unreadable.append(SetAside("subscriptions", name, f"an entry is a table, not {text[:40]!r}"))
+            added.unreadable.append(
+                SetAside("subscriptions", name, f"an entry is a table, not {text[:40]!r}")
+            )
             continue
         added.rows.append(AddedRow(name, entry, bool(removing)))
     return added
@@ -78,11 +82,19 @@ def names_of_pulled(connection: sqlite3.Connection) -> tuple[dict[str, int], lis
     """Of which subscriptions messages are stored that are no rows yet, and how many; and those of which nobody can tell."""
     names: dict[str, int] = {}
     nameless: list[SetAside] = []
-    for name, count in connection.execute("SELECT subscription, COUNT(*) FROM pulled GROUP BY subscription"):
+    for name, count in connection.execute(
+        "SELECT subscription, COUNT(*) FROM pulled GROUP BY subscription"
+    ):
         if isinstance(name, str):
             names[name] = count
         else:
-            nameless.append(SetAside("pulled", f"{name!r:.50}", f"{count} messages of a subscription whose name is no text"))
+            nameless.append(
+                SetAside(
+                    "pulled",
+                    f"{name!r:.50}",
+                    f"{count} messages of a subscription whose name is no text",
+                )
+            )
     return names, nameless
 
 

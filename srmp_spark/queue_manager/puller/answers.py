@@ -19,7 +19,9 @@ NOTHING = frozenset((Status.MQ_ERROR_IO_TIMEOUT, Status.MQ_ERROR_MESSAGE_NOT_FOU
 """Both are "empty"; which one depends on the cursor."""
 REMOVED = frozenset((Status.MQ_ERROR_MESSAGE_NOT_FOUND, Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED))
 """What a peek by lookup identifier says of a message that is gone."""
-HELD = frozenset((Status.MQ_ERROR_TRANSACTION_USAGE, Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION))
+HELD = frozenset(
+    (Status.MQ_ERROR_TRANSACTION_USAGE, Status.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION)
+)
 """What it says of one that somebody has locked."""
 
 

@@ -74,7 +74,9 @@ class Circles:
         if asked is None or port != asked.port:
             return False
         try:
-            looked_up = asyncio.get_running_loop().getaddrinfo(host.name, port, type=socket.SOCK_STREAM)
+            looked_up = asyncio.get_running_loop().getaddrinfo(
+                host.name, port, type=socket.SOCK_STREAM
+            )
             found = await asyncio.wait_for(looked_up, LOOKUP_SECONDS)
         except (OSError, asyncio.TimeoutError):  # the first connection will tell
             return False
@@ -87,7 +89,8 @@ class Circles:
         for queue in reached:
             if queue == source:
                 raise CircleError(
-                    f"{' is read into '.join(ways[queue])}: each message would come again without end, for the host is this "
+                    f"{' is read into '.join(ways[queue])}: each message would come again "
+                    "without end, for the host is this "
                     "queue manager; give another `to`, or remove one of these subscriptions"
                 )
             for read, filled in self._edges.values():
@@ -99,7 +102,9 @@ class Circles:
 def own_queue(subscription: Subscription) -> str | None:
     """Return which queue of ours a subscription reads, should its host be this queue manager; None if none could be meant."""
     try:
-        return canonical_queue_name(which_queue(subscription.format).name.removesuffix(JOURNAL_SUFFIX))
+        return canonical_queue_name(
+            which_queue(subscription.format).name.removesuffix(JOURNAL_SUFFIX)
+        )
     except (CannotOpenError, ValueError):
         return None
 

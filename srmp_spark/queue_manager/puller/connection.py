@@ -15,7 +15,14 @@ from srmp_spark.mqrr.ndr.methods import METHODS, Parameters
 from srmp_spark.mqrr.ndr.transfer_syntax import NDR
 from srmp_spark.mqrr.next_steps import UNREACHABLE
 from srmp_spark.mqrr.rpc.binding import REMOTE_READ
-from srmp_spark.mqrr.rpc.client_connection import Answered, Bound, ClientConnection, ClientSettings, Closed, Faulted
+from srmp_spark.mqrr.rpc.client_connection import (
+    Answered,
+    Bound,
+    ClientConnection,
+    ClientSettings,
+    Closed,
+    Faulted,
+)
 from srmp_spark.mqrr.rpc.endpoint_mapper import (
     ENDPOINT_MAPPER,
     ENDPOINT_MAPPER_PORT,
@@ -67,7 +74,10 @@ class RpcClient(asyncio.Protocol):
         client = cls(where, settings)
         loop = asyncio.get_running_loop()
         try:
-            await _within(CONNECT_SECONDS, loop.create_task(loop.create_connection(lambda: client, host, port)))
+            await _within(
+                CONNECT_SECONDS,
+                loop.create_task(loop.create_connection(lambda: client, host, port)),
+            )
             await _within(ANSWER_SECONDS, client._bound)
         except (OSError, asyncio.TimeoutError) as error:
             client.close()
@@ -202,7 +212,9 @@ class RpcClient(asyncio.Protocol):
         if self._why:
             raise NotSentError(f"{self._where}: {self._why}")
         try:
-            number = self._engine.call(opnum, stub, self._loop.time(), timeout_s=wait_s + ANSWER_SECONDS)
+            number = self._engine.call(
+                opnum, stub, self._loop.time(), timeout_s=wait_s + ANSWER_SECONDS
+            )
         except LocalProtocolError as error:  # it made all the calls that a connection can make
             raise NotSentError(f"{self._where}: {error}") from None
         future = self._calls[number] = self._loop.create_future()
@@ -229,11 +241,15 @@ class RpcClient(asyncio.Protocol):
 
 async def find_port(host: str) -> int:
     """The port of remote read, by the endpoint mapper. Raises :class:`RefusedError`, :class:`LostError`."""
-    mapper = await RpcClient.connect(host, ENDPOINT_MAPPER_PORT, ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,)))
+    mapper = await RpcClient.connect(
+        host, ENDPOINT_MAPPER_PORT, ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,))
+    )
     try:
         answer = decode_map_response(await mapper.raw(EPT_MAP, encode_map_request(REMOTE_READ)))
     except RemoteProtocolError as error:
-        raise RefusedError(Status.RPC_X_BAD_STUB_DATA, f"{host}, endpoint mapper: {error}") from None
+        raise RefusedError(
+            Status.RPC_X_BAD_STUB_DATA, f"{host}, endpoint mapper: {error}"
+        ) from None
     finally:
         mapper.close()
     port = answer.port(REMOTE_READ)

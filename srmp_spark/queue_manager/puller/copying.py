@@ -83,7 +83,9 @@ class _ByCursor:
             await self._queue.close_cursor(self._cursor)
             return None
         if isinstance(found, Pulled):
-            self._walk.by_number.has(Place(*found.key))  # identifiers ascend as messages stand in the queue
+            self._walk.by_number.has(
+                Place(*found.key)
+            )  # identifiers ascend as messages stand in the queue
         return found
 
 
@@ -123,7 +125,9 @@ class _ByNumber:
 class Copier:
     """One subscription. Lives as long as the process; connections come and go."""
 
-    def __init__(self, noting: Noting, seen: Collection[PulledKey], *, told: Callable[[str], None]) -> None:
+    def __init__(
+        self, noting: Noting, seen: Collection[PulledKey], *, told: Callable[[str], None]
+    ) -> None:
         """``seen``: what are rows, from the last process. ``told``: what an operator should hear."""
         self._noting = noting
         self._told = told
@@ -183,7 +187,9 @@ class Copier:
                     walk.unreadable += 1
                     walk.reason = found.reason
                     if walk.unreadable > UNREADABLE_WALKED_MAX:
-                        raise LimitExceededError("UNREADABLE_WALKED_MAX", UNREADABLE_WALKED_MAX, walk.unreadable)
+                        raise LimitExceededError(
+                            "UNREADABLE_WALKED_MAX", UNREADABLE_WALKED_MAX, walk.unreadable
+                        )
                     continue
                 if found.key not in self.seen:
                     if len(self.seen) + len(waiting) >= COPIED_MAX:
@@ -216,7 +222,9 @@ class Copier:
             for key in missed:
                 if await _is_gone(queue, key):
                     gone.add(key)
-        except SrmpSparkError:  # what a broken line let us ask counts: the next walk asks for the rest
+        except (
+            SrmpSparkError
+        ):  # what a broken line let us ask counts: the next walk asks for the rest
             await self._forget_these(gone)
             raise
         await self._forget_these(gone)
@@ -230,7 +238,8 @@ class Copier:
 def not_copied_text(count: int) -> str:
     """Return what ``last_error`` says of messages beyond COPIED_MAX."""
     return (
-        f"{count} messages are not copied: a copy knows at most {COPIED_MAX} messages of the remote queue (COPIED_MAX); "
+        f"{count} messages are not copied: a copy knows at most {COPIED_MAX} messages of "
+        "the remote queue (COPIED_MAX); "
         'receive or purge messages there, or subscribe with mode = "move"'
     )
 

@@ -191,7 +191,16 @@ def found_of(connection: int, call: int, pulled: Pulled) -> Found:
     at = pulled.raw.find(message.body) if message.body else -1
     if at >= 0:
         message = message._replace(body=b"")
-    return Found(connection, call, pulled.request, pulled.key, pulled.raw, message, at, len(pulled.message.body))
+    return Found(
+        connection,
+        call,
+        pulled.request,
+        pulled.key,
+        pulled.raw,
+        message,
+        at,
+        len(pulled.message.body),
+    )
 
 
 def pulled_of_found(found: Found) -> Pulled:
@@ -205,7 +214,9 @@ def pulled_of_found(found: Found) -> Pulled:
 def failed_of(connection: int, call: int, error: Exception) -> Failed:
     """Return what crosses of an error. Read it with :func:`error_of`."""
     if isinstance(error, RefusedError):
-        return Failed(connection, call, "refused", crossable(error.what), error.status, error.perhaps_done)
+        return Failed(
+            connection, call, "refused", crossable(error.what), error.status, error.perhaps_done
+        )
     kind: Literal["lost", "not-sent", "other"] = "other"
     if isinstance(error, LostError):
         kind = "not-sent" if isinstance(error, NotSentError) else "lost"

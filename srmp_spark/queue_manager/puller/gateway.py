@@ -63,7 +63,11 @@ class RemoteConnection:
     """One connection that the main process asked for: its client, and the queue that is open over it."""
 
     def __init__(
-        self, asked: Open, send: Callable[[ToMain], object], on_read: Callable[[], object], logged: LogOnce
+        self,
+        asked: Open,
+        send: Callable[[ToMain], object],
+        on_read: Callable[[], object],
+        logged: LogOnce,
     ) -> None:
         """``on_read`` is called when :attr:`unfinished_bytes` may have changed."""
         self._number = asked.connection
@@ -103,7 +107,9 @@ class RemoteConnection:
         host = self._host
         try:
             port = host.port if host.port is not None else await find_port(host.name)
-            settings = await asyncio.to_thread(self._credentials.settings, host)  # Kerberos asks a third party
+            settings = await asyncio.to_thread(
+                self._credentials.settings, host
+            )  # Kerberos asks a third party
             client = self.client = await RpcClient.connect(host.name, port, settings)
             client.on_read = self._on_read
             self._send(Opened(self._number, client.address, client.calls_at_once))
@@ -128,7 +134,10 @@ class RemoteConnection:
             raise LocalProtocolError("a call to a queue that is not open")
         if isinstance(asked, Read):
             found = await queue.read(
-                Action(asked.action), wait_s=asked.wait_s, lookup_id=asked.lookup_id, cursor=asked.cursor
+                Action(asked.action),
+                wait_s=asked.wait_s,
+                lookup_id=asked.lookup_id,
+                cursor=asked.cursor,
             )
             if isinstance(found, Pulled):
                 return found_of(number, call, found)
@@ -143,7 +152,9 @@ class RemoteConnection:
         return CursorMade(number, call, await queue.cursor())
 
     def _fail(self, call: int, error: Exception) -> None:
-        if not isinstance(error, SrmpSparkError | OSError):  # a bug of ours: the main process says where it is written down
+        if not isinstance(
+            error, SrmpSparkError | OSError
+        ):  # a bug of ours: the main process says where it is written down
             name = type(error).__name__
             if self._logged.line(f"{name}: {error}", time.monotonic()) is not None:
                 log.error("subscription.failed host=%s", ascii(self._host.text), exc_info=error)
@@ -174,7 +185,9 @@ class RemoteConnections:
             if connection is not None:
                 connection.close()
         else:
-            self._connections[message.connection].call(message)  # only a Close, which is its last word, ends one
+            self._connections[message.connection].call(
+                message
+            )  # only a Close, which is its last word, ends one
 
     def on_room(self) -> None:
         """Read the servers again: the main process has caught up."""
@@ -195,7 +208,10 @@ class RemoteConnections:
             client = self._connections[largest].client
             assert client is not None, "it was read"
             held = self._unfinished.pop(largest)
-            client.close(f"{held} bytes of unfinished answers, {total} of all connections: UNFINISHED_MAX is {UNFINISHED_MAX}")
+            client.close(
+                f"{held} bytes of unfinished answers, {total} of all connections: "
+                f"UNFINISHED_MAX is {UNFINISHED_MAX}"
+            )
 
     def _send(self, message: ToMain) -> None:
         self._channel.send(message)

@@ -49,8 +49,10 @@ BATCHES_TOGETHER = 64
 looked at as a whole."""
 
 _EVENTS = {
-    Ended.CARRIED_OUT: PulledEvent.END_OK, Ended.NOT: PulledEvent.END_REFUSED, Ended.UNCLEAR: PulledEvent.END_UNCLEAR,
-}  # fmt: skip
+    Ended.CARRIED_OUT: PulledEvent.END_OK,
+    Ended.NOT: PulledEvent.END_REFUSED,
+    Ended.UNCLEAR: PulledEvent.END_UNCLEAR,
+}
 
 
 class Keeping(Protocol):
@@ -150,7 +152,9 @@ class Mover:
         """
         return await self.batches(queue, wait_s, goes_on=lambda: False)
 
-    async def batches(self, queue: ReadableQueue, wait_s: float, *, goes_on: Callable[[], bool]) -> int:
+    async def batches(
+        self, queue: ReadableQueue, wait_s: float, *, goes_on: Callable[[], bool]
+    ) -> int:
         """The same, and batch after batch while there is a backlog and nothing else to do: at most :data:`BATCHES_TOGETHER`.
 
         ``goes_on``: whether another one is begun.
@@ -194,8 +198,13 @@ class Mover:
     async def _settle_end_and_take(self, queue: ReadableQueue, batch: _Batch) -> _Batch:
         """Rows of what was ended before, Ends of this batch, and the batch behind it, which is returned. Each comes to its end
         whatever becomes of the others: a commit that is under way is not left alone."""
-        before = asyncio.ensure_future(self._settle()), asyncio.ensure_future(self._end(queue, batch.messages))
-        done = await asyncio.gather(*before, self._take_behind(queue, before), return_exceptions=True)
+        before = (
+            asyncio.ensure_future(self._settle()),
+            asyncio.ensure_future(self._end(queue, batch.messages)),
+        )
+        done = await asyncio.gather(
+            *before, self._take_behind(queue, before), return_exceptions=True
+        )
         for each in done:
             if isinstance(each, BaseException):
                 raise each
@@ -203,11 +212,15 @@ class Mover:
         assert isinstance(taken, _Batch)
         return taken
 
-    async def _take_behind(self, queue: ReadableQueue, before: Collection[asyncio.Future[None]]) -> _Batch:
+    async def _take_behind(
+        self, queue: ReadableQueue, before: Collection[asyncio.Future[None]]
+    ) -> _Batch:
         locked = await self._lock(queue, 0.0)
         if any(each.key in self.kept for each in locked):
             await asyncio.wait(before)
-            if any(each.exception() is not None for each in before):  # it ends here: these are not stored
+            if any(
+                each.exception() is not None for each in before
+            ):  # it ends here: these are not stored
                 return _Batch(0, ())
         return await self._keep(queue, locked)
 
@@ -295,13 +308,17 @@ class Mover:
             for each in together:
                 each.move(PulledEvent.END_SENT)
             ends = [queue.end(each.request) for each in together]
-            for each, done in zip(together, await asyncio.gather(*ends, return_exceptions=True), strict=True):
+            for each, done in zip(
+                together, await asyncio.gather(*ends, return_exceptions=True), strict=True
+            ):
                 if isinstance(done, NotSentError):
                     each.move(PulledEvent.END_REFUSED)
                     lost = True
                     continue
                 if isinstance(done, RefusedError):  # a fault, from below the method or from within
-                    each.move(PulledEvent.END_UNCLEAR if done.perhaps_done else PulledEvent.END_REFUSED)
+                    each.move(
+                        PulledEvent.END_UNCLEAR if done.perhaps_done else PulledEvent.END_REFUSED
+                    )
                 elif isinstance(done, Ended):
                     each.move(_EVENTS[done])
                     self.ended += done is Ended.CARRIED_OUT
@@ -368,15 +385,23 @@ class Mover:
                 if found not in HELD:
                     raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_PEEK_CURRENT")
                 return PulledEvent.HELD_BY_ANOTHER
-            if isinstance(found, Unreadable):  # something is there, and what cannot be said: ask again
+            if isinstance(
+                found, Unreadable
+            ):  # something is there, and what cannot be said: ask again
                 self._told(f"a message cannot be read: {found.reason}")
                 return PulledEvent.HELD_BY_ANOTHER
             if found.key.message_id != message.key.message_id:
                 continue
-            return await self._lock_again(queue, message, lookup_id) if self._takes else PulledEvent.LEFT_THERE
+            return (
+                await self._lock_again(queue, message, lookup_id)
+                if self._takes
+                else PulledEvent.LEFT_THERE
+            )
         return PulledEvent.GONE
 
-    async def _lock_again(self, queue: ReadableQueue, message: Pulled, lookup_id: int) -> PulledEvent:
+    async def _lock_again(
+        self, queue: ReadableQueue, message: Pulled, lookup_id: int
+    ) -> PulledEvent:
         found = await queue.read(Action.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id)
         if isinstance(found, Status):
             if found not in REMOVED | HELD:

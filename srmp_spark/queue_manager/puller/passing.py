@@ -12,7 +12,14 @@ from srmp_spark.errors import LimitExceededError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import not_ascending
 from srmp_spark.mqrr.status import Status
-from srmp_spark.queue_manager.puller.answers import HELD, NOTHING, REMOVED, ReadableQueue, RefusedError, Unreadable
+from srmp_spark.queue_manager.puller.answers import (
+    HELD,
+    NOTHING,
+    REMOVED,
+    ReadableQueue,
+    RefusedError,
+    Unreadable,
+)
 from srmp_spark.queue_manager.puller.locks import BATCH_BYTES, BATCH_MESSAGES
 from srmp_spark.queue_manager.puller.pulled import Pulled
 
@@ -50,7 +57,9 @@ class Passing:
                 self.passed += 1
                 self.reason = found.reason
                 if self.passed > UNREADABLE_WALKED_MAX:
-                    raise LimitExceededError("UNREADABLE_WALKED_MAX", UNREADABLE_WALKED_MAX, self.passed)
+                    raise LimitExceededError(
+                        "UNREADABLE_WALKED_MAX", UNREADABLE_WALKED_MAX, self.passed
+                    )
                 continue
             if found.key.lookup_id <= self._place:
                 raise not_ascending(f"{found.key.lookup_id:#x}", f"{self._place:#x}")

@@ -42,7 +42,9 @@ class _Row:
         if not self.done.done():
             self.done.set_result(None)
 
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+    def refuse(
+        self, status: int, reason: str, section: str, retry_after: int | None = None
+    ) -> None:
         """:meth:`publish` sees what the engine says."""
 
 
@@ -65,13 +67,23 @@ async def publish(
     why = None
     for each in messages:
         message = each.message._replace(
-            destination=destination, lineage=NULL_GUID, uniquifier=1, stream=None, expires_at=None, time_to_reach_queue=None,
-            delivery_receipt_to=None, commitment_receipt_to=None, dead_letter=False, signature="none",
-        )  # fmt: skip
+            destination=destination,
+            lineage=NULL_GUID,
+            uniquifier=1,
+            stream=None,
+            expires_at=None,
+            time_to_reach_queue=None,
+            delivery_receipt_to=None,
+            commitment_receipt_to=None,
+            dead_letter=False,
+            signature="none",
+        )
         row = _Row()
         post = LOOKUP_ID.pack(each.key.lookup_id) + each.raw
         arrival = Arrival(manager.clock.utc(), "mqrr", peer)
-        outcome = manager.acceptor.take(message, arrival, post, LOOKUP_ID.size, row, form=Form.PACKET)
+        outcome = manager.acceptor.take(
+            message, arrival, post, LOOKUP_ID.size, row, form=Form.PACKET
+        )
         if isinstance(outcome, Refused):
             why = outcome.message
             break

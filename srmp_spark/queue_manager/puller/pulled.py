@@ -44,5 +44,7 @@ class Pulled:
 def pulled_of(raw: bytes, packet: MessagePacket, sequence_id: int, state: PulledState) -> Pulled:
     """A message as it was read. Raises :class:`RemoteProtocolError` for one of which a part is missing."""
     message = message_of(packet)
-    lookup_id = lookup_id_of(sequence_id, priority=packet.priority, transactional=packet.transaction is not None)
+    lookup_id = lookup_id_of(
+        sequence_id, priority=packet.priority, transactional=packet.transaction is not None
+    )
     return Pulled(PulledKey(lookup_id, packet.id), raw, message, state)

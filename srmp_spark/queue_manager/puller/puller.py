@@ -20,7 +20,13 @@ from srmp_spark.queue_manager.puller.publishing import publish
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.remotes import Remotes
 from srmp_spark.queue_manager.puller.sent_marks import SentMarks
-from srmp_spark.queue_manager.puller.stored import Left, forget_copied, forget_pulled, keep_pulled, note_copied
+from srmp_spark.queue_manager.puller.stored import (
+    Left,
+    forget_copied,
+    forget_pulled,
+    keep_pulled,
+    note_copied,
+)
 from srmp_spark.queue_manager.puller.subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -62,25 +68,41 @@ class _Store:
 
     async def keep(self, messages: Sequence[Pulled]) -> None:
         now = self._manager.clock.utc()
-        await self._manager.journal.transact(lambda each: keep_pulled(each.connection, self._name, messages, now))
+        await self._manager.journal.transact(
+            lambda each: keep_pulled(each.connection, self._name, messages, now)
+        )
 
     async def drop(self, keys: Sequence[PulledKey]) -> None:
-        await self._manager.journal.transact(lambda each: forget_pulled(each.connection, self._name, keys))
+        await self._manager.journal.transact(
+            lambda each: forget_pulled(each.connection, self._name, keys)
+        )
 
     async def publish(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
         return await publish(
-            self._manager, self._to, self._peer, messages,
-            lambda each, stored: forget_pulled(each.connection, self._name, [one.key for one in stored]),
-        )  # fmt: skip
+            self._manager,
+            self._to,
+            self._peer,
+            messages,
+            lambda each, stored: forget_pulled(
+                each.connection, self._name, [one.key for one in stored]
+            ),
+        )
 
     async def copied(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
         return await publish(
-            self._manager, self._to, self._peer, messages,
-            lambda each, stored: note_copied(each.connection, self._name, [one.key for one in stored]),
-        )  # fmt: skip
+            self._manager,
+            self._to,
+            self._peer,
+            messages,
+            lambda each, stored: note_copied(
+                each.connection, self._name, [one.key for one in stored]
+            ),
+        )
 
     async def removed(self, keys: Collection[PulledKey]) -> None:
-        await self._manager.journal.transact(lambda each: forget_copied(each.connection, self._name, keys))
+        await self._manager.journal.transact(
+            lambda each: forget_copied(each.connection, self._name, keys)
+        )
 
     def sending_end(self, keys: Collection[PulledKey]) -> None:
         self._marks.sending(keys)
@@ -97,9 +119,17 @@ class Puller:
     """One subscription."""
 
     def __init__(
-        self, manager: QueueManager, subscription: Subscription, left: Left, circles: Circles, remotes: Remotes, *,
-        configured: bool = True, removing: bool = False, held: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        manager: QueueManager,
+        subscription: Subscription,
+        left: Left,
+        circles: Circles,
+        remotes: Remotes,
+        *,
+        configured: bool = True,
+        removing: bool = False,
+        held: str | None = None,
+    ) -> None:
         """``left``: what an earlier one of the same name has stored. ``remotes`` makes the connections.
 
         ``configured``: it stands in the configuration file. ``removing``: nothing is taken any more, and what is pending is
@@ -128,9 +158,10 @@ class Puller:
         self._broke = False
         """Whether the last connection was made and then lost."""
         self._marks = SentMarks.open(
-            subscription_file(manager.directory.path, subscription.name, "sent"), [each.key for each in left.kept],
+            subscription_file(manager.directory.path, subscription.name, "sent"),
+            [each.key for each in left.kept],
             unchanged=manager.directory.changed is None,
-        )  # fmt: skip
+        )
         for each in left.kept:
             if not self._marks.was_sent(each.key):
                 each.state = PulledState.UNSENT
@@ -150,7 +181,9 @@ class Puller:
         if self._held is not None:
             self._failed_at = self._manager.clock.monotonic()
             self._error = _held_text(self.subscription, self._held)
-            log.warning('subscription.held name=%s reason="%s"', self.subscription.name, self._error)
+            log.warning(
+                'subscription.held name=%s reason="%s"', self.subscription.name, self._error
+            )
             return
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -196,7 +229,11 @@ class Puller:
     @property
     def is_unused(self) -> bool:
         """It never read anything, and nothing is pending: it may go as if it had never been."""
-        return self._is_new and self._complete_at is None and not (self.pulled or self.pending or self._mover.ended)
+        return (
+            self._is_new
+            and self._complete_at is None
+            and not (self.pulled or self.pending or self._mover.ended)
+        )
 
     def _since(self, moment: float | None) -> float | None:
         return None if moment is None else self._manager.clock.monotonic() - moment
@@ -213,7 +250,9 @@ class Puller:
             "pending": self.pending,
             "doubtful": len(self._mover.doubtful),
             "taken_in_doubt": self.taken_in_doubt,
-            "unreadable": self._mover.unreadable if self._copier is None else self._copier.unreadable,
+            "unreadable": self._mover.unreadable
+            if self._copier is None
+            else self._copier.unreadable,
             "lag_seconds": _rounded(self.lag_seconds),
             "last_error": self._error,
             "failed_seconds": _rounded(self._since(self._failed_at)),
@@ -240,7 +279,12 @@ class Puller:
                 self._tell(str(error))
                 self._failed_at = self._manager.clock.monotonic()
             except Exception as error:  # a bug of ours must not end the subscription in silence
-                if self._logged.line(f"{type(error).__name__}: {error}", self._manager.clock.monotonic()) is not None:
+                if (
+                    self._logged.line(
+                        f"{type(error).__name__}: {error}", self._manager.clock.monotonic()
+                    )
+                    is not None
+                ):
                     log.exception("subscription.failed name=%s", self.subscription.name)
                 self._error = f"{type(error).__name__}: see the log"
                 self._failed_at = self._manager.clock.monotonic()
@@ -263,7 +307,9 @@ class Puller:
         try:
             if not self.removing:
                 self._circles.enter(given, connection.address)
-            queue = await connection.open(given.format, receive=given.mode == "move" and not self.removing)
+            queue = await connection.open(
+                given.format, receive=given.mode == "move" and not self.removing
+            )
             await self._go_on(queue)
         except LostError:
             self._broke = True
@@ -315,7 +361,9 @@ class Puller:
         if not (copier.unreadable or copier.not_copied or self._mover.kept):
             self._error = None
             self._complete_at = self._walk_began  # what came behind the cursor is for the next walk
-        await asyncio.sleep(max(COPY_PAUSE_SECONDS, now - began))  # of a long queue no more than half the time
+        await asyncio.sleep(
+            max(COPY_PAUSE_SECONDS, now - began)
+        )  # of a long queue no more than half the time
 
     async def _settle(self, queue: ReadableQueue) -> bool:
         """Find out what became of what was taken; whether something is left."""
@@ -324,7 +372,10 @@ class Puller:
         if mover.is_full is not None:
             await self._pause_full(mover.is_full)
         elif mover.kept:
-            self._tell(f"{len(mover.kept)} messages are locked there: whether they are there or gone is asked again")
+            self._tell(
+                f"{len(mover.kept)} messages are locked there: whether they are there or "
+                "gone is asked again"
+            )
             if self.removing:
                 await asyncio.sleep(SETTLE_PAUSE_SECONDS)
         return bool(mover.kept)
@@ -336,8 +387,10 @@ class Puller:
 
 def _held_text(subscription: Subscription, because: str) -> str:
     return (
-        f"on hold, because this data directory is a copy ({because}): its original may go on moving these messages, and each "
-        "would go to one of the two. When the original reads this queue no more: srmp-spark subscribe resume "
+        f"on hold, because this data directory is a copy ({because}): its original may go "
+        "on moving these messages, and each "
+        "would go to one of the two. When the original reads this queue no more: "
+        "srmp-spark subscribe resume "
         f"--host {subscription.host.text} --queue '{subscription.queue}'"
     )
 

@@ -74,13 +74,23 @@ class Pullers:
                 self._set_aside_unreadable(each.name, left, configured=True)
             else:
                 self._pullers[each.name] = self._puller(each, left)
-        pending, nameless = await manager.journal.transact(lambda each: names_of_pulled(each.connection))
+        pending, nameless = await manager.journal.transact(
+            lambda each: names_of_pulled(each.connection)
+        )
         self._tell_set_aside([*added.unreadable, *nameless])
         for damaged in added.unreadable:
-            self._set_aside(damaged.key, pending.get(damaged.key, 0), f"its row in the store cannot be read: {damaged.reason}")
+            self._set_aside(
+                damaged.key,
+                pending.get(damaged.key, 0),
+                f"its row in the store cannot be read: {damaged.reason}",
+            )
         for row in added.rows:
             if row.name in self._pullers or row.name in self._unreadable:
-                log.warning("subscription.configured name=%s: the configuration file counts, not what was added", row.name)
+                log.warning(
+                    "subscription.configured name=%s: the configuration file counts, not "
+                    "what was added",
+                    row.name,
+                )
                 continue
             try:
                 subscription = self._parse(row.entry, self._passwords.read(row.name))
@@ -108,7 +118,9 @@ class Pullers:
     async def _find_held(self, configured: Sequence[Subscription], added: Added) -> None:
         """Learn which are on hold; the first start of a copy holds all that move messages."""
         names = {each.name for each in configured if each.mode == "move"}
-        names |= {row.name for row in added.rows if row.entry.get("mode") != "copy"} | {each.key for each in added.unreadable}
+        names |= {row.name for row in added.rows if row.entry.get("mode") != "copy"} | {
+            each.key for each in added.unreadable
+        }
         held = await self._manager.journal.transact(
             lambda each: held_subscriptions.name_all(each.connection, frozenset(names))
         )
@@ -135,11 +147,18 @@ class Pullers:
         """Of those that run."""
         for each in self:
             given = each.subscription
-            yield Reading(given.host.text, given.queue, each.pending, each.lag_seconds, each.taken_in_doubt)
+            yield Reading(
+                given.host.text, given.queue, each.pending, each.lag_seconds, each.taken_in_doubt
+            )
 
     def _tell_set_aside(self, rows: Sequence[SetAside]) -> None:
         for each in rows:
-            log.error("store.set_aside table=%s key=%s reason=%s", each.table, ascii(each.key), ascii(each.reason))
+            log.error(
+                "store.set_aside table=%s key=%s reason=%s",
+                each.table,
+                ascii(each.key),
+                ascii(each.reason),
+            )
         self._manager.set_aside += rows
 
     def _set_aside_unreadable(self, name: str, left: Left, *, configured: bool) -> None:
@@ -147,29 +166,56 @@ class Pullers:
         self._tell_set_aside(left.unreadable)
         self._unreadable.add(name)
         why = (
-            f"{len(left.unreadable)} messages that were taken there cannot be read by this release, and stay stored: "
-            f"nothing is read until a release that can read them starts; the first one: {left.unreadable[0].reason}"
+            f"{len(left.unreadable)} messages that were taken there cannot be read by "
+            "this release, and stay stored: "
+            "nothing is read until a release that can read them starts; the first one: "
+            f"{left.unreadable[0].reason}"
         )
         self._set_aside(name, len(left.kept) + len(left.unreadable), why, configured=configured)
 
     def _set_aside(self, name: str, pending: int, why: str, *, configured: bool = False) -> None:
         host, _, queue = name.partition("\\")
         self._idle[name] = {
-            "host": host, "queue": queue, "mode": None, "to": None, "pulled": 0, "pending": pending, "doubtful": pending,
-            "taken_in_doubt": 0, "unreadable": 0, "lag_seconds": None, "last_error": why, "failed_seconds": None,
-            "configured": configured, "removing": False, "held": False,
-        }  # fmt: skip
-        log.warning('subscription.idle name=%s pending=%d reason="%s"', name, pending, ascii(why)[1:-1])
+            "host": host,
+            "queue": queue,
+            "mode": None,
+            "to": None,
+            "pulled": 0,
+            "pending": pending,
+            "doubtful": pending,
+            "taken_in_doubt": 0,
+            "unreadable": 0,
+            "lag_seconds": None,
+            "last_error": why,
+            "failed_seconds": None,
+            "configured": configured,
+            "removing": False,
+            "held": False,
+        }
+        log.warning(
+            'subscription.idle name=%s pending=%d reason="%s"', name, pending, ascii(why)[1:-1]
+        )
 
     def _puller(
-        self, subscription: Subscription, left: Left, *, configured: bool = True, removing: bool = False
+        self,
+        subscription: Subscription,
+        left: Left,
+        *,
+        configured: bool = True,
+        removing: bool = False,
     ) -> Puller:
         """Make a puller, which is not started. What only copies takes nothing from the original of a data directory."""
         held = self._held.get(subscription.name) if subscription.mode == "move" else None
         return Puller(
-            self._manager, subscription, left, self._circles, self._remotes,
-            configured=configured, removing=removing, held=held,
-        )  # fmt: skip
+            self._manager,
+            subscription,
+            left,
+            self._circles,
+            self._remotes,
+            configured=configured,
+            removing=removing,
+            held=held,
+        )
 
     async def _left(self, name: str) -> Left:
         """Behind everything that was stored so far, and may still be on its way to the disk."""
@@ -217,7 +263,9 @@ class Pullers:
             log.info("subscription.added name=%s mode=%s to=%s", name, wanted.mode, wanted.to)
             return puller.status(), there is None
 
-    async def remove(self, host: str | None, queue: str | None, *, unused: bool = False) -> dict[str, Any]:
+    async def remove(
+        self, host: str | None, queue: str | None, *, unused: bool = False
+    ) -> dict[str, Any]:
         """Take nothing more. It is gone when what is pending is settled; its status until then.
 
         ``unused``: only if it never read anything. Raises :class:`ApiError`.
@@ -232,9 +280,12 @@ class Pullers:
                 raise self._unknown(host, queue)
             if there.configured:
                 raise ApiError(
-                    409, "configured", f"{queue} of {host} stands in the configuration file",
-                    "take its [[subscription]] out when `pending` is 0, and restart", _SECTION,
-                )  # fmt: skip
+                    409,
+                    "configured",
+                    f"{queue} of {host} stands in the configuration file",
+                    "take its [[subscription]] out when `pending` is 0, and restart",
+                    _SECTION,
+                )
             if there.removing:
                 return there.status()
             if unused and not there.is_unused:
@@ -242,7 +293,9 @@ class Pullers:
             await there.stop()
             manager = self._manager
             if unused and not there.is_unused:  # it began to read while it was told to stop
-                self._put(self._puller(there.subscription, await self._left(name), configured=False))
+                self._put(
+                    self._puller(there.subscription, await self._left(name), configured=False)
+                )
                 self._pullers[name].start()
                 raise _in_use(there)
             await manager.journal.transact(lambda each: _remove_row(each, name))
@@ -267,7 +320,9 @@ class Pullers:
             if there is None:
                 raise self._unknown(host, queue)
             if name in self._held:
-                await self._manager.journal.transact(lambda each: held_subscriptions.release(each.connection, name))
+                await self._manager.journal.transact(
+                    lambda each: held_subscriptions.release(each.connection, name)
+                )
                 del self._held[name]
                 log.info("subscription.resumed name=%s", name)
             if there.is_held:
@@ -275,16 +330,31 @@ class Pullers:
             return there.status()
 
     def _unknown(self, host: str | None, queue: str | None) -> ApiError:
-        known = ", ".join(f"{each.subscription.queue} of {each.subscription.host.text}" for each in self) or "none"
-        return ApiError(404, "no-subscription", f"nobody reads {queue} of {host}", f"there are: {known}", _SECTION)
+        known = (
+            ", ".join(
+                f"{each.subscription.queue} of {each.subscription.host.text}" for each in self
+            )
+            or "none"
+        )
+        return ApiError(
+            404,
+            "no-subscription",
+            f"nobody reads {queue} of {host}",
+            f"there are: {known}",
+            _SECTION,
+        )
 
     async def _remove_idle(self, name: str) -> dict[str, Any]:
         status = self._idle[name]
         if status["pending"]:
             raise ApiError(
-                409, "pending", f"{status['pending']} messages of it were taken there and are no rows yet",
-                f"add it again as it was, and remove it when `pending` is 0; {status['last_error']}", _SECTION,
-            )  # fmt: skip
+                409,
+                "pending",
+                f"{status['pending']} messages of it were taken there and are no rows yet",
+                "add it again as it was, and remove it when `pending` is 0; "
+                f"{status['last_error']}",
+                _SECTION,
+            )
         await self._manager.journal.transact(lambda each: _forget_row(each, name))
         self._held.pop(name, None)
         self._passwords.write(name, None)
@@ -318,9 +388,12 @@ class Pullers:
     def _raise_if_unreadable(self, name: str) -> None:
         if name in self._unreadable:
             raise ApiError(
-                409, "set-aside", str(self._idle[name]["last_error"]),
-                "start the release that stored them, or restore; status.set_aside names them", _SECTION,
-            )  # fmt: skip
+                409,
+                "set-aside",
+                str(self._idle[name]["last_error"]),
+                "start the release that stored them, or restore; status.set_aside names them",
+                _SECTION,
+            )
 
     @staticmethod
     def _name(host: object, queue: object) -> str:
@@ -343,26 +416,42 @@ class Pullers:
         for key, value in (("mode", given.mode), ("to", given.to)):
             if entry.get(key, value) != value:
                 raise ApiError(
-                    409, "configured", f"{given.queue} of {given.host.text} has {key} = {value!r} in the configuration file",
-                    f"change it there, and restart, or leave {key} out", _SECTION,
-                )  # fmt: skip
+                    409,
+                    "configured",
+                    f"{given.queue} of {given.host.text} has {key} = {value!r} in the "
+                    "configuration file",
+                    f"change it there, and restart, or leave {key} out",
+                    _SECTION,
+                )
 
     def _check(self, wanted: Subscription, there: Puller | None) -> None:
         if there is None and len(self._pullers) >= SUBSCRIPTIONS_MAX:
-            raise ApiError(409, "too-many", f"SUBSCRIPTIONS_MAX is {SUBSCRIPTIONS_MAX}", "remove one first", _SECTION)
+            raise ApiError(
+                409,
+                "too-many",
+                f"SUBSCRIPTIONS_MAX is {SUBSCRIPTIONS_MAX}",
+                "remove one first",
+                _SECTION,
+            )
         if there is not None and there.subscription.to != wanted.to:
             raise ApiError(
-                409, "subscription-differs",
-                f"{wanted.queue} of {wanted.host.text} is read into {there.subscription.to} already, not into {wanted.to}",
-                "remove it first: `srmp-spark subscribe remove`; what is there then is read anew", _SECTION,
-            )  # fmt: skip
+                409,
+                "subscription-differs",
+                f"{wanted.queue} of {wanted.host.text} is read into "
+                f"{there.subscription.to} already, not into {wanted.to}",
+                "remove it first: `srmp-spark subscribe remove`; what is there then is read anew",
+                _SECTION,
+            )
         for each in self:
             other = each.subscription
             if each is not there and other.to == wanted.to:
                 raise ApiError(
-                    409, "to-is-taken", f"{wanted.to} is filled from {other.queue} of {other.host.text}",
-                    "give another `to` (`--to`): one queue of ours for each remote one", _SECTION,
-                )  # fmt: skip
+                    409,
+                    "to-is-taken",
+                    f"{wanted.to} is filled from {other.queue} of {other.host.text}",
+                    "give another `to` (`--to`): one queue of ours for each remote one",
+                    _SECTION,
+                )
 
 
 def _forget_row(transaction: Transaction, name: str) -> None:
@@ -379,12 +468,17 @@ def _remove_row(transaction: Transaction, name: str) -> None:
 def _in_use(there: Puller) -> ApiError:
     given = there.subscription
     return ApiError(
-        409, "subscription-in-use", f"{given.queue} of {given.host.text} was read from", "remove it without `unused`", _SECTION
+        409,
+        "subscription-in-use",
+        f"{given.queue} of {given.host.text} was read from",
+        "remove it without `unused`",
+        _SECTION,
     )
 
 
 def _lost_of(count: int) -> str:
     return (
-        f"{count} messages that were taken there are no rows yet, and there is no subscription of this host and queue any "
+        f"{count} messages that were taken there are no rows yet, and there is no "
+        "subscription of this host and queue any "
         "more: put it back, with its host and queue as they were written, until `pending` is 0"
     )

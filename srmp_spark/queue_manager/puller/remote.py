@@ -63,7 +63,12 @@ class RemoteQueue:
         """A message, locked by us if ``action`` receives; or why there is none."""
         request = next(self._requests)
         asked = StartReceiveRequest(
-            self._handle, action=action, timeout_ms=int(wait_s * 1000), request_id=request, lookup_id=lookup_id, cursor=cursor
+            self._handle,
+            action=action,
+            timeout_ms=int(wait_s * 1000),
+            request_id=request,
+            lookup_id=lookup_id,
+            cursor=cursor,
         )
         answer: StartReceiveResponse = await self._calls.call(7, asked, wait_s)
         if answer.status != Status.MQ_OK:
@@ -80,7 +85,9 @@ class RemoteQueue:
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
         """R_EndReceive: what its answer says of the message."""
-        answer = await self._calls.call(9, EndReceiveRequest(self._handle, RR_NACK if keep else RR_ACK, request))
+        answer = await self._calls.call(
+            9, EndReceiveRequest(self._handle, RR_NACK if keep else RR_ACK, request)
+        )
         if answer.status == Status.MQ_OK:
             return Ended.CARRIED_OUT
         return Ended.NOT if answer.status in END_REMOVED_NOTHING else Ended.UNCLEAR

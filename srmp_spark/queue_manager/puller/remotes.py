@@ -76,14 +76,20 @@ class Remotes:
     async def connect(self, host: RemoteHost, credentials: Credentials) -> RemoteConnection:
         """Connect and sign in. Raises :class:`LostError`, :class:`RefusedError`, and other errors of this package."""
         if self._link is None:
-            self._link = RemotesLink({}, {}, ToMain, self._on_message, on_up=self._is_up.set, on_lost=self._on_lost)
+            self._link = RemotesLink(
+                {}, {}, ToMain, self._on_message, on_up=self._is_up.set, on_lost=self._on_lost
+            )
             self._link.start()
         try:
             await asyncio.wait_for(self._is_up.wait(), START_SECONDS)
         except asyncio.TimeoutError:
-            raise LostError("the process that reads remote queues does not start; the log says why") from None
+            raise LostError(
+                "the process that reads remote queues does not start; the log says why"
+            ) from None
         number = next(self._numbers)
-        connection = RemoteConnection(number, host.text, self._link, self._calls, self._connections.pop)
+        connection = RemoteConnection(
+            number, host.text, self._link, self._calls, self._connections.pop
+        )
         self._connections[number] = connection
         try:
             await connection.connect(Open(number, host, credentials))
@@ -113,7 +119,12 @@ class RemoteConnection:
     """One connection to a remote queue manager, made by the gateway."""
 
     def __init__(
-        self, number: int, where: str, link: RemotesLink, calls: Iterator[int], on_closed: Callable[[int], object]
+        self,
+        number: int,
+        where: str,
+        link: RemotesLink,
+        calls: Iterator[int],
+        on_closed: Callable[[int], object],
     ) -> None:
         """``where`` is what errors call the server. ``calls`` numbers the calls of all connections."""
         self._number = number

@@ -53,7 +53,14 @@ class SentMarks:
         """What the last process sent; ``None``: nobody knows."""
 
     @classmethod
-    def open(cls, path: Path, kept: Collection[PulledKey], *, unchanged: bool = True, boot_id: Path = BOOT_ID) -> SentMarks:
+    def open(
+        cls,
+        path: Path,
+        kept: Collection[PulledKey],
+        *,
+        unchanged: bool = True,
+        boot_id: Path = BOOT_ID,
+    ) -> SentMarks:
         """``kept``: what is stored. ``unchanged``: the data directory is the one that the last process had. Raises OSError."""
         try:
             boot = boot_id.read_text(encoding="ascii").strip()
@@ -140,7 +147,9 @@ def _header(boot_id: str) -> bytes:
 
 
 def _digest(key: PulledKey) -> bytes:
-    return hashlib.blake2b(f"{key.lookup_id} {key.message_id}".encode(), digest_size=_MARK_SIZE).digest()
+    return hashlib.blake2b(
+        f"{key.lookup_id} {key.message_id}".encode(), digest_size=_MARK_SIZE
+    ).digest()
 
 
 def _checked(digest: bytes) -> bytes:

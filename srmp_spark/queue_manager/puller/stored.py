@@ -30,28 +30,45 @@ def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
     kept: list[Pulled] = []
     unreadable: list[SetAside] = []
     found = connection.execute(
-        "SELECT lookup_id, message_id, packet FROM pulled WHERE subscription = ? ORDER BY rowid", (subscription,)
+        "SELECT lookup_id, message_id, packet FROM pulled WHERE subscription = ? ORDER BY rowid",
+        (subscription,),
     )
     for lookup_id, message_id, packet in found:
         try:
             typed((lookup_id, message_id, packet), (int, str, bytes))
             message = message_of(parse_message_packet(packet))
         except (RemoteProtocolError, TypeError) as error:
-            unreadable.append(SetAside("pulled", f"{subscription} {message_id}"[:KEY_MAX], str(error)[:REASON_MAX]))
+            unreadable.append(
+                SetAside(
+                    "pulled", f"{subscription} {message_id}"[:KEY_MAX], str(error)[:REASON_MAX]
+                )
+            )
             continue
-        kept.append(Pulled(PulledKey(lookup_id % 2**64, message_id), packet, message, PulledState.UNANSWERED))
+        kept.append(
+            Pulled(
+                PulledKey(lookup_id % 2**64, message_id), packet, message, PulledState.UNANSWERED
+            )
+        )
     return Left(kept, _load_copied(connection, subscription, unreadable), unreadable)
 
 
-def keep_pulled(connection: sqlite3.Connection, subscription: str, messages: Iterable[Pulled], now: int) -> None:
+def keep_pulled(
+    connection: sqlite3.Connection, subscription: str, messages: Iterable[Pulled], now: int
+) -> None:
     """Store them, once."""
     connection.executemany(
-        "INSERT OR IGNORE INTO pulled(subscription, lookup_id, message_id, pulled_at, packet) VALUES (?, ?, ?, ?, ?)",
-        [(subscription, _signed(each.key.lookup_id), each.key.message_id, now, each.raw) for each in messages],
+        "INSERT OR IGNORE INTO pulled(subscription, lookup_id, message_id, pulled_at, "
+        "packet) VALUES (?, ?, ?, ?, ?)",
+        [
+            (subscription, _signed(each.key.lookup_id), each.key.message_id, now, each.raw)
+            for each in messages
+        ],
     )
 
 
-def forget_pulled(connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]) -> None:
+def forget_pulled(
+    connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
+) -> None:
     """They are rows, or nobody's here."""
     connection.executemany(
         "DELETE FROM pulled WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
@@ -63,7 +80,9 @@ def _load_copied(
     connection: sqlite3.Connection, subscription: str, unreadable: list[SetAside]
 ) -> set[PulledKey]:
     """Load the keys of messages that are rows, copied, and may still be in the remote queue."""
-    found = connection.execute("SELECT lookup_id, message_id FROM copied WHERE subscription = ?", (subscription,))
+    found = connection.execute(
+        "SELECT lookup_id, message_id FROM copied WHERE subscription = ?", (subscription,)
+    )
     return set(readable("copied", found, _copied, unreadable, key=2))
 
 
@@ -72,7 +91,9 @@ def _copied(row: Sequence[Any]) -> PulledKey:
     return PulledKey(lookup_id % 2**64, message_id)
 
 
-def note_copied(connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]) -> None:
+def note_copied(
+    connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
+) -> None:
     """They are rows."""
     connection.executemany(
         "INSERT OR IGNORE INTO copied(subscription, lookup_id, message_id) VALUES (?, ?, ?)",
@@ -80,7 +101,9 @@ def note_copied(connection: sqlite3.Connection, subscription: str, keys: Iterabl
     )
 
 
-def forget_copied(connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]) -> None:
+def forget_copied(
+    connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
+) -> None:
     """They are in the remote queue no more."""
     connection.executemany(
         "DELETE FROM copied WHERE subscription = ? AND lookup_id = ? AND message_id = ?",

@@ -23,7 +23,17 @@ from srmp_spark.signing_in.credentials import Credentials, credentials
 SUBSCRIPTIONS_MAX = 1_000
 """Each has a connection and a task."""
 MODES = ("move", "copy")
-KEYS = ("host", "queue", "mode", "to", "username", "password_file", "domain", "auth_protocol", "auth_level")
+KEYS = (
+    "host",
+    "queue",
+    "mode",
+    "to",
+    "username",
+    "password_file",
+    "domain",
+    "auth_protocol",
+    "auth_level",
+)
 PASSWORD_MAX = 4_096
 """Bytes of a password file; passwords of Windows have at most 256 characters."""
 
@@ -65,16 +75,23 @@ def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # 
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(f"{where}: expected tables, [[subscription]] with host and queue")
     if len(value) > SUBSCRIPTIONS_MAX:
-        raise ConfigurationError(f"{where}: SUBSCRIPTIONS_MAX is {SUBSCRIPTIONS_MAX}, got {len(value)}")
+        raise ConfigurationError(
+            f"{where}: SUBSCRIPTIONS_MAX is {SUBSCRIPTIONS_MAX}, got {len(value)}"
+        )
     found = tuple(parse_subscription(where, entry) for entry in value)
-    for what, names in (("queue", [each.name for each in found]), ("to", [each.to for each in found])):
+    for what, names in (
+        ("queue", [each.name for each in found]),
+        ("to", [each.to for each in found]),
+    ):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ConfigurationError(f"{where}: {what} {twice!r} stands there twice")
     return found
 
 
-def parse_subscription(where: str, entry: dict[str, Any], password: str | None = None) -> Subscription:
+def parse_subscription(
+    where: str, entry: dict[str, Any], password: str | None = None
+) -> Subscription:
     """One entry; ``password``: if it is not in a file that the entry names. Raises :class:`ConfigurationError`."""
     for key, value in entry.items():
         if key not in KEYS:
@@ -91,9 +108,14 @@ def parse_subscription(where: str, entry: dict[str, Any], password: str | None =
         raise ConfigurationError(f"{where}: mode is move or copy, got {mode!r}")
     host = parse_remote_host(where, entry["host"])
     signs_in = credentials(
-        where, host, level=entry.get("auth_level"), protocol=entry.get("auth_protocol"), user=entry.get("username"),
-        password=_password(where, entry) if password is None else password, domain=entry.get("domain"),
-    )  # fmt: skip
+        where,
+        host,
+        level=entry.get("auth_level"),
+        protocol=entry.get("auth_protocol"),
+        user=entry.get("username"),
+        password=_password(where, entry) if password is None else password,
+        domain=entry.get("domain"),
+    )
     queue = entry["queue"].replace("/", "\\")
     to = _to(where, entry, host, queue)
     subscription = Subscription(host, queue, cast('Literal["move", "copy"]', mode), to, signs_in)

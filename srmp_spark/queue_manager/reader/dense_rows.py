@@ -39,10 +39,14 @@ def dense_pieces(
             yield dense.narrow_head(chunk.epoch, chunk.keep, chunk.wide, chunk.columns_bytes)
             yield FilePiece(file, ((0, chunk.wide.begin), (chunk.wide.end, chunk.columns_bytes)))
         else:
-            yield dense.head(dense.SEGMENT, chunk.epoch, chunk.keep, chunk.columns_crc, chunk.columns_bytes)
+            yield dense.head(
+                dense.SEGMENT, chunk.epoch, chunk.keep, chunk.columns_crc, chunk.columns_bytes
+            )
             yield FilePiece(file, ((0, chunk.columns_bytes),))
         if envelope:
             file = chunk.open_posts()
-            yield dense.head(dense.POSTS, chunk.epoch, chunk.keep, chunk.posts_crc, chunk.posts_bytes)
+            yield dense.head(
+                dense.POSTS, chunk.epoch, chunk.keep, chunk.posts_crc, chunk.posts_bytes
+            )
             yield FilePiece(file, ((0, chunk.posts_bytes),))
     yield dense.end()

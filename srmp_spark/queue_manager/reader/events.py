@@ -45,13 +45,19 @@ class Events:
             event = {**event, "error": event["error"][:EVENT_TEXT_MAX]}
         if event["event"] == "published":
             last = {
-                (epoch, queue): sequence for epoch, found in event["sequences"].items() for queue, sequence in found.items()
+                (epoch, queue): sequence
+                for epoch, found in event["sequences"].items()
+                for queue, sequence in found.items()
             }
-            changed = [(key, sequence) for key, sequence in last.items() if self._told.get(key) != sequence]
+            changed = [
+                (key, sequence) for key, sequence in last.items() if self._told.get(key) != sequence
+            ]
             while len(changed) > EVENT_QUEUES_MAX:
                 part, changed = changed[:EVENT_QUEUES_MAX], changed[EVENT_QUEUES_MAX:]
                 yield json.dumps({"event": "synced", "sequences": _by_epoch(part)}).encode()
-            event = {key: value for key, value in event.items() if key != "damaged"}  # told as events of their own
+            event = {
+                key: value for key, value in event.items() if key != "damaged"
+            }  # told as events of their own
             event["sequences"] = _by_epoch(changed)
             self._told = last
         yield json.dumps(event).encode()

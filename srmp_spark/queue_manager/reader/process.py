@@ -31,7 +31,11 @@ from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.reader.answer import AnswerFile, refusal_of
 from srmp_spark.queue_manager.reader.dense_rows import FilePiece, dense_pieces
 from srmp_spark.queue_manager.reader.events import Events
-from srmp_spark.queue_manager.reader.remote_messages import message_frames, priority_runs, record_blob
+from srmp_spark.queue_manager.reader.remote_messages import (
+    message_frames,
+    priority_runs,
+    record_blob,
+)
 from srmp_spark.queue_manager.reader.shared_pool import SharedPool
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.store import arrivals, due, reading, retention, sealing
@@ -106,7 +110,9 @@ class Reader:
         if op in ("seal", "trim"):
             self._seals.submit(job)
         elif op == "rows":
-            answer.patience = lambda: STALL_WAITED_SECONDS if self._reads.others_wait(caller) else STALL_SECONDS
+            answer.patience = lambda: (
+                STALL_WAITED_SECONDS if self._reads.others_wait(caller) else STALL_SECONDS
+            )
             self._reads.submit(caller, job, partial(_refuse, answer))
         else:
             self._short_reads.submit(caller, job, partial(_refuse, answer))
@@ -114,10 +120,18 @@ class Reader:
     def _answer(self, command: dict[str, Any], answer: AnswerWriter) -> None:
         try:
             self._commands[command["op"]](command, answer)
-        except (BrokenPipeError, ConnectionResetError, TimeoutError):  # the caller went away, or takes nothing
+        except (
+            BrokenPipeError,
+            ConnectionResetError,
+            TimeoutError,
+        ):  # the caller went away, or takes nothing
             return
-        except BaseException as error:  # whatever it is, the caller is told, and the process goes on
-            if isinstance(error, OSError):  # the disk is full or refuses: no bug, the main process tries again
+        except (
+            BaseException
+        ) as error:  # whatever it is, the caller is told, and the process goes on
+            if isinstance(
+                error, OSError
+            ):  # the disk is full or refuses: no bug, the main process tries again
                 log.warning('reader.failed op=%s reason="%s"', command["op"], error)
             elif not isinstance(error, Exception) or not _is_of_the_package(error):
                 log.exception("reader.failed op=%s", command["op"])
@@ -135,7 +149,9 @@ class Reader:
         """Where a batch ends under a limit of bytes."""
         after, to = command["after"], command["to"]
         with self._log() as stored:
-            last = stored.end_for(command["queue"], command["epoch"], after, to - after, command["max_bytes"])
+            last = stored.end_for(
+                command["queue"], command["epoch"], after, to - after, command["max_bytes"]
+            )
         answer.head({"last": last})
 
     def _holes(self, command: dict[str, Any], answer: AnswerWriter) -> None:
@@ -165,7 +181,11 @@ class Reader:
         with self._log() as stored:
             plan = sealing.plan(stored, command["queue"], command["now"])
             try:
-                sealed = None if plan is None else sealing.write_segment(stored, plan, self._data_dir / SEGMENTS_DIRECTORY)
+                sealed = (
+                    None
+                    if plan is None
+                    else sealing.write_segment(stored, plan, self._data_dir / SEGMENTS_DIRECTORY)
+                )
             except sealing.NoSealRoomError:
                 answer.head({"sealed": None, "later": True})
                 return
@@ -185,7 +205,9 @@ class Reader:
             names = tuple(command["columns"])
             if command["dense"]:
                 pieces = dense_pieces(
-                    stored.chunks(queue, epoch, after, to), envelope=command["envelope"], names=names
+                    stored.chunks(queue, epoch, after, to),
+                    envelope=command["envelope"],
+                    names=names,
                 )
                 first = next(pieces)  # a refusal must come before the head
                 answer.head({})
@@ -200,12 +222,22 @@ class Reader:
                         answer.write(piece)
             else:
                 batches = reading.batches(
-                    stored, self._queue_manager, queue, epoch, after, to, command["envelope"], shown=command["shown"],
+                    stored,
+                    self._queue_manager,
+                    queue,
+                    epoch,
+                    after,
+                    to,
+                    command["envelope"],
+                    shown=command["shown"],
                     names=names,
-                )  # fmt: skip
+                )
                 batch, schema = next(batches, None), arrow_schema(names)
                 answer.head({})
-                with pa.PythonFile(AnswerFile(answer), mode="w") as sink, pa.ipc.new_stream(sink, schema) as writer:
+                with (
+                    pa.PythonFile(AnswerFile(answer), mode="w") as sink,
+                    pa.ipc.new_stream(sink, schema) as writer,
+                ):
                     while batch is not None:
                         writer.write_batch(batch)
                         batch = next(batches, None)
@@ -250,8 +282,12 @@ class Reader:
 
         assert self._state is not None
         where = self._data_dir, self._state, self._queue_manager, self._state_interval
-        outgoing = OutgoingPublisher(*where)  # a thread of its own: no dead letter waits behind a backlog of the inbox
-        self._start_publisher("publish-outgoing", partial(outgoing.run, self._stop, self._events.tell))
+        outgoing = OutgoingPublisher(
+            *where
+        )  # a thread of its own: no dead letter waits behind a backlog of the inbox
+        self._start_publisher(
+            "publish-outgoing", partial(outgoing.run, self._stop, self._events.tell)
+        )
         watch = RestoreWatch(*where)  # a thread of its own: it answers whatever the publishers do
         self._start_publisher("watch-restores", partial(watch.run, self._stop, self._events.tell))
         Publisher(*where, others_as_of=outgoing.as_of).run(self._stop, self._events.tell)

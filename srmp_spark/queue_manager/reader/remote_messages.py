@@ -37,7 +37,9 @@ REASON_MAX = 500
 """Characters of why a row is no packet."""
 
 
-def message_frames(log: Log, queue: str, epoch: str, after: int, to: int, max_bytes: int) -> Iterator[bytes]:
+def message_frames(
+    log: Log, queue: str, epoch: str, after: int, to: int, max_bytes: int
+) -> Iterator[bytes]:
     """The rows of (after, to] as frames, in order, until they have ``max_bytes``: at least one.
 
 
@@ -77,13 +79,23 @@ def _frame(queue: str, sequence: int, record: Record, moves: Moves | None) -> by
         if moves is not None:
             time = _last_move_time(moves.last_moved_at)
             subqueue = replace(subqueue, move_counter=moves.counter, last_move_time=time)
-        packet = packet_of(message, Origin(post=post, received_from=_address(record.arrival.peer), subqueue=subqueue))
+        packet = packet_of(
+            message,
+            Origin(post=post, received_from=_address(record.arrival.peer), subqueue=subqueue),
+        )
         head, counted, tail = packet.encode_pieces()
         kind = SRMP if post is not None else BINARY
     except (LocalProtocolError, StoreDamagedError) as error:
         head, counted, tail, kind = str(error)[:REASON_MAX].encode(), b"", b"", UNREADABLE
     seconds = min(max(record.arrival.at // 1_000_000, 0), 0xFFFFFFFF)
-    return b"".join((FRAME.pack(sequence, seconds, kind, len(head), len(counted), len(tail)), head, counted, tail))
+    return b"".join(
+        (
+            FRAME.pack(sequence, seconds, kind, len(head), len(counted), len(tail)),
+            head,
+            counted,
+            tail,
+        )
+    )
 
 
 def _subqueue(queue: str) -> str:
@@ -106,11 +118,15 @@ def _address(peer: str) -> HostAddress:
         return NO_ADDRESS
 
 
-def priority_runs(log: Log, queue_manager: str, queue: str, epoch: str, after: int, to: int) -> Iterator[bytes]:
+def priority_runs(
+    log: Log, queue_manager: str, queue: str, epoch: str, after: int, to: int
+) -> Iterator[bytes]:
     """Rows of (after, to] that follow each other and have one priority, packed. Errors as :func:`batches`."""
     run: tuple[int, int, int] | None = None
     for batch in batches(log, queue_manager, queue, epoch, after, to):
-        pairs = zip(batch.column("sequence").to_pylist(), batch.column("priority").to_pylist(), strict=True)
+        pairs = zip(
+            batch.column("sequence").to_pylist(), batch.column("priority").to_pylist(), strict=True
+        )
         for sequence, priority in pairs:
             if run is not None and run[0] == priority and run[2] == sequence - 1:
                 run = priority, run[1], sequence

@@ -85,7 +85,9 @@ class SharedPool:
     def _watch(self, waiting: _Waiting) -> None:
         self._deadlines.append((time.monotonic() + WAIT_SECONDS, waiting))
         if self._watcher is None:
-            self._watcher = threading.Thread(target=self._refuse_late, name=f"{self._name}-waiting", daemon=True)
+            self._watcher = threading.Thread(
+                target=self._refuse_late, name=f"{self._name}-waiting", daemon=True
+            )
             self._watcher.start()
         self._lock.notify()
 
@@ -109,10 +111,14 @@ class SharedPool:
         kind = "reads of rows" if self._name == "read" else "short reads"
         if caller is not None and self._shares.held_by(caller) >= self._share:
             message = (
-                f"the token {caller} has {self._share} {kind} in progress, which is all that one token may have of "
+                f"the token {caller} has {self._share} {kind} in progress, which is all "
+                "that one token may have of "
                 f"{self._threads}"
             )
-            hint = "read to the end or close what is open, read with fewer tasks at once, or give programs tokens of their own"
+            hint = (
+                "read to the end or close what is open, read with fewer tasks at once, "
+                "or give programs tokens of their own"
+            )
         else:
             message = f"{self._threads} {kind} are in progress, which is all that there may be"
             hint = "call again in a moment; readers that take nothing are cut off while others wait"

@@ -100,5 +100,13 @@ class Close(msgspec.Struct, tag=True, frozen=True):
     """Accept no further connection, send the answers that were given, close every connection, then send :class:`Closed`."""
 
 
-ToMain = Called | CallWasCancelled | CallWasOrphaned | AnswersTaken | ConnectionEnded | AssociationEnded | Closed
+ToMain = (
+    Called
+    | CallWasCancelled
+    | CallWasOrphaned
+    | AnswersTaken
+    | ConnectionEnded
+    | AssociationEnded
+    | Closed
+)
 ToGateway = Responded | Failed | Close

@@ -238,9 +238,25 @@ class RpcConnection(asyncio.Protocol):
     """One connection of a reader."""
 
     __slots__ = (
-        "_answered", "_endpoint", "_engine", "_flushes", "_is_behind", "_largest", "_peer_erred", "_taken", "_timer",
-        "_timer_at", "_told", "_transport", "_unsent", "_write_paused", "held", "is_over", "peer", "taken_at",
-    )  # fmt: skip
+        "_answered",
+        "_endpoint",
+        "_engine",
+        "_flushes",
+        "_is_behind",
+        "_largest",
+        "_peer_erred",
+        "_taken",
+        "_timer",
+        "_timer_at",
+        "_told",
+        "_transport",
+        "_unsent",
+        "_write_paused",
+        "held",
+        "is_over",
+        "peer",
+        "taken_at",
+    )
 
     def __init__(self, endpoint: RpcEndpoint) -> None:
         self._endpoint = endpoint
@@ -277,7 +293,9 @@ class RpcConnection(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else ""
         endpoint = self._endpoint
-        self._engine = ServerConnection(endpoint.settings, endpoint.associations, self.peer, endpoint.loop.time())
+        self._engine = ServerConnection(
+            endpoint.settings, endpoint.associations, self.peer, endpoint.loop.time()
+        )
         if not endpoint.admits(self.peer):
             self._transport.abort()
             return
@@ -434,7 +452,9 @@ class RpcConnection(asyncio.Protocol):
             else:
                 assert isinstance(event, ConnectionClosed)
                 if self._peer_erred:
-                    log.info('mqrr.closed peer=%s reason="%s"', self.peer, ascii(event.reason)[1:-1])
+                    log.info(
+                        'mqrr.closed peer=%s reason="%s"', self.peer, ascii(event.reason)[1:-1]
+                    )
                 self._flush()
                 self._gone()
         self._flush()

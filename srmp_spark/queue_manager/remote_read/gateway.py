@@ -119,10 +119,18 @@ class Front:
             association.handles_elsewhere = 0
         self._channel.send(
             Called(
-                caller.number, association.peer, number, received.call_id, received.syntax is NDR64, received.opnum,
-                received.stub, received.identity, received.auth_level, caller.replies.taken(),
+                caller.number,
+                association.peer,
+                number,
+                received.call_id,
+                received.syntax is NDR64,
+                received.opnum,
+                received.stub,
+                received.identity,
+                received.auth_level,
+                caller.replies.taken(),
             )
-        )  # fmt: skip
+        )
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
         """Answer a call soon."""
@@ -168,24 +176,37 @@ class Ports:
         settings, sockets = self._gateway.settings, self._gateway.listening
         number = sockets["rpc"].getsockname()[1]
         accounts = accounts_of(settings["accounts"])
-        accept = partial(_acceptor, accounts, SignInDelays(), SystemClock()) if len(accounts) else None
+        accept = (
+            partial(_acceptor, accounts, SignInDelays(), SystemClock()) if len(accounts) else None
+        )
         reading = ServerSettings(
-            interfaces={REMOTE_READ: frozenset(METHODS)}, port=number, min_auth_level=settings["min_auth_level"],
-            accept_security=accept, stub_max=REQUEST_MAX,
-        )  # fmt: skip
+            interfaces={REMOTE_READ: frozenset(METHODS)},
+            port=number,
+            min_auth_level=settings["min_auth_level"],
+            accept_security=accept,
+            stub_max=REQUEST_MAX,
+        )
         is_held = lambda: self._channel.is_congested  # noqa: E731  # a property, asked for each time
-        await self._listen(RpcEndpoint(self._front, reading, settings["connections_max"], is_held), sockets["rpc"])
+        await self._listen(
+            RpcEndpoint(self._front, reading, settings["connections_max"], is_held), sockets["rpc"]
+        )
         mapper = sockets.get("mapper")
         if mapper is not None:
             mapping = ServerSettings(
-                interfaces={ENDPOINT_MAPPER: frozenset({EPT_MAP})}, port=mapper.getsockname()[1], syntaxes=(NDR,),
+                interfaces={ENDPOINT_MAPPER: frozenset({EPT_MAP})},
+                port=mapper.getsockname()[1],
+                syntaxes=(NDR,),
                 stub_max=REQUEST_MAX,
-            )  # fmt: skip
+            )
             service = MapperService({REMOTE_READ: number})
-            await self._listen(RpcEndpoint(service, mapping, settings["mapper_connections_max"]), mapper)
+            await self._listen(
+                RpcEndpoint(service, mapping, settings["mapper_connections_max"]), mapper
+            )
 
     async def _listen(self, endpoint: RpcEndpoint, listening: socket.socket) -> None:
-        server = await endpoint.loop.create_server(endpoint.connection, sock=listening, backlog=BACKLOG)
+        server = await endpoint.loop.create_server(
+            endpoint.connection, sock=listening, backlog=BACKLOG
+        )
         self._listening.append((server, endpoint))
 
     def on_message(self, message: Responded | Failed | Close) -> None:
@@ -229,18 +250,30 @@ class _PeerGate:
 
 
 def _acceptor(
-    accounts: Accounts, delays: SignInDelays, clock: SystemClock, auth_type: int, level: int, peer: str
+    accounts: Accounts,
+    delays: SignInDelays,
+    clock: SystemClock,
+    auth_type: int,
+    level: int,
+    peer: str,
 ) -> SecurityContext | None:
     """Return one side of a negotiation, for a connection that asks for it; ``None``: that protocol is not spoken here."""
     if auth_type != AUTH_TYPE:
-        log.warning("mqrr.protocol_refused auth_type=%d: NTLM (%d) is what is spoken here", auth_type, AUTH_TYPE)
+        log.warning(
+            "mqrr.protocol_refused auth_type=%d: NTLM (%d) is what is spoken here",
+            auth_type,
+            AUTH_TYPE,
+        )
         return None
     return NtlmAcceptor(
-        level, accounts.of, challenge=secrets.token_bytes(8),
-        name=socket.gethostname().partition(".")[0].upper()[:NETBIOS_NAME_MAX], utc=clock.utc(),
+        level,
+        accounts.of,
+        challenge=secrets.token_bytes(8),
+        name=socket.gethostname().partition(".")[0].upper()[:NETBIOS_NAME_MAX],
+        utc=clock.utc(),
         told=lambda what: log.warning('mqrr.signing_in peer=%s who_and_why="%s"', peer, what),
         gate=_PeerGate(delays, peer),
-    )  # fmt: skip
+    )
 
 
 def accounts_of(settings: Mapping[str, str]) -> Accounts:

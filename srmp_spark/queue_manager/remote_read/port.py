@@ -37,7 +37,15 @@ CLOSE_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
 
-_FromGateway = Called | CallWasCancelled | CallWasOrphaned | AnswersTaken | ConnectionEnded | AssociationEnded | Closed
+_FromGateway = (
+    Called
+    | CallWasCancelled
+    | CallWasOrphaned
+    | AnswersTaken
+    | ConnectionEnded
+    | AssociationEnded
+    | Closed
+)
 
 
 class RpcLink(GatewayLink[Responded | Failed | Close, _FromGateway]):
@@ -51,38 +59,55 @@ class RpcPort:
     """Serves remote read, and where it is, on listening sockets that stay their owner's."""
 
     def __init__(
-        self, manager: QueueManager, config: ServeConfig, listening: socket.socket, mapper: socket.socket | None,
+        self,
+        manager: QueueManager,
+        config: ServeConfig,
+        listening: socket.socket,
+        mapper: socket.socket | None,
         descriptors: Descriptors,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``mapper``: the socket of the endpoint mapper, if we are one."""
         accounts = config.all_rpc_accounts()
         self._service = RemoteReadService(manager, listening.getsockname()[1], accounts=accounts)
         self._readers = Readers(self._service)
         self._closed = asyncio.Event()
         settings = {
-            "accounts": settings_of(accounts.accounts), "min_auth_level": int(LEVELS[config.rpc_auth_level]),
-            "connections_max": descriptors.rpc, "mapper_connections_max": descriptors.mapper,
-        }  # fmt: skip
+            "accounts": settings_of(accounts.accounts),
+            "min_auth_level": int(LEVELS[config.rpc_auth_level]),
+            "connections_max": descriptors.rpc,
+            "mapper_connections_max": descriptors.mapper,
+        }
         sockets = {"rpc": listening} if mapper is None else {"rpc": listening, "mapper": mapper}
         self._link = RpcLink(
-            settings, sockets, ToMain, self._on_message,
-            on_lost=self._readers.lost, on_room=self._service.has_room,
-        )  # fmt: skip
+            settings,
+            sockets,
+            ToMain,
+            self._on_message,
+            on_lost=self._readers.lost,
+            on_room=self._service.has_room,
+        )
 
     @classmethod
     async def start(
-        cls, manager: QueueManager, config: ServeConfig, listening: socket.socket, mapper: socket.socket | None,
+        cls,
+        manager: QueueManager,
+        config: ServeConfig,
+        listening: socket.socket,
+        mapper: socket.socket | None,
         descriptors: Descriptors,
-    ) -> RpcPort:  # fmt: skip
+    ) -> RpcPort:
         """Return a port whose gateway listens. Raises :class:`ConfigurationError` if it does not."""
         if config.rpc_accounts is not None:
             log.warning(
-                'mqrr.accounts_of_all_queues accounts=%d because="--rpc-accounts gives each account every queue; '
-                '[[rpc_account]] names queues and verbs"', len(config.rpc_accounts),
-            )  # fmt: skip
+                'mqrr.accounts_of_all_queues accounts=%d because="--rpc-accounts gives '
+                "each account every queue; "
+                '[[rpc_account]] names queues and verbs"',
+                len(config.rpc_accounts),
+            )
         if config.rpc_auth_level == "connect":
             log.warning(
-                'mqrr.calls_unprotected because="--rpc-min-auth connect neither signs nor seals calls: a server in between can '
+                'mqrr.calls_unprotected because="--rpc-min-auth connect neither signs nor '
+                "seals calls: a server in between can "
                 'relay a sign-in and change what follows; privacy protects them"'
             )
         port = cls(manager, config, listening, mapper, descriptors)

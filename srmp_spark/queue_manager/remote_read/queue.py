@@ -78,7 +78,9 @@ class ServedView:
         if self.deleted or sequence <= self.floor():
             return True
         default = self.queue.consumers.get(DEFAULT_CONSUMER)
-        return (default is not None and sequence in default.ahead) or sequence in self.queue.waiting.holes
+        return (
+            default is not None and sequence in default.ahead
+        ) or sequence in self.queue.waiting.holes
 
 
 class ServedQueue:
@@ -172,7 +174,13 @@ class ServedQueue:
         return found
 
     async def _priorities(self, epoch: str, after: int, to: int) -> AsyncIterator[list[Came]]:
-        command = {"op": "priorities", "queue": self._queue.log_name, "epoch": epoch, "after": after, "to": to}
+        command = {
+            "op": "priorities",
+            "queue": self._queue.log_name,
+            "epoch": epoch,
+            "after": after,
+            "to": to,
+        }
         _, pieces = await self._manager.reader.open(command)
         data = b"".join([piece async for piece in pieces])
         for at in range(0, len(data), SLICE_RUNS * RUN.size):
@@ -229,18 +237,29 @@ class ServedQueue:
                 else:
                     if first in self._wanted:  # a hole, or the answer ended before it
                         gone = self.view.has_left(first)
-                        self._tell(first, None if gone else f"row {first} of {self._queue.name} did not come")
+                        self._tell(
+                            first,
+                            None if gone else f"row {first} of {self._queue.name} did not come",
+                        )
         finally:
             self._reading = None
 
     async def _read_from(self, first: int) -> None:
-        _, end, epoch = next(each for each in self._epochs(first - 1, self._queue.end) if each[0] < first <= each[1])
+        _, end, epoch = next(
+            each for each in self._epochs(first - 1, self._queue.end) if each[0] < first <= each[1]
+        )
         goes_on = first == self._ahead_from
-        self._ahead_bytes = min(2 * self._ahead_bytes, AHEAD_BYTES_MAX) if goes_on else AHEAD_BYTES_MIN
+        self._ahead_bytes = (
+            min(2 * self._ahead_bytes, AHEAD_BYTES_MAX) if goes_on else AHEAD_BYTES_MIN
+        )
         command = {
-            "op": "packets", "queue": self._queue.log_name, "epoch": epoch, "after": first - 1,
-            "to": min(end, first + AHEAD_ROWS - 1), "max_bytes": self._ahead_bytes,
-        }  # fmt: skip
+            "op": "packets",
+            "queue": self._queue.log_name,
+            "epoch": epoch,
+            "after": first - 1,
+            "to": min(end, first + AHEAD_ROWS - 1),
+            "max_bytes": self._ahead_bytes,
+        }
         _, pieces = await self._manager.reader.open(command)
         frames = Frames()
         async for piece in pieces:
@@ -267,16 +286,32 @@ class ServedQueue:
 
     async def record(self, sequence: int) -> Record:
         """A row as it is stored. Raises an :class:`ApiError` if it has left the queue, or cannot be read."""
-        _, _, epoch = next(each for each in self._epochs(sequence - 1, self._queue.end) if each[0] < sequence <= each[1])
-        command = {"op": "record", "queue": self._queue.log_name, "epoch": epoch, "sequence": sequence}
+        _, _, epoch = next(
+            each
+            for each in self._epochs(sequence - 1, self._queue.end)
+            if each[0] < sequence <= each[1]
+        )
+        command = {
+            "op": "record",
+            "queue": self._queue.log_name,
+            "epoch": epoch,
+            "sequence": sequence,
+        }
         _, pieces = await self._manager.reader.open(command)
         blob = b"".join([piece async for piece in pieces])
         if not blob:
-            raise ApiError(409, "row-gone", f"row {sequence} of {self._queue.name} has left the queue", "look again")
+            raise ApiError(
+                409,
+                "row-gone",
+                f"row {sequence} of {self._queue.name} has left the queue",
+                "look again",
+            )
         try:
             ((_, record),) = unpack_group(blob)
         except StoreDamagedError as error:
-            raise ApiError(500, "damaged", f"row {sequence} of {self._queue.name}: {error}", "see status") from None
+            raise ApiError(
+                500, "damaged", f"row {sequence} of {self._queue.name}: {error}", "see status"
+            ) from None
         return record
 
     def forget(self, sequence: int) -> None:

@@ -86,7 +86,11 @@ class Reader:
 
     def has_room(self) -> bool:
         """Return whether another message may be read for this reader."""
-        if self.untaken >= ANSWERS_OF_ONE_MAX or self._channel.is_congested or not self._channel.is_open:
+        if (
+            self.untaken >= ANSWERS_OF_ONE_MAX
+            or self._channel.is_congested
+            or not self._channel.is_open
+        ):
             return False
         return not self.untaken or self._readers.untaken < ANSWERS_MAX
 
@@ -102,7 +106,9 @@ class Reader:
     def respond(self, call_id: int, stub: bytes) -> None:
         """Send the answer of a call, unless nobody waits for it."""
         association = self.calls.pop(call_id, None)
-        if association is not None and self._channel.send(Responded(self._number, call_id, stub, len(association))):
+        if association is not None and self._channel.send(
+            Responded(self._number, call_id, stub, len(association))
+        ):
             self._given += len(stub)
             self._readers.untaken += len(stub)
 
@@ -142,16 +148,24 @@ class Readers:
             self._service.connected(reader, reader)
         association = self._associations.get(message.association)
         if association is None:
-            association = Association(message.association, message.peer, partial(secrets.token_bytes, 16))
+            association = Association(
+                message.association, message.peer, partial(secrets.token_bytes, 16)
+            )
             association.connections = 1  # until the gateway says that the last one is gone
             self._associations[message.association] = association
         reader.calls[message.call_id] = association
         if reader.note_taken(message.taken):
             self._service.has_room()
         received = CallReceived(
-            message.call_id, REMOTE_READ, NDR64 if message.is_ndr64 else NDR, message.opnum, message.stub, association,
-            message.identity, message.auth_level,
-        )  # fmt: skip
+            message.call_id,
+            REMOTE_READ,
+            NDR64 if message.is_ndr64 else NDR,
+            message.opnum,
+            message.stub,
+            association,
+            message.identity,
+            message.auth_level,
+        )
         try:
             self._service.call(reader, received)
         except Exception:
@@ -161,7 +175,9 @@ class Readers:
     def cancelled(self, message: CallWasCancelled) -> None:
         """Answer a call soon."""
         reader = self._readers.get(message.connection)
-        if reader is not None and message.call_id in reader.calls:  # else its answer has crossed the cancel
+        if (
+            reader is not None and message.call_id in reader.calls
+        ):  # else its answer has crossed the cancel
             self._service.cancelled(reader, message.call_id)
 
     def orphaned(self, message: CallWasOrphaned) -> None:
@@ -208,7 +224,10 @@ class Readers:
         readers, self._readers = self._readers, {}
         associations, self._associations = self._associations, {}
         if readers:
-            log.warning('mqrr.connections_lost connections=%d because="their gateway process died"', len(readers))
+            log.warning(
+                'mqrr.connections_lost connections=%d because="their gateway process died"',
+                len(readers),
+            )
         is_ending = bool(self._ending)
         self._ending += [partial(self._end, each) for each in readers.values()]
         self._ending += [partial(self._run_down, each) for each in associations.values()]

@@ -12,7 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from srmp_spark.errors import ApiError, ProcessMustEndError
-from srmp_spark.interface import DEFAULT_CONSUMER, SHARING_VIOLATION, TOO_MANY_SUBQUEUES, UNKNOWN_QUEUE
+from srmp_spark.interface import (
+    DEFAULT_CONSUMER,
+    SHARING_VIOLATION,
+    TOO_MANY_SUBQUEUES,
+    UNKNOWN_QUEUE,
+)
 from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.mqrr.server.effects import (
     Answer,
@@ -57,8 +62,11 @@ STOP_SECONDS = 5.0
 """What is being stored gets so long at the end."""
 
 _REASONS = {
-    Why.RECEIVED: Reason.RECEIVED, Why.REJECTED: Reason.REJECTED, Why.PURGED: Reason.QUEUE_PURGED, Why.MOVED: None,
-}  # fmt: skip
+    Why.RECEIVED: Reason.RECEIVED,
+    Why.REJECTED: Reason.REJECTED,
+    Why.PURGED: Reason.QUEUE_PURGED,
+    Why.MOVED: None,
+}
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +112,10 @@ class RemoteReadService:
         self._loop = asyncio.get_running_loop()
         self._coordinator = coordinator
         self._server = RemoteReadServer(
-            port, new_move_context=partial(secrets.randbits, 64), coordinator=coordinator is not None, allows=self._allows
+            port,
+            new_move_context=partial(secrets.randbits, 64),
+            coordinator=coordinator is not None,
+            allows=self._allows,
         )
         self._connections: dict[Hashable, Answers] = {}
         self._not_opened = LogOnce()
@@ -141,7 +152,9 @@ class RemoteReadService:
         self._connections.pop(key, None)
         self._in_turn(partial(self._server.calls_gone, key, tuple(calls)))
         for asked in self._unread.pop(key, ()):
-            self._in_turn(partial(self._server.not_read, asked.reading, Status.MQ_ERROR_OPERATION_CANCELLED))
+            self._in_turn(
+                partial(self._server.not_read, asked.reading, Status.MQ_ERROR_OPERATION_CANCELLED)
+            )
 
     def has_room(self) -> None:
         """Readers have taken answers: messages that waited for it are read now."""
@@ -262,7 +275,12 @@ class RemoteReadService:
             self._begin(self._open_subqueue(asked, name))
             return
         served = self._served.get(id(queue))
-        if asked.receive or served is None or served.lock.locked() or not self._server.knows(served.view):
+        if (
+            asked.receive
+            or served is None
+            or served.lock.locked()
+            or not self._server.knows(served.view)
+        ):
             self._begin(self._open_there(asked, queue))
             return
         served.opened += 1
@@ -284,16 +302,22 @@ class RemoteReadService:
         if served is None:
             served = self._served[id(queue)] = ServedQueue(
                 self._manager, queue, turn=self._turn, came=self._came, deleted=self._deleted
-            )  # fmt: skip
+            )
         served.opened += 1
-        served.receivers += asked.receive  # before we wait: nobody gives up the lease that we are about to share
+        served.receivers += (
+            asked.receive
+        )  # before we wait: nobody gives up the lease that we are about to share
         try:
             if asked.receive:
-                await self._manager.register(queue, queue.default.name, REMOTE_READERS, None, self._stopping)
+                await self._manager.register(
+                    queue, queue.default.name, REMOTE_READERS, None, self._stopping
+                )
             self._check_there(queue)
             async with served.lock:
                 positions = None if self._server.knows(served.view) else await served.load()
-                self._do(self._server.opened(asked.opening, served.view, positions, self._loop.time()))
+                self._do(
+                    self._server.opened(asked.opening, served.view, positions, self._loop.time())
+                )
         except (ApiError, ConnectionResetError, CannotOpenError) as error:
             self._refuse(asked, _status_of(error), error)
             self._close(Close(served.view, asked.receive))
@@ -314,7 +338,8 @@ class RemoteReadService:
         if host != "." and host not in self._manager.hosts:
             raise CannotOpenError(
                 Status.MQ_ERROR_QUEUE_NOT_FOUND,
-                f"{named.host} is not this queue manager; if it is, start it with --host-name {named.host}",
+                f"{named.host} is not this queue manager; if it is, start it with "
+                f"--host-name {named.host}",
             )
         try:
             name = canonical_queue_name(named.name)
@@ -323,7 +348,8 @@ class RemoteReadService:
         if not self._has_right(asked, name):
             raise CannotOpenError(
                 Status.MQ_ERROR_ACCESS_DENIED,
-                f"the account {asked.caller} has no right to {_right_to(asked)} from {name}: [[rpc_account]]",
+                f"the account {asked.caller} has no right to {_right_to(asked)} from "
+                f"{name}: [[rpc_account]]",
             )
         return name
 
@@ -335,13 +361,22 @@ class RemoteReadService:
         queue = self._manager.catalogue.get(name)
         if queue is None:
             base = base_of_subqueue(name)
-            if base is None or not self._has_right(asked, base) or self._manager.catalogue.get(base) is None:
+            if (
+                base is None
+                or not self._has_right(asked, base)
+                or self._manager.catalogue.get(base) is None
+            ):
                 raise CannotOpenError(Status.MQ_ERROR_QUEUE_NOT_FOUND, f"there is no queue {name}")
             return None
         if (asked.receive or asked.move) and queue.log_name in OWN_QUEUES:
-            raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"nobody receives from {queue.name}: it can be peeked")
+            raise CannotOpenError(
+                Status.MQ_ERROR_ACCESS_DENIED,
+                f"nobody receives from {queue.name}: it can be peeked",
+            )
         if asked.move and queue.log_name != queue.name:
-            raise CannotOpenError(Status.MQ_ERROR_ACCESS_DENIED, f"{queue.name} is a journal: nothing is moved there")
+            raise CannotOpenError(
+                Status.MQ_ERROR_ACCESS_DENIED, f"{queue.name} is a journal: nothing is moved there"
+            )
         return queue
 
     def _has_right(self, asked: Open, name: str) -> bool:
@@ -357,7 +392,12 @@ class RemoteReadService:
         served.opened -= 1
         served.receivers -= closed.receive
         default = view.queue.consumers.get(DEFAULT_CONSUMER)
-        if closed.receive and not served.receivers and default is not None and default.holder == REMOTE_READERS:
+        if (
+            closed.receive
+            and not served.receivers
+            and default is not None
+            and default.holder == REMOTE_READERS
+        ):
             self._begin(self._manager.release(view.queue, view.queue.default.name, REMOTE_READERS))
         if not served.opened:
             del self._served[id(view.queue)]
@@ -381,9 +421,15 @@ class RemoteReadService:
                     self._manager.check_holder(consumer, REMOTE_READERS)
                 except ApiError as error:
                     log.warning('mqrr.lease_lost queue=%s reason="%s"', served.view.name, error)
-                    self._do(self._server.lost(served.view, Status.MQ_ERROR_STALE_HANDLE, receivers_only=True))
+                    self._do(
+                        self._server.lost(
+                            served.view, Status.MQ_ERROR_STALE_HANDLE, receivers_only=True
+                        )
+                    )
                 else:
-                    consumer.renew(now=self._manager.clock.monotonic(), utc=self._manager.clock.utc())
+                    consumer.renew(
+                        now=self._manager.clock.monotonic(), utc=self._manager.clock.utc()
+                    )
 
     def _came(self, view: ServedView, runs: list[Came]) -> None:
         self._do(self._server.came(view, runs, self._loop.time()))
@@ -418,7 +464,12 @@ class RemoteReadService:
         elif what is None or isinstance(what, Message):  # it was read, and purged meanwhile
             self._in_turn(partial(self._server.vanished, asked.reading))
         else:
-            log.warning('mqrr.unreadable queue=%s sequence=%d reason="%s"', asked.queue.name, asked.sequence, what)
+            log.warning(
+                'mqrr.unreadable queue=%s sequence=%d reason="%s"',
+                asked.queue.name,
+                asked.sequence,
+                what,
+            )
             self._do(self._server.not_read(asked.reading, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
 
     def _take_what_came(self) -> None:
@@ -441,7 +492,9 @@ class RemoteReadService:
         try:
             for each in messages:
                 queue, reason = _served(each.queue).queue, _REASONS[each.reason]
-                parts.setdefault((id(queue), reason), Part(queue, [], reason)).sequences.append(each.sequence)
+                parts.setdefault((id(queue), reason), Part(queue, [], reason)).sequences.append(
+                    each.sequence
+                )
                 if each.to is not None:
                     record = await self._served[id(queue)].record(each.sequence)
                     moves.append(Move(queue, each.sequence, record, _served(each.to).queue))
@@ -449,13 +502,18 @@ class RemoteReadService:
             await take_together(self._manager, list(parts.values()), REMOTE_READERS, moves)
         except ProcessMustEndError:
             return  # nobody knows what the disk has, and the process ends: they stay locked, and their End has no answer
-        except (ApiError, ConnectionResetError) as error:  # stands before the commit: nothing was changed
+        except (
+            ApiError,
+            ConnectionResetError,
+        ) as error:  # stands before the commit: nothing was changed
             if len(together) > 1:
                 for asked in together:
                     self._begin(self._take([asked]))
                 return
             log.warning('mqrr.not_stored reason="%s"', error)
-            self._do(self._server.not_stored(together[0].storing, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE))
+            self._do(
+                self._server.not_stored(together[0].storing, Status.MQ_ERROR_QUEUE_NOT_AVAILABLE)
+            )
             return
         for each in messages:
             served = self._served.get(id(_served(each.queue).queue))
@@ -467,7 +525,12 @@ class RemoteReadService:
         """Since it was read, an operator or retention may have taken one: what is gone makes no row elsewhere. Raises a 409."""
         for move in moves:
             if self._served[id(move.queue)].view.has_left(move.sequence):
-                raise ApiError(409, "row-gone", f"row {move.sequence} of {move.queue.name} has left the queue", "look again")
+                raise ApiError(
+                    409,
+                    "row-gone",
+                    f"row {move.sequence} of {move.queue.name} has left the queue",
+                    "look again",
+                )
 
     async def _purge(self, asked: Purge) -> None:
         view = _served(asked.queue)
@@ -511,7 +574,11 @@ def _status_of(error: Exception) -> Status:
         return Status.MQ_ERROR_SHARING_VIOLATION
     if code == TOO_MANY_SUBQUEUES:
         return Status.MQ_ERROR_INSUFFICIENT_RESOURCES
-    return Status.MQ_ERROR_QUEUE_NOT_FOUND if code == UNKNOWN_QUEUE else Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
+    return (
+        Status.MQ_ERROR_QUEUE_NOT_FOUND
+        if code == UNKNOWN_QUEUE
+        else Status.MQ_ERROR_QUEUE_NOT_AVAILABLE
+    )
 
 
 def _served(view: QueueView) -> ServedView:

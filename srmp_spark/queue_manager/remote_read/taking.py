@@ -48,11 +48,15 @@ class _Nobody:
     def acknowledge(self, ok: Ok) -> None:
         """It is stored."""
 
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+    def refuse(
+        self, status: int, reason: str, section: str, retry_after: int | None = None
+    ) -> None:
         """Nothing refuses what was accepted once."""
 
 
-async def take_together(manager: QueueManager, parts: list[Part], holder: str, moves: Sequence[Move] = ()) -> None:
+async def take_together(
+    manager: QueueManager, parts: list[Part], holder: str, moves: Sequence[Move] = ()
+) -> None:
     """Mark all of them received and put what is moved into its queue, in one transaction; return when it is on stable storage.
 
     Raises a 409, a 404 or a 503, and changes nothing, if ``holder`` does not have the lease of one of the queues, or if a queue
@@ -94,14 +98,19 @@ def _put(manager: QueueManager, moves: Sequence[Move]) -> None:
     """Into what the journal is collecting, as the marks that follow at once."""
     moved = [
         decisions.Moved(
-            each.queue.id, each.queue.name, each.sequence, each.to.id,
+            each.queue.id,
+            each.queue.name,
+            each.sequence,
+            each.to.id,
             manager.acceptor.move_in(each.to.name, each.record, _Nobody()),
         )
         for each in moves
-    ]  # fmt: skip
+    ]
 
     def done(result: None, error: BaseException | None) -> None:
-        assert error is None or isinstance(error, ProcessMustEndError), "an UPDATE of rows that may not be there"
+        assert error is None or isinstance(error, ProcessMustEndError), (
+            "an UPDATE of rows that may not be there"
+        )
 
     now = manager.clock.utc()
 

@@ -37,7 +37,9 @@ Resolve = Callable[[str, int], Sequence[str]]
 class Addresses:
     """All look-ups of one sender process."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, resolve_host: Resolve = resolve_blocking) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, resolve_host: Resolve = resolve_blocking
+    ) -> None:
         self._loop = loop
         self._resolve = resolve_host
         self._prompt = ThreadPoolExecutor(PROMPT_THREADS, "lookup")
@@ -51,7 +53,10 @@ class Addresses:
         """For whoever connects to several of them at once."""
 
     def __repr__(self) -> str:
-        return f"<Addresses running={len(self._running)} known={len(self._known)} slow={sum(self._is_slow.values())}>"
+        return (
+            f"<Addresses running={len(self._running)} known={len(self._known)} "
+            f"slow={sum(self._is_slow.values())}>"
+        )
 
     def known(self, host: str) -> Sequence[str] | None:
         """Return the addresses of ``host`` that need no look-up now, or ``None``."""

@@ -37,7 +37,11 @@ def takes_dead_letters(data_dir: Path, queue: str) -> bool:
     """Whether there is such a transactional queue here now. If nobody can tell, it goes to the system's dead letters."""
     why = _refuses_letters(data_dir, queue)
     if why is not None:
-        log.warning('dead_letters.queue_refused queue=%s reason="%s": kept as a dead letter of the system', queue, why)
+        log.warning(
+            'dead_letters.queue_refused queue=%s reason="%s": kept as a dead letter of the system',
+            queue,
+            why,
+        )
     return why is None
 
 
@@ -54,7 +58,10 @@ class LetterQueueWarnings:
         if why is None:
             return None
         make = f"srmp-spark serve --queue '{queue}:transactional'"
-        text = f"deadLetterQueue {queue}: {why}; dead letters are kept by --state alone until it is there. To make it: {make}"
+        text = (
+            f"deadLetterQueue {queue}: {why}; dead letters are kept by --state alone "
+            f"until it is there. To make it: {make}"
+        )
         if (queue, why) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, why))
             log.warning("dead_letters.queue_missing %s", text)
@@ -91,7 +98,9 @@ class ApplicationLetters:
 
     async def next(self, command: dict[str, Any]) -> dict[str, Any]:
         """Return the next group of ``queue``, ``id`` null if there is none; ``handed`` is the group stored last, 0 for none."""
-        return await self._store.run(partial(self._next, str(command["queue"]), int(command["handed"])), later=True)
+        return await self._store.run(
+            partial(self._next, str(command["queue"]), int(command["handed"])), later=True
+        )
 
     @property
     def _cursors(self) -> LetterCursors:
@@ -121,7 +130,11 @@ class ApplicationLetters:
 def _letter(moved: MovedRow, serial: int, message: Message) -> dict[str, Any]:
     """The message as it was sent, with its place in its stream, and with the class that says what became of it."""
     ordinal, position = int(moved.stream_ordinal), serial - moved.base
-    stream = StreamPosition(StreamId(message.lineage, ordinal), position, position - 1) if ordinal and position > 0 else None
+    stream = (
+        StreamPosition(StreamId(message.lineage, ordinal), position, position - 1)
+        if ordinal and position > 0
+        else None
+    )
     number = class_of_end(moved)
     message = message._replace(
         stream=stream,

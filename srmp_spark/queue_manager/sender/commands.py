@@ -56,7 +56,12 @@ class Commands:
     """The child's end of the link."""
 
     def __init__(
-        self, control: socket.socket, outbox: Outbox, store: StoreThread, dispatcher: Dispatcher, clock: Clock
+        self,
+        control: socket.socket,
+        outbox: Outbox,
+        store: StoreThread,
+        dispatcher: Dispatcher,
+        clock: Clock,
     ) -> None:
         self._control = control
         self._outbox = outbox
@@ -71,7 +76,9 @@ class Commands:
         self._readers = StageReaders(outbox.stages.folder, multicast=outbox.stages.multicast)
         self._tasks: set[asyncio.Task[None]] = set()
         self._reservations: dict[int, asyncio.Future[int]] = {}
-        self._numbers = itertools.count(secrets.randbits(48))  # an answer to the process before must not count as ours
+        self._numbers = itertools.count(
+            secrets.randbits(48)
+        )  # an answer to the process before must not count as ours
         self._over = asyncio.Event()
         self.on_forward: Callable[[], object] = lambda: None
         """Called when there are messages to be forwarded."""
@@ -115,7 +122,9 @@ class Commands:
         self._reservations[number] = future
         question = json.dumps({"event": "reserve", "number": number, "count": count}).encode()
         try:
-            await asyncio.wait_for(self._loop.sock_sendall(self._control, question), RESERVE_SECONDS)
+            await asyncio.wait_for(
+                self._loop.sock_sendall(self._control, question), RESERVE_SECONDS
+            )
             return await asyncio.wait_for(future, RESERVE_SECONDS)
         except asyncio.TimeoutError:  # other commits wait for this one
             message = f"no message identifiers from the main process in {RESERVE_SECONDS:g} s"
@@ -172,7 +181,9 @@ class Commands:
             if waiting is not None and not waiting.done():
                 if "error" in command:
                     status, code = command.get("status", 503), command.get("code", "store")
-                    waiting.set_exception(ApiError(status, code, command["error"], command.get("hint", "")))
+                    waiting.set_exception(
+                        ApiError(status, code, command["error"], command.get("hint", ""))
+                    )
                 else:
                     waiting.set_result(command["first"])
 
@@ -185,7 +196,9 @@ class Commands:
                 else:
                     command = json.loads(packet)
                 result = await self._handlers[command["op"]](command)
-            except Exception as error:  # whatever it is, the caller is told, and the process goes on
+            except (
+                Exception
+            ) as error:  # whatever it is, the caller is told, and the process goes on
                 await in_thread(_refuse, answer, error)
             else:
                 await in_thread(answer.whole, result)
@@ -197,10 +210,16 @@ class Commands:
     # --- handlers ------------------------------------------------------------------------------------------------------------
 
     async def _stage(self, command: dict[str, Any]) -> dict[str, Any]:
-        application, batch, partition, attempt = (command[name] for name in ("application", "batch", "partition", "attempt"))
+        application, batch, partition, attempt = (
+            command[name] for name in ("application", "batch", "partition", "attempt")
+        )
         stages = self._outbox.stages
-        checked = await self._loop.run_in_executor(self._checks, self._readers.check, command["file"], partition)
-        add = partial(stages.add, application, batch, partition, attempt, checked, self._clock.utc())
+        checked = await self._loop.run_in_executor(
+            self._checks, self._readers.check, command["file"], partition
+        )
+        add = partial(
+            stages.add, application, batch, partition, attempt, checked, self._clock.utc()
+        )
         staged = await self._store.run(add, later=True)
         answer = {"stage": staged.stage_id, "rows": staged.rows}
         named = checked.schema.dead_letter_queue
@@ -213,20 +232,36 @@ class Commands:
         application, batch, stages = command["application"], command["batch"], command["stages"]
         origin = origin_of_token(command.get("token"))
         own = None if command["allow_loop"] else self.own_queues
-        prepare = partial(self._outbox.prepare, application, batch, stages, on_conflict=command["on_conflict"], own=own)
+        prepare = partial(
+            self._outbox.prepare,
+            application,
+            batch,
+            stages,
+            on_conflict=command["on_conflict"],
+            own=own,
+        )
         result = (await self._dispatcher.commit(prepare, origin)).result
         if result.conflicts:
             log.warning(
-                "outbox.conflicts application=%s batch=%s rows=%d on_key_conflict=%s: their key or source position has another "
-                "content", ascii(application)[1:-1], ascii(batch)[1:-1], result.conflicts, command["on_conflict"],
-            )  # fmt: skip
+                "outbox.conflicts application=%s batch=%s rows=%d on_key_conflict=%s: "
+                "their key or source position has another "
+                "content",
+                ascii(application)[1:-1],
+                ascii(batch)[1:-1],
+                result.conflicts,
+                command["on_conflict"],
+            )
         return _told(result)
 
     async def _result(self, command: dict[str, Any]) -> dict[str, Any]:
         application, batch = command["application"], command["batch"]
         result = await self._store.run(partial(self._outbox.result, application, batch), later=True)
         if result is None:
-            raise ApiError(404, "unknown-batch", "no batch of that name was committed, or it is forgotten by now")
+            raise ApiError(
+                404,
+                "unknown-batch",
+                "no batch of that name was committed, or it is forgotten by now",
+            )
         return _told(result)
 
     async def _delete(self, command: dict[str, Any]) -> dict[str, Any]:

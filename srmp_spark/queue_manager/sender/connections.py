@@ -127,7 +127,10 @@ class Wire:
     def request(self, send: Send) -> bytes:
         """The POST."""
         content_type, content = encode(send.message, boundary=BOUNDARY)
-        return http_head(self.target, self.host_header, content_type, len(content), send.stored.via) + content
+        return (
+            http_head(self.target, self.host_header, content_type, len(content), send.stored.via)
+            + content
+        )
 
     def flush(self) -> None:
         """Send what waits, if it is its turn."""
@@ -182,9 +185,13 @@ class Wire:
 
     def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
         """A connection is gone."""
-        if self.connecting is not None:  # it may be told before the task that opens it goes on, which then looks here
+        if (
+            self.connecting is not None
+        ):  # it may be told before the task that opens it goes on, which then looks here
             self.died_young = why
-        elif self.exchange is not None and not self.exchange.usable:  # else of an attempt that was given up
+        elif (
+            self.exchange is not None and not self.exchange.usable
+        ):  # else of an attempt that was given up
             self.ended(unanswered, why, silent=silent)
 
     # --- its end ------------------------------------------------------------------------------------------------------------
@@ -204,7 +211,10 @@ class Wire:
         if unsent < self._unsent_bytes or read > self._read_bytes:
             self._moved_at = now
         elif unsent > 0 and now - self._moved_at > ANSWER_SECONDS:
-            return f"{self.host}:{self.port} took nothing for {ANSWER_SECONDS:g} s, and {unsent} bytes are left"
+            return (
+                f"{self.host}:{self.port} took nothing for {ANSWER_SECONDS:g} s, and "
+                f"{unsent} bytes are left"
+            )
         came = read - self._read_before
         self._unsent_bytes, self._read_bytes = unsent, read
         most = ANSWER_SECONDS + (exchange.request_bytes + came) / RATE_MIN
@@ -216,7 +226,10 @@ class Wire:
         """End the connection, or the attempt to connect, for others."""
         why = "we closed the connection"
         if not self.standing().is_idle:
-            why = f"no answer from {self.host}:{self.port} in {SLOW_SECONDS:g} s, and other messages wait for its connection"
+            why = (
+                f"no answer from {self.host}:{self.port} in {SLOW_SECONDS:g} s, and "
+                "other messages wait for its connection"
+            )
         if self.connecting is not None:
             self.cancelled_because = why
             self.connecting.cancel()
@@ -233,7 +246,9 @@ class Wire:
                 self.connections.on_doubt(send)
             self.retried = bool(unanswered)
             self.waiting.extendleft((send, self.request(send)) for send in reversed(unanswered))
-        elif unanswered or self.waiting or self.load is not None:  # else it was idle, and we closed it
+        elif (
+            unanswered or self.waiting or self.load is not None
+        ):  # else it was idle, and we closed it
             self.troubled = True
         connections = self.connections
         connections.release(self)
@@ -257,7 +272,10 @@ class Wire:
 
     def __repr__(self) -> str:
         open_ = self.exchange is not None
-        return f"<Wire {self.key.destination} open={open_} waiting={len(self.waiting)} troubled={self.troubled}>"
+        return (
+            f"<Wire {self.key.destination} open={open_} waiting={len(self.waiting)} "
+            f"troubled={self.troubled}>"
+        )
 
 
 class Connections:
@@ -371,7 +389,10 @@ class Connections:
             if timer is not None:
                 timer.cancel()
         tasks: list[asyncio.Task[Any]] = [
-            task for wire in self._wires.values() for task in (wire.looking, wire.connecting) if task is not None
+            task
+            for wire in self._wires.values()
+            for task in (wire.looking, wire.connecting)
+            if task is not None
         ]
         for wire in self._wires.values():
             wire.waiting.clear()
@@ -413,7 +434,9 @@ class Connections:
     def _line_up(self, wire: Wire, addresses: Sequence[str]) -> None:
         wire.addresses = addresses
         self._on_addresses(wire.key, addresses)
-        holders = dict.fromkeys(holder_of(f"{address}:0", None) for address in interleaved(addresses))
+        holders = dict.fromkeys(
+            holder_of(f"{address}:0", None) for address in interleaved(addresses)
+        )
         payers = (f"host {wire.host}", *holders)  # each of them may be what it connects to
         self._places.want(wire, f"{wire.host}:{wire.port}", payers, is_slow=wire.troubled)
         self._grant()
@@ -434,7 +457,9 @@ class Connections:
             self._look = self._loop.call_later(wait, self._look_again)
             return
         self._looked_at = self.time()
-        self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)  # first: who is told of an end may want another one
+        self._look = self._loop.call_later(
+            LOOK_SECONDS, self._look_again
+        )  # first: who is told of an end may want another one
         for wire in self._places.make_way(Wire.standing):
             wire.make_way()
 
@@ -477,13 +502,19 @@ class Connections:
         tls = self._tls.context() if wire.tls else None
         wire.died_young = ""
         connect = partial(self._try, wire, tls)
-        address, exchange = await connect_first(wire.addresses, connect, Exchange.leave, self._addresses.overlap)
+        address, exchange = await connect_first(
+            wire.addresses, connect, Exchange.leave, self._addresses.overlap
+        )
         wire.exchange = exchange
         self._addresses.prefer(wire.host, address)
 
     async def _try(self, wire: Wire, tls: ssl.SSLContext | None, address: str) -> Exchange:
         _, exchange = await self._loop.create_connection(
-            partial(Exchange, wire), address, wire.port, ssl=tls, server_hostname=wire.host if tls else None
+            partial(Exchange, wire),
+            address,
+            wire.port,
+            ssl=tls,
+            server_hostname=wire.host if tls else None,
         )
         return exchange
 

@@ -148,13 +148,30 @@ class Dispatcher:
             endpoint_of=endpoint_of,
             tls=tls,
         )
-        self.connections = Roads(connections, Multicasts(
-            multicast, sender.identity, on_answer=self._answered, on_failure=self._failed, on_trouble=self._troubled
-        ), ReliableSessions(
-            sessions or {}, tls=tls or ClientTls(), endpoint_of=endpoint_of, poll_interval=poll_interval, late_at=self._late_at,
-            on_answer=self._answered, on_failure=self._failed, on_expired=self._expired, on_left=self._note_sending,
-            on_trouble=self._troubled, on_lost=self._hold, on_change=self.work,
-        ))  # fmt: skip
+        self.connections = Roads(
+            connections,
+            Multicasts(
+                multicast,
+                sender.identity,
+                on_answer=self._answered,
+                on_failure=self._failed,
+                on_trouble=self._troubled,
+            ),
+            ReliableSessions(
+                sessions or {},
+                tls=tls or ClientTls(),
+                endpoint_of=endpoint_of,
+                poll_interval=poll_interval,
+                late_at=self._late_at,
+                on_answer=self._answered,
+                on_failure=self._failed,
+                on_expired=self._expired,
+                on_left=self._note_sending,
+                on_trouble=self._troubled,
+                on_lost=self._hold,
+                on_change=self.work,
+            ),
+        )
         self.errors: dict[QueueKey, str] = {}
         """What went wrong last, until something goes well."""
         self.sendings = Sendings()
@@ -207,7 +224,9 @@ class Dispatcher:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer_at = when
-            self._timer = self._loop.call_later(max(0.0, when - self._clock.monotonic()), self._on_timer)
+            self._timer = self._loop.call_later(
+                max(0.0, when - self._clock.monotonic()), self._on_timer
+            )
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -244,7 +263,9 @@ class Dispatcher:
     def _read(self, load: Load) -> None:
         queue = self.sender.get(*load.key)
         proven = queue is not None and queue.state is QueueState.CONNECTED
-        future = self._store.run(partial(self._outbox.load, load if proven else load._replace(rows_max=PROBE_ROWS)))
+        future = self._store.run(
+            partial(self._outbox.load, load if proven else load._replace(rows_max=PROBE_ROWS))
+        )
         future.add_done_callback(partial(self._loaded, load))
 
     def _loaded(self, load: Load, future: asyncio.Future[Sequence[StoredMessage]]) -> None:
@@ -273,8 +294,12 @@ class Dispatcher:
         changes = self.sender.changes()
         batches = [each.numbered for each in given]
         sent = self.sendings.of(changes)
-        sessions = self.connections.sessions.take_changes()  # after the engine's: what they name no more is finished with these
-        future = self._store.run(partial(self._outbox.write, changes, at, batches=batches, sent=sent, sessions=sessions))
+        sessions = (
+            self.connections.sessions.take_changes()
+        )  # after the engine's: what they name no more is finished with these
+        future = self._store.run(
+            partial(self._outbox.write, changes, at, batches=batches, sent=sent, sessions=sessions)
+        )
         future.add_done_callback(partial(self._written, changes, given, wanted, sessions))
 
     def _give(self, new: _New, at: int) -> _Given:
@@ -285,9 +310,16 @@ class Dispatcher:
         for part in new.preparation.parts:
             origin = part.origin or new.origin
             if self._has_room(part.key, origin):
-                enqueued.append(self.sender.enqueue(
-                    *part.key, part.rows, at, receipts_url=self._receipts_url, final_receipts=part.final, origin=origin
-                ))  # fmt: skip
+                enqueued.append(
+                    self.sender.enqueue(
+                        *part.key,
+                        part.rows,
+                        at,
+                        receipts_url=self._receipts_url,
+                        final_receipts=part.final,
+                        origin=origin,
+                    )
+                )
             else:
                 without_room.append(part)
                 if self.sender.get(*part.key) is None:
@@ -302,23 +334,31 @@ class Dispatcher:
         """Let a part have its numbers that finds no room; a record is made of no queue for it."""
         if self.sender.get(*part.key) is None:
             return self.sender.give_up(part.key, part.rows)
-        given = self.sender.enqueue(*part.key, part.rows, at, receipts_url=self._receipts_url, final_receipts=part.final)
+        given = self.sender.enqueue(
+            *part.key, part.rows, at, receipts_url=self._receipts_url, final_receipts=part.final
+        )
         self.sender.has_no_room(part.key, at)
         return given
 
     def _has_room(self, key: QueueKey, origin: str) -> bool:
         """Return whether messages of ``origin`` for a queue may wait: for its messages, and for a record of it."""
         is_record_there = len(self.sender) < BATCH_RECORDS_MAX or self.sender.get(*key) is not None
-        return self.sender.room.admits(key, origin) and (is_record_there or sender_of(origin) is not None)
+        return self.sender.room.admits(key, origin) and (
+            is_record_there or sender_of(origin) is not None
+        )
 
     def _forget_idle(self, wanted: set[QueueKey]) -> None:
         """Forget records of queues without messages where new ones need their places, as many as there is room for."""
         new = sum(self.sender.get(*key) is None for key in wanted)
-        missing = len(self.sender) - DESTINATIONS_MAX + min(new, DESTINATIONS_MAX - len(self.sender.room))
+        missing = (
+            len(self.sender) - DESTINATIONS_MAX + min(new, DESTINATIONS_MAX - len(self.sender.room))
+        )
         if missing > 0:
             in_use = self.connections.is_in_use
             count = max(missing, FORGOTTEN_AT_ONCE)
-            for key in self.sender.forget_idle(count, lambda key: key not in wanted and not in_use(key)):
+            for key in self.sender.forget_idle(
+                count, lambda key: key not in wanted and not in_use(key)
+            ):
                 self.connections.forget(key)
                 self.errors.pop(key, None)
 
@@ -348,7 +388,9 @@ class Dispatcher:
             if new.preparation.letters or without_room:
                 self.on_dead()
             if not new.done.done():
-                new.done.set_result(CommittedBatch(result, numbered.enqueued, new.ids_first, without_room))
+                new.done.set_result(
+                    CommittedBatch(result, numbered.enqueued, new.ids_first, without_room)
+                )
         for waiting in wanted:
             if not waiting.done():
                 waiting.set_result(None)
@@ -360,8 +402,12 @@ class Dispatcher:
             self.on_dead()
             log.warning(
                 "sender.dead destination=%s rows=%d reason=%s status=%s in_doubt=%s",
-                run.key.destination, run.last - run.first + 1, letter.reason, letter.status, letter.in_doubt,
-            )  # fmt: skip
+                run.key.destination,
+                run.last - run.first + 1,
+                letter.reason,
+                letter.status,
+                letter.in_doubt,
+            )
         else:
             run = outcome.run
         self._wake(run.key)
@@ -391,7 +437,7 @@ class Dispatcher:
 
     async def commit(
         self, prepare: Callable[[int], Prepared | CommitResult], origin: str = NO_ORIGIN
-    ) -> CommittedBatch:  # fmt: skip
+    ) -> CommittedBatch:
         """Make a batch outgoing; returns when it is on stable storage.
 
         ``prepare`` is called in the thread of the outbox with the time; ``origin``: whose batch it is. Raises what the outbox
@@ -423,15 +469,21 @@ class Dispatcher:
             self._read_again = True
         elif not self._stopping:
             self._is_reading = True
-            future = self._loop.run_in_executor(self._reading, self._receipt_log.read, self._read_to)
+            future = self._loop.run_in_executor(
+                self._reading, self._receipt_log.read, self._read_to
+            )
             future.add_done_callback(self._receipts_read)
 
     def _receipts_read(self, future: asyncio.Future[Found]) -> None:
         self._is_reading = False
         if (error := future.exception()) is not None:
             bug = None if isinstance(error, SrmpSparkError) else error
-            log.error('sender.receipts_not_read after=%d reason="%s"', self._read_to, error, exc_info=bug)
-            self._has_begun = True  # what is sent again is dropped by the peer: better than to send nothing
+            log.error(
+                'sender.receipts_not_read after=%d reason="%s"', self._read_to, error, exc_info=bug
+            )
+            self._has_begun = (
+                True  # what is sent again is dropped by the peer: better than to send nothing
+            )
             self._retry_reading()
             self.work()
             return
@@ -458,19 +510,29 @@ class Dispatcher:
         and in doubt, when its time is over.
         """
         receipt = message.receipt
-        stream_id, last = (None, None) if receipt is None else (receipt.stream_id, receipt.last_ordinal)
+        stream_id, last = (
+            (None, None) if receipt is None else (receipt.stream_id, receipt.last_ordinal)
+        )
         try:
             verdict = self.sender.receipt(message, now, at)
         except Exception:
             self.sender.receipts["failed"] += 1
             log.exception(
-                "sender.receipt_failed stream_id=%s last_ordinal=%s id=%s: it is passed over; what it acknowledges is sent "
+                "sender.receipt_failed stream_id=%s last_ordinal=%s id=%s: it is passed "
+                "over; what it acknowledges is sent "
                 "again, or ends in doubt; please report this",
-                stream_id, last, message.id,
-            )  # fmt: skip
+                stream_id,
+                last,
+                message.id,
+            )
             return
         if verdict in ("beyond", "another-stream", "another-address", "another-type"):
-            log.warning("sender.receipt_ignored verdict=%s stream_id=%s last_ordinal=%s", verdict, stream_id, last)
+            log.warning(
+                "sender.receipt_ignored verdict=%s stream_id=%s last_ordinal=%s",
+                verdict,
+                stream_id,
+                last,
+            )
 
     def _retry_reading(self) -> None:
         if self._retry_timer is None and not self._stopping:
@@ -504,8 +566,15 @@ class Dispatcher:
         else:
             self.errors[send.key] = f"{status} {answer.reason}".strip()
             self.sendings.failed(send.key, send.serial, status)
-            log.info("sender.answered destination=%s status=%d reason=%s", send.key.destination, status, answer.reason)
-        self.sender.answered(send, status, self._clock.monotonic(), self._clock.utc(), answer.retry_after)
+            log.info(
+                "sender.answered destination=%s status=%d reason=%s",
+                send.key.destination,
+                status,
+                answer.reason,
+            )
+        self.sender.answered(
+            send, status, self._clock.monotonic(), self._clock.utc(), answer.retry_after
+        )
         if status == 200:
             self.work()
         else:  # later: what was withdrawn because of this answer is told first, and goes before what comes after it
@@ -525,7 +594,9 @@ class Dispatcher:
 
     def _not_reached(self, load: Load, why: str) -> None:
         queue = self.sender.get(*load.key)
-        if queue is not None and queue.state is not QueueState.ON_HOLD:  # else we closed it, and why is told
+        if (
+            queue is not None and queue.state is not QueueState.ON_HOLD
+        ):  # else we closed it, and why is told
             self._note_error(load.key, why)
         if self.sender.must_see(load, self._late_at()):
             self._see(load, load._replace(rows_max=PROBE_ROWS))
@@ -535,10 +606,14 @@ class Dispatcher:
 
     def _see(self, load: Load, rows: Load) -> None:
         """Look whether what waits is too late. It has time: the steps of a commit have their turns between such reads."""
-        self._store.run(partial(self._outbox.load, rows), later=True).add_done_callback(partial(self._seen, load))
+        self._store.run(partial(self._outbox.load, rows), later=True).add_done_callback(
+            partial(self._seen, load)
+        )
 
     def _seen(self, load: Load, future: asyncio.Future[Sequence[StoredMessage]]) -> None:
-        found = future.result() if future.exception() is None else None  # damage is told when the peer is reached
+        found = (
+            future.result() if future.exception() is None else None
+        )  # damage is told when the peer is reached
         more = self.sender.seen(load, found, self._clock.monotonic(), self._late_at())
         if more is not None and not self._stopping:
             self._see(more, more)
@@ -585,9 +660,15 @@ class Dispatcher:
 def _tell_no_room(parts: Sequence[Part], unsent: AbstractSet[int]) -> None:
     """``unsent``: numbers of the parts that the engine tells nothing of, because no queue has them."""
     log.error(
-        "sender.no_room destinations=%d rows=%d first=%s: dead letters, because messages wait for too many others "
+        "sender.no_room destinations=%d rows=%d first=%s: dead letters, because messages "
+        "wait for too many others "
         "(OTHERS_MAX = %d, of which a token has a share); see `srmp-spark streams`",
-        len(parts), sum(part.rows for part in parts), parts[0].key.destination, OTHERS_MAX,
-    )  # fmt: skip
+        len(parts),
+        sum(part.rows for part in parts),
+        parts[0].key.destination,
+        OTHERS_MAX,
+    )
     for part in [each for each in parts if each.number in unsent][:NO_ROOM_TOLD_MAX]:
-        log.warning("sender.dead destination=%s rows=%d reason=no-room", part.key.destination, part.rows)
+        log.warning(
+            "sender.dead destination=%s rows=%d reason=no-room", part.key.destination, part.rows
+        )

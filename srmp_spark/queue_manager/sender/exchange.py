@@ -86,7 +86,9 @@ class Exchange(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102  # asyncio's
         reset = exc is None or isinstance(exc, ConnectionError)
         silent = reset and self.answers > 0 and self._parser.got == 0
-        self._end(f"the connection ended before the answer{f': {exc}' if exc else ''}", silent=silent)
+        self._end(
+            f"the connection ended before the answer{f': {exc}' if exc else ''}", silent=silent
+        )
 
     def eof_received(self) -> bool:  # noqa: D102  # asyncio's
         if self._parser.ends_with_connection and self.unanswered:

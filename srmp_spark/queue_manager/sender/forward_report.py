@@ -55,7 +55,11 @@ class ForwardReport:
             if self._room.version != self._version:
                 self._tell_destinations()
             if (to := self._forwarded) is not None:
-                self._control.send(json.dumps({"event": "forwarded", "epoch": to.epoch, "to": to.sequence}).encode())
+                self._control.send(
+                    json.dumps(
+                        {"event": "forwarded", "epoch": to.epoch, "to": to.sequence}
+                    ).encode()
+                )
                 self._forwarded = None
         except OSError:  # the socket is full, or the main process is gone
             return
@@ -70,7 +74,9 @@ class ForwardReport:
             self._send({}, gone)
             for name in gone:
                 del self._told[name]
-        new = iter([(name, sender) for name, sender in holding.items() if self._told.get(name) != sender])
+        new = iter(
+            [(name, sender) for name, sender in holding.items() if self._told.get(name) != sender]
+        )
         while more := dict(islice(new, NAMES_MAX)):
             self._send(more, [])
             self._told |= more

@@ -39,13 +39,19 @@ class Rules(NamedTuple):
 
     def dump(self) -> dict[str, Any]:
         """As JSON."""
-        return {"inbound": self.inbound.dump(), "hosts": sorted(self.hosts.names), "until": self.until}
+        return {
+            "inbound": self.inbound.dump(),
+            "hosts": sorted(self.hosts.names),
+            "until": self.until,
+        }
 
     @classmethod
     def load(cls, stored: dict[str, Any]) -> Rules:
         """From :meth:`dump`."""
         until = None if stored["until"] is None else Cursor(*stored["until"])
-        return cls(Redirections.load(stored["inbound"]), LocalHosts(frozenset(stored["hosts"])), until)
+        return cls(
+            Redirections.load(stored["inbound"]), LocalHosts(frozenset(stored["hosts"])), until
+        )
 
     def is_like(self, other: Rules) -> bool:
         """Whether both lead every message to the same place."""
@@ -68,9 +74,14 @@ class ForwardRules(NamedTuple):
 
         Raises :class:`ConfigurationError` if that is ourselves.
         """
-        to = next(rules for rules in self.kept if _was_accepted_by(rules.until, row, epochs)).forward_to(destination)
+        to = next(
+            rules for rules in self.kept if _was_accepted_by(rules.until, row, epochs)
+        ).forward_to(destination)
         if self.present.hosts.is_target_here(to):
-            raise ConfigurationError(f"no redirection leads {to} to another host any more: we do not forward to ourselves")
+            raise ConfigurationError(
+                f"no redirection leads {to} to another host any more: we do not forward "
+                "to ourselves"
+            )
         return to
 
 
@@ -109,7 +120,9 @@ def load_rules(
             kept[-1] = kept[-1]._replace(until=accepted_to)
         kept.append(present)
     kept[-1] = present  # like the stored one, and knows our ports
-    kept = [each for each in kept if each.until is None or not _is_read(each.until, read_to)][-RULES_MAX:]
+    kept = [each for each in kept if each.until is None or not _is_read(each.until, read_to)][
+        -RULES_MAX:
+    ]
     if kept != stored:
         with database.transaction() as connection:
             text = json.dumps([each.dump() for each in kept])
@@ -120,4 +133,6 @@ def load_rules(
 def _is_read(until: Cursor, read_to: Cursor | None) -> bool:
     if until.sequence == 0:
         return True  # nothing was ever accepted
-    return read_to is not None and read_to.epoch == until.epoch and read_to.sequence >= until.sequence
+    return (
+        read_to is not None and read_to.epoch == until.epoch and read_to.sequence >= until.sequence
+    )

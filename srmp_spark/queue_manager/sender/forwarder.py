@@ -78,16 +78,22 @@ class ForwardLog:
                 known = epochs = stored.epochs(FORWARD_QUEUE)
             except UnknownQueueError:
                 return Read([], after, more=False)
-            if after is not None and after.epoch in epochs:  # what came before it was forwarded in its own time
+            if (
+                after is not None and after.epoch in epochs
+            ):  # what came before it was forwarded in its own time
                 epochs = epochs[epochs.index(after.epoch) :]
             for epoch in epochs:
                 begin = after.sequence if after is not None and after.epoch == epoch else 0
                 bounds = stored.bounds(FORWARD_QUEUE, epoch)
-                if bounds.first - 1 > begin and (epoch == epochs[0] if after is None else epoch == after.epoch):
+                if bounds.first - 1 > begin and (
+                    epoch == epochs[0] if after is None else epoch == after.epoch
+                ):
                     self._tell_trimmed(stored, epoch, begin, bounds.first - 1)
                 begin = max(begin, bounds.first - 1)
                 if bounds.end > begin:
-                    for sequence, record in records(stored, FORWARD_QUEUE, epoch, begin, bounds.end):
+                    for sequence, record in records(
+                        stored, FORWARD_QUEUE, epoch, begin, bounds.end
+                    ):
                         after = Cursor(epoch, sequence)
                         rows.append(self._row(after, known, record))
                         size += len(record.post)
@@ -106,7 +112,10 @@ class ForwardLog:
             message = decode(content_type_of(record.head), record.content)
             to = message.destination
             to = self._rules.forward_to(to, at, epochs)
-        except (SrmpSparkError, ValueError) as error:  # it was accepted by the same rules: an older version took it
+        except (
+            SrmpSparkError,
+            ValueError,
+        ) as error:  # it was accepted by the same rules: an older version took it
             return Unsendable(to, at.sequence, record.post, str(error))
         via = via_of((*hops_in_head(record.head), self._identity))
         origin = origin_of_forwarded(holder_of(record.arrival.peer, record.arrival.sender_name))
@@ -115,7 +124,10 @@ class ForwardLog:
     @staticmethod
     def _restored(sequence: int, record: Record) -> Unsendable:
         """Return a row that a restore made of its columns: one that a remote reader moved away and back, for instance."""
-        to, why = FORWARD_QUEUE, "the row was restored without its POST, which cannot be sent on: ask its sender for it"
+        to, why = (
+            FORWARD_QUEUE,
+            "the row was restored without its POST, which cannot be sent on: ask its sender for it",
+        )
         with suppress(StoreDamagedError):
             to = message_of_columns(columns_of_record(FORWARD_QUEUE, sequence, record)).destination
         return Unsendable(to, sequence, record.content, why)
@@ -125,10 +137,16 @@ class ForwardLog:
         holes = sum(last - first + 1 for first, last in stored.holes(FORWARD_QUEUE, after, to))
         if holes < to - after:
             log.error(
-                "forward.lost queue=%s epoch=%s first=%d last=%d rows=%d: they are gone from the log, and this outbox never "
-                "had them; unless an outbox.db that is gone had, ask their senders to send them again",
-                FORWARD_QUEUE, epoch, after + 1, to, to - after - holes,
-            )  # fmt: skip
+                "forward.lost queue=%s epoch=%s first=%d last=%d rows=%d: they are gone "
+                "from the log, and this outbox never "
+                "had them; unless an outbox.db that is gone had, ask their senders to "
+                "send them again",
+                FORWARD_QUEUE,
+                epoch,
+                after + 1,
+                to,
+                to - after - holes,
+            )
 
 
 class Forwarder:
@@ -184,7 +202,9 @@ class Forwarder:
         if self._is_held:
             return
         if self._read_to is not None:
-            self._on_forwarded(self._read_to)  # the process before may have ended between the commit and telling of it
+            self._on_forwarded(
+                self._read_to
+            )  # the process before may have ended between the commit and telling of it
         try:
             while True:
                 await self._came.wait()
@@ -192,7 +212,9 @@ class Forwarder:
                 try:
                     if await self._forward():
                         self._came.set()
-                except CursorMovedError as error:  # what was tried before counts, whatever its caller was told
+                except (
+                    CursorMovedError
+                ) as error:  # what was tried before counts, whatever its caller was told
                     log.warning('forward.cursor reason="%s"', error)
                     self._read_to = error.stored
                     self._came.set()
@@ -221,10 +243,14 @@ class Forwarder:
         return True
 
     async def _take(self) -> bool:
-        read = await asyncio.get_running_loop().run_in_executor(self._thread, self._log.read, self._read_to)
+        read = await asyncio.get_running_loop().run_in_executor(
+            self._thread, self._log.read, self._read_to
+        )
         if read.to is None or read.to == self._read_to:
             if self._read_to is not None:
-                self._on_forwarded(self._read_to)  # the main process may have missed it: its socket was full
+                self._on_forwarded(
+                    self._read_to
+                )  # the main process may have missed it: its socket was full
             return read.more
         to = read.to
         await self._dispatcher.commit(partial(self._prepare, read.rows, self._read_to, to))
@@ -232,5 +258,7 @@ class Forwarder:
         self._on_forwarded(to)
         return read.more
 
-    def _prepare(self, rows: list[Incoming | Unsendable], since: Cursor | None, to: Cursor, at: int) -> ForwardedBatch:
+    def _prepare(
+        self, rows: list[Incoming | Unsendable], since: Cursor | None, to: Cursor, at: int
+    ) -> ForwardedBatch:
         return ForwardedBatch(self._outbox.database, rows, since, to, at)

@@ -24,8 +24,11 @@ class LateAt:
         paused = self._expiry.ahead_s > 0
         if paused and not self._is_paused:
             log.warning(
-                "expiry.paused seconds=%.0f: the wall clock was set ahead, or the machine slept; what waits to be sent does "
-                "not expire by it for %.0f s. Set the clock right if it is wrong", self._expiry.ahead_s, PAUSE_S,
-            )  # fmt: skip
+                "expiry.paused seconds=%.0f: the wall clock was set ahead, or the machine "
+                "slept; what waits to be sent does "
+                "not expire by it for %.0f s. Set the clock right if it is wrong",
+                self._expiry.ahead_s,
+                PAUSE_S,
+            )
         self._is_paused = paused
         return at

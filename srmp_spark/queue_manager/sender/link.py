@@ -76,15 +76,24 @@ class Outgoing:
     """The sending half, as the rest of the main process knows it."""
 
     def __init__(
-        self, config: ServeConfig, directory: DataDirectory, identifiers: Identifiers, public_base: str, hosts: LocalHosts,
-        *, forward_end: int, forward_waiting: int,
-    ) -> None:  # fmt: skip
+        self,
+        config: ServeConfig,
+        directory: DataDirectory,
+        identifiers: Identifiers,
+        public_base: str,
+        hosts: LocalHosts,
+        *,
+        forward_end: int,
+        forward_waiting: int,
+    ) -> None:
         """``forward_end``: the last row of ``private$/forward$`` that was accepted before this start;
         ``forward_waiting``: how many of its rows nobody has received."""
         self._identifiers = identifiers
         self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
         """Called with epoch and sequence: rows of ``private$/forward$`` up to there are outgoing. The process sets it."""
-        self.forward_holding: Callable[[dict[str, str], list[str], bool], object] = lambda holding, empty, begins: None
+        self.forward_holding: Callable[[dict[str, str], list[str], bool], object] = (
+            lambda holding, empty, begins: None
+        )
         """Called with the destinations that hold forwarded messages now, by sender, and those that do no longer; whether the
         child has just begun to tell. The process sets it."""
         self.dead_came: Callable[[], object] = lambda: None
@@ -112,7 +121,10 @@ class Outgoing:
             "ports": sorted(hosts.ports),
             "forward_end": forward_end,
             "forward_waiting": forward_waiting,
-            "tls": [str(path) if path else None for path in (config.ca_file, config.client_cert, config.client_key)],
+            "tls": [
+                str(path) if path else None
+                for path in (config.ca_file, config.client_cert, config.client_key)
+            ],
         }
         self.link = SenderLink(settings, self._on_event)
         self.set_aside: list[dict[str, str]] = []
@@ -149,7 +161,9 @@ class Outgoing:
         if not self.link.tell({"op": what}) and self.link.is_up:
             self._untold[what] = None
             if self._again is None:
-                self._again = asyncio.get_running_loop().call_later(TELL_AGAIN_SECONDS, self._tell_again)
+                self._again = asyncio.get_running_loop().call_later(
+                    TELL_AGAIN_SECONDS, self._tell_again
+                )
 
     def _tell_again(self) -> None:
         self._again = None
@@ -185,11 +199,19 @@ class Outgoing:
                 log.exception("outgoing.reserve_failed")
             answer: dict[str, Any] = {"error": str(error) or type(error).__name__}
             if isinstance(error, ApiError):
-                answer = {"error": error.message, "status": error.status, "code": error.code, "hint": error.hint}
+                answer = {
+                    "error": error.message,
+                    "status": error.status,
+                    "code": error.code,
+                    "hint": error.hint,
+                }
         else:
             answer = {"first": first}
         for _ in range(TELL_TIMES):
-            if self.link.tell({"op": "reserved", "number": number, **answer}) or not self.link.is_up:
+            if (
+                self.link.tell({"op": "reserved", "number": number, **answer})
+                or not self.link.is_up
+            ):
                 return
             await asyncio.sleep(TELL_AGAIN_SECONDS)
 
@@ -211,7 +233,11 @@ class Outgoing:
         try:
             held = await self.link.ask({"op": "hold-forwarding"}, seconds=HOLD_ASKED_SECONDS)
         except ApiError as error:
-            log.warning('purge.uncertain reason="%s": rows that are counted may be outgoing already, and leave', error.message)
+            log.warning(
+                'purge.uncertain reason="%s": rows that are counted may be outgoing '
+                "already, and leave",
+                error.message,
+            )
         else:
             if held["forwarded"] is not None and self.forwarded is not None:
                 await self.forwarded(*held["forwarded"])

@@ -41,9 +41,15 @@ class MulticastWire:
     """What goes to one address."""
 
     def __init__(
-        self, key: QueueKey, address: MulticastAddress, settings: PgmSettings, tsi: Tsi, *, on_left: Callable[[Send], object],
+        self,
+        key: QueueKey,
+        address: MulticastAddress,
+        settings: PgmSettings,
+        tsi: Tsi,
+        *,
+        on_left: Callable[[Send], object],
         on_trouble: Callable[[QueueKey, str | None], object],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``on_left``: all of a message has left. ``on_trouble``: why nothing leaves; ``None``: it does again.
 
         Raises :class:`ConfigurationError` if there are no sockets to be had.
@@ -54,9 +60,13 @@ class MulticastWire:
         self._on_trouble = on_trouble
         self._encapsulation = settings.encapsulation
         self.interface = interface = find_interface(settings.interface)
-        self.outlet = Outlet(settings.encapsulation, interface, address.group, settings.ttl, is_source=True)
+        self.outlet = Outlet(
+            settings.encapsulation, interface, address.group, settings.ttl, is_source=True
+        )
         try:
-            self.inlet = Inlet.of_group(settings.encapsulation, interface, address.group, only=UPSTREAM)
+            self.inlet = Inlet.of_group(
+                settings.encapsulation, interface, address.group, only=UPSTREAM
+            )
             """For the NAKs that receivers multicast."""
         except BaseException:
             self.outlet.close()
@@ -64,9 +74,15 @@ class MulticastWire:
         chosen = settings.source
         now = time.monotonic()
         self.source = Source(
-            tsi, address.port, source=nla_of(interface.address), group=nla_of(address.group), now=now,
-            settings=replace(chosen, tpdu_max=tpdu_of(chosen.tpdu_max, settings.encapsulation, interface)),
-        )  # fmt: skip
+            tsi,
+            address.port,
+            source=nla_of(interface.address),
+            group=nla_of(address.group),
+            now=now,
+            settings=replace(
+                chosen, tpdu_max=tpdu_of(chosen.tpdu_max, settings.encapsulation, interface)
+            ),
+        )
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._sends: deque[Send] = deque()
@@ -110,7 +126,10 @@ class MulticastWire:
         """Send it. Raises :class:`LocalProtocolError` for what no APDU can hold."""
         apdu = apdu_of(send.message, self._address)
         if len(apdu) > APDU_SENT_MAX:
-            raise LocalProtocolError(f"the message has {len(apdu)} octets, a multicast one at most {APDU_SENT_MAX} (2.1.3.1)")
+            raise LocalProtocolError(
+                f"the message has {len(apdu)} octets, a multicast one at most "
+                f"{APDU_SENT_MAX} (2.1.3.1)"
+            )
         self.source.send(apdu)
         self._sends.append(send)
         self.used_at = time.monotonic()
@@ -150,10 +169,15 @@ class MulticastWire:
         """For ``status.outgoing``."""
         source = self.source
         return {
-            "address": str(self._address), "tsi": str(source.tsi), "state": source.state.name.lower(),
-            "window_packets": len(source.window), "window_bytes": source.window.octets, "waiting": source.waiting,
-            "pending_repairs": len(source.repairs), "packets": {what: source.counts[what] for what in COUNTED},
-        }  # fmt: skip
+            "address": str(self._address),
+            "tsi": str(source.tsi),
+            "state": source.state.name.lower(),
+            "window_packets": len(source.window),
+            "window_bytes": source.window.octets,
+            "waiting": source.waiting,
+            "pending_repairs": len(source.repairs),
+            "packets": {what: source.counts[what] for what in COUNTED},
+        }
 
     # --- the loop -------------------------------------------------------------------------------------------------------
 
@@ -174,7 +198,11 @@ class MulticastWire:
         if self.outlet.is_blocked:
             self._timer = self._loop.call_later(RETRY_SECONDS, self._poll)
             return
-        is_idle = not self._sends and not len(self.source.window) and now >= self.used_at + self._idle_after
+        is_idle = (
+            not self._sends
+            and not len(self.source.window)
+            and now >= self.used_at + self._idle_after
+        )
         if is_idle and self.is_open:
             self.source.close(now)
         when = self.source.next_timer()

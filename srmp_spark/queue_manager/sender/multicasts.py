@@ -38,7 +38,9 @@ LOOK_SECONDS = 1.0
 _TYPE_AT: Final = 4
 _LEFT = PeerAnswer(200, "", None)
 """Nobody answers; this is what being sent counts as."""
-NO_PGM = "PGM is not spoken here: start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT"
+NO_PGM = (
+    "PGM is not spoken here: start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT"
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +49,14 @@ class Multicasts:
     """Those of one sender process."""
 
     def __init__(
-        self, settings: PgmSettings | None, identity: str, *, on_answer: Callable[[Send, PeerAnswer], object],
-        on_failure: Callable[[Send, str, bool], object], on_trouble: Callable[[QueueKey, str | None], object],
-    ) -> None:  # fmt: skip
+        self,
+        settings: PgmSettings | None,
+        identity: str,
+        *,
+        on_answer: Callable[[Send, PeerAnswer], object],
+        on_failure: Callable[[Send, str, bool], object],
+        on_trouble: Callable[[QueueKey, str | None], object],
+    ) -> None:
         """``settings``: ``None``: there is no multicast. ``identity``: our GUID. The others: :class:`.Connections`."""
         self._settings = settings
         self._gsi = bytes.fromhex(identity.replace("-", ""))[:GSI_LENGTH]
@@ -82,12 +89,17 @@ class Multicasts:
             raise ConfigurationError(NO_PGM)
         if len(self._sessions) >= SESSIONS_MAX:
             raise ConfigurationError(
-                f"there are SESSIONS_MAX = {SESSIONS_MAX} multicast sessions; one ends 10 minutes after its use"
+                f"there are SESSIONS_MAX = {SESSIONS_MAX} multicast sessions; one ends 10 "
+                "minutes after its use"
             )
         ports = {tsi.source_port for tsi in self._sessions}
-        port = next(each for each in iter(lambda: 1 + secrets.randbelow(65_535), 0) if each not in ports)
+        port = next(
+            each for each in iter(lambda: 1 + secrets.randbelow(65_535), 0) if each not in ports
+        )
         tsi = Tsi(self._gsi, port)
-        wire = MulticastWire(key, address, self._settings, tsi, on_left=self._left, on_trouble=self._on_trouble)
+        wire = MulticastWire(
+            key, address, self._settings, tsi, on_left=self._left, on_trouble=self._on_trouble
+        )
         self._open[key] = self._sessions[tsi] = wire
         for inlet in (wire.outlet.inlet, wire.inlet):
             self._loop.add_reader(inlet.fileno(), self._read, inlet)
@@ -147,7 +159,10 @@ class Multicasts:
         except ConfigurationError as error:
             log.info('pgm.not_reopened destination=%s reason="%s"', wire.key.destination, error)
         else:
-            log.warning('pgm.sends_again destination=%s because="the interface was made anew"', wire.key.destination)
+            log.warning(
+                'pgm.sends_again destination=%s because="the interface was made anew"',
+                wire.key.destination,
+            )
         for inlet in (wire.outlet.inlet, wire.inlet):
             self._loop.add_reader(inlet.fileno(), self._read, inlet)
 

@@ -33,12 +33,18 @@ def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
     name = canonical_name(destination)
     # A spelling of an older version stays where there are messages under today's spelling, too.
     for spelling in dict.fromkeys((destination, name)):
-        keys = [key for kind in KINDS if dispatcher.sender.get(*(key := QueueKey(spelling, kind))) is not None]
+        keys = [
+            key
+            for kind in KINDS
+            if dispatcher.sender.get(*(key := QueueKey(spelling, kind))) is not None
+        ]
         if keys:
             break
     else:
         hint = "`srmp-spark streams` lists the destinations"
-        raise ApiError(404, "unknown-destination", f"nothing waits for {name}, or was sent to it lately", hint)
+        raise ApiError(
+            404, "unknown-destination", f"nothing waits for {name}, or was sent to it lately", hint
+        )
     return keys
 
 
@@ -55,10 +61,16 @@ async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any])
         stream = dispatcher.sender.get(*keys[0])
         live = str(stream.id) if isinstance(stream, OutgoingStream) and stream.ordinal else None
         if live is None or live.lower() != str(wanted).lower():
-            raise ApiError(409, "another-stream", f"the live stream to {destination} is {live}, not {wanted}")
+            raise ApiError(
+                409, "another-stream", f"the live stream to {destination} is {live}, not {wanted}"
+            )
         keys = keys[:1]
     if action == "reset" and keys[0].kind != "stream" and not is_reliable(keys[0].destination):
-        raise ApiError(409, "no-stream", f"there is no stream to {destination}: only streams and sessions can be reset")
+        raise ApiError(
+            409,
+            "no-stream",
+            f"there is no stream to {destination}: only streams and sessions can be reset",
+        )
     for key in keys:
         _apply(dispatcher, clock, action, key)
     log.warning("sender.operated action=%s destination=%s", action, keys[0].destination)
@@ -81,7 +93,9 @@ def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> 
         sender.resume(*key)
     elif action == "resend":
         queue = sender.get(*key)
-        if queue is not None and queue.state is QueueState.ON_HOLD:  # held after a restore, or paused: now it is to leave
+        if (
+            queue is not None and queue.state is QueueState.ON_HOLD
+        ):  # held after a restore, or paused: now it is to leave
             sender.resume(*key)
         sender.retry(*key)
         dispatcher.connections.sessions.hurry(key)
@@ -92,7 +106,9 @@ def _apply(dispatcher: Dispatcher, clock: Clock, action: str, key: QueueKey) -> 
             dispatcher.connections.sessions.reset(key)
     elif action == "drop":
         dispatcher.connections.close(key)
-        dispatcher.connections.sessions.give_up(key)  # a sequence that misses numbers would wait for them
+        dispatcher.connections.sessions.give_up(
+            key
+        )  # a sequence that misses numbers would wait for them
         sender.drop(*key, clock.utc())
     else:
         raise ApiError(400, "usage", f"unknown action {action!r}", f"known: {', '.join(ACTIONS)}")

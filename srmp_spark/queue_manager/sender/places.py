@@ -94,7 +94,9 @@ class _Pool(Generic[W]):
                 return True
         return False
 
-    def _left(self, server: str, line: deque[tuple[W, tuple[str, ...]]], payers: tuple[str, ...]) -> None:
+    def _left(
+        self, server: str, line: deque[tuple[W, tuple[str, ...]]], payers: tuple[str, ...]
+    ) -> None:
         _take_away(self.waiting, payers)
         if not line:
             del self.lines[server]
@@ -128,7 +130,9 @@ class Places(Generic[W]):
         self._pools = (self._prompt, self._slow)
 
     def __repr__(self) -> str:
-        prompt, slow = (f"{len(pool.holders)}/{pool.most}+{self._waiting(pool)}" for pool in self._pools)
+        prompt, slow = (
+            f"{len(pool.holders)}/{pool.most}+{self._waiting(pool)}" for pool in self._pools
+        )
         return f"<Places prompt={prompt} slow={slow}>"
 
     @staticmethod
@@ -164,7 +168,9 @@ class Places(Generic[W]):
         for pool in self._pools:
             payers = pool.holders.get(wire)
             if payers is not None and pool.lines:
-                return pool.is_full or any(pool.held[payer] >= pool.share and pool.waiting[payer] for payer in payers)
+                return pool.is_full or any(
+                    pool.held[payer] >= pool.share and pool.waiting[payer] for payer in payers
+                )
         return False
 
     # --- making way ---------------------------------------------------------------------------------------------------------
@@ -174,13 +180,22 @@ class Places(Generic[W]):
 
         The caller ends them and gives their places back (:meth:`release`).
         """
-        return [wire for pool in self._pools if pool.lines for wire in self._make_way_in(pool, standing)]
+        return [
+            wire for pool in self._pools if pool.lines for wire in self._make_way_in(pool, standing)
+        ]
 
     def _make_way_in(self, pool: _Pool[W], standing: Callable[[W], Standing]) -> Iterator[W]:
         found = [(wire, standing(wire)) for wire in pool.holders]
-        idle = sorted((each for each in found if each[1].is_idle), key=lambda each: -each[1].seconds)
+        idle = sorted(
+            (each for each in found if each[1].is_idle), key=lambda each: -each[1].seconds
+        )
         slow = [each for each in found if not each[1].is_idle and each[1].seconds > SLOW_SECONDS]
-        slow.sort(key=lambda each: (-max(pool.held[payer] for payer in pool.holders[each[0]]), -each[1].seconds))
+        slow.sort(
+            key=lambda each: (
+                -max(pool.held[payer] for payer in pool.holders[each[0]]),
+                -each[1].seconds,
+            )
+        )
         candidates: dict[W, bool] = {wire: how.is_idle for wire, how in (*idle, *slow)}
         more: Counter[str] = Counter()
         """Places that a payer has more, or less, when those that are considered have theirs."""
@@ -191,7 +206,11 @@ class Places(Generic[W]):
                 free -= 1
                 more.update(payers)
                 continue
-            may_go = (each for each, is_idle in candidates.items() if self._may_go(pool, each, payers, full, is_idle))
+            may_go = (
+                each
+                for each, is_idle in candidates.items()
+                if self._may_go(pool, each, payers, full, is_idle)
+            )
             victim = next(may_go, None)
             if victim is None:
                 continue
@@ -209,14 +228,19 @@ class Places(Generic[W]):
         self._prompt.leave(wire)
         self._slow.enter(wire, payers)
 
-    def _may_go(self, pool: _Pool[W], victim: W, payers: tuple[str, ...], full: set[str], is_idle: bool) -> bool:
+    def _may_go(
+        self, pool: _Pool[W], victim: W, payers: tuple[str, ...], full: set[str], is_idle: bool
+    ) -> bool:
         """Whether ``victim`` makes way for somebody with ``payers``, of whom those in ``full`` have no room in their shares."""
         of_victim = pool.holders[victim]
         if not full.issubset(of_victim):
             return False
         if is_idle or pool is self._prompt:
             return True
-        return max(pool.held[payer] for payer in of_victim) >= max(pool.held[payer] for payer in payers) + 2
+        return (
+            max(pool.held[payer] for payer in of_victim)
+            >= max(pool.held[payer] for payer in payers) + 2
+        )
 
 
 def _in_turns(pool: _Pool[W]) -> Iterator[tuple[str, ...]]:

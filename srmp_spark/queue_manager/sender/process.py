@@ -27,7 +27,10 @@ from srmp_spark.interface import exit_code_of
 from srmp_spark.names import LocalHosts
 from srmp_spark.queue_manager.child.process import run_child
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
-from srmp_spark.queue_manager.sender.application_letters import LetterQueueWarnings, takes_dead_letters
+from srmp_spark.queue_manager.sender.application_letters import (
+    LetterQueueWarnings,
+    takes_dead_letters,
+)
 from srmp_spark.queue_manager.sender.commands import Commands
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forward_rules import Rules, load_rules
@@ -79,18 +82,26 @@ def _hosts(settings: dict[str, Any]) -> LocalHosts:
 
 
 def _forwarder(
-    outbox: Outbox, dispatcher: Dispatcher, settings: dict[str, Any], on_forwarded: Callable[[Cursor], object], at: int
+    outbox: Outbox,
+    dispatcher: Dispatcher,
+    settings: dict[str, Any],
+    on_forwarded: Callable[[Cursor], object],
+    at: int,
 ) -> Forwarder:
     present = Rules(Redirections.load(settings["redirect_in"]), _hosts(settings))
     accepted_to = Cursor(settings["epoch"], settings["forward_end"])
-    rules = load_rules(outbox.database, present, accepted_to, forward_place.read_to(outbox.database), at)
+    rules = load_rules(
+        outbox.database, present, accepted_to, forward_place.read_to(outbox.database), at
+    )
     held = forward_place.held_because(outbox.database, accepted_to, settings["forward_waiting"])
     if held is not None:
         log.error('forward.held because="%s"', held)
         outbox.look_for_set_aside()
     log_of_queue = ForwardLog(Path(settings["data_dir"]), settings["queue_manager"], rules)
     read_to = forward_place.read_to(outbox.database)
-    return Forwarder(dispatcher, outbox, log_of_queue, read_to, on_forwarded, is_held=held is not None)
+    return Forwarder(
+        dispatcher, outbox, log_of_queue, read_to, on_forwarded, is_held=held is not None
+    )
 
 
 async def run(control: socket.socket, settings: dict[str, Any]) -> None:
@@ -101,17 +112,21 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     identity: str = settings["queue_manager"]
     outbox = Outbox.open(data_dir, queue_manager=identity, epoch=settings["epoch"], at=clock.utc())
     outbox.waiting.takes_dead_letters = partial(takes_dead_letters, data_dir)
-    multicast = PgmSettings.load(settings["multicast"]) if settings["multicast"] is not None else None
+    multicast = (
+        PgmSettings.load(settings["multicast"]) if settings["multicast"] is not None else None
+    )
     outbox.stages.multicast = multicast is not None
     if outbox.held:
         log.warning(
-            "sender.held queues=%d: the data directory is a copy, what waits may have been sent; see `srmp-spark streams`",
+            "sender.held queues=%d: the data directory is a copy, what waits may have "
+            "been sent; see `srmp-spark streams`",
             len(outbox.held),
         )
     sender = Sender.load(
         identity,
         SenderSettings(
-            resend_table=settings["resend_table"], retransmission_timeout=settings["retransmission_timeout"],
+            resend_table=settings["resend_table"],
+            retransmission_timeout=settings["retransmission_timeout"],
             in_flight_max=IN_FLIGHT,
         ),
         outbox.queue_rows(),
@@ -119,27 +134,38 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
         finals=outbox.finals(),
         last_stream_ordinal=outbox.last_stream_ordinal,
         serials_after=outbox.serials_after,
-    )  # fmt: skip
-    addresses = ReceiptAddresses(settings["receipts_key"], ReceiptUrls.load(settings["receipt_urls"]))
+    )
+    addresses = ReceiptAddresses(
+        settings["receipts_key"], ReceiptUrls.load(settings["receipt_urls"])
+    )
     for stream in sender.receipts_go_to(settings["receipts_url"], addresses.replacement):
         log.warning(
-            "sender.receipts_elsewhere destination=%s send_receipts_to=%s now=%s: the peer was told the old address when the "
-            "stream began; if it does not lead here any more, `srmp-spark streams --destination %s reset`",
-            stream.key.destination, told(stream.receipts_url),
-            told(addresses.replacement(stream.key.destination, settings["receipts_url"])), stream.key.destination,
-        )  # fmt: skip
+            "sender.receipts_elsewhere destination=%s send_receipts_to=%s now=%s: the "
+            "peer was told the old address when the "
+            "stream began; if it does not lead here any more, `srmp-spark streams "
+            "--destination %s reset`",
+            stream.key.destination,
+            told(stream.receipts_url),
+            told(addresses.replacement(stream.key.destination, settings["receipts_url"])),
+            stream.key.destination,
+        )
     store = StoreThread(loop, _die)
     commands: Commands
     dispatcher = Dispatcher(
-        outbox, sender, store, ReceiptLog(data_dir, read_mark(outbox.database)), clock,
-        receipts_url=settings["receipts_url"], receipts_read_to=read_to(outbox.database),
+        outbox,
+        sender,
+        store,
+        ReceiptLog(data_dir, read_mark(outbox.database)),
+        clock,
+        receipts_url=settings["receipts_url"],
+        receipts_read_to=read_to(outbox.database),
         reserve=lambda count: commands.reserve(count),
         endpoint_of=Redirections.load(settings["redirect_out"]).endpoint_of,
         tls=ClientTls(*(name and Path(name) for name in settings["tls"])),
         multicast=multicast,
         sessions=outbox.sessions(),
         poll_interval=settings["wsrm_poll_interval"],
-    )  # fmt: skip
+    )
     commands = Commands(control, outbox, store, dispatcher, clock)
     forwarder = _forwarder(outbox, dispatcher, settings, commands.forwarded, clock.utc())
     commands.on_forward, commands.hold_forwarding = forwarder.came, forwarder.hold
@@ -149,8 +175,12 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     dispatcher.on_dead = commands.dead_soon
     dispatcher.on_receipts_noted = commands.receipts_noted
     tasks = [
-        loop.create_task(each) for each in (
-            _sweep(outbox, store, clock), forwarder.run(), commands.forward_report.run(), dispatcher.same_queues.run(),
+        loop.create_task(each)
+        for each in (
+            _sweep(outbox, store, clock),
+            forwarder.run(),
+            commands.forward_report.run(),
+            dispatcher.same_queues.run(),
         )
     ]
     if settings["live"]:

@@ -60,7 +60,10 @@ def note_read(outbox: OutboxDatabase, to: int, mark: Mark | None = None) -> None
     with outbox.transaction() as connection:
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (READ_TO, str(to)))
         if mark is not None:
-            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (READ_MARK, f"{mark.sequence} {mark.digest}"))
+            connection.execute(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                (READ_MARK, f"{mark.sequence} {mark.digest}"),
+            )
 
 
 def read_mark(outbox: OutboxDatabase) -> Mark | None:
@@ -132,7 +135,9 @@ class ReceiptLog:
             bounds = stored.bounds(ORDER_QUEUE, epoch)
             if bounds.first <= mark.sequence <= bounds.end:
                 try:
-                    found = list(records(stored, ORDER_QUEUE, epoch, mark.sequence - 1, mark.sequence))
+                    found = list(
+                        records(stored, ORDER_QUEUE, epoch, mark.sequence - 1, mark.sequence)
+                    )
                 except (TrimmedError, StoreDamagedError):
                     return True
                 return not found or _mark_of(found[0]) == mark
@@ -147,7 +152,9 @@ def _mark_of(row: tuple[int, Record] | None) -> Mark | None:
     return Mark(sequence, digest.hexdigest()[:32])
 
 
-def _of_epoch(stored: Log, epoch: str, after: int) -> Iterator[tuple[int, Message | None, Record | None]]:
+def _of_epoch(
+    stored: Log, epoch: str, after: int
+) -> Iterator[tuple[int, Message | None, Record | None]]:
     """Sequence, what it says if it is a receipt, and the row if it was read."""
     bounds = stored.bounds(ORDER_QUEUE, epoch)
     begin = max(after, bounds.first - 1)

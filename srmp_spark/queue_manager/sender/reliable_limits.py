@@ -26,19 +26,23 @@ WINDOW = HANDED_OUT_MAX // 2
 """Messages on their way at most where the destination says nothing of its room."""
 
 LOST_PERHAPS = (
-    "the service may have lost the sequence; if it stays so, `srmp-spark streams reset --destination D` goes on in a new one, "
+    "the service may have lost the sequence; if it stays so, `srmp-spark streams reset "
+    "--destination D` goes on in a new one, "
     "and what it took of the last messages it gets twice"
 )
 LOST_AGAIN = (
-    "the service made %d sequences and knew none of them a moment later (%s): are there several servers behind this address, "
+    "the service made %d sequences and knew none of them a moment later (%s): are there "
+    "several servers behind this address, "
     "each with sessions of its own? Then its load balancer must keep a client on one of them"
 )
 NO_SEQUENCE = (
-    "%s: no CreateSequenceResponse, so perhaps no service with reliable sessions is at this address; are its path and its "
+    "%s: no CreateSequenceResponse, so perhaps no service with reliable sessions is at "
+    "this address; are its path and its "
     "versions (rm, soap, addressing) right?"
 )
 LOST_WITH = (
-    "the service has lost the sequence (%s) with %d messages of which nobody knows whether it took them: `srmp-spark streams "
+    "the service has lost the sequence (%s) with %d messages of which nobody knows "
+    "whether it took them: `srmp-spark streams "
     "resend --destination D` sends them again, `drop` gives them up"
 )
 
@@ -46,4 +50,6 @@ LOST_WITH = (
 def settings_of(url: str, versions: Versions, poll_interval: float) -> SourceSettings:
     """A sequence to a service."""
     rm, soap, addressing = versions
-    return SourceSettings(to=url, soap=soap, addressing=addressing, rm=rm, window=WINDOW, poll_interval=poll_interval)
+    return SourceSettings(
+        to=url, soap=soap, addressing=addressing, rm=rm, window=WINDOW, poll_interval=poll_interval
+    )

@@ -32,12 +32,21 @@ class ReliableSessions:
     """Those of one sender process; the :class:`.wire_owner.WireOwner` of its wires."""
 
     def __init__(
-        self, rows: Mapping[QueueKey, SessionRow], *, tls: ClientTls, endpoint_of: Callable[[str], str], poll_interval: float,
-        late_at: Callable[[], int], on_answer: Callable[[Send, PeerAnswer], object],
-        on_failure: Callable[[Send, str, bool], object], on_expired: Callable[[Send], object],
-        on_left: Callable[[Send], object], on_trouble: Callable[[QueueKey, str | None], object],
-        on_lost: Callable[[QueueKey, str], object], on_change: Callable[[], object],
-    ) -> None:  # fmt: skip
+        self,
+        rows: Mapping[QueueKey, SessionRow],
+        *,
+        tls: ClientTls,
+        endpoint_of: Callable[[str], str],
+        poll_interval: float,
+        late_at: Callable[[], int],
+        on_answer: Callable[[Send, PeerAnswer], object],
+        on_failure: Callable[[Send, str, bool], object],
+        on_expired: Callable[[Send], object],
+        on_left: Callable[[Send], object],
+        on_trouble: Callable[[QueueKey, str | None], object],
+        on_lost: Callable[[QueueKey, str], object],
+        on_change: Callable[[], object],
+    ) -> None:
         """``rows``: what was going on when the last process ended. ``late_at``: the time by which messages expire."""
         self.on_answer, self.on_failure, self.on_expired = on_answer, on_failure, on_expired
         self.on_left, self.on_trouble, self.on_lost = on_left, on_trouble, on_lost
@@ -60,12 +69,22 @@ class ReliableSessions:
         url = reliable_url(key.destination)
         assert url is not None, "the roads know their destinations"
         connection = SoapConnection(url, self._addresses, self._tls, self._endpoint_of)
-        return ReliableWire(key, url, self, connection, poll_interval=self._poll_interval, late_at=self._late_at, row=row)
+        return ReliableWire(
+            key,
+            url,
+            self,
+            connection,
+            poll_interval=self._poll_interval,
+            late_at=self._late_at,
+            row=row,
+        )
 
     def post(self, send: Send) -> None:
         """Send it; its end is told once, later. Raises :class:`LocalProtocolError` for a row without a soap_action."""
         if not send.stored.reliable:
-            raise LocalProtocolError("it has no soap_action, so it is no message of a reliable session")
+            raise LocalProtocolError(
+                "it has no soap_action, so it is no message of a reliable session"
+            )
         wire = self._wires.get(send.key)
         if wire is None:
             why = self._has_no_room(send.key)
@@ -77,10 +96,16 @@ class ReliableSessions:
 
     def _has_no_room(self, key: QueueKey) -> str | None:
         if len(self._wires) >= self._most:
-            return f"there are SESSIONS_MAX = {self._most} reliable sessions; one ends when it is not used"
+            return (
+                f"there are SESSIONS_MAX = {self._most} reliable sessions; one ends "
+                "when it is not used"
+            )
         share, host = max(1, self._most // HOST_SHARE), self._host_of(key)
         if sum(self._host_of(other) == host for other in self._wires) >= share:
-            return f"there are {share} reliable sessions to {host}, its share of SESSIONS_MAX; one ends when it is not used"
+            return (
+                f"there are {share} reliable sessions to {host}, its share of "
+                "SESSIONS_MAX; one ends when it is not used"
+            )
         return None
 
     def _host_of(self, key: QueueKey) -> str:
@@ -135,7 +160,9 @@ class ReliableSessions:
     def take_changes(self) -> dict[QueueKey, SessionRow | None]:
         """What is to be written in the next transaction; then :meth:`stored`. ``None``: there is no sequence any more."""
         changed, self._changed = self._changed, {}
-        return {key: wire.take_change() for key in changed if (wire := self._wires.get(key)) is not None}
+        return {
+            key: wire.take_change() for key in changed if (wire := self._wires.get(key)) is not None
+        }
 
     def stored(self, changes: Mapping[QueueKey, SessionRow | None]) -> None:
         """They are on stable storage."""

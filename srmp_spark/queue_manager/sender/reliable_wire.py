@@ -39,7 +39,12 @@ from srmp_spark.queue_manager.sender.reliable_limits import (
 from srmp_spark.queue_manager.sender.session_book import SessionBook
 from srmp_spark.queue_manager.sender.session_source import envelope_of, restored_source
 from srmp_spark.queue_manager.sender.session_status import status_of
-from srmp_spark.queue_manager.sender.soap_connection import NoAnswerError, SoapAnswer, SoapConnection, read_answer
+from srmp_spark.queue_manager.sender.soap_connection import (
+    NoAnswerError,
+    SoapAnswer,
+    SoapConnection,
+    read_answer,
+)
 from srmp_spark.queue_manager.sender.wire_owner import Change, WireOwner
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 from srmp_spark.srmp.outgoing_queue import RECEIVED_NOTHING
@@ -63,9 +68,16 @@ class ReliableWire:
     """One destination."""
 
     def __init__(
-        self, key: QueueKey, url: str, owner: WireOwner, connection: SoapConnection, *, poll_interval: float,
-        late_at: Callable[[], int], row: SessionRow | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        key: QueueKey,
+        url: str,
+        owner: WireOwner,
+        connection: SoapConnection,
+        *,
+        poll_interval: float,
+        late_at: Callable[[], int],
+        row: SessionRow | None = None,
+    ) -> None:
         """``late_at``: the time by which messages expire. ``row``: the sequence as it was saved."""
         self.key = key
         self.source: Source | None = None
@@ -168,9 +180,15 @@ class ReliableWire:
     def is_over(self) -> bool:
         """Nothing is in it, and nothing has to be written."""
         return (
-            self.source is None and not self._book.waiting and not self._book.sends and not self._book.taken and not self._lost
-            and self._planned is None and self._writing is None and not self._dirty
-        )  # fmt: skip
+            self.source is None
+            and not self._book.waiting
+            and not self._book.sends
+            and not self._book.taken
+            and not self._lost
+            and self._planned is None
+            and self._writing is None
+            and not self._dirty
+        )
 
     def end(self) -> asyncio.Task[None]:
         """Send nothing more and report nothing; the task that is about to end."""
@@ -193,16 +211,35 @@ class ReliableWire:
         source = self.source
         serials = self._book.saved()
         if source is None:
-            row = SessionRow("", "", self._versions.dump(), 0, runs_of(serials), lost=self._lost, begun_at=self._begun_at)
+            row = SessionRow(
+                "",
+                "",
+                self._versions.dump(),
+                0,
+                runs_of(serials),
+                lost=self._lost,
+                begun_at=self._begun_at,
+            )
             return row if self._lost or serials else None
-        serials |= {source.assigned + 1 + index: send.serial for index, send in enumerate(change.numbered)}
+        serials |= {
+            source.assigned + 1 + index: send.serial for index, send in enumerate(change.numbered)
+        }
         is_ending = change.ends or source.is_ending
         # What ends is written with the numbers of its messages alone: 1.0's LastMessage gets the next one again.
-        assigned = (source.last_number - 1 if source.last_number else source.assigned) + len(change.numbered)
+        assigned = (source.last_number - 1 if source.last_number else source.assigned) + len(
+            change.numbered
+        )
         return SessionRow(
-            source.create_id, source.identifier, self._versions.dump(), assigned, runs_of(serials),
-            source.polling.buffer_remaining, is_ending, "", self._begun_at,
-        )  # fmt: skip
+            source.create_id,
+            source.identifier,
+            self._versions.dump(),
+            assigned,
+            runs_of(serials),
+            source.polling.buffer_remaining,
+            is_ending,
+            "",
+            self._begun_at,
+        )
 
     def stored(self) -> None:
         """What :meth:`take_change` gave is on stable storage."""
@@ -233,7 +270,9 @@ class ReliableWire:
             self._wake.clear()
             try:
                 has_sent = await self._turn()
-            except Exception as error:  # a bug; what it was about goes again, and the others must not wait for it
+            except (
+                Exception
+            ) as error:  # a bug; what it was about goes again, and the others must not wait for it
                 log.exception("wsrm.failed destination=%s", self.key.destination)
                 self._in_trouble(f"please report this: {error!r}")
                 has_sent = False
@@ -243,7 +282,11 @@ class ReliableWire:
     async def _sleep(self) -> None:
         is_written = self._planned is None and self._writing is None  # else :meth:`stored` wakes us
         times = [idle_at] if is_written and (idle_at := self._idle_at()) is not None else []
-        if (source := self.source) is not None and not self._writes_first() and (source.identifier or self._book.waiting):
+        if (
+            (source := self.source) is not None
+            and not self._writes_first()
+            and (source.identifier or self._book.waiting)
+        ):
             when = source.next_timer()
             if when is not None:
                 times.append(when)
@@ -279,14 +322,24 @@ class ReliableWire:
         return any(each.begins for each in changes)
 
     def _has(self, number: int) -> bool:
-        return number in self._book.sends or (self.source is not None and number == self.source.last_number)
+        return number in self._book.sends or (
+            self.source is not None and number == self.source.last_number
+        )
 
     def _idle_at(self) -> float | None:
         """When a sequence ends in which nothing is to be sent. One that nobody answers for is asked for longer."""
         source = self.source
-        if source is None or self._book.waiting or self._book.sends or not source.is_idle or source.is_ending:
+        if (
+            source is None
+            or self._book.waiting
+            or self._book.sends
+            or not source.is_idle
+            or source.is_ending
+        ):
             return None
-        return self._used_at + (CREATING_SECONDS if source.state is SourceState.CREATING else IDLE_SECONDS)
+        return self._used_at + (
+            CREATING_SECONDS if source.state is SourceState.CREATING else IDLE_SECONDS
+        )
 
     def _make_plans(self, now: float) -> None:
         if self._planned is not None or self._writing is not None or self._lost:
@@ -297,7 +350,9 @@ class ReliableWire:
                 self._versions = Versions.load(self._book.waiting[0].stored.reliable)
                 self._begun_at = time.time_ns() // 1_000
                 self.source = Source(
-                    settings_of(self._url, self._versions, self._poll_interval), f"urn:uuid:{uuid.uuid4()}", now
+                    settings_of(self._url, self._versions, self._poll_interval),
+                    f"urn:uuid:{uuid.uuid4()}",
+                    now,
                 )
                 self._plan(Change(begins=True))
         elif source.state is SourceState.OPEN and not source.is_ending:
@@ -307,8 +362,15 @@ class ReliableWire:
                 self._plan(Change(ends=True))
         elif source.state is SourceState.CREATING and idle_at is not None and now >= idle_at:
             self._forget_sequence()
-        elif source.state in (SourceState.CLOSING, SourceState.TERMINATING) and source.control_tries >= END_TRIES:
-            log.info("wsrm.end_unanswered destination=%s sequence=%s", self.key.destination, source.identifier)
+        elif (
+            source.state in (SourceState.CLOSING, SourceState.TERMINATING)
+            and source.control_tries >= END_TRIES
+        ):
+            log.info(
+                "wsrm.end_unanswered destination=%s sequence=%s",
+                self.key.destination,
+                source.identifier,
+            )
             self._forget_sequence()
 
     def _number(self, source: Source) -> None:
@@ -318,7 +380,11 @@ class ReliableWire:
         while self._book.waiting and len(numbered) < source.room:
             send = self._book.waiting[0]
             message = send.stored.message
-            until = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
+            until = (
+                message.expires_at
+                if message.time_to_reach_queue is None
+                else message.time_to_reach_queue
+            )
             if until is not None and until < late_at:
                 self._owner.on_expired(self._book.waiting.pop(0))
                 continue
@@ -327,8 +393,14 @@ class ReliableWire:
             numbered.append(self._book.waiting.pop(0))
         if numbered:
             self._plan(Change(numbered=tuple(numbered)))
-        elif self._book.waiting and self._book.waiting[0].stored.reliable != self._versions.dump() and source.is_idle:
-            self._plan(Change(ends=True))  # the next ones are in other versions: in a sequence of theirs, after these
+        elif (
+            self._book.waiting
+            and self._book.waiting[0].stored.reliable != self._versions.dump()
+            and source.is_idle
+        ):
+            self._plan(
+                Change(ends=True)
+            )  # the next ones are in other versions: in a sequence of theirs, after these
 
     # --- sending ----------------------------------------------------------------------------------------------------------
 
@@ -360,11 +432,15 @@ class ReliableWire:
             return False
         return self._answered(source, number, answer, was_in_doubt=was_in_doubt or answer.twice)
 
-    def _answered(self, source: Source, number: int, answer: SoapAnswer, *, was_in_doubt: bool) -> bool:
+    def _answered(
+        self, source: Source, number: int, answer: SoapAnswer, *, was_in_doubt: bool
+    ) -> bool:
         if source is not self.source or not self._is_open:
             return True
         message, problem = read_answer(answer)
-        fault = message.content if message is not None and isinstance(message.content, Fault) else None
+        fault = (
+            message.content if message is not None and isinstance(message.content, Fault) else None
+        )
         if number and fault is not None and code_of(fault) in _REFUSES_MESSAGE and not was_in_doubt:
             self._book.doubt.discard(number)
         before = len(source.in_flight), source.state
@@ -385,7 +461,9 @@ class ReliableWire:
                 self._book.doubt.discard(number)
             self._in_trouble(problem)
             return False
-        progress = (len(source.in_flight), source.state) != before or (message is not None and bool(message.acknowledgements))
+        progress = (len(source.in_flight), source.state) != before or (
+            message is not None and bool(message.acknowledgements)
+        )
         self._silent = 0 if progress else self._silent + 1
         if self._silent >= SILENT_ANSWERS:
             self._in_trouble(f"{self._silent} answers without an acknowledgement: {LOST_PERHAPS}")
@@ -406,12 +484,18 @@ class ReliableWire:
                         self._book.doubt.discard(number)
                         self._finish(number)
             elif isinstance(event, Suspicious):
-                log.warning('wsrm.suspicious destination=%s reason="%s"', self.key.destination, event.reason)
+                log.warning(
+                    'wsrm.suspicious destination=%s reason="%s"', self.key.destination, event.reason
+                )
             elif isinstance(event, Ended):
                 if event.fault is not None:
                     self._fell(source, event.fault)
             else:
-                log.info("wsrm.sequence_begins destination=%s sequence=%s", self.key.destination, event.identifier)
+                log.info(
+                    "wsrm.sequence_begins destination=%s sequence=%s",
+                    self.key.destination,
+                    event.identifier,
+                )
                 self._note()
         if source.polling.buffer_remaining != self._told:
             self._told = source.polling.buffer_remaining
@@ -466,16 +550,23 @@ class ReliableWire:
             return
         doubtful = self._book.doubtful()
         log.warning(
-            'wsrm.sequence_lost destination=%s sequence=%s unacknowledged=%d in_doubt=%d reason="%s"',
-            self.key.destination, source.identifier, len(self._book.serials), len(doubtful), why,
-        )  # fmt: skip
+            "wsrm.sequence_lost destination=%s sequence=%s unacknowledged=%d in_doubt=%d "
+            'reason="%s"',
+            self.key.destination,
+            source.identifier,
+            len(self._book.serials),
+            len(doubtful),
+            why,
+        )
         if not doubtful:
             self._fell_again(why)
             return
         self._book.serials = {number: self._book.serials[number] for number in doubtful}
         self._lost = LOST_WITH % (why, len(doubtful))
         self.source = None
-        self._owner.on_lost(self.key, self._lost)  # which closes us: whatever we hold goes back to the engine
+        self._owner.on_lost(
+            self.key, self._lost
+        )  # which closes us: whatever we hold goes back to the engine
         self._planned = None
         self._note()  # in this order: a sequence that is lost begins anew with the first message that is posted
 
@@ -491,7 +582,9 @@ class ReliableWire:
 
     def _forget_sequence(self) -> None:
         """The next message begins another one; what has a number and is not acknowledged begins with it."""
-        changes = [each for each in (self._planned, self._writing) if each is not None and not each.is_held]
+        changes = [
+            each for each in (self._planned, self._writing) if each is not None and not each.is_held
+        ]
         self._book.begin_anew([send for change in changes for send in change.numbered])
         self._writing = Change() if self._writing is not None else None
         self._planned = self.source = None

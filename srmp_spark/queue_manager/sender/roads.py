@@ -15,7 +15,9 @@ from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
 class Roads:
     """All three."""
 
-    def __init__(self, connections: Connections, multicasts: Multicasts, sessions: ReliableSessions) -> None:
+    def __init__(
+        self, connections: Connections, multicasts: Multicasts, sessions: ReliableSessions
+    ) -> None:
         self._connections = connections
         self._multicasts = multicasts
         self.sessions = sessions

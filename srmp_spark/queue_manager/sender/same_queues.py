@@ -58,7 +58,12 @@ class SameQueue:
 
     def as_json(self) -> dict[str, Any]:
         """As ``status.outgoing`` has it."""
-        return {"destination": self.other, "receipts_missing": self.receipts_missing, "text": self.text, "hint": self.hint}
+        return {
+            "destination": self.other,
+            "receipts_missing": self.receipts_missing,
+            "text": self.text,
+            "hint": self.hint,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,10 @@ class SameQueues:
         self._told: set[tuple[QueueKey, QueueKey, bool]] = set()
 
     def __repr__(self) -> str:
-        return f"<SameQueues known={len(self._known)} near={len(self._near)} missing={len(self._missing)}>"
+        return (
+            f"<SameQueues known={len(self._known)} near={len(self._near)} "
+            f"missing={len(self._missing)}>"
+        )
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
@@ -126,7 +134,10 @@ class SameQueues:
         if known is None or key in self._near:
             return
         for other, address in self._neighbours(key):
-            if _are_two_names(known.url, self._known[other].url) and self._stream(other) is not None:
+            if (
+                _are_two_names(known.url, self._known[other].url)
+                and self._stream(other) is not None
+            ):
                 self._near[key], self._near[other] = (other, address), (key, address)
                 self._tell(key, other, _as_near(key, other, address))
                 return
@@ -141,7 +152,11 @@ class SameQueues:
         for key, (other, _) in list(self._near.items()):
             if self._stream(key) is None or self._stream(other) is None:
                 del self._near[key]
-        stuck = [queue for queue in self._sender if isinstance(queue, OutgoingStream) and _is_stuck(queue)]
+        stuck = [
+            queue
+            for queue in self._sender
+            if isinstance(queue, OutgoingStream) and _is_stuck(queue)
+        ]
         by_path = self._acknowledged_by_path(stuck)
         self._missing = {}
         for stream in stuck:
@@ -172,7 +187,9 @@ class SameQueues:
                 if isinstance(queue, OutgoingStream) and queue.last_acknowledged_at:
                     path = _path_of(queue.key.destination)
                     last = found.get(path)
-                    if path in paths and (last is None or queue.last_acknowledged_at > last.last_acknowledged_at):
+                    if path in paths and (
+                        last is None or queue.last_acknowledged_at > last.last_acknowledged_at
+                    ):
                         found[path] = queue
         return found
 
@@ -217,7 +234,9 @@ def _are_two_names(one: UrlParts, other: UrlParts) -> bool:
     Of one host and port they are two spellings, of which an older version stored one
     (:mod:`~srmp_spark.store.outbox.respelled`).
     """
-    return one.scheme != other.scheme or (one.port == other.port and (one.host != other.host or one.query == other.query))
+    return one.scheme != other.scheme or (
+        one.port == other.port and (one.host != other.host or one.query == other.query)
+    )
 
 
 def _is_stuck(stream: OutgoingStream) -> bool:
@@ -228,12 +247,17 @@ def _is_stuck(stream: OutgoingStream) -> bool:
 def _goes_on(other: OutgoingStream, stream: OutgoingStream) -> bool:
     """Return whether ``other`` is newer than ``stream``, and was acknowledged since ``stream`` was the last time."""
     since = max(stream.last_acknowledged_at, stream.started_at)
-    return other is not stream and other.ordinal > stream.ordinal and other.last_acknowledged_at > since
+    return (
+        other is not stream
+        and other.ordinal > stream.ordinal
+        and other.last_acknowledged_at > since
+    )
 
 
 def _as_near(key: QueueKey, other: QueueKey, address: str) -> SameQueue:
     text = (
-        f"{key.destination} and {other.destination} lead to one address ({address}) and one queue there, and each has a stream "
+        f"{key.destination} and {other.destination} lead to one address ({address}) and "
+        "one queue there, and each has a stream "
         "of its own: a peer that takes both for one queue keeps the newer stream alone"
     )
     return SameQueue(other.destination, False, text, "write one of the two names everywhere")
@@ -243,16 +267,25 @@ def _as_missing(stream: OutgoingStream, other: str, address: str | None) -> Same
     destination = stream.key.destination
     same = f"of the same address ({address})" if address is not None else "of the same queue path"
     text = (
-        f"{stream.unacknowledged} messages to {destination} were answered 200 again and again and no stream receipt was "
+        f"{stream.unacknowledged} messages to {destination} were answered 200 again and "
+        "again and no stream receipt was "
         f"received, while the newer stream to {other}, {same}, is acknowledged: "
     )
-    one_queue = "the peer takes both for one queue, keeps the newer stream, and drops the messages of the older one"
-    text += one_queue if address is not None else f"either {one_queue}, or its receipts do not reach us"
+    one_queue = (
+        "the peer takes both for one queue, keeps the newer stream, and drops the "
+        "messages of the older one"
+    )
+    text += (
+        one_queue if address is not None else f"either {one_queue}, or its receipts do not reach us"
+    )
     hint = (
         f"write one of the two names everywhere; once nothing waits for {other}, "
         f"`srmp-spark streams reset --destination '{destination}'` sends the rest"
     )
     if address is None:
-        reach = f"if they are two machines, see whether that of {destination} reaches the address in send_receipts_to"
+        reach = (
+            f"if they are two machines, see whether that of {destination} reaches the "
+            "address in send_receipts_to"
+        )
         hint = f"{reach}; if they are one, {hint}"
     return SameQueue(other, True, text, hint)

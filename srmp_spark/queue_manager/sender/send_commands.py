@@ -39,12 +39,26 @@ WAIT_SECONDS_MAX = 10.0
 """Longest wait for an end in one call."""
 
 _COLUMNS = {
-    "destination": "destination", "label": "label", "body_type": "body_type", "delivery": "delivery", "priority": "priority",
-    "app_specific": "app_specific", "response_queue": "response_queue", "admin_queue": "admin_queue", "key": "key",
-    "journal": "journal", "soap_action": "soap_action", "wsrm_version": "wsrm_version", "soap_version": "soap_version",
+    "destination": "destination",
+    "label": "label",
+    "body_type": "body_type",
+    "delivery": "delivery",
+    "priority": "priority",
+    "app_specific": "app_specific",
+    "response_queue": "response_queue",
+    "admin_queue": "admin_queue",
+    "key": "key",
+    "journal": "journal",
+    "soap_action": "soap_action",
+    "wsrm_version": "wsrm_version",
+    "soap_version": "soap_version",
     "wsa_version": "wsa_version",
-}  # fmt: skip
-_BINARY = {"body_base64": "body", "extension_base64": "extension", "correlation_id_base64": "correlation_id"}
+}
+_BINARY = {
+    "body_base64": "body",
+    "extension_base64": "extension",
+    "correlation_id_base64": "correlation_id",
+}
 
 
 def _row(item: object) -> dict[str, Any]:
@@ -53,7 +67,9 @@ def _row(item: object) -> dict[str, Any]:
     unknown = item.keys() - _COLUMNS.keys() - _BINARY.keys()
     if unknown:
         known = ", ".join(sorted({*_COLUMNS, *_BINARY}))
-        raise ApiError(400, "usage", f"unknown field {sorted(unknown)[0]!r} of a message", f"known: {known}")
+        raise ApiError(
+            400, "usage", f"unknown field {sorted(unknown)[0]!r} of a message", f"known: {known}"
+        )
     row = {column: item[name] for name, column in _COLUMNS.items() if item.get(name) is not None}
     for name, column in _BINARY.items():
         text = item.get(name)
@@ -88,36 +104,53 @@ class SendCommands:
         repeats: list[int] = []
         unkeyed = [index for index, row in enumerate(rows) if "key" not in row]
         done = 0
-        for indices in [[index] for index, row in enumerate(rows) if "key" in row] + ([unkeyed] if unkeyed else []):
+        for indices in [[index] for index, row in enumerate(rows) if "key" in row] + (
+            [unkeyed] if unkeyed else []
+        ):
             batch = secrets.token_hex(16)
             try:
                 committed = await self._dispatcher.commit(
-                    partial(self._outbox.prepare_rows, APPLICATION, batch, [rows[index] for index in indices]),
+                    partial(
+                        self._outbox.prepare_rows,
+                        APPLICATION,
+                        batch,
+                        [rows[index] for index in indices],
+                    ),
                     origin_of_token(command.get("token")),
                 )
             except (BatchError, ApiError) as error:
                 if not done:
                     raise
-                hint = f"{error.hint}; {done} of {len(rows)} messages will be sent: send all again, keys make them known"
-                raise ApiError(error.status, error.code, error.message, hint.removeprefix("; ")) from error
+                hint = (
+                    f"{error.hint}; {done} of {len(rows)} messages will be sent: send "
+                    "all again, keys make them known"
+                )
+                raise ApiError(
+                    error.status, error.code, error.message, hint.removeprefix("; ")
+                ) from error
             done += len(indices)
             if not committed.enqueued:
                 repeats += indices
                 continue
-            for index, answer in self._answers([(index, rows[index]) for index in indices], committed):
+            for index, answer in self._answers(
+                [(index, rows[index]) for index in indices], committed
+            ):
                 answers[index].append(answer)
         if repeats:
             for index, answer in await self._known([(index, rows[index]) for index in repeats]):
                 answers[index].append(answer)
         return {"messages": [answer for each in answers for answer in each]}
 
-    def _answers(self, rows: list[tuple[int, dict[str, Any]]], committed: CommittedBatch) -> list[tuple[int, dict[str, Any]]]:
+    def _answers(
+        self, rows: list[tuple[int, dict[str, Any]]], committed: CommittedBatch
+    ) -> list[tuple[int, dict[str, Any]]]:
         """One for each message of a batch in which all rows are new, with the index of its row."""
         places: dict[QueueKey, list[tuple[int, int, Enqueued]]] = {}
         identifier = committed.ids_first
         for given in committed.enqueued:
             places[given.key] = [
-                (identifier + offset, given.first + offset, given) for offset in range(given.last - given.first + 1)
+                (identifier + offset, given.first + offset, given)
+                for offset in range(given.last - given.first + 1)
             ]
             places[given.key].reverse()
             identifier += given.last - given.first + 1
@@ -125,23 +158,37 @@ class SendCommands:
         for index, key in [(index, key) for index, row in rows for key in self._keys(row)]:
             number, serial, given = places[key].pop()
             stream = given.stream_id
-            answers.append((index, {
-                "message_id": message_id(self._outbox.queue_manager, number),
-                "destination": key.destination,
-                "stream_id": str(stream) if stream is not None else None,
-                "stream_sequence": given.first_position + serial - given.first if stream is not None else None,
-                "state": "dead" if key in committed.without_room else "queued",
-                "kind": key.kind,
-                "serial": serial,
-            }))  # fmt: skip
+            answers.append(
+                (
+                    index,
+                    {
+                        "message_id": message_id(self._outbox.queue_manager, number),
+                        "destination": key.destination,
+                        "stream_id": str(stream) if stream is not None else None,
+                        "stream_sequence": given.first_position + serial - given.first
+                        if stream is not None
+                        else None,
+                        "state": "dead" if key in committed.without_room else "queued",
+                        "kind": key.kind,
+                        "serial": serial,
+                    },
+                )
+            )
         return answers
 
     def _keys(self, row: dict[str, Any]) -> list[QueueKey]:
-        kind: Kind = "stream" if row.get("delivery", "transactional") == "transactional" else "plain"
+        kind: Kind = (
+            "stream" if row.get("delivery", "transactional") == "transactional" else "plain"
+        )
         names = [canonical_outgoing(name) for name in format_names(row["destination"])]
-        return [QueueKey(name, "plain" if is_multicast(name) or is_reliable(name) else kind) for name in names]
+        return [
+            QueueKey(name, "plain" if is_multicast(name) or is_reliable(name) else kind)
+            for name in names
+        ]
 
-    async def _known(self, rows: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
+    async def _known(
+        self, rows: list[tuple[int, dict[str, Any]]]
+    ) -> list[tuple[int, dict[str, Any]]]:
         """Repeats of keys: what became of the messages that had them first. A delivered one is known by its key alone."""
         indices, wanted = [], []
         for index, row in rows:
@@ -151,24 +198,33 @@ class SendCommands:
         await self._dispatcher.written()  # as in `state`
         find = partial(find_known, self._outbox.database.connection, APPLICATION, wanted)
         answers = []
-        for index, (key, _), known in zip(indices, wanted, await self._store.run(find, later=True), strict=True):
+        for index, (key, _), known in zip(
+            indices, wanted, await self._store.run(find, later=True), strict=True
+        ):
             waiting = known is not None and known.fate == "waiting"
             state = "acknowledged"
             if known is not None and waiting:
                 state = self._state(key, known.serial)
             elif known is not None and known.fate == "dead":
                 state = "dead"
-            answers.append((index, {
-                "message_id": None,  # INTERFACE.md section 7: nothing new was sent
-                "known": True,
-                "known_message_id": None if known is None else message_id(self._outbox.queue_manager, known.number),
-                "destination": key.destination,
-                "stream_id": None,
-                "stream_sequence": None,
-                "state": state,
-                "kind": key.kind,
-                "serial": known.serial if known is not None and waiting else None,
-            }))  # fmt: skip
+            answers.append(
+                (
+                    index,
+                    {
+                        "message_id": None,  # INTERFACE.md section 7: nothing new was sent
+                        "known": True,
+                        "known_message_id": None
+                        if known is None
+                        else message_id(self._outbox.queue_manager, known.number),
+                        "destination": key.destination,
+                        "stream_id": None,
+                        "stream_sequence": None,
+                        "state": state,
+                        "kind": key.kind,
+                        "serial": known.serial if known is not None and waiting else None,
+                    },
+                )
+            )
         return answers
 
     async def state(self, command: dict[str, Any]) -> dict[str, Any]:
@@ -184,12 +240,18 @@ class SendCommands:
                 break
             await self._dispatcher.moved(key, left)
         if "acknowledged" in states:
-            await self._dispatcher.written()  # the engine is ahead of the disk: a dead letter may be about to be stored
+            await (
+                self._dispatcher.written()
+            )  # the engine is ahead of the disk: a dead letter may be about to be stored
             ended = await self._store.run(partial(_ended, self._outbox, key, serials))
-            states = [ended.get(serial, state) for serial, state in zip(serials, states, strict=True)]
+            states = [
+                ended.get(serial, state) for serial, state in zip(serials, states, strict=True)
+            ]
         return {"states": states}
 
-    async def _known_of(self, destination: str, kind: Kind, serials: list[int]) -> tuple[QueueKey, dict[int, str]]:
+    async def _known_of(
+        self, destination: str, kind: Kind, serials: list[int]
+    ) -> tuple[QueueKey, dict[int, str]]:
         """The queue of a destination, and the states of serials that its record does not know but the moved messages do.
 
         Raises a 404 if there is a serial that neither knows: it was never given out to the destination, or all messages of its
@@ -200,29 +262,46 @@ class SendCommands:
         foreign = [each for each in serials if queue is None or not _is_of(queue, each)]
         if queue is not None and not foreign:
             return key, {}
-        await self._dispatcher.written()  # what became of the last ones of a forgotten record may be about to be stored
+        await (
+            self._dispatcher.written()
+        )  # what became of the last ones of a forgotten record may be about to be stored
         earlier = await self._store.run(partial(_ended, self._outbox, key, foreign))
         missing = [serial for serial in foreign if serial not in earlier]
-        if queue is None and (missing or not serials) and kind not in [each.kind for each in keys_of(self._dispatcher, key[0])]:
+        if (
+            queue is None
+            and (missing or not serials)
+            and kind not in [each.kind for each in keys_of(self._dispatcher, key[0])]
+        ):
             message = f"nothing of that kind waits for {destination}, or was sent to it lately"
-            raise ApiError(404, "unknown-destination", message, "`outgoing/messages` told the kinds")
+            raise ApiError(
+                404, "unknown-destination", message, "`outgoing/messages` told the kinds"
+            )
         if missing:
-            message = f"{missing[0]} was never given out to {key.destination}, or what became of it is not known any more"
+            message = (
+                f"{missing[0]} was never given out to {key.destination}, or what "
+                "became of it is not known any more"
+            )
             raise ApiError(404, "unknown-serial", message, "`outgoing/messages` told the serials")
         return key, earlier
 
     def _state(self, key: QueueKey, serial: int) -> str:
         queue = self._dispatcher.sender.get(*key)
-        if queue is None:  # it was known a moment ago, and is forgotten when everything in it has ended
+        if (
+            queue is None
+        ):  # it was known a moment ago, and is forgotten when everything in it has ended
             return "acknowledged"
-        if serial <= queue.stored.acknowledged_to and not (isinstance(queue, OutgoingStream) and serial in queue.finals):
+        if serial <= queue.stored.acknowledged_to and not (
+            isinstance(queue, OutgoingStream) and serial in queue.finals
+        ):
             return "acknowledged"
         return "sent" if serial <= queue.left_to else "queued"
 
 
 def _is_of(queue: OutgoingQueue, serial: int) -> bool:
     """Whether the record of a queue tells what became of a serial; a restored one awaits final receipts below its begin."""
-    return queue.begun_after < serial <= queue.end or (isinstance(queue, OutgoingStream) and serial in queue.finals)
+    return queue.begun_after < serial <= queue.end or (
+        isinstance(queue, OutgoingStream) and serial in queue.finals
+    )
 
 
 def _ended(outbox: Outbox, key: QueueKey, serials: list[int]) -> dict[int, str]:
@@ -234,5 +313,7 @@ def _ended(outbox: Outbox, key: QueueKey, serials: list[int]) -> dict[int, str]:
     )
     for fate, packed in rows:
         state = "dead" if fate == "dead" else "acknowledged"
-        found |= dict.fromkeys(wanted[np.isin(wanted, np.frombuffer(packed, "<i8"))].tolist(), state)
+        found |= dict.fromkeys(
+            wanted[np.isin(wanted, np.frombuffer(packed, "<i8"))].tolist(), state
+        )
     return found

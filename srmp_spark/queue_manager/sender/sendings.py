@@ -75,7 +75,10 @@ class Sendings:
 
     def forget(self, changes: OutgoingChanges) -> None:
         """What ended with these changes, which are stored."""
-        for key, first, last in [*changes.finished, *(letter.run for letter in changes.dead_letters)]:
+        for key, first, last in [
+            *changes.finished,
+            *(letter.run for letter in changes.dead_letters),
+        ]:
             failed = self._failed.get(key)
             if failed is not None and first <= failed[0] <= last:
                 del self._failed[key]
@@ -84,7 +87,9 @@ class Sendings:
                 continue
             low, high = self._span(runs, first, last)
             left = [run._replace(last=first - 1) for run in runs[low:high] if run.first < first]
-            runs[low:high] = left + [run._replace(first=last + 1) for run in runs[low:high] if run.last > last]
+            runs[low:high] = left + [
+                run._replace(first=last + 1) for run in runs[low:high] if run.last > last
+            ]
         for key in changes.forgotten:
             self._runs.pop(key, None)
             self._failed.pop(key, None)
@@ -95,8 +100,16 @@ class Sendings:
 
     def _live(self, queue: OutgoingQueue, monotonic: float, utc: int) -> LiveQueue:
         stream = queue if isinstance(queue, OutgoingStream) else None
-        due = queue.retry_at if queue.retry_at is not None else stream.receipt_wait_at if stream is not None else None
-        resend_at = None if due is None else utc + int((due - monotonic) * 1_000_000) + 500_000  # the two clocks differ by less
+        due = (
+            queue.retry_at
+            if queue.retry_at is not None
+            else stream.receipt_wait_at
+            if stream is not None
+            else None
+        )
+        resend_at = (
+            None if due is None else utc + int((due - monotonic) * 1_000_000) + 500_000
+        )  # the two clocks differ by less
         doubtful = queue.doubtful | {send.serial for send in queue.in_flight.values()}
         return LiveQueue(
             queue.state.value,
@@ -128,7 +141,9 @@ class Sendings:
         return f"<Sendings queues={len(self._runs)} runs={sum(map(len, self._runs.values()))}>"
 
 
-async def tell_live(directory: Path, fence: int, sender: Sender, sendings: Sendings, clock: Clock) -> None:
+async def tell_live(
+    directory: Path, fence: int, sender: Sender, sendings: Sendings, clock: Clock
+) -> None:
     """Keep the file that the Delta state reads up to date, for ever."""
     loop = asyncio.get_running_loop()
     told: dict[QueueKey, LiveQueue] | None = None

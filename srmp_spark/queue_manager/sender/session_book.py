@@ -101,8 +101,13 @@ class SessionBook:
 
     def begin_anew(self, also: Iterable[Send] = ()) -> None:
         """No number counts any more: all that is held waits."""
-        self.waiting = sorted([*self.sends.values(), *self.waiting, *also], key=lambda each: each.serial)
+        self.waiting = sorted(
+            [*self.sends.values(), *self.waiting, *also], key=lambda each: each.serial
+        )
         self.sends, self.serials, self._numbers, self.doubt = {}, {}, {}, set()
 
     def __repr__(self) -> str:
-        return f"<SessionBook waiting={len(self.waiting)} numbered={len(self.serials)} taken={len(self.taken)}>"
+        return (
+            f"<SessionBook waiting={len(self.waiting)} numbered={len(self.serials)} "
+            f"taken={len(self.taken)}>"
+        )

@@ -15,13 +15,27 @@ from srmp_spark.wsrm.source_states import SourceState
 from srmp_spark.wsrm.versions import Versions
 
 
-def restored_source(row: SessionRow, in_flight: tuple[Range, ...], url: str, poll_interval: float) -> Source:
+def restored_source(
+    row: SessionRow, in_flight: tuple[Range, ...], url: str, poll_interval: float
+) -> Source:
     """A row that has a ``create_id``. What is in flight may have left, all of it."""
     now = time.monotonic()
     state = SourceState.OPEN if row.identifier else SourceState.CREATING
-    source = Source.restored(settings_of(url, Versions.load(row.versions), poll_interval), SourceRow(
-        row.create_id, row.identifier, state, row.assigned, row.assigned, in_flight, row.buffer_remaining, 0, False,
-    ), now)  # fmt: skip
+    source = Source.restored(
+        settings_of(url, Versions.load(row.versions), poll_interval),
+        SourceRow(
+            row.create_id,
+            row.identifier,
+            state,
+            row.assigned,
+            row.assigned,
+            in_flight,
+            row.buffer_remaining,
+            0,
+            False,
+        ),
+        now,
+    )
     if row.ending:
         source.end(now)
     return source

@@ -13,12 +13,19 @@ def status_of(source: Source | None, *, is_lost: bool) -> dict[str, Any]:
     """``is_lost``: the destination knew it no more, and an operator has to decide."""
     if source is None:
         return {
-            "sequence": None, "state": "lost" if is_lost else "none", "numbered": 0, "in_flight": 0, "buffer_remaining": None,
+            "sequence": None,
+            "state": "lost" if is_lost else "none",
+            "numbered": 0,
+            "in_flight": 0,
+            "buffer_remaining": None,
             "polling": False,
-        }  # fmt: skip
+        }
     remaining = source.polling.buffer_remaining
     return {
-        "sequence": source.identifier or None, "state": source.state.name.lower(), "numbered": source.assigned,
-        "in_flight": len(source.in_flight), "buffer_remaining": None if remaining == ABSENT else remaining,
+        "sequence": source.identifier or None,
+        "state": source.state.name.lower(),
+        "numbered": source.assigned,
+        "in_flight": len(source.in_flight),
+        "buffer_remaining": None if remaining == ABSENT else remaining,
         "polling": source.polling.state is PollingState.POLLING,
-    }  # fmt: skip
+    }

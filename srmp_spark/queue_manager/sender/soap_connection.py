@@ -142,7 +142,9 @@ class _Exchange(asyncio.Protocol):
 class SoapConnection:
     """To one service."""
 
-    def __init__(self, url: str, addresses: Addresses, tls: ClientTls, endpoint_of: Callable[[str], str]) -> None:
+    def __init__(
+        self, url: str, addresses: Addresses, tls: ClientTls, endpoint_of: Callable[[str], str]
+    ) -> None:
         """``endpoint_of``: the URL to connect to for another one ([MC-MQSRM] 3.1.7.9 has it for queues)."""
         endpoint = split_url(endpoint_of(url))
         self._host, self._port, self._authority = endpoint.host, endpoint.port, endpoint.authority
@@ -156,7 +158,8 @@ class SoapConnection:
         content = encode(message)
         fields = "".join(f"{name}: {value}\r\n" for name, value in http_fields(message).items())
         head = (
-            f"POST {self._target} HTTP/1.1\r\nHost: {self._authority}\r\n{fields}User-Agent: {SERVER}\r\n"
+            f"POST {self._target} HTTP/1.1\r\nHost: {self._authority}\r\n{fields}User-Agen"
+            f"t: {SERVER}\r\n"
             f"Content-Length: {len(content)}\r\n\r\n"
         )
         request = head.encode() + content
@@ -175,27 +178,39 @@ class SoapConnection:
         try:
             self._exchange = await asyncio.wait_for(self._connected(), CONNECT_SECONDS)
         except asyncio.TimeoutError:
-            raise NoAnswerError(f"{self._host}:{self._port}: no connection within {CONNECT_SECONDS:g} s", left=left) from None
+            raise NoAnswerError(
+                f"{self._host}:{self._port}: no connection within {CONNECT_SECONDS:g} s", left=left
+            ) from None
         except OSError as error:
             raise NoAnswerError(f"{self._host}:{self._port}: {error}", left=left) from None
         try:
             return await self._exchange.ask(request)
         except NoAnswerError as error:
             self.close()
-            raise NoAnswerError(f"{self._host}:{self._port}: {error}", left=left or error.left) from None
+            raise NoAnswerError(
+                f"{self._host}:{self._port}: {error}", left=left or error.left
+            ) from None
 
     async def _connected(self) -> _Exchange:
         addresses = await self._addresses.of(self._host, self._port)
         if not addresses:
-            raise OSError(f"{self._host} has no address here: DNS, or a line in /etc/hosts, must name it")
-        address, exchange = await connect_first(addresses, self._connect, _Exchange.close, self._addresses.overlap)
+            raise OSError(
+                f"{self._host} has no address here: DNS, or a line in /etc/hosts, must name it"
+            )
+        address, exchange = await connect_first(
+            addresses, self._connect, _Exchange.close, self._addresses.overlap
+        )
         self._addresses.prefer(self._host, address)
         return exchange
 
     async def _connect(self, address: str) -> _Exchange:
         context = self._tls.context() if self._tls is not None else None
         _, exchange = await asyncio.get_running_loop().create_connection(
-            partial(_Exchange), address, self._port, ssl=context, server_hostname=self._host if context else None
+            partial(_Exchange),
+            address,
+            self._port,
+            ssl=context,
+            server_hostname=self._host if context else None,
         )
         return exchange
 
@@ -222,5 +237,9 @@ def read_answer(answer: SoapAnswer) -> tuple[SoapMessage | None, str | None]:
         else:
             if isinstance(message.content, Fault):
                 fault = message.content
-                problem = f"{answer.status} {fault.subcode.rpartition('}')[2]} {fault.reason}".strip()[:300]
+                problem = (
+                    f"{answer.status} {fault.subcode.rpartition('}')[2]} {fault.reason}".strip()[
+                        :300
+                    ]
+                )
     return message, problem

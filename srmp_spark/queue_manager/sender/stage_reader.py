@@ -78,7 +78,9 @@ def judge(question: Question) -> Verdict:
         return Unreadable(error.status, error.code, error.message, error.hint)
     except MemoryError:
         message = f"reading it takes more than MEMORY_BYTES_MAX = {MEMORY_BYTES_MAX} bytes"
-        return Unreadable(400, BAD_STAGE, message, "repartition into more tasks, or write smaller record batches")
+        return Unreadable(
+            400, BAD_STAGE, message, "repartition into more tasks, or write smaller record batches"
+        )
     return Readable(rows, stage.bytes, *stage.schema)
 
 
@@ -93,7 +95,9 @@ def main() -> None:
         line = sys.stdin.buffer.readline()
         if not line:
             return
-        sys.stdout.buffer.write(msgspec.json.encode(judge(msgspec.json.decode(line, type=Question))) + b"\n")
+        sys.stdout.buffer.write(
+            msgspec.json.encode(judge(msgspec.json.decode(line, type=Question))) + b"\n"
+        )
         sys.stdout.buffer.flush()
         _give_back()
 

@@ -43,9 +43,14 @@ class _Reader:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603  # our own module
-            [*command, str(os.getpid())], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},  # others reserve gigabytes, which the limit counts
-        )  # fmt: skip
+            [*command, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={
+                **os.environ,
+                "ARROW_DEFAULT_MEMORY_POOL": "system",
+            },  # others reserve gigabytes, which the limit counts
+        )
 
     @property
     def is_alive(self) -> bool:
@@ -105,10 +110,14 @@ class StageReaders:
         assert path.parent == self._folder, f"{file} is a name, not a path"
         verdict = self._verdict(Question(str(self._folder), file, partition, self._multicast))
         if isinstance(verdict, Readable):
-            schema = StageSchema(verdict.columns, verdict.order_by, verdict.dead_letter, verdict.dead_letter_queue)
+            schema = StageSchema(
+                verdict.columns, verdict.order_by, verdict.dead_letter, verdict.dead_letter_queue
+            )
             return CheckedStage(file, partition, verdict.rows, verdict.bytes, schema)
         delete_stage(path)
-        raise BatchError(verdict.status, verdict.code, f"partition {partition}: {verdict.message}", verdict.hint)
+        raise BatchError(
+            verdict.status, verdict.code, f"partition {partition}: {verdict.message}", verdict.hint
+        )
 
     def _verdict(self, question: Question) -> Verdict:
         how = ""
@@ -128,7 +137,12 @@ class StageReaders:
                 return verdict
             log.error("sender.stage_reader_ended file=%s try=%d how=%s", question.file, number, how)
         message = f"the stage ended the process that reads stages, {TRIES} times ({how})"
-        return Unreadable(400, BAD_STAGE, message, "its bytes are no valid Arrow IPC stream: write them with a released Arrow")
+        return Unreadable(
+            400,
+            BAD_STAGE,
+            message,
+            "its bytes are no valid Arrow IPC stream: write them with a released Arrow",
+        )
 
     def _take(self) -> _Reader:
         with self._lock:

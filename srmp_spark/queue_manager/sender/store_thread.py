@@ -26,7 +26,9 @@ _T = TypeVar("_T")
 class StoreThread:
     """Runs jobs one after another."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[StoreError], object]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[StoreError], object]
+    ) -> None:
         """``on_fatal`` is called in the thread and must end the process."""
         self._loop = loop
         self._on_fatal = on_fatal
@@ -66,7 +68,9 @@ class StoreThread:
             failure: BaseException | None = None
             try:
                 result = job()
-            except StoreDamagedError as error:  # of a read: whatever goes wrong in a write is a StoreSyncError
+            except (
+                StoreDamagedError
+            ) as error:  # of a read: whatever goes wrong in a write is a StoreSyncError
                 failure = error
             except StoreError as error:
                 self._on_fatal(error)

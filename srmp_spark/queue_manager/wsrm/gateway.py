@@ -19,7 +19,11 @@ from typing import Any, Literal
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
 from srmp_spark.queue_manager.http_limits import PortBudget
-from srmp_spark.queue_manager.request_head import TARGETS_REMEMBERED, RequestHead, without_credentials
+from srmp_spark.queue_manager.request_head import (
+    TARGETS_REMEMBERED,
+    RequestHead,
+    without_credentials,
+)
 from srmp_spark.queue_manager.sockets import BACKLOG
 from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint
 from srmp_spark.queue_manager.srmp_tls import TlsConnection, TlsPort
@@ -45,7 +49,9 @@ from srmp_spark.wsrm.faults import SoapFaultError
 
 ASK_FIRST_BYTES = 65_536
 """A longer request is parsed only when the main process wants it: a shorter one costs less than the question."""
-BUDGET = PortBudget(partial=64 * 1_048_576, submitted_high=32 * 1_048_576, submitted_low=16 * 1_048_576)
+BUDGET = PortBudget(
+    partial=64 * 1_048_576, submitted_high=32 * 1_048_576, submitted_low=16 * 1_048_576
+)
 """Bytes of requests that this process holds: unfinished ones, above which a client is answered 503, and those
 that wait for their answer, above which no connection is read."""
 CONNECTIONS_MAX = 2_000
@@ -67,7 +73,9 @@ def queue_of_target(target: bytes) -> str:
     refusals of ``/msmq/QUEUE`` for a name that no queue can have."""
     match = _WSRM.match(target)
     if match is None:
-        raise RemoteProtocolError("this port serves /wsrm/QUEUE alone", status_hint=404, section=SECTION)
+        raise RemoteProtocolError(
+            "this port serves /wsrm/QUEUE alone", status_hint=404, section=SECTION
+        )
     return check_target(b"/msmq" + target[match.end() :])
 
 
@@ -80,7 +88,9 @@ class _SoapAnswers(SrmpConnection):
         """Write the answer to a message of WS-ReliableMessaging."""
         self.is_proved = self.is_proved or reply.status < 300
         close = not self._keep_alive or self._endpoint.draining
-        answer = self._endpoint.replies.with_content(reply.status, reply.fields, reply.content, close=close)
+        answer = self._endpoint.replies.with_content(
+            reply.status, reply.fields, reply.content, close=close
+        )
         self._finish(answer, close)
 
 
@@ -121,19 +131,28 @@ class Front:
         charset = _CHARSET.search(content_type)
         is_utf8 = charset is None or charset[1].lower() in (b"utf-8", b"us-ascii")
         if not _MEDIA_TYPE.match(content_type) or not is_utf8:
-            connection.refuse(415, "media-type", f"{SECTION}: text/xml or application/soap+xml in UTF-8, no MTOM")
+            connection.refuse(
+                415, "media-type", f"{SECTION}: text/xml or application/soap+xml in UTF-8, no MTOM"
+            )
             return
         self._request += 1
         request = self._request
         self._waiting[request] = connection
         if len(post) > ASK_FIRST_BYTES:
             self._asked[request] = head, post, head_length
-            self._channel.send(Asked(request, queue_of_target(head.target), _client(connection, head)))
+            self._channel.send(
+                Asked(request, queue_of_target(head.target), _client(connection, head))
+            )
         else:
             self._decode(request, connection, head, post, head_length)
 
     def _decode(
-        self, request: int, connection: _SoapAnswers, head: RequestHead, post: bytes, head_length: int
+        self,
+        request: int,
+        connection: _SoapAnswers,
+        head: RequestHead,
+        post: bytes,
+        head_length: int,
     ) -> None:
         queue = queue_of_target(head.target)
         try:
@@ -168,7 +187,10 @@ class Front:
             self._drains = asyncio.ensure_future(self._drain())
             return
         if isinstance(message, Admitted):
-            found, connection = self._asked.pop(message.request, None), self._waiting.get(message.request)
+            found, connection = (
+                self._asked.pop(message.request, None),
+                self._waiting.get(message.request),
+            )
             if found is not None and connection is not None:
                 self._decode(message.request, connection, *found)
             return
@@ -194,7 +216,9 @@ class Front:
 
 def _client(connection: SrmpConnection, head: RequestHead) -> Client:
     scheme: Literal["http", "https"] = "https" if connection.scheme == "https" else "http"
-    return Client(connection.peer, connection.sender_name, scheme, head.headers.get(b"authorization", b""))
+    return Client(
+        connection.peer, connection.sender_name, scheme, head.headers.get(b"authorization", b"")
+    )
 
 
 async def serve(gateway: Gateway) -> Served:
@@ -211,20 +235,27 @@ async def serve(gateway: Gateway) -> Served:
     )
     tls = settings["tls"]
     if tls is None:
-        await asyncio.get_running_loop().create_server(endpoint.connection, sock=listening, backlog=BACKLOG)
+        await asyncio.get_running_loop().create_server(
+            endpoint.connection, sock=listening, backlog=BACKLOG
+        )
         return Served(front.on_message, front.on_room)
     try:
         server_tls = ServerTls(
-            Path(tls["cert"]), Path(tls["key"]), None if tls["client_ca"] is None else Path(tls["client_ca"]),
+            Path(tls["cert"]),
+            Path(tls["key"]),
+            None if tls["client_ca"] is None else Path(tls["client_ca"]),
             require_client_certificate=tls["require_client_cert"],
         )
     except ConfigurationError as error:  # the main process has read the same files before
         log.error("wsrm.tls_failed reason=%s", error)  # noqa: TRY400  # the reason says it all
         raise SystemExit(2) from None
     port = TlsPort(
-        endpoint, server_tls, listening,
-        count_failure=lambda why: channel.send(HandshakeRefused(why)), connection_class=SoapTlsConnection,
-    )  # fmt: skip
+        endpoint,
+        server_tls,
+        listening,
+        count_failure=lambda why: channel.send(HandshakeRefused(why)),
+        connection_class=SoapTlsConnection,
+    )
     port.start()
     return Served(front.on_message, front.on_room)
 

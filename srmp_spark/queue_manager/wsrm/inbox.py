@@ -17,7 +17,14 @@ from srmp_spark.message import Arrival
 from srmp_spark.queue_manager.acceptor import GATE_SECTION, Acceptor
 from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.queue_manager.writers import Caller
-from srmp_spark.queue_manager.wsrm.crossing import Answered, Arrived, Asked, Client, Refused, message_of
+from srmp_spark.queue_manager.wsrm.crossing import (
+    Answered,
+    Arrived,
+    Asked,
+    Client,
+    Refused,
+    message_of,
+)
 from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of, reply_of_error
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.store.wsrm_sequences import Origin
@@ -46,7 +53,9 @@ class Request:
 
     __slots__ = ("_number", "_send", "client", "read_at")
 
-    def __init__(self, number: int, client: Client, send: Callable[[Answered | Refused], object]) -> None:
+    def __init__(
+        self, number: int, client: Client, send: Callable[[Answered | Refused], object]
+    ) -> None:
         """``send`` speaks to the gateway that has the connection; an answer to one that is gone is lost."""
         self._number = number
         self._send = send
@@ -71,7 +80,9 @@ class Request:
         """Answer what the engine says."""
         self.reply(reply_of(respond))
 
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+    def refuse(
+        self, status: int, reason: str, section: str, retry_after: int | None = None
+    ) -> None:
         """Answer without SOAP."""
         self._send(Refused(self._number, status, reason, section, retry_after))
 
@@ -84,7 +95,12 @@ class ReliableInbox:
     """Judges requests and hands them to their queues."""
 
     def __init__(
-        self, acceptor: Acceptor, queues: ReliableQueues, sender: WsrmSender, metrics: Metrics, clock: Clock
+        self,
+        acceptor: Acceptor,
+        queues: ReliableQueues,
+        sender: WsrmSender,
+        metrics: Metrics,
+        clock: Clock,
     ) -> None:
         self._acceptor = acceptor
         self._queues = queues
@@ -101,12 +117,18 @@ class ReliableInbox:
             request.refuse(503, gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
             return False
         client = asked.client
-        refused = self._acceptor.refuses_writer(asked.queue, Caller(client.peer, client.sender_name, client.authorization))
+        refused = self._acceptor.refuses_writer(
+            asked.queue, Caller(client.peer, client.sender_name, client.authorization)
+        )
         if refused is not None:
             request.refuse(refused.status, refused.reason, refused.section)
             return False
         queues, queue = self._queues, asked.queue
-        if isinstance(asked, Asked) and queues.refuses(queue) is not None and not queues.is_missing(queue):
+        if (
+            isinstance(asked, Asked)
+            and queues.refuses(queue) is not None
+            and not queues.is_missing(queue)
+        ):
             # A large message for a queue that takes none is not parsed to be told so in SOAP.
             request.refuse(400, "unknown-queue", SECTION)
             return False
@@ -125,7 +147,9 @@ class ReliableInbox:
         else:
             self._receive(request, arrived.queue, message, record, origin)
 
-    def _receive(self, request: Request, queue: str, message: SoapMessage, record: Record, origin: Origin) -> None:
+    def _receive(
+        self, request: Request, queue: str, message: SoapMessage, record: Record, origin: Origin
+    ) -> None:
         if self._queues.is_missing(queue):
             self._tell(queue, request.peer, "there is no such queue here (--unknown-queue retry)")
             request.refuse(503, "unknown-queue", SECTION, RETRY_AFTER_SECONDS)
@@ -140,24 +164,43 @@ class ReliableInbox:
     # --- CreateSequence -----------------------------------------------------------------------------------------------------
 
     def _create(
-        self, request: Request, queue: str, message: SoapMessage, content: CreateSequence, record: Record, origin: Origin
+        self,
+        request: Request,
+        queue: str,
+        message: SoapMessage,
+        content: CreateSequence,
+        record: Record,
+        origin: Origin,
     ) -> None:
-        named = {each.address for each in (content.acks_to, message.reply_to) if each and is_address(each, message.addressing)}
+        named = {
+            each.address
+            for each in (content.acks_to, message.reply_to)
+            if each and is_address(each, message.addressing)
+        }
         if not named:
             self._receive(request, queue, message, record, origin)
             return
-        task = asyncio.ensure_future(self._create_judged(request, queue, message, sorted(named), record, origin))
+        task = asyncio.ensure_future(
+            self._create_judged(request, queue, message, sorted(named), record, origin)
+        )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _create_judged(
-        self, request: Request, queue: str, message: SoapMessage, named: list[str], record: Record, origin: Origin
+        self,
+        request: Request,
+        queue: str,
+        message: SoapMessage,
+        named: list[str],
+        record: Record,
+        origin: Origin,
     ) -> None:
         try:
             for address in named:
                 if not await self._sender.may_call(address, origin):
                     why = (
-                        f"{address} may not be called from here; allow it with serve --allow-url, or use the anonymous address."
+                        f"{address} may not be called from here; allow it with serve "
+                        "--allow-url, or use the anonymous address."
                     )
                     self._refuse(request, 403, queue, why)
                     request.reply(_refusal(message, why))
@@ -185,13 +228,22 @@ class ReliableInbox:
 def _refusal(message: SoapMessage, why: str) -> SoapReply:
     """CreateSequenceRefused, or for a message of a sequence that has no queue any more, SequenceTerminated."""
     rm = message.rm
-    code = FaultCode.CREATE_SEQUENCE_REFUSED if isinstance(message.content, CreateSequence) else FaultCode.SEQUENCE_TERMINATED
+    code = (
+        FaultCode.CREATE_SEQUENCE_REFUSED
+        if isinstance(message.content, CreateSequence)
+        else FaultCode.SEQUENCE_TERMINATED
+    )
     identifier = "" if message.sequence is None else message.sequence.identifier
     fault = None if rm is None else fault_of(code, rm, identifier, why)
     error = SoapFaultError(
-        why, section=SECTION, soap=message.soap, addressing=message.addressing, blame=Blame.SENDER,
-        subcode="" if fault is None else fault.subcode, message_id=message.message_id,
-    )  # fmt: skip
+        why,
+        section=SECTION,
+        soap=message.soap,
+        addressing=message.addressing,
+        blame=Blame.SENDER,
+        subcode="" if fault is None else fault.subcode,
+        message_id=message.message_id,
+    )
     if fault is not None:
         error.fault = fault
     return reply_of_error(error)

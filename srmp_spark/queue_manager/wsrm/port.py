@@ -38,7 +38,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class ReliableLink(GatewayLink[Admitted | Answered | Refused | Drain, Asked | Arrived | Counted | HandshakeRefused | Drained]):
+class ReliableLink(
+    GatewayLink[
+        Admitted | Answered | Refused | Drain,
+        Asked | Arrived | Counted | HandshakeRefused | Drained,
+    ]
+):
     """Keeps the gateway of WS-ReliableMessaging running."""
 
     module = "srmp_spark.queue_manager.wsrm.gateway"
@@ -55,26 +60,35 @@ class ReliablePort:
         """``base`` is the URL by which clients reach the port."""
         stored = wsrm_sequences.load(manager.directory.writer)
         for each in stored.unreadable:
-            log.error("store.set_aside table=%s key=%s reason=%s", each.table, each.key, each.reason)
+            log.error(
+                "store.set_aside table=%s key=%s reason=%s", each.table, each.key, each.reason
+            )
         manager.set_aside += stored.unreadable
         self._metrics = manager.metrics
         self._sender = WsrmSender(manager.receipts, tls)
         settings = DestinationSettings(buffer=manager.config.wsrm_buffer)
-        self._queues = ReliableQueues(manager, self._sender, new_identifier, stored.sequences, settings, base)
-        self._inbox = ReliableInbox(manager.acceptor, self._queues, self._sender, manager.metrics, manager.clock)
+        self._queues = ReliableQueues(
+            manager, self._sender, new_identifier, stored.sequences, settings, base
+        )
+        self._inbox = ReliableInbox(
+            manager.acceptor, self._queues, self._sender, manager.metrics, manager.clock
+        )
         self._link: ReliableLink | None = None
         self._drained = asyncio.Event()
 
-    async def start(self, config: ServeConfig, listening: socket.socket, connections_max: int) -> None:
+    async def start(
+        self, config: ServeConfig, listening: socket.socket, connections_max: int
+    ) -> None:
         """Start the gateway on a listening socket that stays its owner's."""
         assert config.listen_wsrm is not None
         tls = None
         if config.listen_wsrm.is_tls:
             tls = {
-                "cert": str(config.listen_cert), "key": str(config.listen_key),
+                "cert": str(config.listen_cert),
+                "key": str(config.listen_key),
                 "client_ca": None if config.client_ca is None else str(config.client_ca),
                 "require_client_cert": config.require_client_cert,
-            }  # fmt: skip
+            }
         settings = {"tls": tls, "connections_max": connections_max}
         self._link = ReliableLink(settings, {"port": listening}, ToMain, self._on_message)
         self._link.start()
@@ -87,7 +101,9 @@ class ReliablePort:
     def _on_message(self, message: Asked | Arrived | Counted | HandshakeRefused | Drained) -> None:
         if isinstance(message, Asked | Arrived):
             assert self._link is not None
-            channel = self._link.channel  # the one by which it came: the next gateway has other requests
+            channel = (
+                self._link.channel
+            )  # the one by which it came: the next gateway has other requests
             if channel is None:
                 return
             request = Request(message.request, message.client, channel.send)
@@ -123,4 +139,3 @@ class ReliablePort:
 def new_identifier() -> str:
     """Return the identifier of a new sequence. Nobody can guess its 122 random bits, so whoever knows it was told."""
     return f"urn:uuid:{uuid.uuid4()}"
-

@@ -36,7 +36,15 @@ from srmp_spark.srmp.stream_room import holder_of
 from srmp_spark.store import wsrm_sequences
 from srmp_spark.store.wsrm_sequences import Origin, StoredSequence
 from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import DestinationSettings, Kind, Later, Output, Received, Respond, SequenceRow
+from srmp_spark.wsrm.destination_effects import (
+    DestinationSettings,
+    Kind,
+    Later,
+    Output,
+    Received,
+    Respond,
+    SequenceRow,
+)
 from srmp_spark.wsrm.elements import (
     CloseSequence,
     CreateSequence,
@@ -56,6 +64,7 @@ if TYPE_CHECKING:
     from srmp_spark.srmp.effects import Committed, Ok, Refused
 
 log = logging.getLogger(__name__)
+
 
 class Answer(Protocol):
     """The request that waits."""
@@ -114,7 +123,9 @@ class _Row:
     def acknowledge(self, ok: Ok) -> None:
         """It is stored; the sequence's answer comes by itself."""
 
-    def refuse(self, status: int, reason: str, section: str, retry_after: int | None = None) -> None:
+    def refuse(
+        self, status: int, reason: str, section: str, retry_after: int | None = None
+    ) -> None:
         """Whether it is taken was asked before."""
 
 
@@ -122,9 +133,14 @@ class ReliableQueues:
     """All queues that take messages of WS-ReliableMessaging, made when the first one comes."""
 
     def __init__(
-        self, manager: QueueManager, sender: WsrmSender, new_identifier: Callable[[], str], stored: Iterable[StoredSequence],
-        settings: DestinationSettings, base: str,
-    ) -> None:  # fmt: skip
+        self,
+        manager: QueueManager,
+        sender: WsrmSender,
+        new_identifier: Callable[[], str],
+        stored: Iterable[StoredSequence],
+        settings: DestinationSettings,
+        base: str,
+    ) -> None:
         """``stored``: what the last run left. ``new_identifier``: a URI that was never used. ``base``: the URL of the port."""
         self._base = base
         self._manager = manager
@@ -160,10 +176,14 @@ class ReliableQueues:
         found = self._destinations.get(queue)
         if found is None:
             address = f"{self._base}/wsrm/{quote_queue_name(queue)}"
-            found = self._destinations[queue] = Destination(address, self._new_identifier, self._settings, self._held)
+            found = self._destinations[queue] = Destination(
+                address, self._new_identifier, self._settings, self._held
+            )
             found.set_room(self._room(queue))
         entry = self._manager.catalogue.get(queue)
-        if entry is not None and entry.on_marks is None:  # also one that was deleted, and is there again
+        if (
+            entry is not None and entry.on_marks is None
+        ):  # also one that was deleted, and is there again
             entry.on_marks = partial(self._loop.call_soon, self._room_changed, queue)
         return found
 
@@ -179,16 +199,23 @@ class ReliableQueues:
             for each in destination
             if each.identifier in self._origins
         ]
-        found.sort(key=lambda entry: (entry[1].state is not InboundState.OPEN, -entry[2].created_at))
+        found.sort(
+            key=lambda entry: (entry[1].state is not InboundState.OPEN, -entry[2].created_at)
+        )
         return [
             {
-                "queue": queue, "sequence": each.identifier, "state": each.state.name, "acknowledged": each.stored,
-                "held": len(each.held), "last_number": each.last_number,
+                "queue": queue,
+                "sequence": each.identifier,
+                "state": each.state.name,
+                "acknowledged": each.stored,
+                "held": len(each.held),
+                "last_number": each.last_number,
                 "buffer_remaining": None if each.told < 0 else each.told,
-                "peer": origin.peer, "created_at": rfc3339(origin.created_at),
+                "peer": origin.peer,
+                "created_at": rfc3339(origin.created_at),
             }
             for queue, each, origin in found[:SEQUENCES_SHOWN_MAX]
-        ]  # fmt: skip
+        ]
 
     # --- messages -----------------------------------------------------------------------------------------------------------
 
@@ -203,16 +230,28 @@ class ReliableQueues:
     def refuses(self, queue: str) -> str | None:
         """Why no sequence can begin for ``queue``, in words for its client."""
         entry = self._manager.catalogue.get(queue)
-        if entry is None or queue in OWN_QUEUES or not self._takes_messages(queue) or entry.log_name != queue:
+        if (
+            entry is None
+            or queue in OWN_QUEUES
+            or not self._takes_messages(queue)
+            or entry.log_name != queue
+        ):
             return f"There is no queue {queue} here; create it with serve --queue."
         if entry.state.transactional:
-            return f"{queue} is transactional and takes only streams of MSMQ; send to a queue that is not."
+            return (
+                f"{queue} is transactional and takes only streams of MSMQ; send to a "
+                "queue that is not."
+            )
         return None
 
-    def receive(self, queue: str, message: SoapMessage, record: Record, origin: Origin, answer: Answer) -> None:
+    def receive(
+        self, queue: str, message: SoapMessage, record: Record, origin: Origin, answer: Answer
+    ) -> None:
         """Decide, store, and answer when it is stored. Raises :class:`ProcessMustEndError` when the process is about to end."""
         destination = self.destination(queue)
-        sequence = None if message.sequence is None else destination.get(message.sequence.identifier)
+        sequence = (
+            None if message.sequence is None else destination.get(message.sequence.identifier)
+        )
         if sequence is not None and sequence.is_on_hold:
             answer.fail()
             return
@@ -232,7 +271,12 @@ class ReliableQueues:
             raise self._manager.journal.abandon("taking a message", error) from error
 
     def _decided(
-        self, destination: Destination, queue: str, message: SoapMessage, record: Record, origin: Origin
+        self,
+        destination: Destination,
+        queue: str,
+        message: SoapMessage,
+        record: Record,
+        origin: Origin,
     ) -> Received:
         refused = self._not_now(destination, queue, message, record)
         now, utc = self._manager.clock.monotonic(), self._manager.clock.utc()
@@ -245,7 +289,9 @@ class ReliableQueues:
         else:
             if isinstance(message.content, CreateSequence):
                 self._tell_apart(destination, message, origin)
-            received = destination.receive(message, record, now, utc, _owner(origin), origin.sender_name)
+            received = destination.receive(
+                message, record, now, utc, _owner(origin), origin.sender_name
+            )
         if received.kind is Kind.CREATED:
             self._origins.setdefault(received.identifier, origin)
         elif received.fault is not None:
@@ -258,10 +304,15 @@ class ReliableQueues:
         self, destination: Destination, queue: str, message: SoapMessage, before: list[SequenceRow]
     ) -> None:
         """Keep an error of ours inside its message: what is stored of its sequences stays as it was before."""
-        shape = f"{message.rm.name if message.rm else None} {type(message.content).__name__} {message.sequence is not None}"
+        shape = (
+            f"{message.rm.name if message.rm else None} "
+            f"{type(message.content).__name__} {message.sequence is not None}"
+        )
         if (queue, shape) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, shape))
-            log.exception("wsrm.failed queue=%s shape=%s: answered 503, its sequence is held", queue, shape)
+            log.exception(
+                "wsrm.failed queue=%s shape=%s: answered 503, its sequence is held", queue, shape
+            )
         self._manager.metrics.refuse(503, "internal")
         destination.put_back(before, known=self._origins.keys())
 
@@ -271,16 +322,32 @@ class ReliableQueues:
         self._manager.metrics.refuse(400, f"wsrm-{name}")
         if (queue, name) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, name))
-            log.warning('wsrm.fault queue=%s peer=%s fault=%s reason="%s"', queue, origin.peer, name, fault.reason)
+            log.warning(
+                'wsrm.fault queue=%s peer=%s fault=%s reason="%s"',
+                queue,
+                origin.peer,
+                name,
+                fault.reason,
+            )
 
     @staticmethod
     def _tell_holes(queue: str, sequence: InboundSequence | None, origin: Origin) -> None:
         """Its client gives up what it was never told that we have."""
-        if sequence is not None and sequence.last_number is not None and sequence.last_number > sequence.accepted:
+        if (
+            sequence is not None
+            and sequence.last_number is not None
+            and sequence.last_number > sequence.accepted
+        ):
             log.warning(
-                "wsrm.ended_with_holes queue=%s peer=%s sequence=%s stored=%d last=%d: what is between was not acknowledged, "
-                "and is its sender's", queue, origin.peer, sequence.identifier, sequence.accepted, sequence.last_number,
-            )  # fmt: skip
+                "wsrm.ended_with_holes queue=%s peer=%s sequence=%s stored=%d last=%d: "
+                "what is between was not acknowledged, "
+                "and is its sender's",
+                queue,
+                origin.peer,
+                sequence.identifier,
+                sequence.accepted,
+                sequence.last_number,
+            )
 
     def _not_of(self, message: SoapMessage, origin: Origin) -> str | None:
         """A sequence that ``message`` names and that a client with another certificate, or none, began."""
@@ -303,10 +370,14 @@ class ReliableQueues:
         if began is None:
             return
         same_host = began.peer.rpartition(":")[0] == origin.peer.rpartition(":")[0]
-        if began.sender_name != origin.sender_name or (origin.sender_name is None and not same_host):
+        if began.sender_name != origin.sender_name or (
+            origin.sender_name is None and not same_host
+        ):
             destination.not_the_same(message.message_id)
 
-    def _not_now(self, destination: Destination, queue: str, message: SoapMessage, record: Record) -> Refused | None:
+    def _not_now(
+        self, destination: Destination, queue: str, message: SoapMessage, record: Record
+    ) -> Refused | None:
         """Why a new message is not taken at present: a quota, a pause. A copy is answered whatever the queue is."""
         header = message.sequence
         known = None if header is None else destination.get(header.identifier)
@@ -314,7 +385,14 @@ class ReliableQueues:
             return None
         return self._manager.receiver.refuses_in(queue, message_of_soap(message), record.arrival)
 
-    def _submit(self, destination: Destination, queue: str, received: Received, origin: Origin, answer: Answer) -> None:
+    def _submit(
+        self,
+        destination: Destination,
+        queue: str,
+        received: Received,
+        origin: Origin,
+        answer: Answer,
+    ) -> None:
         """Rows first: the acceptor's callback tells the catalogue of them before ours looks at the room."""
         manager = self._manager
         for delivery in received.deliveries:
@@ -341,7 +419,9 @@ class ReliableQueues:
             if not destination.has_changes:
                 continue
             changes = destination.changes()
-            wsrm_sequences.save(connection, queue, changes.sequences, changes.removed, self._origins, utc)
+            wsrm_sequences.save(
+                connection, queue, changes.sequences, changes.removed, self._origins, utc
+            )
             for identifier in changes.removed:
                 self._origins.pop(identifier, None)
 
@@ -358,13 +438,17 @@ class ReliableQueues:
                 continue
             for output in outputs:
                 if isinstance(output, Later):
-                    self._late.setdefault(waiting.queue, []).append((output, waiting.origin, waiting.answer))
+                    self._late.setdefault(waiting.queue, []).append(
+                        (output, waiting.origin, waiting.answer)
+                    )
             self._say(outputs, waiting.origin, waiting.answer)
         for queue, late in self._late.items():
             self._answer_late(queue, late[: max(0, len(late) - ANSWERS_HELD_MAX)])
         self._arm()
 
-    def _say(self, outputs: list[Output], origin: Origin | None = None, answer: Answer | None = None) -> None:
+    def _say(
+        self, outputs: list[Output], origin: Origin | None = None, answer: Answer | None = None
+    ) -> None:
         for output in outputs:
             if isinstance(output, Later):
                 continue
@@ -372,7 +456,9 @@ class ReliableQueues:
                 assert answer is not None, "only a request is answered"
                 try:
                     answer.respond(output)
-                except Exception:  # one connection's bug must not leave the others without their answer
+                except (
+                    Exception
+                ):  # one connection's bug must not leave the others without their answer
                     log.exception("wsrm.answer_failed")
                     answer.fail()
                 continue
@@ -389,7 +475,11 @@ class ReliableQueues:
         queue is paused or at its quota."""
         entry = self._manager.catalogue.get(queue)
         receiver = self._manager.receiver
-        if entry is None or queue not in receiver.queues or receiver.refuses_in(queue, _ANY, _ANY_ARRIVAL) is not None:
+        if (
+            entry is None
+            or queue not in receiver.queues
+            or receiver.refuses_in(queue, _ANY, _ANY_ARRIVAL) is not None
+        ):
             return 0
         return self._settings.buffer - entry.state.count - (entry.state.end - entry.end)
 
@@ -411,7 +501,9 @@ class ReliableQueues:
             self._say(self._destinations[queue].answer(later.received, now), origin, answer)
 
     def _arm(self) -> None:
-        times = [when for each in self._destinations.values() if (when := each.next_timer()) is not None]
+        times = [
+            when for each in self._destinations.values() if (when := each.next_timer()) is not None
+        ]
         times += [late[0][0].until for late in self._late.values() if late]
         if not times or self._closed:
             return
@@ -421,7 +513,9 @@ class ReliableQueues:
                 return
             self._timer.cancel()
         self._timer_at = when
-        self._timer = self._loop.call_later(max(0.0, when - self._manager.clock.monotonic()), self._due)
+        self._timer = self._loop.call_later(
+            max(0.0, when - self._manager.clock.monotonic()), self._due
+        )
 
     def _due(self) -> None:
         self._timer = None

@@ -37,10 +37,18 @@ def reply_of_error(error: SoapFaultError) -> SoapReply:
     if rm is RmVersion.V1_1 and error.addressing is AddressingVersion.V2004_08:
         rm = None
     message = SoapMessage(
-        soap=error.soap, addressing=error.addressing, rm=rm, action=error.addressing.fault, relates_to=error.message_id,
+        soap=error.soap,
+        addressing=error.addressing,
+        rm=rm,
+        action=error.addressing.fault,
+        relates_to=error.message_id,
         content=fault,
-    )  # fmt: skip
-    return SoapReply(_status(fault, error.soap), {"Content-Type": http_fields(message)["Content-Type"]}, encode(message))
+    )
+    return SoapReply(
+        _status(fault, error.soap),
+        {"Content-Type": http_fields(message)["Content-Type"]},
+        encode(message),
+    )
 
 
 def _status(fault: Fault, soap: SoapVersion) -> int:

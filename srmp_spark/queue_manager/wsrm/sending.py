@@ -56,19 +56,24 @@ class WsrmSender:
             content = encode(message)
             fields = "".join(f"{name}: {value}\r\n" for name, value in http_fields(message).items())
             head = (
-                f"POST {parts.request_target} HTTP/1.1\r\nHost: {parts.authority}\r\n{fields}User-Agent: {SERVER}\r\n"
+                f"POST {parts.request_target} HTTP/1.1\r\nHost: "
+                f"{parts.authority}\r\n{fields}User-Agent: {SERVER}\r\n"
                 f"Content-Length: {len(content)}\r\n\r\n"
             ).encode("latin-1")
             tls = self._tls.context() if parts.scheme == "https" else None
             try:
-                answer = await post(addresses, parts.port, head, content, tls=tls, server_hostname=parts.host)
+                answer = await post(
+                    addresses, parts.port, head, content, tls=tls, server_hostname=parts.host
+                )
             except PostFailedError as error:
                 log.info("wsrm.not_delivered url=%s reason=%s", send.endpoint.address[:200], error)
                 return "failed"
             return "delivered" if answer.status in (200, 202) else "failed"
 
         try:
-            await self._receipts.call(send.endpoint.address, call, peer=origin.peer, sender_name=origin.sender_name)
+            await self._receipts.call(
+                send.endpoint.address, call, peer=origin.peer, sender_name=origin.sender_name
+            )
         except Exception:  # one message's bug must not end the others
             log.exception("wsrm.send_failed")
 

@@ -56,7 +56,12 @@ def appends_id(queue_manager: str) -> str:
 
 def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
     """Whether both files may hold equal values of a column; yes if the log does not say."""
-    first, last, other_first, other_last = one.least[column], one.greatest[column], other.least[column], other.greatest[column]
+    first, last, other_first, other_last = (
+        one.least[column],
+        one.greatest[column],
+        other.least[column],
+        other.greatest[column],
+    )
     if first is None or last is None or other_first is None or other_last is None:
         return True
     return bool(first <= other_last and other_first <= last)
@@ -65,12 +70,16 @@ def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
 def add_action(file: DataFile, queue_manager: str, *, data_change: bool = True) -> AddAction:
     """The action that adds a written file; without ``data_change`` streaming readers pass over it."""
     now_ms = time.time_ns() // 1_000_000
-    return AddAction(file.path, file.size, {PARTITION: queue_manager}, now_ms, data_change, file.statistics)
+    return AddAction(
+        file.path, file.size, {PARTITION: queue_manager}, now_ms, data_change, file.statistics
+    )
 
 
 def remove_action(file: LiveFile, queue_manager: str, *, data_change: bool = False) -> RemoveAction:
     """The action that removes a live file."""
-    return RemoveAction(file.path, data_change, time.time_ns() // 1_000_000, file.size, {PARTITION: queue_manager})
+    return RemoveAction(
+        file.path, data_change, time.time_ns() // 1_000_000, file.size, {PARTITION: queue_manager}
+    )
 
 
 def digest_of(tables: Iterable[pa.Table], ignore: tuple[str, ...]) -> str:

@@ -44,7 +44,11 @@ class Checkpoints:
         """The checkpoints that are there."""
         if not self._log.is_dir():
             return []
-        return sorted(int(match[1]) for path in self._log.iterdir() if (match := _CHECKPOINT.fullmatch(path.name)))
+        return sorted(
+            int(match[1])
+            for path in self._log.iterdir()
+            if (match := _CHECKPOINT.fullmatch(path.name))
+        )
 
     def begins(self, version: int) -> None:
         """One is about to be written: until :meth:`ended` it is not to be believed."""

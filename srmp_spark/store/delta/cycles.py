@@ -18,11 +18,13 @@ RETRY_WAIT_S_MAX = 60.0
 """Longest wait after a failed cycle; the first one is the interval, each further one twice the last."""
 
 ENDED_REMEDY = (
-    "repair what the reason says, then start the queue manager again: until then its publisher rests, and rows stay in the log"
+    "repair what the reason says, then start the queue manager again: until "
+    "then its publisher rests, and rows stay in the log"
 )
 """What to do about a failure that another cycle cannot mend."""
 AWAY_REMEDY = (
-    "look at the store of --state: its address, credentials, rights and room; nothing need be started again, and rows stay in "
+    "look at the store of --state: its address, credentials, rights and room; nothing "
+    "need be started again, and rows stay in "
     "the log"
 )
 """What to do about a failure of the store or the network."""
@@ -46,7 +48,12 @@ class GivenUpError(OlderCopyError):
 
 
 def run_cycles(
-    of: str, cycle: Callable[[], bool], forget: Callable[[], None], interval_s: float, stop: threading.Event, notify: Notify
+    of: str,
+    cycle: Callable[[], bool],
+    forget: Callable[[], None],
+    interval_s: float,
+    stop: threading.Event,
+    notify: Notify,
 ) -> None:
     """Call ``cycle`` every ``interval_s`` seconds until ``stop`` is set; then once more, so that a clean end leaves no lag.
 
@@ -55,7 +62,9 @@ def run_cycles(
     """
 
     def fail(error: str, remedy: str, **more: Any) -> None:  # noqa: ANN401  # values of JSON
-        notify({"event": "failed", "of": of, "error": error, "remedy": remedy, "fatal": False} | more)
+        notify(
+            {"event": "failed", "of": of, "error": error, "remedy": remedy, "fatal": False} | more
+        )
 
     wait = interval_s
     failing = True  # of the process before this one nobody here knows
@@ -78,12 +87,16 @@ def run_cycles(
             _log.error("delta.damaged: %s", error)  # the message says it all, a traceback hides it
             fail(str(error), ENDED_REMEDY, fatal=True)
             return
-        except StoreError as error:  # another publisher, rows trimmed meanwhile, a damaged row: look again
+        except (
+            StoreError
+        ) as error:  # another publisher, rows trimmed meanwhile, a damaged row: look again
             _log.warning("delta.failed: %s", error)
             fail(str(error), AGAIN_REMEDY)
             if isinstance(error, TableGoneError):
                 forget()
-        except Exception as error:  # whatever a store or network raises: the rows are safe in the log, try again
+        except (
+            Exception
+        ) as error:  # whatever a store or network raises: the rows are safe in the log, try again
             _log.exception("delta.failed: tried again in %.0f s", min(wait * 2, RETRY_WAIT_S_MAX))
             fail(f"{type(error).__name__}: {error}", AWAY_REMEDY)
             forget()

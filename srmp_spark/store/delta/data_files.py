@@ -150,7 +150,9 @@ class ObjectStorage:
         return sys.maxsize
 
 
-def storage_of(state: str, table: str, storage_options: Mapping[str, str], room: StateRoom | None = None) -> Storage:
+def storage_of(
+    state: str, table: str, storage_options: Mapping[str, str], room: StateRoom | None = None
+) -> Storage:
     """Where table ``table`` lies below ``--state``; ``room``: what a local one may take."""
     folder = state_folder(state)
     if folder is None:
@@ -159,7 +161,11 @@ def storage_of(state: str, table: str, storage_options: Mapping[str, str], room:
 
 
 def write_file(
-    storage: Storage, spec: TableSpec, queue_manager: str, tables: Iterator[pa.Table], notes: Mapping[str, str] | None = None
+    storage: Storage,
+    spec: TableSpec,
+    queue_manager: str,
+    tables: Iterator[pa.Table],
+    notes: Mapping[str, str] | None = None,
 ) -> DataFile | None:
     """One Parquet file of ``tables`` (row groups in that order), durable; ``None`` if there was no row.
 
@@ -173,10 +179,15 @@ def write_file(
     statistics = _Statistics(spec.statistics)
     schema = spec.file_schema.with_metadata(dict(notes)) if notes else spec.file_schema
     try:
-        with storage.open_output(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        with (
+            storage.open_output(path) as stream,
+            pq.ParquetWriter(stream, schema, compression="zstd") as writer,
+        ):
             table: pa.Table | None = first
             while table is not None:
-                writer.write_table(table.replace_schema_metadata(schema.metadata), row_group_size=ROW_GROUP_ROWS)
+                writer.write_table(
+                    table.replace_schema_metadata(schema.metadata), row_group_size=ROW_GROUP_ROWS
+                )
                 rows += table.num_rows
                 statistics.add(table)
                 table = next(tables, None)
@@ -228,7 +239,9 @@ class _Statistics:
             {
                 "numRecords": rows,
                 "minValues": {name: _plain(value) for name, value in self._least.items()},
-                "maxValues": {name: _plain(value, up=True) for name, value in self._greatest.items()},
+                "maxValues": {
+                    name: _plain(value, up=True) for name, value in self._greatest.items()
+                },
                 "nullCount": self._nulls,
             }
         )
@@ -240,6 +253,8 @@ def _plain(value: object, *, up: bool = False) -> object:
         micros = value.microsecond
         millis = -(-micros // 1000) if up else micros // 1000
         whole = value.timestamp() - micros / 1e6
-        text = datetime.fromtimestamp(round(whole) + millis // 1000, tz=value.tzinfo).strftime("%Y-%m-%dT%H:%M:%S")
+        text = datetime.fromtimestamp(round(whole) + millis // 1000, tz=value.tzinfo).strftime(
+            "%Y-%m-%dT%H:%M:%S"
+        )
         return f"{text}.{millis % 1000:03d}Z"
     return value

@@ -17,7 +17,8 @@ def check_format(table: DeltaTable, uri: str) -> None:
     found = table.metadata().configuration.get(FORMAT_PROPERTY)
     if found is None or not found.isdigit():
         raise StoreDamagedError(
-            f"{uri} is a Delta table but not one of srmp-spark (it has no property {FORMAT_PROPERTY}): "
+            f"{uri} is a Delta table but not one of srmp-spark (it has no property "
+            f"{FORMAT_PROPERTY}): "
             "give --state another folder"
         )
     if int(found) > FORMAT:
@@ -29,7 +30,9 @@ def check_format(table: DeltaTable, uri: str) -> None:
 
 def live_files(table: DeltaTable, spec: TableSpec, queue_manager: str) -> list[LiveFile]:
     """In commit order."""
-    own = [action for action in _actions(table) if action[f"partition.{PARTITION}"] == queue_manager]
+    own = [
+        action for action in _actions(table) if action[f"partition.{PARTITION}"] == queue_manager
+    ]
     own.sort(key=lambda action: (action["modification_time"], action["path"]))
     return [
         LiveFile(

@@ -35,7 +35,9 @@ class LossTable:
             self._table = self._make(pgm_loss())
         table = self._table
         table.refresh()
-        published = {epoch: table.published(epoch, _NO_QUEUE) for epoch in {each.epoch for each in losses}}
+        published = {
+            epoch: table.published(epoch, _NO_QUEUE) for epoch in {each.epoch for each in losses}
+        }
         new = [each for each in losses if each.number > published[each.epoch]]
         if new:
             ends = {(each.epoch, _NO_QUEUE): each.number for each in new}
@@ -46,9 +48,11 @@ def _rows(losses: Sequence[StoredLoss], position: int) -> pa.Table:
     schema = pgm_loss().file_schema
     columns: dict[str, Sequence[object]] = {
         name: [getattr(each.loss, name) for each in losses] for name in Loss._fields
-    }  # fmt: skip
+    }
     columns["epoch"] = [each.epoch for each in losses]
     columns["number"] = [each.number for each in losses]
     columns["position"] = [position] * len(losses)
     columns["written_at"] = [datetime.now(timezone.utc)] * len(losses)
-    return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+    return pa.Table.from_arrays(
+        [pa.array(columns[field.name], field.type) for field in schema], schema=schema
+    )

@@ -82,12 +82,16 @@ def read_note(text: str | None) -> tuple[HeldGroup, ...]:
     return tuple(HeldGroup(*group) for group in json.loads(text or "[]"))
 
 
-def plan(held: Sequence[HeldFile], wanted: Mapping[int, str], sizes: Mapping[int, Size]) -> list[Step]:
+def plan(
+    held: Sequence[HeldFile], wanted: Mapping[int, str], sizes: Mapping[int, Size]
+) -> list[Step]:
     """The commits that make the table hold exactly ``wanted``: stamps by group, in the order of queues and serials."""
     taken: set[int] = set()
     stay, dirty = [], []
     for each in held:
-        as_wanted = bool(each.groups) and all(wanted.get(group.id) == group.stamp for group in each.groups)
+        as_wanted = bool(each.groups) and all(
+            wanted.get(group.id) == group.stamp for group in each.groups
+        )
         if as_wanted and taken.isdisjoint(group.id for group in each.groups):
             stay.append(each)
             taken.update(group.id for group in each.groups)
@@ -109,7 +113,11 @@ def plan(held: Sequence[HeldFile], wanted: Mapping[int, str], sizes: Mapping[int
     for removed, groups in pieces:
         size = sum(sizes[group].bytes for group in groups)
         step = steps[-1] if steps else None
-        if step is None or step.bytes + size > COMMIT_BYTES or len(step.removed) + len(removed) > COMMIT_FILES:
+        if (
+            step is None
+            or step.bytes + size > COMMIT_BYTES
+            or len(step.removed) + len(removed) > COMMIT_FILES
+        ):
             steps.append(step := Step())
         step.removed += removed
         step.groups += groups
@@ -125,7 +133,9 @@ def files_of(groups: Sequence[int], sizes: Mapping[int, Size]) -> Iterator[list[
     rows = size = 0
     for group in groups:
         of = sizes[group]
-        if file and (rows + of.rows > FILE_ROWS or size + of.bytes > FILE_BYTES or len(file) == FILE_GROUPS):
+        if file and (
+            rows + of.rows > FILE_ROWS or size + of.bytes > FILE_BYTES or len(file) == FILE_GROUPS
+        ):
             yield file
             file, rows, size = [], 0, 0
         file.append(group)
@@ -137,4 +147,8 @@ def files_of(groups: Sequence[int], sizes: Mapping[int, Size]) -> Iterator[list[
 def _is_small(each: HeldFile, sizes: Mapping[int, Size]) -> bool:
     rows = sum(sizes[group.id].rows for group in each.groups)
     size = sum(sizes[group.id].bytes for group in each.groups)
-    return rows * SMALL_PART < FILE_ROWS and size * SMALL_PART < FILE_BYTES and len(each.groups) * SMALL_PART < FILE_GROUPS
+    return (
+        rows * SMALL_PART < FILE_ROWS
+        and size * SMALL_PART < FILE_BYTES
+        and len(each.groups) * SMALL_PART < FILE_GROUPS
+    )

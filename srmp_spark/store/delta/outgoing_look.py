@@ -26,7 +26,9 @@ from srmp_spark.store.outbox.sessions import SessionRow, load_sessions
 from srmp_spark.store.outbox.waiting import GroupRow, MovedRow
 from srmp_spark.store.sqlite_file import connect_reader, readable
 
-_MOVED = ", ".join(f"moved.{name}" for name in MovedRow._fields[:-1]).replace("moved.size", "moved.bytes")
+_MOVED = ", ".join(f"moved.{name}" for name in MovedRow._fields[:-1]).replace(
+    "moved.size", "moved.bytes"
+)
 
 
 class WaitingGroup(NamedTuple):
@@ -105,7 +107,10 @@ class OutboxSource:
             finally:
                 plain.close()
         source = cls(directory, connect_reader(path, OUTBOX))
-        begun = source._connection.execute("SELECT 1 FROM meta WHERE key = 'incarnation'").fetchone() is not None
+        begun = (
+            source._connection.execute("SELECT 1 FROM meta WHERE key = 'incarnation'").fetchone()
+            is not None
+        )
         if not begun or not is_current(source._connection):
             source.close()
             return None
@@ -131,24 +136,36 @@ class OutboxSource:
             position, fence = db.execute("SELECT position, fence FROM head").fetchone()
             queues = {QueueKey(row.destination, row.kind): row for row in load_queues(db)}
             return OutboxLook(
-                position, incarnations(db), last_moved(db), queues, read_live(self._directory, fence), _groups(db),
+                position,
+                incarnations(db),
+                last_moved(db),
+                queues,
+                read_live(self._directory, fence),
+                _groups(db),
                 load_sessions(db),
-            )  # fmt: skip
+            )
 
     def content(self, group: WaitingGroup) -> pa.RecordBatch | None:
         """All rows of a group, also those that are gone; ``None`` if it is finished. Raises :class:`StoreDamagedError`."""
         with self._snapshot() as db:
             row = db.execute(
-                "SELECT crc, data FROM data JOIN groups ON data_id = data.id WHERE groups.id = ? AND data.id = ?",
+                "SELECT crc, data FROM data JOIN groups ON data_id = data.id WHERE "
+                "groups.id = ? AND data.id = ?",
                 (group.row.id, group.row.data_id),
             ).fetchone()
             if row is None:
-                if db.execute("SELECT 1 FROM groups WHERE id = ?", (group.row.id,)).fetchone() is None:
+                if (
+                    db.execute("SELECT 1 FROM groups WHERE id = ?", (group.row.id,)).fetchone()
+                    is None
+                ):
                     return None
                 raise StoreDamagedError(f"group {group.row.id} of the outbox has lost its rows")
         batch = unpack_group(row[0], row[1], f"group {group.row.id} of the outbox")
         if batch.num_rows != group.row.last - group.row.first + 1:
-            raise StoreDamagedError(f"group {group.row.id} of the outbox has {batch.num_rows} rows, other than its number says")
+            raise StoreDamagedError(
+                f"group {group.row.id} of the outbox has {batch.num_rows} rows, other "
+                "than its number says"
+            )
         return batch
 
     def moved(self, fate: str, after: int, to: int, rows_max: int, bytes_max: int) -> list[Moved]:
@@ -156,7 +173,8 @@ class OutboxSource:
         found: list[Moved] = []
         with self._snapshot() as db:
             rows = db.execute(
-                f"SELECT {_MOVED}, serials, crc, data FROM moved LEFT JOIN data ON data.id = data_id "  # noqa: S608  # our own names
+                f"SELECT {_MOVED}, serials, crc, data FROM moved LEFT JOIN data ON "  # noqa: S608  # our own names
+                "data.id = data_id "
                 "WHERE moved.id > ? AND moved.id <= ? AND fate = ? ORDER BY moved.id",
                 (after, to, fate),
             )
@@ -170,7 +188,9 @@ class OutboxSource:
                 else:
                     rows_max, bytes_max = rows_max - moved.rows, bytes_max - moved.size
                 try:
-                    batch = unpack_group(row[-2] or 0, row[-1] or b"", f"dead letter {moved.id} of the outbox")
+                    batch = unpack_group(
+                        row[-2] or 0, row[-1] or b"", f"dead letter {moved.id} of the outbox"
+                    )
                 except (StoreDamagedError, pa.ArrowInvalid):
                     found.append(Moved(moved, None))
                 else:
@@ -181,20 +201,35 @@ class OutboxSource:
 def _groups(db: sqlite3.Connection) -> dict[int, WaitingGroup]:
     parts: dict[int, tuple[tuple[int, int], QueueKey, int, int, str, int, bool]] = {}
     for number, queue_id, destination, kind, first, ids_first, application, at, final in db.execute(
-        "SELECT parts.id, queue_id, destination, kind, first, ids_first, application, enqueued_at, final "
+        "SELECT parts.id, queue_id, destination, kind, first, ids_first, application, "
+        "enqueued_at, final "
         "FROM parts JOIN queues ON queues.id = queue_id"
     ):
-        parts[number] = (queue_id, first), QueueKey(destination, kind), first, ids_first, application, at, bool(final)
+        parts[number] = (
+            (queue_id, first),
+            QueueKey(destination, kind),
+            first,
+            ids_first,
+            application,
+            at,
+            bool(final),
+        )
     rows: dict[int, list[GroupRow]] = {number: [] for number in parts}
-    for row in map(GroupRow._make, db.execute("SELECT id, first, bytes, data_id, gone FROM groups ORDER BY id")):
+    for row in map(
+        GroupRow._make, db.execute("SELECT id, first, bytes, data_id, gone FROM groups ORDER BY id")
+    ):
         of = rows.get(row.id >> OFFSET_BITS)
         if of is not None:  # else it is of a batch that does not count
             of.append(row)
     found: dict[int, WaitingGroup] = {}
     before: dict[QueueKey, int] = {}
-    for number, (_, queue, base, ids_first, application, at, final) in sorted(parts.items(), key=lambda part: part[1][0]):
+    for number, (_, queue, base, ids_first, application, at, final) in sorted(
+        parts.items(), key=lambda part: part[1][0]
+    ):
         for row in rows[number]:
-            group = WaitingGroup(row, queue, base, ids_first, application, at, before.get(queue, 0), final)
+            group = WaitingGroup(
+                row, queue, base, ids_first, application, at, before.get(queue, 0), final
+            )
             last = row.last if row.gone is None else row.first + int(group.offsets[-1])
             found[row.id] = group
             before[queue] = base + last

@@ -32,7 +32,15 @@ from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
 from srmp_spark.store.delta.data_files import DataFile, storage_of
 from srmp_spark.store.delta.outgoing_layout import NOTE, HeldFile, HeldGroup, Size, Step
 from srmp_spark.store.delta.outgoing_look import OutboxLook, OutboxSource
-from srmp_spark.store.delta.outgoing_rows import Standing, finish, moved_rows, stamp, standing_of, stream_rows, waiting_rows
+from srmp_spark.store.delta.outgoing_rows import (
+    Standing,
+    finish,
+    moved_rows,
+    stamp,
+    standing_of,
+    stream_rows,
+    waiting_rows,
+)
 from srmp_spark.store.delta.restore_watch import RestoreNotes, given_up_error, restores_of
 from srmp_spark.store.delta.state_folder import state_folder
 from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
@@ -40,7 +48,10 @@ from srmp_spark.store.delta.state_table import StateTable
 
 SENDING = "sending"
 """What this publisher is called in its events."""
-DAMAGED_REMEDY = "srmp-spark status shows the destination and what to do about its damaged rows; all others are published"
+DAMAGED_REMEDY = (
+    "srmp-spark status shows the destination and what to do about its "
+    "damaged rows; all others are published"
+)
 MOVED_ROWS = 16_384
 MOVED_BYTES = 16 << 20
 """Rows and bytes of bodies of one commit to ``dead_letter_queue`` or ``journal_queue``."""
@@ -61,9 +72,14 @@ class OutgoingPublisher:
     """Writes the tables of sending below ``state_uri`` for the queue manager that owns ``data_dir``."""
 
     def __init__(
-        self, data_dir: str | Path, state_uri: str, queue_manager: str, interval_s: float, *,
+        self,
+        data_dir: str | Path,
+        state_uri: str,
+        queue_manager: str,
+        interval_s: float,
+        *,
         storage_options: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._data_dir = Path(data_dir)
         self._uri = state_uri
         self._queue_manager = queue_manager
@@ -86,7 +102,9 @@ class OutgoingPublisher:
         """Nothing waits longer than since the start."""
 
     def __repr__(self) -> str:
-        return f"<OutgoingPublisher {self._queue_manager} to {self._uri} every {self._interval_s} s>"
+        return (
+            f"<OutgoingPublisher {self._queue_manager} to {self._uri} every {self._interval_s} s>"
+        )
 
     def as_of(self) -> float:
         """When the outbox was read for what is published; seconds since 1970. From whatever thread."""
@@ -98,7 +116,15 @@ class OutgoingPublisher:
         def cycle() -> bool:
             damaged = self.publish_once()
             for error in damaged:
-                notify({"event": "failed", "of": SENDING, "error": error, "remedy": DAMAGED_REMEDY, "fatal": False})
+                notify(
+                    {
+                        "event": "failed",
+                        "of": SENDING,
+                        "error": error,
+                        "remedy": DAMAGED_REMEDY,
+                        "fatal": False,
+                    }
+                )
             return not damaged
 
         run_cycles(SENDING, cycle, self._forget, self._interval_s, stop, notify)
@@ -159,13 +185,17 @@ class OutgoingPublisher:
     def _open(self, look: OutboxLook) -> None:
         if not self._tables:
             specs = (
-                table_specs.outgoing_streams(), table_specs.outgoing_queue(), table_specs.dead_letter_queue(),
+                table_specs.outgoing_streams(),
+                table_specs.outgoing_queue(),
+                table_specs.dead_letter_queue(),
                 table_specs.journal_queue(),
-            )  # fmt: skip
+            )
             shadows = self._data_dir / "delta"
             self._tables = {
                 spec.name: StateTable(
-                    storage_of(self._uri, spec.name, self._options, self._room), spec, self._queue_manager,
+                    storage_of(self._uri, spec.name, self._options, self._room),
+                    spec,
+                    self._queue_manager,
                     shadows / spec.name,
                 )
                 for spec in specs
@@ -187,7 +217,9 @@ class OutgoingPublisher:
         self._look_at = time.monotonic() + TABLES_LOOK_S
         for table in self._tables.values():
             table.refresh()
-        if {each.file.path for each in self._held} != {file.path for file in self._tables["outgoing_queue"].own_files()}:
+        if {each.file.path for each in self._held} != {
+            file.path for file in self._tables["outgoing_queue"].own_files()
+        }:
             self._held, self._done = self._read_held(), None
         streams = self._tables["outgoing_streams"]
         if not streams.is_as_put():
@@ -202,15 +234,25 @@ class OutgoingPublisher:
         gone, left = table.rows_gone, set[str]()
         for each in table.own_columns(["message_id"]):
             left.update(each["message_id"].to_pylist())
-        again = sum(table.append_again(iter([rows])) for rows in self._missing(table, _ALL, left, look) if rows.num_rows)
+        again = sum(
+            table.append_again(iter([rows]))
+            for rows in self._missing(table, _ALL, left, look)
+            if rows.num_rows
+        )
         if again < gone:
             table.accept_count()
-            text = "the rest is not in the outbox any more: RESTORE the table to the version before it went"
+            text = (
+                "the rest is not in the outbox any more: RESTORE the table to the "
+                "version before it went"
+            )
             _log.error("delta.rows_gone table=%s rows=%d: %s", table.spec.name, gone - again, text)
         _log.warning(
-            "delta.changed_by_others table=%s rows=%d: others took them out; %d are published again",
-            table.spec.name, gone, again,
-        )  # fmt: skip
+            "delta.changed_by_others table=%s rows=%d: others took them out; %d are "
+            "published again",
+            table.spec.name,
+            gone,
+            again,
+        )
 
     def _forget(self) -> None:
         """Drop all handles: the next cycle opens and repairs as a start does."""
@@ -222,7 +264,10 @@ class OutgoingPublisher:
         table = self._tables["outgoing_queue"]
         lost = {file.path for file in table.lost_files()}
         return [
-            HeldFile(file, () if file.path in lost else outgoing_layout.read_note(table.notes(file).get(NOTE)))
+            HeldFile(
+                file,
+                () if file.path in lost else outgoing_layout.read_note(table.notes(file).get(NOTE)),
+            )
             for file in table.own_files()
         ]
 
@@ -236,8 +281,10 @@ class OutgoingPublisher:
         look = self._source.look()  # or a publisher of before us has been faster than our look
         if published > look.position or moved > look.last_moved:
             raise OlderCopyError(
-                f"the tables of sending below {self._uri} are of commit {published} of the outbox, with {moved} dead letters "
-                f"and journal copies; the data directory ends at {look.position} and {look.last_moved}: it is an older copy. "
+                f"the tables of sending below {self._uri} are of commit {published} of "
+                f"the outbox, with {moved} dead letters "
+                f"and journal copies; the data directory ends at {look.position} and "
+                f"{look.last_moved}: it is an older copy. "
                 "Put the newer data directory back, or start with an empty one"
             )
 
@@ -251,12 +298,16 @@ class OutgoingPublisher:
         self._moved_at = time.monotonic()
         return damaged
 
-    def _append_moved(self, fate: str, table: StateTable, incarnation: str, start: int, end: int) -> list[str]:
+    def _append_moved(
+        self, fate: str, table: StateTable, incarnation: str, start: int, end: int
+    ) -> list[str]:
         assert self._source is not None, "there is a look"
         spec, name = table.spec, table.spec.name
         damaged = []
         after = max(start, table.published(incarnation, name))
-        while after < end and (found := self._source.moved(fate, after, end, MOVED_ROWS, MOVED_BYTES)):
+        while after < end and (
+            found := self._source.moved(fate, after, end, MOVED_ROWS, MOVED_BYTES)
+        ):
             tables = []
             for moved in found:
                 if moved.content is not None:
@@ -265,7 +316,8 @@ class OutgoingPublisher:
                 elif moved.row.id not in self._told:
                     self._told.add(moved.row.id)
                     text = (
-                        f"{moved.row.rows} messages to {moved.row.destination} of {name} (number {moved.row.id}) cannot be "
+                        f"{moved.row.rows} messages to {moved.row.destination} of {name} "
+                        f"(number {moved.row.id}) cannot be "
                         "read any more: they are lost"
                     )
                     _log.error("delta.lost %s", text)
@@ -279,32 +331,57 @@ class OutgoingPublisher:
         """Write again what a power loss took: the outbox has it for DEAD_LETTER_DAYS."""
         assert self._source is not None, "there is a look"
         left = {
-            number.as_py() for each in table.columns_left(lost, "position", ["message_id"]) for number in each["message_id"]
+            number.as_py()
+            for each in table.columns_left(lost, "position", ["message_id"])
+            for number in each["message_id"]
         }
         restored = table.restore_rows(lost, self._missing(table, lost, left, look))
         log = _log.warning if restored == lost.rows else _log.error
-        log("delta.restored file=%s rows=%d of %d: the rest is not in the outbox any more", lost.path, restored, lost.rows)
+        log(
+            "delta.restored file=%s rows=%d of %d: the rest is not in the outbox any more",
+            lost.path,
+            restored,
+            lost.rows,
+        )
 
-    def _missing(self, table: StateTable, lost: LiveFile, left: set[str], look: OutboxLook) -> Iterator[pa.Table]:
+    def _missing(
+        self, table: StateTable, lost: LiveFile, left: set[str], look: OutboxLook
+    ) -> Iterator[pa.Table]:
         assert self._source is not None, "there is a look"
         fate = next(fate for fate, name in _FATES.items() if name == table.spec.name)
-        least, greatest = lost.least.get("position") or 0, lost.greatest.get("position") or NUMBER_MAX
+        least, greatest = (
+            lost.least.get("position") or 0,
+            lost.greatest.get("position") or NUMBER_MAX,
+        )
         for incarnation, start, end in _spans(look):
             after, end = start, min(end, table.published(incarnation, table.spec.name))
-            while after < end and (found := self._source.moved(fate, after, end, MOVED_ROWS, MOVED_BYTES)):
+            while after < end and (
+                found := self._source.moved(fate, after, end, MOVED_ROWS, MOVED_BYTES)
+            ):
                 after = found[-1].row.id
                 for row, content in found:
                     if content is not None and least <= row.position <= greatest:
-                        rows = finish(moved_rows(row, content, self._queue_manager), table.spec, row.position)
-                        yield rows.filter(pc.invert(pc.is_in(rows["message_id"], pa.array(sorted(left), pa.string()))))
+                        rows = finish(
+                            moved_rows(row, content, self._queue_manager), table.spec, row.position
+                        )
+                        yield rows.filter(
+                            pc.invert(
+                                pc.is_in(rows["message_id"], pa.array(sorted(left), pa.string()))
+                            )
+                        )
 
     # What waits
 
     def _publish_queue(self, look: OutboxLook) -> list[str]:
         assert self._held is not None, "opened"
         standings = {key: standing_of(row, look.live.get(key)) for key, row in look.queues.items()}
-        wanted = {number: stamp(group, standings[group.queue]) for number, group in look.groups.items()}
-        sizes = {number: Size(len(group.offsets), group.row.size) for number, group in look.groups.items()}
+        wanted = {
+            number: stamp(group, standings[group.queue]) for number, group in look.groups.items()
+        }
+        sizes = {
+            number: Size(len(group.offsets), group.row.size)
+            for number, group in look.groups.items()
+        }
         damaged: list[str] = []
         for step in outgoing_layout.plan(self._held, wanted, sizes):
             if time.monotonic() >= self._moved_at + self._interval_s:
@@ -313,9 +390,13 @@ class OutgoingPublisher:
         return damaged
 
     def _take_step(
-        self, step: Step, look: OutboxLook, standings: Mapping[Any, Standing], wanted: Mapping[int, str],
+        self,
+        step: Step,
+        look: OutboxLook,
+        standings: Mapping[Any, Standing],
+        wanted: Mapping[int, str],
         sizes: Mapping[int, Size],
-    ) -> list[str]:  # fmt: skip
+    ) -> list[str]:
         assert self._held is not None, "opened"
         table = self._tables["outgoing_queue"]
         written: list[tuple[DataFile, tuple[HeldGroup, ...]]] = []
@@ -329,16 +410,26 @@ class OutgoingPublisher:
                 (look.name, _COMMITS): table.published(look.name, _COMMITS) + 1,
                 (look.name, _POSITION): look.position,
             }
-            table.swap([each.file for each in step.removed], [file for file, _ in written], positions)
+            table.swap(
+                [each.file for each in step.removed], [file for file, _ in written], positions
+            )
             gone = {each.file.path for each in step.removed}
             self._held = [each for each in self._held if each.file.path not in gone]
-            self._held += [HeldFile(LiveFile(file.path, file.size, file.rows, {}, {}), groups) for file, groups in written]
+            self._held += [
+                HeldFile(LiveFile(file.path, file.size, file.rows, {}, {}), groups)
+                for file, groups in written
+            ]
         return damaged
 
     def _write_files(
-        self, step: Step, look: OutboxLook, standings: Mapping[Any, Standing], wanted: Mapping[int, str],
-        sizes: Mapping[int, Size], written: list[tuple[DataFile, tuple[HeldGroup, ...]]],
-    ) -> list[str]:  # fmt: skip
+        self,
+        step: Step,
+        look: OutboxLook,
+        standings: Mapping[Any, Standing],
+        wanted: Mapping[int, str],
+        sizes: Mapping[int, Size],
+        written: list[tuple[DataFile, tuple[HeldGroup, ...]]],
+    ) -> list[str]:
         """Write the files of a step, adding each to ``written``. Return what is damaged."""
         assert self._source is not None, "there is a look"
         spec, table = table_specs.outgoing_queue(), self._tables["outgoing_queue"]
@@ -360,7 +451,9 @@ class OutgoingPublisher:
                 tables.append(finish(columns, spec, look.position))
                 groups.append(HeldGroup(number, wanted[number]))
             if tables:
-                file = table.write(iter([pa.concat_tables(tables)]), {NOTE: outgoing_layout.note_of(groups)})
+                file = table.write(
+                    iter([pa.concat_tables(tables)]), {NOTE: outgoing_layout.note_of(groups)}
+                )
                 assert file is not None, "a group has rows"
                 written.append((file, tuple(groups)))
         if ended:

@@ -57,9 +57,16 @@ _NEVER = -1
 _NEVER_LEFT = ("expired", "dropped", "no-room", *REASONS.values())
 """Ends of messages that were never sent, unless they are in doubt."""
 _CONTENT = {
-    "label": pa.string(), "body": pa.binary(), "body_type": pa.int64(), "extension": pa.binary(), "priority": pa.int32(),
-    "correlation_id": pa.binary(), "app_specific": pa.int64(), "response_queue": pa.string(), "admin_queue": pa.string(),
-}  # fmt: skip
+    "label": pa.string(),
+    "body": pa.binary(),
+    "body_type": pa.int64(),
+    "extension": pa.binary(),
+    "priority": pa.int32(),
+    "correlation_id": pa.binary(),
+    "app_specific": pa.int64(),
+    "response_queue": pa.string(),
+    "admin_queue": pa.string(),
+}
 _FILLED = {"label": "", "body": b"", "body_type": 0, "app_specific": 0}
 
 
@@ -92,20 +99,43 @@ def stamp(group: WaitingGroup, standing: Standing) -> str:
     """What a group's rows are made from, but for their content: another stamp, other rows."""
     row = standing.row
     first, last = group.base + group.row.first, group.base + group.row.last
-    clip = [min(max(edge, first - 1), last) for edge in (row.acknowledged_to, row.base, standing.held_to, standing.doubt_to)]
+    clip = [
+        min(max(edge, first - 1), last)
+        for edge in (row.acknowledged_to, row.base, standing.held_to, standing.doubt_to)
+    ]
     low, high = np.searchsorted(standing.doubtful, [first, last + 1])
-    failed = standing.failed if standing.failed is not None and first <= standing.failed[0] <= last else None
+    failed = (
+        standing.failed
+        if standing.failed is not None and first <= standing.failed[0] <= last
+        else None
+    )
     sent = [run for run in standing.sent if run.first <= last and run.last >= first]
     sent = [run._replace(first=max(run.first, first), last=min(run.last, last)) for run in sent]
     known = (
-        COLUMNS_NUMBER, group.final, group.queue, group.base, group.ids_first, group.application, group.enqueued_at,
-        group.row.gone, row.stream_ordinal, row.base, clip, standing.doubtful[low:high].tolist(), sent, failed,
-        max(group.previous, row.acknowledged_to) if row.kind == "stream" and first > row.acknowledged_to else None,
-    )  # fmt: skip
+        COLUMNS_NUMBER,
+        group.final,
+        group.queue,
+        group.base,
+        group.ids_first,
+        group.application,
+        group.enqueued_at,
+        group.row.gone,
+        row.stream_ordinal,
+        row.base,
+        clip,
+        standing.doubtful[low:high].tolist(),
+        sent,
+        failed,
+        max(group.previous, row.acknowledged_to)
+        if row.kind == "stream" and first > row.acknowledged_to
+        else None,
+    )
     return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
 
 
-def waiting_rows(group: WaitingGroup, batch: pa.RecordBatch, standing: Standing, queue_manager: str) -> dict[str, pa.Array]:
+def waiting_rows(
+    group: WaitingGroup, batch: pa.RecordBatch, standing: Standing, queue_manager: str
+) -> dict[str, pa.Array]:
     """The rows of a group that are still there, by column."""
     indices = group.offsets
     serials = group.serials(indices)
@@ -125,9 +155,15 @@ def waiting_rows(group: WaitingGroup, batch: pa.RecordBatch, standing: Standing,
         status[serials == standing.failed[0]] = standing.failed[1]
     taken = batch if len(indices) == batch.num_rows else batch.take(pa.array(indices))
     return _columns(
-        taken, serials, group.queue, queue_manager,
-        ids_base=group.ids_first - group.base, application=group.application, enqueued_at=group.enqueued_at,
-        ordinal=row.stream_ordinal, base=row.base,
+        taken,
+        serials,
+        group.queue,
+        queue_manager,
+        ids_base=group.ids_first - group.base,
+        application=group.application,
+        enqueued_at=group.enqueued_at,
+        ordinal=row.stream_ordinal,
+        base=row.base,
     ) | {
         "state": _STATES.take(pa.array(state)),
         "stream_previous": pa.array(
@@ -150,7 +186,7 @@ def waiting_rows(group: WaitingGroup, batch: pa.RecordBatch, standing: Standing,
         "via": _column(taken, VIA, pa.string()),
         "destination_list": _column(taken, DESTINATION_LIST, pa.string()),
         **{name: _column(taken, name, pa.string()) for name in RELIABLE_COLUMNS},
-    }  # fmt: skip
+    }
 
 
 def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> dict[str, pa.Array]:
@@ -159,12 +195,20 @@ def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> di
     rows = len(serials)
     sent = _sendings(serials, unpack_sent(moved.sent))
     never_left = moved.reason in _NEVER_LEFT and not moved.in_doubt
-    attempts = pa.array(sent["attempts"], pa.int32(), mask=(sent["attempts"] == 0) & (not never_left))
+    attempts = pa.array(
+        sent["attempts"], pa.int32(), mask=(sent["attempts"] == 0) & (not never_left)
+    )
     status = 200 if moved.fate == "journal" else moved.status
     return _columns(
-        batch, serials, QueueKey(moved.destination, moved.kind), queue_manager,
-        ids_base=moved.ids_base, application=moved.application, enqueued_at=moved.enqueued_at,
-        ordinal=int(moved.stream_ordinal), base=moved.base,
+        batch,
+        serials,
+        QueueKey(moved.destination, moved.kind),
+        queue_manager,
+        ids_base=moved.ids_base,
+        application=moved.application,
+        enqueued_at=moved.enqueued_at,
+        ordinal=int(moved.stream_ordinal),
+        base=moved.base,
     ) | {
         "state": _repeated(_state_at_the_end(moved), pa.string(), rows),
         "stream_previous": pa.nulls(rows, pa.int64()),
@@ -175,7 +219,7 @@ def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> di
         "reason": _repeated(reason_of(moved), pa.string(), rows),
         "moved_at": _times(np.full(rows, moved.moved_at, np.int64)),
         "target": _repeated(moved.target, pa.string(), rows),
-    }  # fmt: skip
+    }
 
 
 def reason_of(moved: MovedRow) -> str:
@@ -217,21 +261,31 @@ def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Tab
         stream = row.kind == "stream" and row.stream_ordinal != 0
         session = look.sessions.get(QueueKey(destination, row.kind))
         state = "OnHold" if row.paused else "Disconnected" if live is None else live.state
-        rows.append({
-            "destination": destination,
-            "stream_id": str(StreamId(queue_manager, row.stream_ordinal)) if stream else None,
-            "sequence_number": row.end - row.base if stream else None,
-            "last_acknowledged": max(row.acknowledged_to - row.base, 0) if stream else None,
-            "unacknowledged": live.unacknowledged if live else max(row.released_to - row.acknowledged_to, 0) if stream else 0,
-            "unread": live.unread if live else 0,
-            "resend_interval_index": row.resend_interval_index if stream else None,
-            "resend_at": live.resend_at if live else None,
-            "last_acknowledged_at": row.last_acknowledged_at or None,
-            "state": state, "position": look.position, "written_at": now,
-            "wsrm_sequence": session.identifier or None if session is not None else None,
-            "wsrm_number": session.assigned if session is not None else None,
-            "buffer_remaining": None if session is None or session.buffer_remaining == ABSENT else session.buffer_remaining,
-        })  # fmt: skip
+        rows.append(
+            {
+                "destination": destination,
+                "stream_id": str(StreamId(queue_manager, row.stream_ordinal)) if stream else None,
+                "sequence_number": row.end - row.base if stream else None,
+                "last_acknowledged": max(row.acknowledged_to - row.base, 0) if stream else None,
+                "unacknowledged": live.unacknowledged
+                if live
+                else max(row.released_to - row.acknowledged_to, 0)
+                if stream
+                else 0,
+                "unread": live.unread if live else 0,
+                "resend_interval_index": row.resend_interval_index if stream else None,
+                "resend_at": live.resend_at if live else None,
+                "last_acknowledged_at": row.last_acknowledged_at or None,
+                "state": state,
+                "position": look.position,
+                "written_at": now,
+                "wsrm_sequence": session.identifier or None if session is not None else None,
+                "wsrm_number": session.assigned if session is not None else None,
+                "buffer_remaining": None
+                if session is None or session.buffer_remaining == ABSENT
+                else session.buffer_remaining,
+            }
+        )
     fields = [field for field in spec.schema if field.name != PARTITION]
     arrays = [pa.array([each[field.name] for each in rows], field.type) for field in fields]
     return pa.Table.from_arrays(arrays, schema=spec.file_schema)
@@ -245,9 +299,17 @@ def _delivery_of(queue: QueueKey) -> str:
 
 
 def _columns(
-    batch: pa.RecordBatch, serials: np.ndarray, queue: QueueKey, queue_manager: str, *, ids_base: int, application: str,
-    enqueued_at: int, ordinal: int, base: int,
-) -> dict[str, pa.Array]:  # fmt: skip
+    batch: pa.RecordBatch,
+    serials: np.ndarray,
+    queue: QueueKey,
+    queue_manager: str,
+    *,
+    ids_base: int,
+    application: str,
+    enqueued_at: int,
+    ordinal: int,
+    base: int,
+) -> dict[str, pa.Array]:
     """What waiting messages and moved ones share."""
     rows = len(serials)
     found: dict[str, pa.Array] = {}
@@ -255,10 +317,16 @@ def _columns(
         column = _column(batch, name, type_)
         found[name] = pc.fill_null(column, _FILLED[name]) if name in _FILLED else column
     found["priority"] = (
-        _repeated(0, pa.int32(), rows) if queue.kind == "stream" else pc.fill_null(found["priority"], PRIORITY_DEFAULT)
+        _repeated(0, pa.int32(), rows)
+        if queue.kind == "stream"
+        else pc.fill_null(found["priority"], PRIORITY_DEFAULT)
     )
     key = batch.schema.get_field_index("key")
-    keys = [None] * rows if key < 0 else [k and k.decode(errors="replace") for k in batch.column(key).to_pylist()]
+    keys = (
+        [None] * rows
+        if key < 0
+        else [k and k.decode(errors="replace") for k in batch.column(key).to_pylist()]
+    )
     until = batch.schema.get_field_index("time_to_reach_queue")
     in_stream = (serials > base) if queue.kind == "stream" and ordinal else np.zeros(rows, bool)
     prefix, _, suffix = message_id(queue_manager, 0).rpartition("0")
@@ -268,7 +336,9 @@ def _columns(
         "message_id": pc.binary_join_element_wise(prefix, numbers, suffix, ""),
         "application": _repeated(application, pa.string(), rows),
         "key": pa.array(["" if k == b"" else k for k in keys], pa.string()),
-        "stream_id": pc.if_else(pa.array(in_stream), str(StreamId(queue_manager, ordinal)), pa.scalar(None, pa.string())),
+        "stream_id": pc.if_else(
+            pa.array(in_stream), str(StreamId(queue_manager, ordinal)), pa.scalar(None, pa.string())
+        ),
         "stream_sequence": pa.array(serials - base, pa.int64(), mask=~in_stream),
         "enqueued_at": _times(np.full(rows, enqueued_at, np.int64)),
         "expires_at": pa.nulls(rows, _TIME) if until < 0 else batch.column(until).cast(_TIME),

@@ -69,8 +69,20 @@ class Positions:
                     found = dict(self._of_commit(number))
                     self._moves += len(found)
                     self._known.update(found)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, DeltaError) as error:
-            _log.info("delta.positions_not_read table=%s: %s; each is asked for by itself", self._storage.uri, error)
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            pa.ArrowException,
+            DeltaError,
+        ) as error:
+            _log.info(
+                "delta.positions_not_read table=%s: %s; each is asked for by itself",
+                self._storage.uri,
+                error,
+            )
             self._known = None
             self._moves += 1
         self._read_to = version
@@ -83,7 +95,9 @@ class Positions:
             hint = json.loads(self._read("_last_checkpoint"))
             first = int(hint["version"]) + 1
             if hint.get("parts") or hint.get("v2Checkpoint") or first - 1 > version:
-                raise ValueError(f"the checkpoint {hint} is not one file of a version up to {version}")
+                raise ValueError(
+                    f"the checkpoint {hint} is not one file of a version up to {version}"
+                )
         if first:
             found.update(self._of_checkpoint(first - 1))
         for number in range(first, version + 1):

@@ -172,13 +172,31 @@ class Publisher:
             if self._gone:
                 gone, self._gone = self._gone, []
                 ranges = [list(each) for each in gone[: rows_gone.RANGES_MAX]]
-                notify({"event": "rows_gone", "of": INBOX, "ranges": ranges, "further": len(gone) - len(ranges)})
-            if self._no_room is not None:  # what was published counts: it may be deleted, which makes room
+                notify(
+                    {
+                        "event": "rows_gone",
+                        "of": INBOX,
+                        "ranges": ranges,
+                        "further": len(gone) - len(ranges),
+                    }
+                )
+            if (
+                self._no_room is not None
+            ):  # what was published counts: it may be deleted, which makes room
                 self._vacuum()
                 raise self._no_room
             for queue, error in report["damaged"].items():
                 told = f"queue {queue} is not published: {error}"
-                notify({"event": "failed", "of": INBOX, "error": told, "remedy": "", "fatal": False, "queue": queue})
+                notify(
+                    {
+                        "event": "failed",
+                        "of": INBOX,
+                        "error": told,
+                        "remedy": "",
+                        "fatal": False,
+                        "queue": queue,
+                    }
+                )
             self._maintain()
             return True
 
@@ -212,16 +230,27 @@ class Publisher:
         stamp, as_of = source.stamp(), time.time()
         known, self._shown = self._shown, None
         self._changed.clear()
-        if known is None or known.stamp != stamp or self._others_published() or not self._believes_stamps:
+        if (
+            known is None
+            or known.stamp != stamp
+            or self._others_published()
+            or not self._believes_stamps
+        ):
             shown = self._publish_all(source, stamp)
         elif time.monotonic() < known.compare_at:
             shown = self._publish_all(source, stamp) if self._look_at_tables() else known
         else:
             shown = self._publish_all(source, stamp)
             missed = [name for name in self._written if name not in self._changed]
-            if missed and source.stamp() == stamp:  # else it was committed meanwhile, and the next cycle would have seen it
+            if (
+                missed and source.stamp() == stamp
+            ):  # else it was committed meanwhile, and the next cycle would have seen it
                 self._believes_stamps = False
-                _log.error("delta.missed tables=%s: published now, and every cycle compares everything now", missed)
+                _log.error(
+                    "delta.missed tables=%s: published now, and every cycle compares "
+                    "everything now",
+                    missed,
+                )
         if not shown.damaged and self._no_room is None:
             self._complete = shown.position, as_of
             if self._identifiers_at == shown.position:
@@ -230,9 +259,13 @@ class Publisher:
         if self._others_as_of is not None:
             as_of = min(as_of, self._others_as_of())
         return {
-            "event": "published", "uri": self._uri, "position": position, "as_of": as_of, "sequences": shown.sequences,
+            "event": "published",
+            "uri": self._uri,
+            "position": position,
+            "as_of": as_of,
+            "sequences": shown.sequences,
             "damaged": shown.damaged,
-        }  # fmt: skip
+        }
 
     def _others_published(self) -> bool:
         """Whether others have changed what is ours in ``inbox`` since the last cycle: a restore, who took rows out.
@@ -256,7 +289,9 @@ class Publisher:
         with self._tables[_IDENTIFIERS].discarding(identifiers and identifiers.file):
             inbox.refresh()
             self._check_not_restored(inbox, snapshot)
-            if _ahead(inbox, snapshot) is not None:  # or a publisher of before us has been faster than our look: look again
+            if (
+                _ahead(inbox, snapshot) is not None
+            ):  # or a publisher of before us has been faster than our look: look again
                 _check_not_ahead(inbox, source.snapshot(), self._uri)
             damaged = self._publish_again(inbox, source, snapshot)
             damaged |= self._append(inbox, source, snapshot)
@@ -271,7 +306,11 @@ class Publisher:
             self._losses.publish(snapshot.losses, snapshot.position)
         sequences: dict[str, dict[str, int]] = {}
         for span in snapshot.ranges:
-            end = min(span.end, inbox.published(span.epoch, span.queue)) if span.queue in damaged or self._no_room else span.end
+            end = (
+                min(span.end, inbox.published(span.epoch, span.queue))
+                if span.queue in damaged or self._no_room
+                else span.end
+            )
             sequences.setdefault(span.epoch, {})[span.queue] = end
         return _Shown(stamp, snapshot.position, sequences, damaged, compare_at)
 
@@ -284,9 +323,13 @@ class Publisher:
             self._source = StoredLog(self._data_dir, self._queue_manager)
         if not self._tables:
             specs = (
-                table_specs.inbox(), table_specs.message_id_history(), table_specs.incoming_streams(), table_specs.queues(),
-                table_specs.counters(), table_specs.wsrm_sequences(),
-            )  # fmt: skip
+                table_specs.inbox(),
+                table_specs.message_id_history(),
+                table_specs.incoming_streams(),
+                table_specs.queues(),
+                table_specs.counters(),
+                table_specs.wsrm_sequences(),
+            )
             tables = {spec.name: self._open_table(spec) for spec in specs}
             snapshot = self._source.snapshot()
             self._check_not_restored(tables["inbox"], snapshot)
@@ -294,7 +337,9 @@ class Publisher:
             _check_not_ahead(tables["inbox"], snapshot, self._uri)
             for lost in tables["inbox"].lost_files():
                 self._restore(tables["inbox"], lost, self._source, snapshot)
-            self._digests = {name: tables[name].written_digest() for name in (_IDENTIFIERS, *_REPLACED)}
+            self._digests = {
+                name: tables[name].written_digest() for name in (_IDENTIFIERS, *_REPLACED)
+            }
             self._identifiers_at, self._identifiers_due = None, 0.0
             self._tables = tables
         return self._source
@@ -306,12 +351,24 @@ class Publisher:
         alone = list(_unpublished(inbox, snapshot))
         for span in set(alone) - self._told_alone:
             _log.error(
-                "state.unpublished queue=%s epoch=%s first=%d last=%d: this data directory, which was given up, has accepted "
-                "these rows, and no table has them", span.queue, span.epoch, span.first, span.end,
-            )  # fmt: skip
+                "state.unpublished queue=%s epoch=%s first=%d last=%d: this data "
+                "directory, which was given up, has accepted "
+                "these rows, and no table has them",
+                span.queue,
+                span.epoch,
+                span.first,
+                span.end,
+            )
         self._told_alone = set(alone)
-        told = [f"{span.queue} {span.first} to {span.end} of epoch {span.epoch}" for span in alone[:UNPUBLISHED_TOLD_MAX]]
-        more = f" and {len(alone) - len(told)} more queues (state.unpublished in the log)" if len(alone) > len(told) else ""
+        told = [
+            f"{span.queue} {span.first} to {span.end} of epoch {span.epoch}"
+            for span in alone[:UNPUBLISHED_TOLD_MAX]
+        ]
+        more = (
+            f" and {len(alone) - len(told)} more queues (state.unpublished in the log)"
+            if len(alone) > len(told)
+            else ""
+        )
         raise given_up_error(self._uri, ", ".join(told) + more)
 
     def _open_table(self, spec: table_specs.TableSpec) -> StateTable:
@@ -324,7 +381,9 @@ class Publisher:
         self._losses = LossTable(self._open_table)
         self._source, self._shown = self._given_source, None
 
-    def _restore(self, inbox: StateTable, lost: LiveFile, source: LogSource, snapshot: Snapshot) -> None:
+    def _restore(
+        self, inbox: StateTable, lost: LiveFile, source: LogSource, snapshot: Snapshot
+    ) -> None:
         """Publish again, in its place, what a lost data file held."""
         present: dict[tuple[str, str], set[int]] = {}
         for table in inbox.sequences_left(lost):
@@ -332,7 +391,12 @@ class Publisher:
                 present.setdefault((row["epoch"], row["queue"]), set()).add(row["sequence"])
         restored = inbox.restore_rows(lost, self._missing(inbox, lost, present, source, snapshot))
         log = _log.warning if restored == lost.rows else _log.error
-        log("delta.restored file=%s rows=%d of %d: the rest is not in the log any more", lost.path, restored, lost.rows)
+        log(
+            "delta.restored file=%s rows=%d of %d: the rest is not in the log any more",
+            lost.path,
+            restored,
+            lost.rows,
+        )
 
     def _missing(
         self,
@@ -344,20 +408,32 @@ class Publisher:
     ) -> Iterator[pa.Table]:
         for span in snapshot.ranges:
             least = max(span.first, lost.least.get("sequence") or span.first)
-            last = min(span.end, lost.greatest.get("sequence") or span.end, inbox.published(span.epoch, span.queue))
+            last = min(
+                span.end,
+                lost.greatest.get("sequence") or span.end,
+                inbox.published(span.epoch, span.queue),
+            )
             here = present.get((span.epoch, span.queue), set())
             if least > last:
                 continue
             try:
                 for batch in source.batches(span.epoch, span.queue, least - 1, last):
-                    keep = pc.invert(pc.is_in(batch["sequence"], pa.array(sorted(here), pa.int64())))
+                    keep = pc.invert(
+                        pc.is_in(batch["sequence"], pa.array(sorted(here), pa.int64()))
+                    )
                     yield _stamp(batch.filter(keep), snapshot.position)
-            except StoreDamagedError as error:  # what of the log is damaged cannot be restored from it
-                _log.error("delta.not_restored queue=%s: %s", span.queue, error)  # the message says it all
+            except (
+                StoreDamagedError
+            ) as error:  # what of the log is damaged cannot be restored from it
+                _log.error(
+                    "delta.not_restored queue=%s: %s", span.queue, error
+                )  # the message says it all
 
     # What others changed
 
-    def _publish_again(self, inbox: StateTable, source: LogSource, snapshot: Snapshot) -> dict[str, str]:
+    def _publish_again(
+        self, inbox: StateTable, source: LogSource, snapshot: Snapshot
+    ) -> dict[str, str]:
         """Publish again what others took out of ``inbox`` (RESTORE, DELETE), and tell what the log does not have any more.
 
         Return the queues of which a damaged row keeps rows out, and what they say: they are tried again once a minute.
@@ -378,22 +454,35 @@ class Publisher:
             chunk = self._new_chunk()
             try:
                 for first, last in rows_gone.in_the_log(span, published, here):
-                    for table in self._pieces(source, span._replace(end=last), first - 1, snapshot.position):
+                    for table in self._pieces(
+                        source, span._replace(end=last), first - 1, snapshot.position
+                    ):
                         if not chunk.has_room(table):
                             again += inbox.append_again(chunk.joined())
                             chunk = self._new_chunk()
                         chunk.add(table, key)
             except StoreDamagedError as error:
-                _log.error("delta.not_published_again queue=%s: %s", span.queue, error)  # the message says it all
+                _log.error(
+                    "delta.not_published_again queue=%s: %s", span.queue, error
+                )  # the message says it all
                 self._kept_out[span.queue] = str(error)
             again += inbox.append_again(chunk.joined())
         if again < gone and not self._kept_out:
             inbox.accept_count()
-        _log.warning("delta.changed_by_others table=inbox rows=%d: others took them out; %d are published again", gone, again)
+        _log.warning(
+            "delta.changed_by_others table=inbox rows=%d: others took them out; %d are "
+            "published again",
+            gone,
+            again,
+        )
         self._gone = [each for each in told if each not in self._told_gone]
         self._told_gone = set(told) if self._kept_out else set()
         for each in self._gone[: rows_gone.RANGES_MAX]:
-            _log.error("delta.rows_gone epoch=%s queue=%s first=%d last=%d: the log does not have them any more", *each)
+            _log.error(
+                "delta.rows_gone epoch=%s queue=%s first=%d last=%d: the log does not "
+                "have them any more",
+                *each,
+            )
         return dict(self._kept_out)
 
     def _look_at_tables(self) -> bool:
@@ -428,7 +517,9 @@ class Publisher:
             self._no_room = error
         return damaged
 
-    def _append_all(self, inbox: StateTable, source: LogSource, snapshot: Snapshot, damaged: dict[str, str]) -> None:
+    def _append_all(
+        self, inbox: StateTable, source: LogSource, snapshot: Snapshot, damaged: dict[str, str]
+    ) -> None:
         chunk = self._new_chunk()
         for span in snapshot.ranges:
             key = span.epoch, span.queue
@@ -436,7 +527,12 @@ class Publisher:
             if span.first > span.end or after >= span.end:
                 continue
             if span.first > after + 1:
-                _log.warning("delta.gap queue=%s: %d to %d left the log unpublished", span.queue, after + 1, span.first - 1)
+                _log.warning(
+                    "delta.gap queue=%s: %d to %d left the log unpublished",
+                    span.queue,
+                    after + 1,
+                    span.first - 1,
+                )
                 after = span.first - 1
             try:
                 for table in self._pieces(source, span, after, snapshot.position):
@@ -462,7 +558,9 @@ class Publisher:
         if inbox.append_unless_restored(chunk.joined(), chunk.positions, restores):
             self._written.append(inbox.spec.name)
 
-    def _pieces(self, source: LogSource, span: LogRange, after: int, position: int) -> Iterator[pa.Table]:
+    def _pieces(
+        self, source: LogSource, span: LogRange, after: int, position: int
+    ) -> Iterator[pa.Table]:
         """Rows of one queue in pieces of at most a chunk."""
         for batch in source.batches(span.epoch, span.queue, after, span.end):
             if not batch.num_rows:
@@ -487,7 +585,9 @@ class Publisher:
         took = time.monotonic() - began
         if found is None:
             self._identifiers_at = position
-        self._identifiers_due = 0.0 if took <= IDENTIFIERS_CHEAP_S else began + took * IDENTIFIERS_REST
+        self._identifiers_due = (
+            0.0 if took <= IDENTIFIERS_CHEAP_S else began + took * IDENTIFIERS_REST
+        )
         return found
 
     def _commit_identifiers(self, identifiers: _Identifiers) -> None:
@@ -557,15 +657,19 @@ class _Chunk:
 def _ahead(inbox: StateTable, snapshot: Snapshot) -> LogRange | None:
     """A queue of which the table holds more than the log ever gave out."""
     spans = (span for span in snapshot.ranges if span.current)
-    return next((span for span in spans if inbox.published(span.epoch, span.queue) > span.end), None)
+    return next(
+        (span for span in spans if inbox.published(span.epoch, span.queue) > span.end), None
+    )
 
 
 def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
     span = _ahead(inbox, snapshot)
     if span is not None:
         raise OlderCopyError(
-            f"the table {uri}/inbox holds sequence {inbox.published(span.epoch, span.queue)} of queue {span.queue} in epoch "
-            f"{span.epoch}, the data directory ends at {span.end}: it is an older copy. Put the newer data directory back, or "
+            f"the table {uri}/inbox holds sequence "
+            f"{inbox.published(span.epoch, span.queue)} of queue {span.queue} in epoch "
+            f"{span.epoch}, the data directory ends at {span.end}: it is an older copy. "
+            "Put the newer data directory back, or "
             "start with an empty one"
         )
 
@@ -583,7 +687,9 @@ def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
     spec = table_specs.inbox()
     now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
     table = pa.Table.from_batches([batch])
-    table = table.append_column("position", pa.repeat(pa.scalar(position, pa.int64()), table.num_rows))
+    table = table.append_column(
+        "position", pa.repeat(pa.scalar(position, pa.int64()), table.num_rows)
+    )
     table = table.append_column("written_at", pa.repeat(now, table.num_rows))
     return table.select(spec.file_schema.names).cast(spec.file_schema)
 
@@ -595,38 +701,53 @@ def _identifier_rows(source: LogSource, position: int) -> Iterator[pa.Table]:
 
 def _stream_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.streams:
-        yield _state_table(table_specs.incoming_streams(), StreamRow._fields, snapshot.streams, snapshot.position)
+        yield _state_table(
+            table_specs.incoming_streams(), StreamRow._fields, snapshot.streams, snapshot.position
+        )
 
 
 def _queue_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.queues:
-        yield _state_table(table_specs.queues(), QueueRow._fields, snapshot.queues, snapshot.position)
+        yield _state_table(
+            table_specs.queues(), QueueRow._fields, snapshot.queues, snapshot.position
+        )
 
 
 def _counter_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.counters:
-        yield _state_table(table_specs.counters(), CounterRow._fields, snapshot.counters, snapshot.position)
+        yield _state_table(
+            table_specs.counters(), CounterRow._fields, snapshot.counters, snapshot.position
+        )
 
 
 def _sequence_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
     if snapshot.sequences:
-        yield _state_table(table_specs.wsrm_sequences(), SequenceRow._fields, snapshot.sequences, snapshot.position)
+        yield _state_table(
+            table_specs.wsrm_sequences(), SequenceRow._fields, snapshot.sequences, snapshot.position
+        )
 
 
 _IDENTIFIERS = "message_id_history"
 _REPLACED: dict[str, Callable[[Snapshot], Iterator[pa.Table]]] = {
-    "incoming_streams": _stream_rows, "queues": _queue_rows, "counters": _counter_rows,
+    "incoming_streams": _stream_rows,
+    "queues": _queue_rows,
+    "counters": _counter_rows,
     "wsrm_sequences": _sequence_rows,
-}  # fmt: skip
+}
 """The tables that are replaced when they changed, in every cycle."""
 
 
 def _state_table(
-    spec: table_specs.TableSpec, fields: Sequence[str], rows: Sequence[tuple[Any, ...]], position: int
+    spec: table_specs.TableSpec,
+    fields: Sequence[str],
+    rows: Sequence[tuple[Any, ...]],
+    position: int,
 ) -> pa.Table:
     """Rows (``fields`` are their columns of the table) with what each table carries."""
     columns: dict[str, Sequence[Any]] = dict(zip(fields, zip(*rows, strict=True), strict=True))
     columns["position"] = [position] * len(rows)
     columns["written_at"] = [datetime.now(timezone.utc)] * len(rows)
     schema = spec.file_schema
-    return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+    return pa.Table.from_arrays(
+        [pa.array(columns[field.name], field.type) for field in schema], schema=schema
+    )

@@ -50,9 +50,14 @@ _log = logging.getLogger(__name__)
 
 def given_up_error(uri: str, unpublished: str = "") -> GivenUpError:
     """Return the error that ends a queue manager which was restored elsewhere; ``unpublished``: rows that are here alone."""
-    alone = f" Accepted here and in no table, so the restored one does not have them: {unpublished}." if unpublished else ""
+    alone = (
+        f" Accepted here and in no table, so the restored one does not have them: {unpublished}."
+        if unpublished
+        else ""
+    )
     return GivenUpError(
-        f"the queue manager was restored from {uri} into another data directory: this one was given up then, and what it "
+        f"the queue manager was restored from {uri} into another data directory: this one "
+        "was given up then, and what it "
         f"accepts now nobody would read. Use the restored one; do not start this one again.{alone}"
     )
 
@@ -63,7 +68,9 @@ def restores_of(data_dir: Path) -> int:
         return 0
     connection = connect_reader(data_dir / DATABASE_FILE)
     try:
-        (found,) = connection.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = 'restores'").fetchone()
+        (found,) = connection.execute(
+            "SELECT coalesce(max(value), 0) FROM meta WHERE key = 'restores'"
+        ).fetchone()
     finally:
         connection.close()
     return int(found)
@@ -72,7 +79,9 @@ def restores_of(data_dir: Path) -> int:
 class RestoreNotes:
     """What the table ``inbox`` says of restores of one queue manager, read through a handle of its own."""
 
-    def __init__(self, state_uri: str, queue_manager: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, state_uri: str, queue_manager: str, options: Mapping[str, str] | None = None
+    ) -> None:
         self._storage = storage_of(state_uri, inbox().name, options or {})
         self._queue_manager = queue_manager
         self._table: DeltaTable | None = None
@@ -118,13 +127,26 @@ class RestoreNotes:
     def write(self, transactions: Mapping[str, int]) -> None:
         """Commit application transactions and nothing else. The publisher makes them durable with its next commit."""
         assert self._table is not None, "refreshed"
-        table, self._table = self._table, None  # the next look opens it, whatever becomes of this commit
+        table, self._table = (
+            self._table,
+            None,
+        )  # the next look opens it, whatever becomes of this commit
         properties = CommitProperties(
-            custom_metadata={_QUEUE_MANAGER_KEY: self._queue_manager, ACTIONS_KEY: str(len(transactions))},
-            app_transactions=[Transaction(application, version) for application, version in transactions.items()],
+            custom_metadata={
+                _QUEUE_MANAGER_KEY: self._queue_manager,
+                ACTIONS_KEY: str(len(transactions)),
+            },
+            app_transactions=[
+                Transaction(application, version) for application, version in transactions.items()
+            ],
         )
         table.create_write_transaction(
-            [], "append", table.schema(), [PARTITION], commit_properties=properties, post_commithook_properties=_NO_HOOKS
+            [],
+            "append",
+            table.schema(),
+            [PARTITION],
+            commit_properties=properties,
+            post_commithook_properties=_NO_HOOKS,
         )
 
 
@@ -132,9 +154,13 @@ class RestoreWatch:
     """Looks at the table every few seconds for as long as the queue manager runs."""
 
     def __init__(
-        self, data_dir: str | Path, state_uri: str, queue_manager: str, interval_s: float,
+        self,
+        data_dir: str | Path,
+        state_uri: str,
+        queue_manager: str,
+        interval_s: float,
         options: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._data_dir = Path(data_dir)
         self._uri = state_uri
         self._queue_manager = queue_manager
@@ -152,13 +178,23 @@ class RestoreWatch:
             try:
                 self.look()
             except GivenUpError as error:
-                event = {"event": "failed", "of": inbox().name, "error": str(error), "remedy": ENDED_REMEDY}
+                event = {
+                    "event": "failed",
+                    "of": inbox().name,
+                    "error": str(error),
+                    "remedy": ENDED_REMEDY,
+                }
                 notify(event | {"fatal": True, "older_copy": True})
                 return
-            except Exception as error:  # whatever a store or network raises: the next look may go better
+            except (
+                Exception
+            ) as error:  # whatever a store or network raises: the next look may go better
                 if (failure := f"{type(error).__name__}: {error}") != self._failure:
                     self._failure = failure
-                    told = 'state.not_watched reason="%s": a restore would not hear that this queue manager lives'
+                    told = (
+                        'state.not_watched reason="%s": a restore would not hear that '
+                        "this queue manager lives"
+                    )
                     _log.warning(told, failure)
             else:
                 self._failure = ""
@@ -176,7 +212,10 @@ class RestoreWatch:
         asked = self._notes.version(asked_id(self._queue_manager))
         if asked > self._notes.version(answered_id(self._queue_manager)):
             self._notes.write({answered_id(self._queue_manager): asked})
-            told = "restore.answered question=%d uri=%s: a restore asked whether this queue manager lives"
+            told = (
+                "restore.answered question=%d uri=%s: a restore asked whether this "
+                "queue manager lives"
+            )
             _log.warning(told, asked, self._uri)
         elif not self._notes.version(answers_id(self._queue_manager)):
             self._notes.write({answers_id(self._queue_manager): 1})

@@ -20,7 +20,12 @@ LOOKBACK = 50
 class RowCount:
     """The count of one table."""
 
-    def __init__(self, table: DeltaTable, is_own: Callable[[dict[str, object]], bool], count: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        table: DeltaTable,
+        is_own: Callable[[dict[str, object]], bool],
+        count: Callable[[], int],
+    ) -> None:
         """``is_own``: whether a commit is of our queue manager, by its information; ``count``: its rows in the table."""
         self._table = table
         self._is_own = is_own

@@ -33,7 +33,9 @@ def sequences_of(inbox: StateTable) -> dict[tuple[str, str], SequenceSet]:
             epoch, queue = keys["epoch"][0].as_py(), keys["queue"][0].as_py()
             found.setdefault((epoch, queue), SequenceSet()).add_each(table["sequence"].to_pylist())
             continue
-        for epoch, queue, sequence in zip(*(table[name].to_pylist() for name in table.column_names), strict=True):
+        for epoch, queue, sequence in zip(
+            *(table[name].to_pylist() for name in table.column_names), strict=True
+        ):
             found.setdefault((epoch, queue), SequenceSet()).add(sequence, sequence)
     return found
 
@@ -44,7 +46,9 @@ def in_the_log(span: LogRange, published: int, here: SequenceSet) -> Iterator[Ra
         yield from here.gaps(span.first, min(published, span.end))
 
 
-def beyond_the_log(snapshot: Snapshot, span: LogRange, published: int, here: SequenceSet) -> Iterator[Gone]:
+def beyond_the_log(
+    snapshot: Snapshot, span: LogRange, published: int, here: SequenceSet
+) -> Iterator[Gone]:
     """Yield the ranges that should be in the table, are not, and that the log has no more.
 
     What was purged or given up is left out; it may never have been there.
@@ -53,7 +57,10 @@ def beyond_the_log(snapshot: Snapshot, span: LogRange, published: int, here: Seq
     if span.start > last:
         return
     holes: list[Range] = [
-        (first, stop) for row in snapshot.queues if row.queue == span.queue for first, stop, _ in json.loads(row.holes)
+        (first, stop)
+        for row in snapshot.queues
+        if row.queue == span.queue
+        for first, stop, _ in json.loads(row.holes)
     ]
     for first, last_gone in subtract(here.gaps(span.start, last), holes):
         yield Gone(span.epoch, span.queue, first, last_gone)

@@ -23,7 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from srmp_spark.store.delta.checkpoints import Checkpoints
-from srmp_spark.store.durable import SHARED_FILE_MODE, make_directory, sync_directory, sync_file, write_durably
+from srmp_spark.store.durable import (
+    SHARED_FILE_MODE,
+    make_directory,
+    sync_directory,
+    sync_file,
+    write_durably,
+)
 
 SHADOW_COMMITS_MAX = 200
 """Copies kept per table, a few KB each: twice the distance of two checkpoints. Older damage is rot, no power loss."""
@@ -61,7 +67,14 @@ def is_whole(data: bytes, *, creates: bool = False) -> bool:
         return False
     if creates and not any("metaData" in action for action in actions):
         return False
-    said: Any = next((a["commitInfo"].get(ACTIONS_KEY) for a in actions if isinstance(a.get("commitInfo"), dict)), None)
+    said: Any = next(
+        (
+            a["commitInfo"].get(ACTIONS_KEY)
+            for a in actions
+            if isinstance(a.get("commitInfo"), dict)
+        ),
+        None,
+    )
     return said is None or len(actions) - 1 == int(said)
 
 
@@ -140,14 +153,21 @@ class Shadow:
                     continue
                 if is_whole(found):
                     self._drop([v for v in self._versions if v >= version])
-                    _log.warning("delta.diverged commit=%s: another table content was put back", path)
+                    _log.warning(
+                        "delta.diverged commit=%s: another table content was put back", path
+                    )
                     break
             write_durably(path, copy, mode=SHARED_FILE_MODE)
             rewritten.append(version)
         voided = self._void_unrecorded(max(self.last, checkpoint))
         if rewritten or voided or dropped:
-            _log.warning("delta.repaired table=%s rewritten=%s voided=%s checkpoints_dropped=%s",
-                         self._table_log.parent, rewritten, voided, dropped)  # fmt: skip
+            _log.warning(
+                "delta.repaired table=%s rewritten=%s voided=%s checkpoints_dropped=%s",
+                self._table_log.parent,
+                rewritten,
+                voided,
+                dropped,
+            )
         return Repair(tuple(rewritten), tuple(voided), tuple(dropped))
 
     def _void_unrecorded(self, known: int) -> list[int]:
@@ -161,7 +181,11 @@ class Shadow:
                 path.unlink()  # a table that was never created
                 sync_directory(self._table_log)
             else:
-                information = {"timestamp": time.time_ns() // 1_000_000, "operation": "REPAIR", ACTIONS_KEY: "0"}
+                information = {
+                    "timestamp": time.time_ns() // 1_000_000,
+                    "operation": "REPAIR",
+                    ACTIONS_KEY: "0",
+                }
                 void = json.dumps({"commitInfo": information}).encode() + b"\n"
                 write_durably(path, void, mode=SHARED_FILE_MODE)
             voided.append(version)
@@ -195,7 +219,10 @@ class Shadow:
         if self._versions and (self._folder / "table.json").exists():
             return
         make_directory(self._folder)
-        write_durably(self._folder / "table.json", json.dumps({"log": str(self._table_log), "id": self._identity()}).encode())
+        write_durably(
+            self._folder / "table.json",
+            json.dumps({"log": str(self._table_log), "id": self._identity()}).encode(),
+        )
 
     def _forget(self, reason: str) -> None:
         if self._folder.exists():
@@ -213,4 +240,6 @@ class Shadow:
     def _read_names(folder: Path) -> list[int]:
         if not folder.is_dir():
             return []
-        return sorted(int(match[1]) for path in folder.iterdir() if (match := _COMMIT.fullmatch(path.name)))
+        return sorted(
+            int(match[1]) for path in folder.iterdir() if (match := _COMMIT.fullmatch(path.name))
+        )

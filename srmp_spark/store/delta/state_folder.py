@@ -20,7 +20,9 @@ def state_folder(state: str) -> Path | None:
     parts = urlsplit(state)
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
-            raise ConfigurationError(f"--state {state}: a file URL names this machine: file:///folder")
+            raise ConfigurationError(
+                f"--state {state}: a file URL names this machine: file:///folder"
+            )
         folder = Path(unquote(parts.path))
     elif "://" in state:
         return None
@@ -30,7 +32,8 @@ def state_folder(state: str) -> Path | None:
     if escape is not None:
         decoded = unquote(str(folder.absolute()))
         raise ConfigurationError(
-            f"--state {state}: Delta cannot use a folder with {escape[0]} in its path; rename it, or if {decoded} is meant, "
+            f"--state {state}: Delta cannot use a folder with {escape[0]} in its path; "
+            f"rename it, or if {decoded} is meant, "
             f"name that: a path is taken as it is, only a URL is decoded"
         )
     return folder
@@ -48,4 +51,7 @@ def check_state(state: str) -> None:
         if each.is_dir():
             return
         if each.exists():
-            raise ConfigurationError(f"--state {state}: {each} is a file; name a folder, which is made if it is not there")
+            raise ConfigurationError(
+                f"--state {state}: {each} is a file; name a folder, which is made if it "
+                "is not there"
+            )

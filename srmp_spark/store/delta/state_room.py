@@ -49,8 +49,10 @@ class StateRoom:
         if spare < needed:
             volume = Volume.look(self._data_dir)
             raise NoRoomError(
-                f"the volume of --state and of the data directory has {volume.free} bytes free; {needed} are to be written, "
-                f"and {volume.least} stay free for what is accepted already: make room, or put --state on a volume of its "
+                f"the volume of --state and of the data directory has {volume.free} bytes "
+                f"free; {needed} are to be written, "
+                f"and {volume.least} stay free for what is accepted already: make room, "
+                "or put --state on a volume of its "
                 "own; it is tried again by itself"
             )
         return spare

@@ -83,14 +83,22 @@ class StateTable:
     """
 
     def __init__(
-        self, storage: Storage, spec: TableSpec, queue_manager: str, shadow_folder: Path, *, by_restore: bool = False
-    ) -> None:  # fmt: skip
+        self,
+        storage: Storage,
+        spec: TableSpec,
+        queue_manager: str,
+        shadow_folder: Path,
+        *,
+        by_restore: bool = False,
+    ) -> None:
         """``by_restore``: it is a restore that writes, and no sign that the queue manager lives."""
         self._storage = storage
         self._own = {_QUEUE_MANAGER_KEY: queue_manager} | ({RESTORE_KEY: "1"} if by_restore else {})
         self._spec = spec
         self._queue_manager = queue_manager
-        self._shadow = Shadow(shadow_folder, storage.local / "_delta_log") if storage.local else None
+        self._shadow = (
+            Shadow(shadow_folder, storage.local / "_delta_log") if storage.local else None
+        )
         if self._shadow:
             self._shadow.repair()
         self._table = self._open_or_create()
@@ -102,14 +110,20 @@ class StateTable:
         self._checkpointed = self._table.version() // CHECKPOINT_COMMITS * CHECKPOINT_COMMITS
         self._vacuumed_at: float | None = None
         self._appends = len(self.own_files())
-        self._rows = RowCount(self._table, lambda entry: entry.get(_QUEUE_MANAGER_KEY) == queue_manager, self._count_rows)
+        self._rows = RowCount(
+            self._table,
+            lambda entry: entry.get(_QUEUE_MANAGER_KEY) == queue_manager,
+            self._count_rows,
+        )
         self._put_path: str | None = None
         """The file that :meth:`put` wrote last; ``None``: none since the table was opened."""
         self._look_at_newest()
         self._settle()
 
     def __repr__(self) -> str:
-        return f"<StateTable {self._spec.name} version={self._table.version()} at {self._storage.uri}>"
+        return (
+            f"<StateTable {self._spec.name} version={self._table.version()} at {self._storage.uri}>"
+        )
 
     @property
     def spec(self) -> TableSpec:
@@ -162,13 +176,22 @@ class StateTable:
         directories with one number would both go on, under one GUID.
         """
         if self.restores >= number:
-            raise PublishConflictError(f"{self._storage.uri}: restore {number} of queue manager {self._queue_manager} is taken")
+            raise PublishConflictError(
+                f"{self._storage.uri}: restore {number} of queue manager "
+                f"{self._queue_manager} is taken"
+            )
         if self.appends != appends:
-            raise PublishConflictError(f"{self._storage.uri}: queue manager {self._queue_manager} appended rows meanwhile")
+            raise PublishConflictError(
+                f"{self._storage.uri}: queue manager {self._queue_manager} appended rows meanwhile"
+            )
         asked = self._positions.get(asked_id(self._queue_manager)) or 0
         # The question is closed by the same commit: of it and an answer at the same moment one is refused.
         answer = {answered_id(self._queue_manager): asked} if asked > self.answered else {}
-        transactions = {restores_id(self._queue_manager): number, appends_id(self._queue_manager): appends + 1, **answer}
+        transactions = {
+            restores_id(self._queue_manager): number,
+            appends_id(self._queue_manager): appends + 1,
+            **answer,
+        }
         self._commit([], transactions, {RESTORE_KEY: str(number)})
 
     def note_restores(self, number: int) -> None:
@@ -183,14 +206,18 @@ class StateTable:
         """See what others committed. Raises :class:`TableGoneError` if they deleted the table."""
         if not self._is_log_of_ours():
             raise TableGoneError(
-                f"{self._storage.uri} was deleted while the queue manager ran; it is made anew of what the log still holds"
+                f"{self._storage.uri} was deleted while the queue manager ran; it is made "
+                "anew of what the log still holds"
             )
         self._table.update_incremental()
         self._look_at_newest()
 
     def _is_log_of_ours(self) -> bool:
         """Whether the log has the newest commit that this handle has seen: one that was made anew may have its number too."""
-        log, version = self._storage.local and self._storage.local / "_delta_log", self._table.version()
+        log, version = (
+            self._storage.local and self._storage.local / "_delta_log",
+            self._table.version(),
+        )
         if log is None:
             return True
         path = log / commit_name(version)
@@ -208,19 +235,23 @@ class StateTable:
         if self._storage.local is None:
             return None
         try:
-            return zlib.crc32((self._storage.local / "_delta_log" / commit_name(version)).read_bytes())
+            return zlib.crc32(
+                (self._storage.local / "_delta_log" / commit_name(version)).read_bytes()
+            )
         except FileNotFoundError:
             return None
 
     def append_unless_restored(
         self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int], restores: int
-    ) -> int:  # fmt: skip
+    ) -> int:
         """:meth:`append`, for a queue manager that was restored ``restores`` times when its data directory was made.
 
         Raises :class:`PublishConflictError` if it was restored again, also if that happens at the same moment.
         """
         if self.restores > restores:
-            raise PublishConflictError(f"{self._storage.uri}: queue manager {self._queue_manager} was restored meanwhile")
+            raise PublishConflictError(
+                f"{self._storage.uri}: queue manager {self._queue_manager} was restored meanwhile"
+            )
         return self._append(tables, positions, {appends_id(self._queue_manager): self.appends + 1})
 
     @property
@@ -249,7 +280,11 @@ class StateTable:
         if file is None:
             return 0
         with self.discarding(file):
-            self._commit([add_action(file, self._queue_manager)], {appends_id(self._queue_manager): self.appends + 1}, {})
+            self._commit(
+                [add_action(file, self._queue_manager)],
+                {appends_id(self._queue_manager): self.appends + 1},
+                {},
+            )
         self._appends += 1
         return file.rows
 
@@ -267,14 +302,24 @@ class StateTable:
         return self._append(tables, positions, {})
 
     def _append(
-        self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int], more: Mapping[str, int]
-    ) -> int:  # fmt: skip
+        self,
+        tables: Iterator[pa.Table],
+        positions: Mapping[tuple[str, str], int],
+        more: Mapping[str, int],
+    ) -> int:
         file = write_file(self._storage, self._spec, self._queue_manager, tables)
         if file is None:
             return 0
-        transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()} | dict(more)
+        transactions = {
+            application_id(self._queue_manager, *key): last for key, last in positions.items()
+        } | dict(more)
         with self.discarding(file):
-            self._commit([add_action(file, self._queue_manager)], transactions, {}, rows=self._rows.expected + file.rows)
+            self._commit(
+                [add_action(file, self._queue_manager)],
+                transactions,
+                {},
+                rows=self._rows.expected + file.rows,
+            )
         self._appends += 1
         return file.rows
 
@@ -292,11 +337,15 @@ class StateTable:
         if actions:
             with self.discarding(file):
                 position_of = {f"{self._queue_manager}:position": position}
-                self._commit(actions, position_of, {_DIGEST_KEY: digest}, rows=file.rows if file else 0)
+                self._commit(
+                    actions, position_of, {_DIGEST_KEY: digest}, rows=file.rows if file else 0
+                )
             self._put_path = file.path if file else None
         return file.rows if file else 0
 
-    def write(self, tables: Iterator[pa.Table], notes: Mapping[str, str] | None = None) -> DataFile | None:
+    def write(
+        self, tables: Iterator[pa.Table], notes: Mapping[str, str] | None = None
+    ) -> DataFile | None:
         """A durable data file that no commit names yet, for :meth:`put` or :meth:`swap`; ``None`` if there was no row."""
         return write_file(self._storage, self._spec, self._queue_manager, tables, notes)
 
@@ -304,7 +353,12 @@ class StateTable:
         """What :meth:`write` noted in a file."""
         return read_notes(self._storage, file.path)
 
-    def swap(self, removed: Sequence[LiveFile], added: Sequence[DataFile], positions: Mapping[tuple[str, str], int]) -> None:
+    def swap(
+        self,
+        removed: Sequence[LiveFile],
+        added: Sequence[DataFile],
+        positions: Mapping[tuple[str, str], int],
+    ) -> None:
         """Put the rows of ``added`` in the place of those of ``removed``, in one durable commit.
 
         Raises :class:`PublishConflictError` when another process published for this queue manager meanwhile.
@@ -313,8 +367,14 @@ class StateTable:
             remove_action(file, self._queue_manager, data_change=True) for file in removed
         ]
         actions += [add_action(file, self._queue_manager) for file in added]
-        rows = self._rows.expected + sum(file.rows for file in added) - sum(file.rows for file in removed)
-        transactions = {application_id(self._queue_manager, *key): last for key, last in positions.items()}
+        rows = (
+            self._rows.expected
+            + sum(file.rows for file in added)
+            - sum(file.rows for file in removed)
+        )
+        transactions = {
+            application_id(self._queue_manager, *key): last for key, last in positions.items()
+        }
         with self.discarding(*added):
             self._commit(actions, transactions, {}, rows=rows)
 
@@ -338,7 +398,11 @@ class StateTable:
     def lost_files(self) -> list[LiveFile]:
         """Data files of this queue manager that are gone or cut short (local tables; object stores are believed)."""
         root = self._storage.local
-        return [file for file in self.own_files() if root and not looks_whole(root / file.path, file.size)]
+        return [
+            file
+            for file in self.own_files()
+            if root and not looks_whole(root / file.path, file.size)
+        ]
 
     def sequences_left(self, lost: LiveFile) -> Iterator[pa.Table]:
         """Epoch, queue and sequence of the rows in whole files that may lie between those of ``lost``."""
@@ -366,7 +430,8 @@ class StateTable:
     def _count_rows(self) -> int:
         """Rows of this queue manager; a file whose writer did not count them is asked."""
         return sum(
-            file.rows or sum(table.num_rows for table in self._columns_of(file, ["position"])) for file in self.own_files()
+            file.rows or sum(table.num_rows for table in self._columns_of(file, ["position"]))
+            for file in self.own_files()
         )
 
     def restore_rows(self, lost: LiveFile, tables: Iterator[pa.Table]) -> int:
@@ -376,7 +441,9 @@ class StateTable:
         if file:
             actions.append(add_action(file, self._queue_manager, data_change=False))
         with self.discarding(file):
-            self._commit(actions, {}, {}, rows=self._rows.expected - lost.rows + (file.rows if file else 0))
+            self._commit(
+                actions, {}, {}, rows=self._rows.expected - lost.rows + (file.rows if file else 0)
+            )
         return file.rows if file else 0
 
     # Housekeeping
@@ -385,7 +452,10 @@ class StateTable:
         """Compaction, checkpoint, log clean-up and vacuum, each when its limit is reached. ``now`` is monotonic seconds."""
         if self._spec.append_only and self._appends >= COMPACT_FILES_MIN:
             self._compact()
-        if self._table.version() >= self._checkpointed + CHECKPOINT_COMMITS and self._storage.spare() >= CHECKPOINT_ROOM_BYTES:
+        if (
+            self._table.version() >= self._checkpointed + CHECKPOINT_COMMITS
+            and self._storage.spare() >= CHECKPOINT_ROOM_BYTES
+        ):
             self._checkpoint()
         self.vacuum(now)
 
@@ -398,7 +468,11 @@ class StateTable:
             properties = self._properties({}, {}, None)
             hours = self._spec.kept_hours
             removed = self._table.vacuum(
-                hours, dry_run=False, full=True, commit_properties=properties, post_commithook_properties=_NO_HOOKS
+                hours,
+                dry_run=False,
+                full=True,
+                commit_properties=properties,
+                post_commithook_properties=_NO_HOOKS,
             )
             self._settle()
             _log.info("delta.vacuumed table=%s files=%d", self._spec.name, len(removed))
@@ -408,21 +482,36 @@ class StateTable:
         chosen: list[LiveFile] = []
         size = 0
         for file in self.own_files():
-            if file.size >= COMPACT_FILE_BYTES or len(chosen) == COMPACT_FILES_MAX or size + file.size > COMPACT_TARGET_BYTES:
+            if (
+                file.size >= COMPACT_FILE_BYTES
+                or len(chosen) == COMPACT_FILES_MAX
+                or size + file.size > COMPACT_TARGET_BYTES
+            ):
                 continue
             chosen.append(file)
             size += file.size
         self._appends = 0
-        if len(chosen) < 2 or size > self._storage.spare():  # it needs the room twice, until the vacuum
+        if (
+            len(chosen) < 2 or size > self._storage.spare()
+        ):  # it needs the room twice, until the vacuum
             return
-        joined = write_file(self._storage, self._spec, self._queue_manager, self._row_groups(chosen))
+        joined = write_file(
+            self._storage, self._spec, self._queue_manager, self._row_groups(chosen)
+        )
         if joined is None or joined.rows != sum(file.rows for file in chosen):
             if joined is not None:
                 self.discard([joined])
-            raise StoreDamagedError(f"{self._storage.uri}: a compaction read other rows than the log counts; nothing was done")
-        removes: list[AddAction | RemoveAction] = [remove_action(file, self._queue_manager) for file in chosen]
+            raise StoreDamagedError(
+                f"{self._storage.uri}: a compaction read other rows than the log counts; "
+                "nothing was done"
+            )
+        removes: list[AddAction | RemoveAction] = [
+            remove_action(file, self._queue_manager) for file in chosen
+        ]
         with self.discarding(joined):
-            self._commit([*removes, add_action(joined, self._queue_manager, data_change=False)], {}, {})
+            self._commit(
+                [*removes, add_action(joined, self._queue_manager, data_change=False)], {}, {}
+            )
         _log.info("delta.compacted table=%s files=%d bytes=%d", self._spec.name, len(chosen), size)
 
     def _row_groups(self, files: Iterable[LiveFile]) -> Iterator[pa.Table]:
@@ -444,16 +533,22 @@ class StateTable:
     # Commits
 
     def _commit(
-        self, actions: Sequence[AddAction | RemoveAction], transactions: Mapping[str, int], metadata: Mapping[str, str],
-        *, rows: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        actions: Sequence[AddAction | RemoveAction],
+        transactions: Mapping[str, int],
+        metadata: Mapping[str, str],
+        *,
+        rows: int | None = None,
+    ) -> None:
         """One commit, durable when this returns. What other queue managers commit meanwhile is no conflict of ours.
 
         ``rows``: how many of ours it leaves; ``None``: as many as before.
         """
         version = self._table.version()
         noted = {ROWS_KEY: str(self._rows.expected if rows is None else rows)}
-        properties = self._properties(transactions, {**metadata, **noted}, len(actions) + len(transactions))
+        properties = self._properties(
+            transactions, {**metadata, **noted}, len(actions) + len(transactions)
+        )
         before = {application: self._positions.get(application) for application in transactions}
         removed = {action.path for action in actions if isinstance(action, RemoveAction)}
         for attempt in range(COMMIT_RETRIES):
@@ -469,12 +564,18 @@ class StateTable:
                 break
             except CommitFailedError as error:
                 self._table.update_incremental()
-                moved = any(self._positions.get(name) != version for name, version in before.items())
+                moved = any(
+                    self._positions.get(name) != version for name, version in before.items()
+                )
                 if moved or not removed <= {file.path for file in self.own_files()}:
-                    raise PublishConflictError(f"{self._storage.uri}: another process published meanwhile ({error})") from error
+                    raise PublishConflictError(
+                        f"{self._storage.uri}: another process published meanwhile ({error})"
+                    ) from error
                 time.sleep(COMMIT_RETRY_WAIT_S * attempt)
         else:
-            raise PublishConflictError(f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit were overtaken")
+            raise PublishConflictError(
+                f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit were overtaken"
+            )
         self._table.update_incremental()
         self._look_at_newest()
         self._rows.committed(rows, version)
@@ -518,12 +619,17 @@ class StateTable:
         return CommitProperties(
             custom_metadata=own,
             max_commit_retries=COMMIT_RETRIES,
-            app_transactions=[Transaction(application, version) for application, version in transactions.items()],
+            app_transactions=[
+                Transaction(application, version) for application, version in transactions.items()
+            ],
         )
 
     def _open_or_create(self) -> DeltaTable:
         if self._storage.local:
-            for folder in (self._storage.local.parent, self._storage.local):  # as durable as what will be reported to lie in it
+            for folder in (
+                self._storage.local.parent,
+                self._storage.local,
+            ):  # as durable as what will be reported to lie in it
                 make_directory(folder, SHARED_FOLDER_MODE)
         try:
             return DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
@@ -531,7 +637,8 @@ class StateTable:
             pass
         except DeltaError as error:
             raise StoreDamagedError(
-                f"the state table at {self._storage.uri} cannot be read ({error}); move the folder away: "
+                f"the state table at {self._storage.uri} cannot be read ({error}); move "
+                "the folder away: "
                 "the queue manager then writes what its own log still holds"
             ) from error
         try:
@@ -560,8 +667,10 @@ class StateTable:
         lost = [name for name in of_format if name in missing]
         if lost:
             raise StoreDamagedError(
-                f"{self._storage.uri} lacks columns of format {FORMAT}: {', '.join(lost)}; put them back (RESTORE the table to "
-                "the version before they went), or move the folder away: the queue manager then writes what its log still holds"
+                f"{self._storage.uri} lacks columns of format {FORMAT}: "
+                f"{', '.join(lost)}; put them back (RESTORE the table to "
+                "the version before they went), or move the folder away: the queue "
+                "manager then writes what its log still holds"
             )
 
     def _missing_columns(self) -> list[str]:
@@ -574,10 +683,14 @@ class StateTable:
         missing = self._missing_columns()
         if not missing:
             return
-        fields = [field for field in Schema.from_arrow(self._spec.schema).fields if field.name in missing]
+        fields = [
+            field for field in Schema.from_arrow(self._spec.schema).fields if field.name in missing
+        ]
         try:
             properties = self._properties({}, {}, None)
-            self._table.alter.add_columns(fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
+            self._table.alter.add_columns(
+                fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS
+            )
         except CommitFailedError:  # another queue manager that shares the state was first
             self._table.update_incremental()
             self._check_format()

@@ -15,7 +15,15 @@ from srmp_spark.message import StreamId
 from srmp_spark.sequences.as_json import set_as_json
 from srmp_spark.sequences.ranges import Range
 from srmp_spark.store import losses, marks, reading, state
-from srmp_spark.store.delta.log_source import CounterRow, HistoryRow, LogRange, QueueRow, SequenceRow, Snapshot, StreamRow
+from srmp_spark.store.delta.log_source import (
+    CounterRow,
+    HistoryRow,
+    LogRange,
+    QueueRow,
+    SequenceRow,
+    Snapshot,
+    StreamRow,
+)
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
 from srmp_spark.store.epochs import ends
 from srmp_spark.store.log import Log
@@ -51,9 +59,18 @@ class StoredLog:
         """Commit number, ends and streams, all of one commit."""
         with self._log.snapshot() as db:
             (position,) = db.execute("SELECT position FROM head").fetchone()
-            (restores,) = db.execute("SELECT coalesce(max(value), 0) FROM meta WHERE key = 'restores'").fetchone()
+            (restores,) = db.execute(
+                "SELECT coalesce(max(value), 0) FROM meta WHERE key = 'restores'"
+            ).fetchone()
             return Snapshot(
-                position, _ranges(db), _streams(db), _queues(db), _counters(db), restores, losses.load(db), _sequences(db)
+                position,
+                _ranges(db),
+                _streams(db),
+                _queues(db),
+                _counters(db),
+                restores,
+                losses.load(db),
+                _sequences(db),
             )
 
     def identifiers(self) -> Iterator[list[HistoryRow]]:
@@ -81,20 +98,26 @@ def _ranges(db: sqlite3.Connection) -> list[LogRange]:
     """What each queue holds in each epoch; an epoch ends where the next one of the queue begins."""
     found = []
     starts, end_of_each = _epochs(db), ends(db)
-    queues = db.execute("SELECT id, name, trimmed_to FROM queues WHERE deleted_at IS NULL ORDER BY name").fetchall()
+    queues = db.execute(
+        "SELECT id, name, trimmed_to FROM queues WHERE deleted_at IS NULL ORDER BY name"
+    ).fetchall()
     for queue_id, name, trimmed_to in queues:
         own = starts.get(queue_id, ())
         for at, (epoch, start) in enumerate(own):
             current = at + 1 == len(own)
             end = end_of_each[queue_id] if current else own[at + 1][1] - 1
-            found.append(LogRange(epoch, name, start, min(max(start, trimmed_to + 1), end + 1), end, current))
+            found.append(
+                LogRange(epoch, name, start, min(max(start, trimmed_to + 1), end + 1), end, current)
+            )
     return found
 
 
 def _epochs(db: sqlite3.Connection) -> dict[int, list[tuple[str, int]]]:
     """Return of each queue its epochs, oldest first, with the first sequence of each."""
     return _by_queue(
-        db, "SELECT queue_id, epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id ORDER BY queue_id, epoch_id"
+        db,
+        "SELECT queue_id, epoch, first FROM queue_epochs JOIN epochs ON id = epoch_id "
+        "ORDER BY queue_id, epoch_id",
     )
 
 
@@ -111,10 +134,13 @@ def _history_from(db: sqlite3.Connection, last: HistoryRow | None) -> list[Histo
     begin: tuple[str, int] = ("", 0)
     if last is not None:
         key = last.lineage, last.uniquifier_first
-        (holder,) = db.execute("SELECT max(first) FROM history WHERE lineage = ? AND first <= ?", key).fetchone()
+        (holder,) = db.execute(
+            "SELECT max(first) FROM history WHERE lineage = ? AND first <= ?", key
+        ).fetchone()
         begin = (last.lineage, key[1] if holder is None else holder)
     found = db.execute(
-        "SELECT lineage, first, last, last_received_at FROM history WHERE (lineage, first) >= (?, ?) "
+        "SELECT lineage, first, last, last_received_at FROM history WHERE (lineage, "
+        "first) >= (?, ?) "
         "ORDER BY lineage, first LIMIT ?",
         (*begin, PAGE_ROWS),
     )
@@ -122,21 +148,32 @@ def _history_from(db: sqlite3.Connection, last: HistoryRow | None) -> list[Histo
 
 
 _STREAM_COLUMNS = (
-    "queue, guid, 'uid:' || guid || '\\' || stream_ordinal, sequence_number, last_acknowledged, nullif(send_receipts_to, ''), "
+    "queue, guid, 'uid:' || guid || '\\' || stream_ordinal, sequence_number, "
+    "last_acknowledged, nullif(send_receipts_to, ''), "
     "nullif(peer, ''), reject_count, started_at, last_access_at, sender_name"
 )
 """Of :class:`StreamRow`, of a row that :data:`_READABLE_STREAM` is true of."""
 _READABLE_STREAM = (
-    " AND ".join(f"typeof({name}) = 'text'" for name in ("queue", "guid", "stream_ordinal", "send_receipts_to", "peer"))
+    " AND ".join(
+        f"typeof({name}) = 'text'"
+        for name in ("queue", "guid", "stream_ordinal", "send_receipts_to", "peer")
+    )
     + " AND "
     + " AND ".join(
         f"typeof({name}) = 'integer'"
-        for name in ("sequence_number", "last_acknowledged", "reject_count", "started_at", "last_access_at")
+        for name in (
+            "sequence_number",
+            "last_acknowledged",
+            "reject_count",
+            "started_at",
+            "last_access_at",
+        )
     )
     + " AND typeof(source_qm) IN ('text', 'null') AND typeof(sender_name) IN ('text', 'null')"
     + f" AND length(queue) <= {NAME_LENGTH_MAX} AND length(guid) <= {GUID_LENGTH_MAX}"
     + " AND stream_ordinal NOT GLOB '*[^0-9]*' AND length(stream_ordinal) BETWEEN 1 AND 20"
-    + " AND (stream_ordinal NOT GLOB '0*' OR stream_ordinal = '0') AND instr(queue || guid, char(0)) = 0"
+    + " AND (stream_ordinal NOT GLOB '0*' OR stream_ordinal = '0') AND instr(queue || "
+    "guid, char(0)) = 0"
 )
 """Whether a row is what this version writes, so that SQLite may make a :class:`StreamRow` of it. Of one that is not, and of
 text that is no UTF-8, :func:`.state.load_streams` says what it is worth."""
@@ -146,8 +183,15 @@ def _streams(db: sqlite3.Connection) -> Sequence[tuple[Any, ...]]:
     """Return all streams in the order of their key, as the fields of :class:`StreamRow`. There can be 100,000."""
     with _plain_text(db):
         try:
-            if db.execute(f"SELECT 1 FROM streams WHERE NOT ({_READABLE_STREAM}) LIMIT 1").fetchone() is None:  # noqa: S608  # our own names
-                return db.execute(f"SELECT {_STREAM_COLUMNS} FROM streams ORDER BY queue, guid").fetchall()  # noqa: S608  # our own names
+            if (
+                db.execute(
+                    f"SELECT 1 FROM streams WHERE NOT ({_READABLE_STREAM}) LIMIT 1"  # noqa: S608  # our own names
+                ).fetchone()
+                is None
+            ):
+                return db.execute(
+                    f"SELECT {_STREAM_COLUMNS} FROM streams ORDER BY queue, guid"  # noqa: S608  # our own names
+                ).fetchall()
         except (sqlite3.OperationalError, UnicodeDecodeError):
             pass  # a text that is no UTF-8 costs its row alone, below
     return _each_stream(db)
@@ -187,7 +231,8 @@ def _sequences(db: sqlite3.Connection) -> list[SequenceRow]:
     """Of queues that are there: those of a deleted one go on if it is made again, and here alone."""
     columns = ", ".join(SequenceRow._fields[1:])
     found = db.execute(
-        f"SELECT name, {columns} FROM wsrm_sequences JOIN queues ON id = queue_id WHERE deleted_at IS NULL "  # noqa: S608  # our own names
+        f"SELECT name, {columns} FROM wsrm_sequences JOIN queues ON id = queue_id WHERE "  # noqa: S608  # our own names
+        "deleted_at IS NULL "
         "ORDER BY name, identifier"
     )
     return [SequenceRow(*row) for row in found]
@@ -196,27 +241,49 @@ def _sequences(db: sqlite3.Connection) -> list[SequenceRow]:
 def _queues(db: sqlite3.Connection) -> list[QueueRow]:
     """Also those that were deleted: made again they must go on counting."""
     found = db.execute(
-        "SELECT id, name, transactional, paused, options, trimmed_to, deleted_at FROM queues ORDER BY name"
+        "SELECT id, name, transactional, paused, options, trimmed_to, deleted_at FROM "
+        "queues ORDER BY name"
     ).fetchall()
     epochs = _epochs(db)
-    holes = _by_queue(db, "SELECT queue_id, first, last, reason FROM holes ORDER BY queue_id, first")
-    consumers = _by_queue(db, "SELECT queue_id, name, received FROM consumers ORDER BY queue_id, name")
+    holes = _by_queue(
+        db, "SELECT queue_id, first, last, reason FROM holes ORDER BY queue_id, first"
+    )
+    consumers = _by_queue(
+        db, "SELECT queue_id, name, received FROM consumers ORDER BY queue_id, name"
+    )
     ahead = set(db.execute("SELECT DISTINCT queue_id, consumer FROM marks"))
     return [
         QueueRow(
-            name, bool(transactional), bool(paused), options, trimmed_to, deleted_at,
+            name,
+            bool(transactional),
+            bool(paused),
+            options,
+            trimmed_to,
+            deleted_at,
             json.dumps(epochs.get(queue_id, [])),
             json.dumps(holes[queue_id]) if queue_id in holes else "[]",
-            json.dumps([
-                [consumer, received, _ahead(db, queue_id, consumer, received) if (queue_id, consumer) in ahead else []]
-                for consumer, received in consumers[queue_id]
-            ]) if queue_id in consumers else "[]",
+            json.dumps(
+                [
+                    [
+                        consumer,
+                        received,
+                        _ahead(db, queue_id, consumer, received)
+                        if (queue_id, consumer) in ahead
+                        else [],
+                    ]
+                    for consumer, received in consumers[queue_id]
+                ]
+            )
+            if queue_id in consumers
+            else "[]",
         )
         for queue_id, name, transactional, paused, options, trimmed_to, deleted_at in found
-    ]  # fmt: skip
+    ]
 
 
-def _ahead(db: sqlite3.Connection, queue_id: int, consumer: str, received: int) -> list[Range] | str:
+def _ahead(
+    db: sqlite3.Connection, queue_id: int, consumer: str, received: int
+) -> list[Range] | str:
     """Return what a consumer has received beyond its mark, for JSON."""
     return set_as_json(marks.load(db, queue_id, consumer, received))
 

@@ -89,7 +89,12 @@ def message_id_history() -> TableSpec:
         ("last_received_at", _TIMESTAMP),
         *_OWN,
     ]
-    return TableSpec(name="message_id_history", schema=pa.schema(columns), append_only=False, statistics=("position",))
+    return TableSpec(
+        name="message_id_history",
+        schema=pa.schema(columns),
+        append_only=False,
+        statistics=("position",),
+    )
 
 
 @cache
@@ -110,7 +115,12 @@ def incoming_streams() -> TableSpec:
         *_OWN,
         ("sender_name", pa.string()),
     ]
-    return TableSpec(name="incoming_streams", schema=pa.schema(columns), append_only=False, statistics=("position",))
+    return TableSpec(
+        name="incoming_streams",
+        schema=pa.schema(columns),
+        append_only=False,
+        statistics=("position",),
+    )
 
 
 @cache
@@ -126,17 +136,24 @@ def queues() -> TableSpec:
         ("deleted_at", _TIMESTAMP),
         ("epochs", pa.string()),  # [[epoch, first], …], oldest first
         ("holes", pa.string()),  # [[first, last, reason], …]
-        ("consumers", pa.string()),  # [[name, received, [[first, last], …] or packed (store/marks.py)], …]
+        (
+            "consumers",
+            pa.string(),
+        ),  # [[name, received, [[first, last], …] or packed (store/marks.py)], …]
         *_OWN,
     ]
-    return TableSpec(name="queues", schema=pa.schema(columns), append_only=False, statistics=("position",))
+    return TableSpec(
+        name="queues", schema=pa.schema(columns), append_only=False, statistics=("position",)
+    )
 
 
 @cache
 def counters() -> TableSpec:
     """Numbers that must never be given out twice: up to ``ceiling`` they may be in use."""
     columns = [(PARTITION, pa.string()), ("name", pa.string()), ("ceiling", pa.int64()), *_OWN]
-    return TableSpec(name="counters", schema=pa.schema(columns), append_only=False, statistics=("position",))
+    return TableSpec(
+        name="counters", schema=pa.schema(columns), append_only=False, statistics=("position",)
+    )
 
 
 @cache
@@ -162,7 +179,12 @@ def wsrm_sequences() -> TableSpec:
         ("returns", pa.string()),  # the sequence for replies that its client offered, empty: none
         *_OWN,
     ]
-    return TableSpec(name="wsrm_sequences", schema=pa.schema(columns), append_only=False, statistics=("position",))
+    return TableSpec(
+        name="wsrm_sequences",
+        schema=pa.schema(columns),
+        append_only=False,
+        statistics=("position",),
+    )
 
 
 @cache
@@ -185,7 +207,9 @@ def pgm_loss() -> TableSpec:
         *_OWN,
     ]
     statistics = ("queue", "number", "lost_at", "position")
-    return TableSpec(name="pgm_loss", schema=pa.schema(columns), append_only=True, statistics=statistics)
+    return TableSpec(
+        name="pgm_loss", schema=pa.schema(columns), append_only=True, statistics=statistics
+    )
 
 
 # Sending
@@ -224,7 +248,10 @@ _TO_SEND_AGAIN = (
     ("first_in_transaction", pa.bool_()),
     ("last_in_transaction", pa.bool_()),
     ("to", pa.string()),  # where it is spelled otherwise than the queue
-    ("envelope", pa.binary()),  # of a message that is forwarded: what is sent, without body and extension
+    (
+        "envelope",
+        pa.binary(),
+    ),  # of a message that is forwarded: what is sent, without body and extension
     ("via", pa.string()),
     ("destination_list", pa.string()),  # all destinations of a message to several
     ("soap_action", pa.string()),  # of a message of a reliable session
@@ -257,7 +284,12 @@ def outgoing_streams() -> TableSpec:
         ("wsrm_number", pa.int64()),  # … the highest number that a message has in it
         ("buffer_remaining", pa.int64()),  # … the room that the service told last
     ]
-    return TableSpec(name="outgoing_streams", schema=pa.schema(columns), append_only=False, statistics=("position",))
+    return TableSpec(
+        name="outgoing_streams",
+        schema=pa.schema(columns),
+        append_only=False,
+        statistics=("position",),
+    )
 
 
 @cache

@@ -26,7 +26,9 @@ def names_of(text: str) -> tuple[str, ...]:
             raise ValueError(f"has {len(text)} characters, LIST_LENGTH_MAX is {LIST_LENGTH_MAX}")
         for name in names:
             if _WHITE.search(name):
-                raise ValueError(f"holds {name[:100]!r}: white space separates the names of <…Mqf>, write %20")
+                raise ValueError(
+                    f"holds {name[:100]!r}: white space separates the names of <…Mqf>, write %20"
+                )
             if name.lower().endswith(JOURNAL_SUFFIX):
                 raise ValueError(f"holds {name[:100]!r}: a journal is read only ([MS-MQMQ] 2.1.7)")
     if max(map(len, names)) > ADDRESS_LENGTH_MAX:

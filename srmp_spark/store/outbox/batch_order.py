@@ -43,7 +43,9 @@ class BatchOrder:
         scan.runs.close()
         assert at == scan.rows, f"{at} rows were put in order, {scan.rows} were scanned"
         self._order = order
-        if scan.content is not None or scan.has_positions:  # of two rows with one identity the first in order has it
+        if (
+            scan.content is not None or scan.has_positions
+        ):  # of two rows with one identity the first in order has it
             place = scan.zeros(np.uint32)
             for span in blocks(scan.rows):
                 place[order[span]] = np.arange(span.start, span.stop, dtype=np.uint32)
@@ -55,7 +57,9 @@ class BatchOrder:
         if self._place is None:
             if is_large(self._scan.rows):
                 return rows
-            self._place = np.argsort(places(self._scan.queue, self._scan.order, np.ones(self._scan.rows, bool)))
+            self._place = np.argsort(
+                places(self._scan.queue, self._scan.order, np.ones(self._scan.rows, bool))
+            )
         ranked: np.ndarray = self._place[rows]
         return ranked
 
@@ -66,7 +70,11 @@ class BatchOrder:
             return places(self._scan.queue, self._scan.order, new)
         wanted, at = self._scan.zeros(np.uint32), 0
         for span in blocks(self._scan.rows):
-            rows = np.arange(span.start, span.stop, dtype=np.uint32) if self._order is None else self._order[span]
+            rows = (
+                np.arange(span.start, span.stop, dtype=np.uint32)
+                if self._order is None
+                else self._order[span]
+            )
             rows = rows[new[rows]]
             wanted[at : at + len(rows)] = rows
             at += len(rows)

@@ -21,7 +21,9 @@ from srmp_spark.store.sqlite_file import connect_writer
 class Checkpoints:
     """Asked by the one thread that writes, after each transaction."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, on_error: Callable[[Exception], object]) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, on_error: Callable[[Exception], object]
+    ) -> None:
         """``connection`` is the one that writes. ``on_error`` is called in either thread; nothing is copied ever after."""
         self._path = path
         self._connection = connection
@@ -35,7 +37,10 @@ class Checkpoints:
         """Of them before the last pass began."""
 
     def __repr__(self) -> str:
-        return f"<Checkpoints written={self._written} copied={self._copied} running={self._pass is not None}>"
+        return (
+            f"<Checkpoints written={self._written} copied={self._copied} "
+            f"running={self._pass is not None}>"
+        )
 
     def wrote(self, size: int) -> None:
         """A transaction with so many bytes is committed. Copies what is due."""
@@ -78,7 +83,9 @@ class Checkpoints:
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
-            if "full" not in str(error):  # a full disk: nothing was synced, the WAL grows until there is room
+            if "full" not in str(
+                error
+            ):  # a full disk: nothing was synced, the WAL grows until there is room
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:

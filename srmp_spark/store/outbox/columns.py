@@ -33,12 +33,30 @@ BYTES, TEXT, INT, TIME, BOOL, NAME = (
     "string, binary or integer",
 )
 KINDS: dict[str, str] = {
-    "body": BYTES, "destination": TEXT, "label": TEXT, "priority": INT, "correlation_id": BYTES, "app_specific": INT,
-    "body_type": INT, "response_queue": TEXT, "admin_queue": TEXT, "time_to_reach_queue": TIME, "extension": BYTES,
-    "key": NAME, "delivery": TEXT, "transaction": NAME, "journal": BOOL,
-    "queue_manager": TEXT, "epoch": TEXT, "queue": TEXT, "sequence": INT,
-    "soap_action": TEXT, "wsrm_version": TEXT, "soap_version": TEXT, "wsa_version": TEXT,
-}  # fmt: skip
+    "body": BYTES,
+    "destination": TEXT,
+    "label": TEXT,
+    "priority": INT,
+    "correlation_id": BYTES,
+    "app_specific": INT,
+    "body_type": INT,
+    "response_queue": TEXT,
+    "admin_queue": TEXT,
+    "time_to_reach_queue": TIME,
+    "extension": BYTES,
+    "key": NAME,
+    "delivery": TEXT,
+    "transaction": NAME,
+    "journal": BOOL,
+    "queue_manager": TEXT,
+    "epoch": TEXT,
+    "queue": TEXT,
+    "sequence": INT,
+    "soap_action": TEXT,
+    "wsrm_version": TEXT,
+    "soap_version": TEXT,
+    "wsa_version": TEXT,
+}
 """Every column that is known, and what its type may be."""
 POSITION = ("queue_manager", "epoch", "queue", "sequence")
 """Together the source position, the identity of a row without a key."""
@@ -47,9 +65,13 @@ RELIABLE_COLUMNS = ("soap_action", "wsrm_version", "soap_version", "wsa_version"
 """Those that count for a destination ``wsrm:URL`` alone (:mod:`.reliable_rows`)."""
 
 ARROW: dict[str, pa.DataType] = {
-    BYTES: pa.binary(), TEXT: pa.string(), INT: pa.int64(), TIME: pa.timestamp("us", tz="UTC"), BOOL: pa.bool_(),
+    BYTES: pa.binary(),
+    TEXT: pa.string(),
+    INT: pa.int64(),
+    TIME: pa.timestamp("us", tz="UTC"),
+    BOOL: pa.bool_(),
     NAME: pa.binary(),
-}  # fmt: skip
+}
 DELIVERIES = ("express", "recoverable", "transactional")
 
 
@@ -79,7 +101,11 @@ def read_schema(schema: pa.Schema) -> StageSchema:
             raise BatchError(400, BAD_STAGE, f"column {name} is {found}, wanted is {kind}", hint)
     for name in ("body", "destination"):
         if schema.get_field_index(name) < 0:
-            hint = "or give the option destination" if name == "destination" else "it is the only one that must be there"
+            hint = (
+                "or give the option destination"
+                if name == "destination"
+                else "it is the only one that must be there"
+            )
             raise BatchError(400, BAD_STAGE, f"there is no column {name}", f"add one, {hint}")
     metadata = schema.metadata or {}
     try:
@@ -88,17 +114,29 @@ def read_schema(schema: pa.Schema) -> StageSchema:
         named = metadata[DEAD_LETTER_QUEUE].decode() if DEAD_LETTER_QUEUE in metadata else None
         dead_letter_queue = None if named is None else dead_letter_queue_name(named)
     except (ValueError, KeyError) as error:
-        raise BatchError(400, BAD_STAGE, f"the schema's metadata cannot be read: {error!r}") from error
+        raise BatchError(
+            400, BAD_STAGE, f"the schema's metadata cannot be read: {error!r}"
+        ) from error
     if not isinstance(order_by, list) or not all(isinstance(name, str) for name in order_by):
         raise BatchError(400, BAD_STAGE, "srmp.order_by is a JSON list of column names")
     types = []
     for name in order_by:
         index = schema.get_field_index(name)
         if index < 0:
-            raise BatchError(400, BAD_STAGE, f"there is no column {name} to order by", "orderBy names columns of the rows")
+            raise BatchError(
+                400,
+                BAD_STAGE,
+                f"there is no column {name} to order by",
+                "orderBy names columns of the rows",
+            )
         found = schema.field(index).type
         if not _ordered(found):
-            raise BatchError(400, BAD_STAGE, f"rows cannot be ordered by {name}: it is {found}", "order by plain values")
+            raise BatchError(
+                400,
+                BAD_STAGE,
+                f"rows cannot be ordered by {name}: it is {found}",
+                "order by plain values",
+            )
         types.append((name, str(found)))
     columns = tuple(name for name in KINDS if schema.get_field_index(name) >= 0)
     return StageSchema(columns, tuple(types), dead_letter, dead_letter_queue)
@@ -109,14 +147,18 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or str(type_) == "string_view")
+    return bool(
+        pa.types.is_string(type_) or pa.types.is_large_string(type_) or str(type_) == "string_view"
+    )
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
     return bool(
-        pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_)
+        pa.types.is_binary(type_)
+        or pa.types.is_large_binary(type_)
+        or pa.types.is_fixed_size_binary(type_)
         or str(type_) == "binary_view"
-    )  # fmt: skip
+    )
 
 
 def _fits(type_: pa.DataType, kind: str) -> bool:
@@ -128,15 +170,26 @@ def _fits(type_: pa.DataType, kind: str) -> bool:
     if kind == TIME:
         return bool(pa.types.is_timestamp(type_) and type_.tz is not None)
     text, whole = _is_text(type_), bool(pa.types.is_integer(type_))
-    return {TEXT: text, INT: whole, BYTES: text or _is_bytes(type_), NAME: text or whole or _is_bytes(type_)}[kind]
+    return {
+        TEXT: text,
+        INT: whole,
+        BYTES: text or _is_bytes(type_),
+        NAME: text or whole or _is_bytes(type_),
+    }[kind]
 
 
 def _ordered(type_: pa.DataType) -> bool:
     type_ = _plain(type_)
     return bool(
-        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_) or pa.types.is_boolean(type_)
-        or pa.types.is_temporal(type_) or pa.types.is_null(type_) or _is_text(type_) or _is_bytes(type_)
-    )  # fmt: skip
+        pa.types.is_integer(type_)
+        or pa.types.is_floating(type_)
+        or pa.types.is_decimal(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_temporal(type_)
+        or pa.types.is_null(type_)
+        or _is_text(type_)
+        or _is_bytes(type_)
+    )
 
 
 def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, pa.Array]:
@@ -159,7 +212,9 @@ def plain_columns(batch: pa.RecordBatch, columns: tuple[str, ...]) -> dict[str, 
             if array.type != ARROW[kind]:
                 array = array.cast(ARROW[kind], safe=kind != TIME)  # nanoseconds are cut off
         except pa.ArrowInvalid as error:
-            raise BatchError(400, BAD_STAGE, f"column {name}: {error}", "values must fit into 64 bits") from error
+            raise BatchError(
+                400, BAD_STAGE, f"column {name}: {error}", "values must fit into 64 bits"
+            ) from error
         found[name] = array
     return found
 
@@ -180,16 +235,27 @@ def _check_spread(name: str, array: pa.Array) -> None:
     else:
         return
     if size > RECORD_BATCH_BYTES_MAX:
-        message = f"column {name} has {size} bytes when each row has its own value, RECORD_BATCH_BYTES_MAX is "
-        raise BatchError(400, BAD_STAGE, f"{message}{RECORD_BATCH_BYTES_MAX}", "write smaller record batches")
+        message = (
+            f"column {name} has {size} bytes when each row has its own value, "
+            "RECORD_BATCH_BYTES_MAX is "
+        )
+        raise BatchError(
+            400, BAD_STAGE, f"{message}{RECORD_BATCH_BYTES_MAX}", "write smaller record batches"
+        )
 
 
 def _value_lengths(values: pa.Array) -> np.ndarray:
     """Return the bytes of each text or binary value; those of a null count as they stand there."""
     if str(values.type) not in ("string_view", "binary_view"):
-        plain: np.ndarray = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        plain: np.ndarray = (
+            pc.fill_null(pc.binary_length(values), 0)
+            .to_numpy(zero_copy_only=False)
+            .astype(np.int64)
+        )
         return plain
-    views = np.frombuffer(values.buffers()[1], np.int32)  # 16 bytes each, which begin with the length
+    views = np.frombuffer(
+        values.buffers()[1], np.int32
+    )  # 16 bytes each, which begin with the length
     lengths: np.ndarray = views[::4][values.offset : values.offset + len(values)].astype(np.int64)
     return lengths
 
@@ -208,7 +274,9 @@ class Addresses:
             try:
                 known = names_of(destination)
             except ValueError as error:
-                raise BatchError(400, BAD_STAGE, f"destination {error}", "a format name, or several with commas") from error
+                raise BatchError(
+                    400, BAD_STAGE, f"destination {error}", "a format name, or several with commas"
+                ) from error
             queues = [self.canonical(each) for each in known]
             twice = next((each for each in queues if queues.count(each) > 1), None)
             if twice is not None:
@@ -216,10 +284,20 @@ class Addresses:
                 raise BatchError(400, BAD_STAGE, f"destination names {twice} twice", hint)
             if len(known) > 1 and any(is_multicast(each) for each in queues):
                 hint = "send it in a row of its own: it goes out express, and has no receipt"
-                raise BatchError(400, BAD_STAGE, "destination names a multicast address beside other queues", hint)
+                raise BatchError(
+                    400,
+                    BAD_STAGE,
+                    "destination names a multicast address beside other queues",
+                    hint,
+                )
             if len(known) > 1 and any(is_reliable(each) for each in queues):
                 hint = "send it in a row of its own: it has a soap_action, and no receipt"
-                raise BatchError(400, BAD_STAGE, "destination names a service, wsrm:URL, beside other queues", hint)
+                raise BatchError(
+                    400,
+                    BAD_STAGE,
+                    "destination names a service, wsrm:URL, beside other queues",
+                    hint,
+                )
             self._elements[destination] = known
         return known
 
@@ -228,7 +306,9 @@ class Addresses:
         if not has_lists(column):
             return len(column)
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        counts = np.array([len(self.elements(each)) for each in encoded.dictionary.cast(pa.string()).to_pylist()])
+        counts = np.array(
+            [len(self.elements(each)) for each in encoded.dictionary.cast(pa.string()).to_pylist()]
+        )
         return int(counts[encoded.indices.to_numpy(zero_copy_only=False)].sum())
 
     def is_reliable(self, destination: str) -> bool:
@@ -242,7 +322,10 @@ class Addresses:
             try:
                 known = canonical_outgoing(destination)
             except ConfigurationError as error:
-                hint = "write DIRECT=http://HOST/msmq/private$/QUEUE, the URL alone, MULTICAST=IP:PORT, or wsrm:URL"
+                hint = (
+                    "write DIRECT=http://HOST/msmq/private$/QUEUE, the URL alone, "
+                    "MULTICAST=IP:PORT, or wsrm:URL"
+                )
                 raise BatchError(400, BAD_STAGE, str(error), hint) from error
             self._known[destination] = known
         return known

@@ -30,9 +30,12 @@ REASONS = {BY_KEY: KEY_CONFLICT, BY_POSITION: POSITION_CONFLICT}
 """What a dead letter says of its end."""
 
 _APART = (
-    "if two sinks of a query write these rows, give this one, which was refused, an application of its own (or its rows a "
-    "column key), and leave the other as it is: what that one has sent would be sent again under another application. If the "
-    "content of a row changed between two runs of a batch, onKeyConflict=ignore or dead-letter goes on without such rows"
+    "if two sinks of a query write these rows, give this one, which was refused, an "
+    "application of its own (or its rows a "
+    "column key), and leave the other as it is: what that one has sent would be sent "
+    "again under another application. If the "
+    "content of a row changed between two runs of a batch, onKeyConflict=ignore or "
+    "dead-letter goes on without such rows"
 )
 _OTHER_KEY = (
     "a key belongs to one message for ever: use another one; "
@@ -76,7 +79,9 @@ class Conflicting(NamedTuple):
     def hashes(self, start: int, end: int) -> np.ndarray:
         """Return what the dead letters of the rows between two indices are known by, two unsigned numbers each."""
         base = blake2b(struct.pack("<B", self.how), digest_size=HASH_BYTES, person=b"srmp-conflict")
-        fields = np.stack([self.high[start:end], self.low[start:end], self.content[start:end]], axis=1).astype("<u8")
+        fields = np.stack(
+            [self.high[start:end], self.low[start:end], self.content[start:end]], axis=1
+        ).astype("<u8")
         made = []
         for field in fields:
             digest = base.copy()
@@ -100,7 +105,14 @@ class Conflicts:
         """The first row, and the row of the batch that has its identity; ``None``: a message of an earlier batch has it."""
         self._twice: tuple[int, int] | None = None
 
-    def add(self, part: Identified, content: np.ndarray, differs: np.ndarray, found: np.ndarray, scan: Scan) -> None:
+    def add(
+        self,
+        part: Identified,
+        content: np.ndarray,
+        differs: np.ndarray,
+        found: np.ndarray,
+        scan: Scan,
+    ) -> None:
         """Note rows of ``part``. ``found``: whether the identity of a row was there before the batch."""
         rows = part.rows[differs]
         self.mask[rows] = True
@@ -109,7 +121,9 @@ class Conflicts:
         self.count += len(rows)
         if self._keeps:
             self._parts.append(
-                Conflicting(destination, how, rows, part.high[differs], part.low[differs], content[differs])
+                Conflicting(
+                    destination, how, rows, part.high[differs], part.low[differs], content[differs]
+                )
             )
         if self._first is None or first < self._first[0]:
             index = int(np.flatnonzero(part.rows == first)[0])
@@ -131,7 +145,10 @@ class Conflicts:
                 message = f"{name(row)} was sent before with another content, to {destination}"
             else:
                 what = "key" if how == BY_KEY else "source position"
-                message = f"two rows of the batch have one {what} and differ in content: {name(other)} and {name(row)}"
+                message = (
+                    f"two rows of the batch have one {what} and differ in content: "
+                    f"{name(other)} and {name(row)}"
+                )
                 message += f", both for {destination}"
             if self.count > 1:
                 message += f"; {self.count} rows of the batch are such"
@@ -139,7 +156,12 @@ class Conflicts:
         if self._twice is not None:
             first, second = map(name, self._twice)
             message = f"two rows of the batch have one source position: {first} and {second}"
-            raise BatchError(400, NEEDS_KEY, message, "add a column key that tells them apart, or select the rows apart")
+            raise BatchError(
+                400,
+                NEEDS_KEY,
+                message,
+                "add a column key that tells them apart, or select the rows apart",
+            )
 
     def take(self) -> Iterator[Conflicting]:
         """Yield the conflicts of each destination since the last call, those by key and those by position apart."""
@@ -148,5 +170,7 @@ class Conflicts:
         for part in parts:
             grouped.setdefault((part.destination, part.how), []).append(part)
         for (destination, how), parts in grouped.items():
-            arrays = [np.concatenate(each) for each in zip(*(part[2:] for part in parts), strict=True)]
+            arrays = [
+                np.concatenate(each) for each in zip(*(part[2:] for part in parts), strict=True)
+            ]
             yield Conflicting(destination, how, *arrays)

@@ -38,8 +38,12 @@ _BODY = b"b"
 _HALF = np.uint64(32)
 _SET = np.uint64(0xA5A5A5A5A5A5A5A5)
 """Turns a time of 0, which is a time, into another number than none has."""
-_TEXT_DEFAULTS = {name: str(value).encode() for name, value in DEFAULTS.items() if isinstance(value, str)} | {"body": b""}
-_NUMBER_DEFAULTS: dict[str, int] = {name: int(value) for name, value in DEFAULTS.items() if isinstance(value, int)}
+_TEXT_DEFAULTS = {
+    name: str(value).encode() for name, value in DEFAULTS.items() if isinstance(value, str)
+} | {"body": b""}
+_NUMBER_DEFAULTS: dict[str, int] = {
+    name: int(value) for name, value in DEFAULTS.items() if isinstance(value, int)
+}
 
 
 def _powers(base: int) -> np.ndarray:
@@ -54,7 +58,8 @@ def _powers(base: int) -> np.ndarray:
 
 _FORWARD, _BACK = _powers(_P), _powers(pow(_P, -1, _MODULUS))
 _CONSTANTS = {
-    letter: np.uint64(pow(_P, 1 << 20 | letter[0] << 8 | 1, _MODULUS)) for letter in (*(each for _, each in CONTENT), _BODY)
+    letter: np.uint64(pow(_P, 1 << 20 | letter[0] << 8 | 1, _MODULUS))
+    for letter in (*(each for _, each in CONTENT), _BODY)
 }
 """Odd, and no power of ``_P`` that a word has."""
 
@@ -76,7 +81,9 @@ def content_marks(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray:
             numbers = _numbers(array, name)
             marks += (numbers ^ (numbers >> _HALF)) * constant
     for start, end in _pieces(texts, rows):
-        filled = pc.binary_join_element_wise(*(text.slice(start, end - start) for text in texts), b"")
+        filled = pc.binary_join_element_wise(
+            *(text.slice(start, end - start) for text in texts), b""
+        )
         starts = _offsets(filled)
         count = (int(starts[-1]) - int(starts[0])) // _WORD
         if count:
@@ -105,7 +112,9 @@ def _text(array: pa.Array, name: str) -> tuple[pa.Array, np.ndarray]:
     """Return the values, empty where there is none, and a number that tells their lengths and no value apart."""
     default = _TEXT_DEFAULTS.get(name)
     if default:
-        array = pc.if_else(pc.equal(array, pa.scalar(default, pa.binary())), pa.scalar(None, pa.binary()), array)
+        array = pc.if_else(
+            pc.equal(array, pa.scalar(default, pa.binary())), pa.scalar(None, pa.binary()), array
+        )
     there = None if array.null_count == 0 else array.is_valid().to_numpy(zero_copy_only=False)
     if there is not None:  # Arrow leaves open what the span of a null holds
         array = array.fill_null(b"")
@@ -124,7 +133,11 @@ def _numbers(array: pa.Array, name: str) -> np.ndarray:
         values: np.ndarray = array.fill_null(default).to_numpy(zero_copy_only=False)
         return (values - default).view(np.uint64)
     values = array.fill_null(0).to_numpy(zero_copy_only=False).view(np.uint64) ^ _SET
-    return values if array.null_count == 0 else np.where(array.is_valid().to_numpy(zero_copy_only=False), values, np.uint64(0))
+    return (
+        values
+        if array.null_count == 0
+        else np.where(array.is_valid().to_numpy(zero_copy_only=False), values, np.uint64(0))
+    )
 
 
 def _zeros(lengths: np.ndarray) -> pa.Array:
@@ -147,7 +160,9 @@ def _add_words(sums: np.ndarray, words: np.ndarray, starts: np.ndarray) -> None:
         np.right_shift(product, _HALF, out=work)
         np.bitwise_xor(work, product, out=work)
         np.multiply(work, _FORWARD[: end - begin], out=work)
-        low = int(np.searchsorted(first, begin, side="right")) - 1  # the row that the segment begins in
+        low = (
+            int(np.searchsorted(first, begin, side="right")) - 1
+        )  # the row that the segment begins in
         high = int(np.searchsorted(first, end, side="left"))
         places = np.maximum(first[low:high] - begin, 0)
         parts = np.add.reduceat(work, places)

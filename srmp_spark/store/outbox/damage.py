@@ -56,12 +56,17 @@ class Damage:
         """Reads what an earlier process has noted."""
         self._connection = connection
         self._found: dict[QueueKey, dict[What, Unreadable]] = {}
-        rows = connection.execute("SELECT key, value FROM meta WHERE key >= ? AND key < ?", (PREFIX, PREFIX + "\U0010ffff"))
+        rows = connection.execute(
+            "SELECT key, value FROM meta WHERE key >= ? AND key < ?",
+            (PREFIX, PREFIX + "\U0010ffff"),
+        )
         for name, value in rows.fetchall():
             kind, _, destination = name.removeprefix(PREFIX).partition(" ")
             self._found[QueueKey(destination, kind)] = noted_damage(value)
 
-    def note(self, key: QueueKey, what: What, rows: int, serials: tuple[int, int], reason: str) -> None:
+    def note(
+        self, key: QueueKey, what: What, rows: int, serials: tuple[int, int], reason: str
+    ) -> None:
         """In the caller's transaction. Rows that are lost add up; of those that wait the newest are told."""
         noted = dict(self._found.get(key, {}))
         before = noted.get(what)
@@ -73,9 +78,14 @@ class Damage:
         noted[what] = found
         self._store(key, noted)
         _log.error(
-            "outbox.damaged destination=%s kind=%s what=%s rows=%d serials=%d-%d reason=\"%s\"",
-            key.destination, key.kind, what, rows, *serials, reason,
-        )  # fmt: skip
+            'outbox.damaged destination=%s kind=%s what=%s rows=%d serials=%d-%d reason="%s"',
+            key.destination,
+            key.kind,
+            what,
+            rows,
+            *serials,
+            reason,
+        )
 
     def ended(self, key: QueueKey, first: int, last: int) -> None:
         """These serials wait no longer. In the caller's transaction."""
@@ -86,7 +96,9 @@ class Damage:
     def readable(self, key: QueueKey) -> None:
         """What waits in the queue could be read again, or is gone. In the caller's transaction."""
         if self.waits(key):
-            self._store(key, {what: found for what, found in self._found[key].items() if what != "waiting"})
+            self._store(
+                key, {what: found for what, found in self._found[key].items() if what != "waiting"}
+            )
 
     def forget(self, key: QueueKey) -> None:
         """The queue is forgotten. In the caller's transaction."""
@@ -103,7 +115,8 @@ class Damage:
         if not found:
             return None
         told = [
-            f"{rows} messages to {key.destination} (serials {first} to {last}) {_SAYS[what]}: {reason}"
+            f"{rows} messages to {key.destination} (serials {first} to {last}) "
+            f"{_SAYS[what]}: {reason}"
             for what, (rows, (first, last), reason) in found.items()
         ]
         give_up = f"`srmp-spark streams drop --destination {key.destination}`"
@@ -117,7 +130,9 @@ class Damage:
     def _store(self, key: QueueKey, noted: dict[What, Unreadable]) -> None:
         name = f"{PREFIX}{key.kind} {key.destination}"
         if noted:
-            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, json.dumps(noted)))
+            self._connection.execute(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, json.dumps(noted))
+            )
             self._found = {**self._found, key: noted}
         else:
             self._connection.execute("DELETE FROM meta WHERE key = ?", (name,))

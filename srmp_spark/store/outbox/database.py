@@ -22,9 +22,20 @@ from srmp_spark.store.giving_back import GIVE_BACK_BYTES, can_give_back, give_ba
 from srmp_spark.store.lock import take_lock
 from srmp_spark.store.outbox.checkpoints import Checkpoints
 from srmp_spark.store.outbox.errors import NO_ROOM, BatchError
-from srmp_spark.store.outbox.limits import DISK_RESERVE_BYTES, DISK_RESERVE_SHARE, LOCK_WAIT_S, WAL_BYTES_MAX
+from srmp_spark.store.outbox.limits import (
+    DISK_RESERVE_BYTES,
+    DISK_RESERVE_SHARE,
+    LOCK_WAIT_S,
+    WAL_BYTES_MAX,
+)
 from srmp_spark.store.outbox.queue_rows import add_columns
-from srmp_spark.store.outbox.schema import DATABASE_FILE, LOCK_FILE, LOG_BYTES_KEPT, OUTBOX, PAGE_SIZE_BYTES
+from srmp_spark.store.outbox.schema import (
+    DATABASE_FILE,
+    LOCK_FILE,
+    LOG_BYTES_KEPT,
+    OUTBOX,
+    PAGE_SIZE_BYTES,
+)
 from srmp_spark.store.outbox.which_file import WHICH_FILE, foreign_because, read_which, write_which
 from srmp_spark.store.sqlite_file import assert_durable, connect_writer, readable
 
@@ -43,7 +54,9 @@ def _reserve(volume: Volume) -> int:
 class OutboxDatabase:
     """The open database. For one thread at a time."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str], foreign: str | None = None) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, lock: IO[str], foreign: str | None = None
+    ) -> None:
         self.path = path
         self.foreign = foreign
         """Why this is not the database that was used here last; ``None`` if it is."""
@@ -51,12 +64,16 @@ class OutboxDatabase:
         self.connection = connection
         self._lock = lock
         self._failure: StoreSyncError | None = None
-        self._checkpoints = Checkpoints(path, connection, lambda error: self.fail("a checkpoint", error))
+        self._checkpoints = Checkpoints(
+            path, connection, lambda error: self.fail("a checkpoint", error)
+        )
         self.position, fence = connection.execute("SELECT position, fence FROM head").fetchone()
         self._fence: int = fence
         key = {"batches": "no"}
         self._last = {
-            table: connection.execute(f"SELECT coalesce(max({key.get(table, 'id')}), 0) FROM {table}").fetchone()[0]  # noqa: S608  # our own names
+            table: connection.execute(
+                f"SELECT coalesce(max({key.get(table, 'id')}), 0) FROM {table}"  # noqa: S608  # our own names
+            ).fetchone()[0]
             for table in COUNTED
         }
         # What is forwarded has a number of a batch and no row in batches.
@@ -68,8 +85,12 @@ class OutboxDatabase:
             "SELECT coalesce(max(batch_no), 0) FROM position_contents WHERE batch_no < ''"
         ).fetchone()
         # So may the number of its conflicts: version 0.1 forgets batches and does not know of it.
-        (of_conflicts,) = connection.execute("SELECT coalesce(max(batch_no), 0) FROM batch_conflicts").fetchone()
-        self._last["batches"] = max(self._last["batches"], of_parts, int(of_positions), of_conflicts)
+        (of_conflicts,) = connection.execute(
+            "SELECT coalesce(max(batch_no), 0) FROM batch_conflicts"
+        ).fetchone()
+        self._last["batches"] = max(
+            self._last["batches"], of_parts, int(of_positions), of_conflicts
+        )
 
     @classmethod
     def open(cls, directory: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> OutboxDatabase:
@@ -89,7 +110,9 @@ class OutboxDatabase:
             try:
                 with readable(path, OUTBOX.restore_hint):
                     add_columns(connection)
-                    position, fence = connection.execute("SELECT position, fence FROM head").fetchone()
+                    position, fence = connection.execute(
+                        "SELECT position, fence FROM head"
+                    ).fetchone()
                     foreign = foreign_because(which, directory, fence=fence, position=position)
                     connection.execute("UPDATE head SET fence = fence + 1, position = position + 1")
                     return cls(path, connection, lock, foreign)
@@ -114,7 +137,9 @@ class OutboxDatabase:
             try:
                 write_which(self.path.parent, fence=self._fence, position=self.position)
             except OSError as error:
-                raise StoreSyncError(f"{self.path.parent} cannot be written ({error}): make room or repair the disk") from error
+                raise StoreSyncError(
+                    f"{self.path.parent} cannot be written ({error}): make room or repair the disk"
+                ) from error
             self._noted = self.position
 
     def next_id(self, table: str) -> int:
@@ -135,10 +160,13 @@ class OutboxDatabase:
         try:
             connection.execute("BEGIN IMMEDIATE")
             moved = connection.execute(
-                "UPDATE head SET position = position + 1 WHERE fence = ? AND position = ?", (self._fence, self.position)
+                "UPDATE head SET position = position + 1 WHERE fence = ? AND position = ?",
+                (self._fence, self.position),
             )
             if moved.rowcount != 1:
-                message = "another process has taken over this outbox: this one must not write any more"
+                message = (
+                    "another process has taken over this outbox: this one must not write any more"
+                )
                 raise StoreError(message)  # noqa: TRY301  # undone below like everything else
             yield connection
             connection.execute("COMMIT")
@@ -163,7 +191,9 @@ class OutboxDatabase:
         if self._failure is not None:
             return
         try:
-            self.connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX if is_long else LOG_BYTES_KEPT}")
+            self.connection.execute(
+                f"PRAGMA journal_size_limit = {WAL_BYTES_MAX if is_long else LOG_BYTES_KEPT}"
+            )
         except sqlite3.Error as error:
             raise self.fail("a setting", error) from error
 
@@ -185,14 +215,23 @@ class OutboxDatabase:
         needed = files + inside + _reserve(volume)
         if volume.free < files + WAL_EDGE or volume.free + counted < needed:
             message = (
-                f"the disk of the outbox has {volume.free} bytes free, and {counted} in its database; {doing} may need {needed}"
+                f"the disk of the outbox has {volume.free} bytes free, and "
+                f"{counted} in its database; {doing} may need {needed}"
             )
-            raise BatchError(503, NO_ROOM, message, "make room, then commit again; what waits to be tried again is, by itself")
+            raise BatchError(
+                503,
+                NO_ROOM,
+                message,
+                "make room, then commit again; what waits to be tried again is, by itself",
+            )
 
     def give_back(self) -> bool:
         """Give a slice of the free pages back to a tight volume. Return whether there is more to do."""
         volume = Volume.look(self.path.parent)
-        if volume.free >= GIVE_BACK_BELOW * _reserve(volume) or self._free_bytes() <= FREE_PAGES_KEPT:
+        if (
+            volume.free >= GIVE_BACK_BELOW * _reserve(volume)
+            or self._free_bytes() <= FREE_PAGES_KEPT
+        ):
             return False
         if not can_give_back(self.connection):
             return False
@@ -209,7 +248,9 @@ class OutboxDatabase:
     def fail(self, doing: str, error: Exception) -> StoreSyncError:
         """Nothing more is written; what to raise. The process must end."""
         if self._failure is None:
-            self._failure = StoreSyncError(f"{doing} of the outbox failed after commit {self.position}: {error}")
+            self._failure = StoreSyncError(
+                f"{doing} of the outbox failed after commit {self.position}: {error}"
+            )
         return self._failure
 
     def _undo(self) -> None:
@@ -225,11 +266,15 @@ class OutboxDatabase:
 
     def belongs_to(self, queue_manager: str) -> None:
         """Raise :class:`StoreDamagedError` if the outbox was made by another queue manager."""
-        row = self.connection.execute("SELECT value FROM meta WHERE key = 'queue_manager'").fetchone()
+        row = self.connection.execute(
+            "SELECT value FROM meta WHERE key = 'queue_manager'"
+        ).fetchone()
         if row is not None and row[0] != queue_manager:
             raise StoreDamagedError(
-                f"{self.path} belongs to queue manager {row[0]}, the data directory to {queue_manager}: they were mixed up; "
-                f"put back a backup of the whole data directory, or move this file and {WHICH_FILE} away to begin with an "
+                f"{self.path} belongs to queue manager {row[0]}, the data directory to "
+                f"{queue_manager}: they were mixed up; "
+                "put back a backup of the whole data directory, or move this file and "
+                f"{WHICH_FILE} away to begin with an "
                 "empty outbox"
             )
 
@@ -240,4 +285,7 @@ class OutboxDatabase:
         self._lock.close()
 
     def __repr__(self) -> str:
-        return f"<OutboxDatabase {self.path} position={self.position} fence={self._fence} failed={self._failure is not None}>"
+        return (
+            f"<OutboxDatabase {self.path} position={self.position} fence={self._fence} "
+            f"failed={self._failure is not None}>"
+        )

@@ -36,11 +36,14 @@ class DeadLetterCounts:
             return
         rows = Counter(self.rows)
         for reason, count in connection.execute(
-            "SELECT reason, sum(rows) FROM moved WHERE id > ? AND fate = 'dead' GROUP BY reason", (self._to,)
+            "SELECT reason, sum(rows) FROM moved WHERE id > ? AND fate = 'dead' GROUP BY reason",
+            (self._to,),
         ):
             rows[str(reason)] += count
         self._to, self.rows = last, rows
-        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (COUNTED, json.dumps([last, rows])))
+        connection.execute(
+            "INSERT OR REPLACE INTO meta VALUES (?, ?)", (COUNTED, json.dumps([last, rows]))
+        )
 
 
 def _read(value: object) -> tuple[int, Mapping[str, int]]:

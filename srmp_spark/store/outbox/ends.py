@@ -20,4 +20,8 @@ def class_of_end(moved: MovedRow) -> int | None:
     """The class; ``None`` for one that a peer refused with an HTTP status, and for a row that was never a message."""
     if moved.status is not None:
         return None
-    return moved.message_class if moved.message_class is not None else _CLASS_OF_REASON.get(moved.reason)
+    return (
+        moved.message_class
+        if moved.message_class is not None
+        else _CLASS_OF_REASON.get(moved.reason)
+    )

@@ -57,8 +57,10 @@ def held_because(database: OutboxDatabase, end: Cursor, waiting: int) -> str | N
         return None
     if waiting:
         return (
-            f"{row[0]}; {waiting} messages wait in {FORWARD_QUEUE}, and some may have left: put a backup of the data directory "
-            f"back, or save them (`srmp-spark peek`), then `srmp-spark purge --queue {FORWARD_QUEUE}` and start again"
+            f"{row[0]}; {waiting} messages wait in {FORWARD_QUEUE}, and some may have "
+            "left: put a backup of the data directory "
+            "back, or save them (`srmp-spark peek`), then `srmp-spark purge --queue "
+            f"{FORWARD_QUEUE}` and start again"
         )
     with database.transaction() as connection:
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (READ_TO, json.dumps(end)))

@@ -47,9 +47,20 @@ APPLICATION = "srmp-spark forward"
 UNREADABLE = "unreadable"
 """``reason`` of a dead letter that is a row of the log which could not become outgoing."""
 
-_SHOWN = ("body", "label", "priority", "correlation_id", "app_specific", "body_type", "response_queue", "time_to_reach_queue",
-          "extension")  # fmt: skip
-_SCHEMA = pa.schema([*((name, ARROW[KINDS[name]]) for name in _SHOWN), (ENVELOPE, ARROW[BYTES]), (VIA, ARROW[TEXT])])
+_SHOWN = (
+    "body",
+    "label",
+    "priority",
+    "correlation_id",
+    "app_specific",
+    "body_type",
+    "response_queue",
+    "time_to_reach_queue",
+    "extension",
+)
+_SCHEMA = pa.schema(
+    [*((name, ARROW[KINDS[name]]) for name in _SHOWN), (ENVELOPE, ARROW[BYTES]), (VIA, ARROW[TEXT])]
+)
 assert {KINDS[name] for name in _SHOWN} <= {BYTES, TEXT, INT, TIME}
 
 
@@ -99,7 +110,12 @@ class ForwardedBatch:
     lost: Sequence[StageRow] = ()
 
     def __init__(
-        self, database: OutboxDatabase, rows: Sequence[Incoming | Unsendable], since: Cursor | None, to: Cursor, at: int
+        self,
+        database: OutboxDatabase,
+        rows: Sequence[Incoming | Unsendable],
+        since: Cursor | None,
+        to: Cursor,
+        at: int,
     ) -> None:
         """``rows`` in their order, ``since`` where they were read from, ``to`` how far they lead, ``at`` the wall clock in
         microseconds. Raises :class:`CursorMovedError`.
@@ -131,8 +147,16 @@ class ForwardedBatch:
                 data = self._database.next_id("data")
                 packed = pack_group(batch)
                 size = sum(map(_size, kept))
-                self._writes.add("INSERT INTO groups VALUES (?, ?, ?, ?, NULL)", group_key(number, last), offset, size, data)
-                self._writes.add("INSERT INTO data VALUES (?, ?, ?)", data, *packed, size=packed.data.size)
+                self._writes.add(
+                    "INSERT INTO groups VALUES (?, ?, ?, ?, NULL)",
+                    group_key(number, last),
+                    offset,
+                    size,
+                    data,
+                )
+                self._writes.add(
+                    "INSERT INTO data VALUES (?, ?, ?)", data, *packed, size=packed.data.size
+                )
                 offset = last + 1
             if offset:
                 self.parts.append(Part(number, key, offset, final=False, origin=rows[0].origin))
@@ -177,24 +201,43 @@ class ForwardedBatch:
 
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
-    ) -> Numbered:  # fmt: skip
+    ) -> Numbered:
         """As of a batch. Raises :class:`LocalProtocolError` for numbers of other rows, and for what found no room."""
         if unsent:
-            raise LocalProtocolError(f"what is forwarded was answered 200, and has its own room: {unsent!r}")
-        if [(part.key, part.rows) for part in self.parts] != [(each.key, each.last - each.first + 1) for each in enqueued]:
-            raise LocalProtocolError(f"serials were given out for other rows: {enqueued!r} for {self.parts!r}")
+            raise LocalProtocolError(
+                f"what is forwarded was answered 200, and has its own room: {unsent!r}"
+            )
+        if [(part.key, part.rows) for part in self.parts] != [
+            (each.key, each.last - each.first + 1) for each in enqueued
+        ]:
+            raise LocalProtocolError(
+                f"serials were given out for other rows: {enqueued!r} for {self.parts!r}"
+            )
         return Numbered(self, ids_first, tuple(enqueued))
 
-    def write_last(self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]) -> None:
+    def write_last(
+        self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
+    ) -> None:
         """The messages, and the cursor behind them."""
         ids_first = numbered.ids_first
         for part, given in zip(self.parts, numbered.enqueued, strict=True):
             connection.execute(
-                "INSERT INTO parts(id, batch_no, rows, final, journal, queue_id, first, last, ids_first, application, batch, "
+                "INSERT INTO parts(id, batch_no, rows, final, journal, queue_id, first, "
+                "last, ids_first, application, batch, "
                 "enqueued_at) VALUES (?, ?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?)",
-                (part.number, self._number, part.rows, queue_ids[part.key], given.first, given.last, ids_first, APPLICATION,
-                 f"{self._to.epoch}:{self._to.sequence}", self._at),
-            )  # fmt: skip
+                (
+                    part.number,
+                    self._number,
+                    part.rows,
+                    queue_ids[part.key],
+                    given.first,
+                    given.last,
+                    ids_first,
+                    APPLICATION,
+                    f"{self._to.epoch}:{self._to.sequence}",
+                    self._at,
+                ),
+            )
             ids_first += part.rows
         self._writes.execute(connection)
         for row in self._unsendable:
@@ -209,20 +252,35 @@ class ForwardedBatch:
         why = f"row {row.sequence} of {FORWARD_QUEUE} cannot be forwarded: {row.why}"
         _log.error(
             'forward.unreadable queue=%s sequence=%d to=%s reason="%s": kept as a dead letter',
-            FORWARD_QUEUE, row.sequence, ascii(row.to)[1:-1], ascii(row.why)[1:-1],
-        )  # fmt: skip
+            FORWARD_QUEUE,
+            row.sequence,
+            ascii(row.to)[1:-1],
+            ascii(row.why)[1:-1],
+        )
         values = {"body": row.post, "label": why[:LABEL_LENGTH_MAX]}
         packed = pack_group(pa.RecordBatch.from_pylist([values], schema=_SCHEMA))
         data = self._database.next_id("data")
         connection.execute("INSERT INTO data VALUES (?, ?, ?)", (data, *packed))
         connection.execute(
-            "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, ids_base, application, batch, "
+            "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, "
+            "ids_base, application, batch, "
             "enqueued_at, reason, in_doubt, moved_at, target, rows, bytes, position, data_id) "
             "VALUES ('dead', ?, 'plain', '0', 0, ?, ?, ?, ?, ?, ?, 0, ?, ?, 1, ?, ?, ?)",
-            (row.to, row.sequence.to_bytes(8, "little"), number - row.sequence, APPLICATION,
-             f"{self._to.epoch}:{self._to.sequence}", self._at, UNREADABLE, self._at, DEADLETTER, len(row.post),
-             self._database.position + 1, data),
-        )  # fmt: skip
+            (
+                row.to,
+                row.sequence.to_bytes(8, "little"),
+                number - row.sequence,
+                APPLICATION,
+                f"{self._to.epoch}:{self._to.sequence}",
+                self._at,
+                UNREADABLE,
+                self._at,
+                DEADLETTER,
+                len(row.post),
+                self._database.position + 1,
+                data,
+            ),
+        )
 
     def _move_cursor(self, connection: sqlite3.Connection) -> None:
         """From where it was read, and from nowhere else: what is tried twice becomes outgoing once."""
@@ -231,7 +289,9 @@ class ForwardedBatch:
             moved = connection.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (READ_TO, to))
         else:
             found = (to, READ_TO, json.dumps(self._since))
-            moved = connection.execute("UPDATE meta SET value = ? WHERE key = ? AND value = ?", found)
+            moved = connection.execute(
+                "UPDATE meta SET value = ? WHERE key = ? AND value = ?", found
+            )
         if moved.rowcount != 1:
             raise CursorMovedError(read_to(self._database), self._since)
 
@@ -289,12 +349,22 @@ def _batch(rows: Sequence[Incoming]) -> pa.RecordBatch:
 def _row(row: Incoming) -> dict[str, Any]:
     message = row.message
     envelope = encode_envelope(forwarded(message, row.to))
-    restored(envelope, message.body, message.extension)  # what cannot be read again would hold its destination
-    until = message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
+    restored(
+        envelope, message.body, message.extension
+    )  # what cannot be read again would hold its destination
+    until = (
+        message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
+    )
     return {
-        "body": message.body, "label": message.label or "", "priority": message.priority,
-        "correlation_id": message.correlation, "app_specific": message.app_specific, "body_type": message.body_type,
-        "response_queue": message.response_queue, "extension": message.extension,
+        "body": message.body,
+        "label": message.label or "",
+        "priority": message.priority,
+        "correlation_id": message.correlation,
+        "app_specific": message.app_specific,
+        "body_type": message.body_type,
+        "response_queue": message.response_queue,
+        "extension": message.extension,
         "time_to_reach_queue": until if until is not None and 0 <= until <= TIME_MAX else None,
-        ENVELOPE: envelope, VIA: row.via,
-    }  # fmt: skip
+        ENVELOPE: envelope,
+        VIA: row.via,
+    }

@@ -25,13 +25,33 @@ CONTENT_BYTES = 8
 long will do."""
 
 CONTENT = (
-    ("label", b"l"), ("priority", b"p"), ("correlation_id", b"c"), ("app_specific", b"a"), ("body_type", b"t"),
-    ("response_queue", b"r"), ("admin_queue", b"m"), ("time_to_reach_queue", b"q"), ("extension", b"x"), ("delivery", b"d"),
-    ("transaction", b"n"), ("journal", b"j"), ("destination_list", b"e"), ("soap_action", b"s"),
-    ("wsrm_version", b"w"), ("soap_version", b"v"), ("wsa_version", b"g"),
-)  # fmt: skip
+    ("label", b"l"),
+    ("priority", b"p"),
+    ("correlation_id", b"c"),
+    ("app_specific", b"a"),
+    ("body_type", b"t"),
+    ("response_queue", b"r"),
+    ("admin_queue", b"m"),
+    ("time_to_reach_queue", b"q"),
+    ("extension", b"x"),
+    ("delivery", b"d"),
+    ("transaction", b"n"),
+    ("journal", b"j"),
+    ("destination_list", b"e"),
+    ("soap_action", b"s"),
+    ("wsrm_version", b"w"),
+    ("soap_version", b"v"),
+    ("wsa_version", b"g"),
+)
 """Columns before the body, each with the letter that stands for it."""
-DEFAULTS = {"delivery": "transactional", "priority": 3, "journal": False, "app_specific": 0, "body_type": 0, "label": ""}
+DEFAULTS = {
+    "delivery": "transactional",
+    "priority": 3,
+    "journal": False,
+    "app_specific": 0,
+    "body_type": 0,
+    "label": "",
+}
 """A value that means the same as none, and is left out."""
 
 
@@ -74,7 +94,9 @@ def again(digest: bytes | bytearray, count: int) -> bytes:
     """The identity of a row of which ``count`` equal ones came before it in the batch; of the first it is its digest."""
     if count == 0:
         return bytes(digest)
-    return blake2b(digest + struct.pack("<Q", count), digest_size=HASH_BYTES, person=b"srmp-again").digest()
+    return blake2b(
+        digest + struct.pack("<Q", count), digest_size=HASH_BYTES, person=b"srmp-again"
+    ).digest()
 
 
 def _heads(columns: Mapping[str, pa.Array], rows: int) -> list[bytes]:

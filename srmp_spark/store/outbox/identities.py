@@ -36,7 +36,10 @@ ROW_BYTES = 64
 _SCOPE = "SELECT id FROM scopes WHERE application = ? AND destination = ? AND batch = ?"
 _NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :count) "
 _HASH = f"substr(:hashes, i * {HASH_BYTES} + 1, {HASH_BYTES})"
-_FIND = _NUMBERS + f"SELECT i, content FROM n CROSS JOIN identities ON scope_id = :scope AND hash = {_HASH}"  # noqa: S608  # our own text
+_FIND = (
+    f"{_NUMBERS} SELECT i, content FROM n"  # noqa: S608  # our own text
+    f" CROSS JOIN identities ON scope_id = :scope AND hash = {_HASH}"
+)
 _CONTENT = f"substr(:contents, i * {key_contents.STORED_BYTES} + 1, {key_contents.STORED_BYTES})"
 _INSERT = _NUMBERS + f"INSERT INTO identities SELECT :scope, {_HASH}, {_CONTENT}, :batch FROM n"  # noqa: S608  # our own text
 """A chunk of identities lies in byte strings and is one statement: no object for each, and Python's lock is left to others."""
@@ -84,11 +87,22 @@ class _Span(NamedTuple):
     def cut(self, start: int, end: int) -> _Span:
         """Return the rows from index ``start`` to before ``end``."""
         span = slice(start, end)
-        return _Span(self.scope, self.is_new, self.rows[span], self.high[span], self.low[span], self.same[span])
+        return _Span(
+            self.scope,
+            self.is_new,
+            self.rows[span],
+            self.high[span],
+            self.low[span],
+            self.same[span],
+        )
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """Yield parts of about a chunk that have all rows of their identities."""
-        starts = np.flatnonzero(~self.same)[::CHUNK_ROWS].tolist() if self.same.any() else range(0, len(self.rows), CHUNK_ROWS)
+        starts = (
+            np.flatnonzero(~self.same)[::CHUNK_ROWS].tolist()
+            if self.same.any()
+            else range(0, len(self.rows), CHUNK_ROWS)
+        )
         return itertools.pairwise([*starts, len(self.rows)])
 
 
@@ -103,9 +117,17 @@ class Identities:
     """Which conflicts are no dead letters yet, by number; set by :meth:`decide` if letters are wanted."""
 
     def __init__(
-        self, database: OutboxDatabase, application: str, batch: str, batch_no: int, at: int, writes: Writes, last: Writes, *,
+        self,
+        database: OutboxDatabase,
+        application: str,
+        batch: str,
+        batch_no: int,
+        at: int,
+        writes: Writes,
+        last: Writes,
+        *,
         wants_letters: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``writes`` may be flushed at any time; ``last`` is for the transaction that makes the batch count.
 
         ``wants_letters``: conflicts become dead letters.
@@ -138,15 +160,21 @@ class Identities:
             yield from self._decide(scan, rows, rank)
             if self._wants_letters:
                 yield from self.find_letters()
-            if is_large(scan.rows):  # what is new of all shares is too much to be kept until the rows are packed
+            if is_large(
+                scan.rows
+            ):  # what is new of all shares is too much to be kept until the rows are packed
                 yield from itertools.chain(self.store(), self.store_contents(scan))
 
-    def _decide(self, scan: Scan, rows: np.ndarray, rank: Callable[[np.ndarray], np.ndarray]) -> Iterator[None]:
+    def _decide(
+        self, scan: Scan, rows: np.ndarray, rank: Callable[[np.ndarray], np.ndarray]
+    ) -> Iterator[None]:
         """Decide for some rows, among which are all those with the same identities."""
         of = rows if is_large(scan.rows) else slice(None)  # all of them: no copy
         kind = scan.scope[of].astype(np.uint32) * 4 + scan.how[of]
         high, low = scan.high[of], scan.low[of]
-        if not is_large(scan.rows):  # one share may have all rows of a large batch, and the shares after it look for theirs
+        if not is_large(
+            scan.rows
+        ):  # one share may have all rows of a large batch, and the shares after it look for theirs
             scan.high = scan.low = _NONE  # a third of what is kept of a row
         order = _ascending(kind, high, low)
         kind, high, low = kind[order], high[order], low[order]
@@ -163,8 +191,12 @@ class Identities:
                 continue
             destination, how = scan.scopes[int(kind[start]) // 4], int(kind[start]) % 4
             scope, is_new = self._scope(destination, self._batch if how == BY_DIGEST else "")
-            span = _Span(scope, is_new, order[start:end], high[start:end], low[start:end], same[start:end])
-            yield from {BY_KEY: self._keys, BY_POSITION: self._positions, BY_DIGEST: self._digests}[how](span, scan)
+            span = _Span(
+                scope, is_new, order[start:end], high[start:end], low[start:end], same[start:end]
+            )
+            yield from {BY_KEY: self._keys, BY_POSITION: self._positions, BY_DIGEST: self._digests}[
+                how
+            ](span, scan)
 
     def new(self, scan: Scan) -> np.ndarray:
         """Return which rows are neither known nor conflicts, by number, after :meth:`decide`."""
@@ -203,11 +235,17 @@ class Identities:
         for how, batch in ((BY_KEY, ""), (BY_DIGEST, self._batch)):
             of = np.flatnonzero(scan.how[:rows] == how)
             for destination in np.unique(scan.scope[:rows][of]).tolist():
-                scope = self._connection.execute(_SCOPE, (self._application, scan.scopes[destination], batch)).fetchone()
+                scope = self._connection.execute(
+                    _SCOPE, (self._application, scan.scopes[destination], batch)
+                ).fetchone()
                 if scope is None:
                     continue
                 mine = of[scan.scope[of] == destination]
-                asked = {"scope": scope[0], "hashes": _packed(scan.high[mine], scan.low[mine]), "count": len(mine)}
+                asked = {
+                    "scope": scope[0],
+                    "hashes": _packed(scan.high[mine], scan.low[mine]),
+                    "count": len(mine),
+                }
                 if self._connection.execute(_FIND, asked).fetchall():
                     return True
         return False
@@ -217,14 +255,20 @@ class Identities:
         for scope, high, low, content in self._fresh:
             hashes = _packed(high, low)
             chunk = {
-                "scope": scope, "hashes": hashes, "batch": self._batch_no, "count": len(high),
+                "scope": scope,
+                "hashes": hashes,
+                "batch": self._batch_no,
+                "count": len(high),
                 "contents": None if content is None else key_contents.encode(content),
-            }  # fmt: skip
+            }
             self._writes.many(_INSERT, [chunk], ROW_BYTES * len(high))
             self._writes.add(
-                "INSERT INTO identity_log VALUES (?, ?, ?, ?)", self._database.next_id("identity_log"), self._batch_no, scope,
+                "INSERT INTO identity_log VALUES (?, ?, ?, ?)",
+                self._database.next_id("identity_log"),
+                self._batch_no,
+                scope,
                 hashes,
-            )  # fmt: skip
+            )
             yield
         self._fresh = []
 
@@ -232,7 +276,16 @@ class Identities:
         """Write down what is at positions that are new, after the rows have their marks."""
         for turn, (scope, source, block, places, rows) in enumerate(self._unmarked, 1):
             added, marks = positions.encode_at(places), positions.encode_contents(scan.marks[rows])
-            self._writes.add(_CONTENTS, scope, source, block, self._batch_no, added, marks, size=len(added) + len(marks) + 40)
+            self._writes.add(
+                _CONTENTS,
+                scope,
+                source,
+                block,
+                self._batch_no,
+                added,
+                marks,
+                size=len(added) + len(marks) + 40,
+            )
             if turn % BLOCKS_AT_ONCE == 0:
                 yield
         self._unmarked = []
@@ -245,11 +298,18 @@ class Identities:
         row = self._connection.execute(_SCOPE, (self._application, destination, batch)).fetchone()
         if row is not None:
             (scope,) = row
-            used = self._connection.execute("SELECT 1 FROM identities WHERE scope_id = ? LIMIT 1", (scope,)).fetchone()
+            used = self._connection.execute(
+                "SELECT 1 FROM identities WHERE scope_id = ? LIMIT 1", (scope,)
+            ).fetchone()
             return int(scope), used is None
         scope = self._made[destination, batch] = self._database.next_id("scopes")
         self._writes.add(
-            "INSERT INTO scopes VALUES (?, ?, ?, ?, ?)", scope, self._application, destination, batch, self._batch_no
+            "INSERT INTO scopes VALUES (?, ?, ?, ?, ?)",
+            scope,
+            self._application,
+            destination,
+            batch,
+            self._batch_no,
         )
         return scope, True
 
@@ -296,7 +356,9 @@ class Identities:
                 self._fresh.append(_Fresh(part.scope, upper[fresh], lower[fresh], wanted[fresh]))
             yield
 
-    def _stored(self, span: _Span, upper: np.ndarray, lower: np.ndarray) -> list[tuple[int, bytes | None]]:
+    def _stored(
+        self, span: _Span, upper: np.ndarray, lower: np.ndarray
+    ) -> list[tuple[int, bytes | None]]:
         """Return which of these hashes are stored, as (index, content)."""
         if span.is_new:
             return []
@@ -310,24 +372,35 @@ class Identities:
         starts = [0, *change.tolist(), len(span.rows)]
         for turn, (start, end) in enumerate(itertools.pairwise(starts), 1):
             offsets = (sequences[start:end] & (positions.BLOCK - 1)).astype(np.int64)
-            yield from self._block(span.cut(start, end), int(span.high[start]), int(blocks[start]), offsets, scan)
+            yield from self._block(
+                span.cut(start, end), int(span.high[start]), int(blocks[start]), offsets, scan
+            )
             if turn % CHUNK_ROWS == 0:
                 yield
         yield
 
-    def _block(self, part: _Span, source: int, block: int, offsets: np.ndarray, scan: Scan) -> Iterator[None]:
+    def _block(
+        self, part: _Span, source: int, block: int, offsets: np.ndarray, scan: Scan
+    ) -> Iterator[None]:
         """Decide about the rows with a position in one block."""
         row = self._connection.execute(
-            "SELECT known FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?", (part.scope, source, block)
+            "SELECT known FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?",
+            (part.scope, source, block),
         ).fetchone()
         mask = np.zeros(positions.BLOCK, bool) if row is None else positions.decode(row[0])
-        rows, places = (part.rows[~part.same], offsets[~part.same]) if part.same.any() else (part.rows, offsets)
+        rows, places = (
+            (part.rows[~part.same], offsets[~part.same])
+            if part.same.any()
+            else (part.rows, offsets)
+        )
         found = mask[places]
         if len(rows) < len(part.rows) or found.any():
             yield from scan.mark_all()
             wanted = scan.marks[rows]
             if found.any():
-                there, stored = positions.stored_contents(self._connection, part.scope, source, block)
+                there, stored = positions.stored_contents(
+                    self._connection, part.scope, source, block
+                )
                 wanted = np.where(found & there[places], stored[places], wanted)
             self._settle(part, scan.marks[part.rows], found, wanted, scan)
             rows, places = rows[~found], places[~found]
@@ -336,12 +409,19 @@ class Identities:
         mask[places] = True
         known = positions.encode(mask)
         self._last.add(
-            "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)", part.scope, source, block, known, self._at,
+            "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?, ?)",
+            part.scope,
+            source,
+            block,
+            known,
+            self._at,
             size=len(known) + 30,
-        )  # fmt: skip
+        )
         self._unmarked.append(_Unmarked(part.scope, source, block, places, rows))
 
-    def _settle(self, part: _Span, content: np.ndarray, found: np.ndarray, wanted: np.ndarray, scan: Scan) -> None:
+    def _settle(
+        self, part: _Span, content: np.ndarray, found: np.ndarray, wanted: np.ndarray, scan: Scan
+    ) -> None:
         """Tell repeats from conflicts. ``found`` and ``wanted`` are of each key or position of ``part``: whether it was there
         before the batch, and the content that it belongs to; ``content`` is of each row.
         """
@@ -367,7 +447,9 @@ def _rows_of_share(scan: Scan, share: int) -> Generator[None, None, np.ndarray]:
     for span in blocks(scan.rows):
         # With the source: the positions of many short queues are all in the first block.
         by_block = (scan.high[span] + (scan.low[span] >> np.uint64(positions.BLOCK_BITS))) % count
-        by_hash = (scan.high[span] >> np.uint64(32)) * count >> np.uint64(32)  # ascending, as they are stored
+        by_hash = (scan.high[span] >> np.uint64(32)) * count >> np.uint64(
+            32
+        )  # ascending, as they are stored
         mine = np.where(scan.how[span] == BY_POSITION, by_block, by_hash) == share
         found.append((np.flatnonzero(mine) + span.start).astype(np.uint32))
         yield

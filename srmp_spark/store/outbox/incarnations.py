@@ -28,15 +28,22 @@ def begin_incarnation(connection: sqlite3.Connection) -> None:
     """In the caller's transaction."""
     name = secrets.token_hex(8)
     connection.executemany(
-        "INSERT OR REPLACE INTO meta VALUES (?, ?)", [("incarnation", name), (PREFIX + name, last_moved(connection))]
+        "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+        [("incarnation", name), (PREFIX + name, last_moved(connection))],
     )
 
 
 def incarnations(connection: sqlite3.Connection) -> list[Incarnation]:
     """All of them, the present one last."""
     facts = dict(connection.execute("SELECT key, value FROM meta"))
-    found = [Incarnation(key.removeprefix(PREFIX), int(value)) for key, value in facts.items() if key.startswith(PREFIX)]
-    return sorted(found, key=lambda each: (each.moved_before, each.name == facts.get("incarnation")))
+    found = [
+        Incarnation(key.removeprefix(PREFIX), int(value))
+        for key, value in facts.items()
+        if key.startswith(PREFIX)
+    ]
+    return sorted(
+        found, key=lambda each: (each.moved_before, each.name == facts.get("incarnation"))
+    )
 
 
 def last_moved(connection: sqlite3.Connection) -> int:

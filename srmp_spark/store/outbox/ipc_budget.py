@@ -39,16 +39,22 @@ def check_sizes(open_messages: Callable[[], pa.ipc.MessageReader]) -> None:
                 _check("a record batch has", _unpacked(header, message.body))
             elif message.type == "dictionary":
                 number = header.scalar(_ID, "<q", 0)
-                before = dictionaries.get(number, 0) if header.scalar(_IS_DELTA, "<?", False) else 0  # a default
+                before = (
+                    dictionaries.get(number, 0) if header.scalar(_IS_DELTA, "<?", False) else 0
+                )  # a default
                 dictionaries[number] = before + _unpacked(header.table(_DATA), message.body)
                 _check("the dictionaries have", sum(dictionaries.values()))
     except (struct.error, IndexError) as error:
-        raise BatchError(400, BAD_STAGE, f"not an Arrow IPC stream: {error}", "stage again") from error
+        raise BatchError(
+            400, BAD_STAGE, f"not an Arrow IPC stream: {error}", "stage again"
+        ) from error
 
 
 def _check(what: str, size: int) -> None:
     if size > RECORD_BATCH_BYTES_MAX:
-        message = f"{what} {size} bytes unpacked, RECORD_BATCH_BYTES_MAX is {RECORD_BATCH_BYTES_MAX}"
+        message = (
+            f"{what} {size} bytes unpacked, RECORD_BATCH_BYTES_MAX is {RECORD_BATCH_BYTES_MAX}"
+        )
         raise BatchError(400, BAD_STAGE, message, "write smaller record batches")
 
 
@@ -56,14 +62,18 @@ def _unpacked(batch: _Table, body: pa.Buffer | None) -> int:
     """Return the bytes that the buffers of a record batch have when they are unpacked."""
     rows = batch.scalar(_LENGTH, "<q", 0)
     if not 0 <= rows <= RECORD_BATCH_ROWS_MAX:
-        message = f"a record batch has {rows} rows, RECORD_BATCH_ROWS_MAX is {RECORD_BATCH_ROWS_MAX}"
+        message = (
+            f"a record batch has {rows} rows, RECORD_BATCH_ROWS_MAX is {RECORD_BATCH_ROWS_MAX}"
+        )
         raise BatchError(400, BAD_STAGE, message, "write smaller record batches")
     data = memoryview(b"" if body is None else body)
     is_compressed = batch.has(_COMPRESSION)
     total = 0
     for offset, length in batch.pairs(_BUFFERS):
         if offset < 0 or length < 0 or offset + length > len(data):
-            raise IndexError(f"a buffer is at {offset} and has {length} bytes, the message has {len(data)}")
+            raise IndexError(
+                f"a buffer is at {offset} and has {length} bytes, the message has {len(data)}"
+            )
         if is_compressed and length:
             (unpacked,) = struct.unpack_from("<q", data, offset)
             length = length - 8 if unpacked == _NOT_COMPRESSED else unpacked  # what it becomes

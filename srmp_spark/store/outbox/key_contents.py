@@ -47,4 +47,6 @@ def decode(stored: bytes) -> KeyContent:
             return KeyContent(int.from_bytes(stored, "big"), is_hashed=True)
         if len(stored) == STORED_BYTES and stored[0] == MARKED:
             return KeyContent(int.from_bytes(stored[1:], "big"), is_hashed=False)
-    raise StoreDamagedError(f"the content of a key is stored as {stored!r}: the disk or a copy of the outbox is damaged")
+    raise StoreDamagedError(
+        f"the content of a key is stored as {stored!r}: the disk or a copy of the outbox is damaged"
+    )

@@ -29,16 +29,23 @@ class Known(NamedTuple):
     """Of its message identifier."""
 
 
-def find_known(connection: sqlite3.Connection, application: str, wanted: Sequence[tuple[QueueKey, str]]) -> list[Known | None]:
+def find_known(
+    connection: sqlite3.Connection, application: str, wanted: Sequence[tuple[QueueKey, str]]
+) -> list[Known | None]:
     """For each (queue, key) of an application whose batches have one row; ``None``: it was delivered, or the key is unknown.
 
     Reads the parts that wait in these queues, and what was moved of the application, once for all that is wanted.
     """
     batches = [_batch_of(connection, application, queue.destination, key) for queue, key in wanted]
     found: dict[int, Known] = {}
-    for number, queue in {(batch[0], queue) for (queue, _), batch in zip(wanted, batches, strict=True) if batch is not None}:
+    for number, queue in {
+        (batch[0], queue)
+        for (queue, _), batch in zip(wanted, batches, strict=True)
+        if batch is not None
+    }:
         row = connection.execute(
-            "SELECT first, ids_first FROM parts WHERE queue_id = (SELECT id FROM queues WHERE destination = ? AND kind = ?) "
+            "SELECT first, ids_first FROM parts WHERE queue_id = (SELECT id FROM queues "
+            "WHERE destination = ? AND kind = ?) "
             "AND batch_no = ? AND application = ?",
             (*queue, number, application),
         ).fetchone()
@@ -55,11 +62,14 @@ def find_known(connection: sqlite3.Connection, application: str, wanted: Sequenc
     return [None if batch is None else found.get(batch[0]) for batch in batches]
 
 
-def _batch_of(connection: sqlite3.Connection, application: str, destination: str, key: str) -> tuple[int, str] | None:
+def _batch_of(
+    connection: sqlite3.Connection, application: str, destination: str, key: str
+) -> tuple[int, str] | None:
     """Number and name of the batch that made a key known."""
     hashed = key_hashes(pa.array([key.encode()], pa.binary())).astype(">u8").tobytes()
     row: tuple[int, str] | None = connection.execute(
-        "SELECT batches.no, batches.batch FROM scopes JOIN identities ON scope_id = scopes.id AND hash = ? "
+        "SELECT batches.no, batches.batch FROM scopes JOIN identities ON scope_id = "
+        "scopes.id AND hash = ? "
         "JOIN batches ON batches.no = identities.batch_no "
         "WHERE scopes.application = ? AND scopes.destination = ? AND scopes.batch = ''",
         (hashed, application, destination),

@@ -31,7 +31,9 @@ def delete_leftovers(database: OutboxDatabase, sorting: Path) -> int:
 def delete_batch_in_steps(database: OutboxDatabase, number: int) -> Generator[None]:
     """Delete what batch ``number`` wrote before it counted, its own row last. Each step is a small transaction."""
     connection = database.connection
-    parts = connection.execute("SELECT id FROM parts WHERE batch_no = ? AND queue_id IS NULL", (number,)).fetchall()
+    parts = connection.execute(
+        "SELECT id FROM parts WHERE batch_no = ? AND queue_id IS NULL", (number,)
+    ).fetchall()
     for (part,) in parts:
         while delete_groups(database, part):
             yield
@@ -48,7 +50,8 @@ def delete_groups(database: OutboxDatabase, part: int) -> bool:
     """Some groups of a part that does not count, the part itself with the last of them; whether there may be more."""
     low, high = part << OFFSET_BITS, (part + 1) << OFFSET_BITS
     groups = database.connection.execute(
-        "SELECT id, data_id FROM groups WHERE id >= ? AND id < ? LIMIT ?", (low, high, GROUPS_AT_ONCE)
+        "SELECT id, data_id FROM groups WHERE id >= ? AND id < ? LIMIT ?",
+        (low, high, GROUPS_AT_ONCE),
     ).fetchall()
     more = len(groups) == GROUPS_AT_ONCE
     with database.transaction() as connection:
@@ -62,13 +65,16 @@ def delete_groups(database: OutboxDatabase, part: int) -> bool:
 def forget_contents(database: OutboxDatabase, number: int) -> bool:
     """Delete some of the contents of positions that batch ``number`` stored; return whether there may be more."""
     rows = database.connection.execute(
-        "SELECT scope_id, source_id, block, batch_no FROM position_contents WHERE batch_no = ? LIMIT ?",
+        "SELECT scope_id, source_id, block, batch_no FROM position_contents WHERE "
+        "batch_no = ? LIMIT ?",
         (number, CONTENTS_AT_ONCE),
     ).fetchall()
     if rows:
         with database.transaction(unsynced_bytes=CONTENTS_AT_ONCE << 15) as connection:
             connection.executemany(
-                "DELETE FROM position_contents WHERE scope_id = ? AND source_id = ? AND block = ? AND batch_no = ?", rows
+                "DELETE FROM position_contents WHERE scope_id = ? AND source_id = ? AND "
+                "block = ? AND batch_no = ?",
+                rows,
             )
     return len(rows) == CONTENTS_AT_ONCE
 
@@ -77,7 +83,8 @@ def forget_identities(database: OutboxDatabase, number: int) -> bool:
     """A chunk of the keys and digests that batch ``number`` stored; whether there were any."""
     connection = database.connection
     row = connection.execute(
-        "SELECT id, scope_id, hashes FROM identity_log WHERE batch_no = ? ORDER BY id LIMIT 1", (number,)
+        "SELECT id, scope_id, hashes FROM identity_log WHERE batch_no = ? ORDER BY id LIMIT 1",
+        (number,),
     ).fetchone()
     if row is None:
         return False
@@ -85,7 +92,10 @@ def forget_identities(database: OutboxDatabase, number: int) -> bool:
     with database.transaction(unsynced_bytes=len(hashes) * 8):
         connection.executemany(
             "DELETE FROM identities WHERE scope_id = ? AND hash = ? AND batch_no = ?",
-            [(scope, hashes[at : at + HASH_BYTES], number) for at in range(0, len(hashes), HASH_BYTES)],
+            [
+                (scope, hashes[at : at + HASH_BYTES], number)
+                for at in range(0, len(hashes), HASH_BYTES)
+            ],
         )
         connection.execute("DELETE FROM identity_log WHERE id = ?", (log,))
         forget_scope(connection, scope)
@@ -95,7 +105,8 @@ def forget_identities(database: OutboxDatabase, number: int) -> bool:
 def forget_scope(connection: sqlite3.Connection, scope: int) -> None:
     """Delete a scope in which nothing is known any more: each batch write of Spark may bring its own application."""
     connection.execute(
-        "DELETE FROM scopes WHERE id = :id AND NOT EXISTS (SELECT 1 FROM identities WHERE scope_id = :id) "
+        "DELETE FROM scopes WHERE id = :id AND NOT EXISTS (SELECT 1 FROM identities WHERE "
+        "scope_id = :id) "
         "AND NOT EXISTS (SELECT 1 FROM positions WHERE scope_id = :id)",
         {"id": scope},
     )

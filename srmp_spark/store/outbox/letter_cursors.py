@@ -32,9 +32,13 @@ class LetterCursors:
         """``died``: queues for which letters were moved (:attr:`.waiting.Waiting.letters_for`); each look empties it."""
         self._database = database
         self._died = died
-        row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (ALL_HANDED_TO,)).fetchone()
+        row = database.connection.execute(
+            "SELECT value FROM meta WHERE key = ?", (ALL_HANDED_TO,)
+        ).fetchone()
         self._all = 0 if row is None else int(row[0])
-        self._of: dict[str, int] = dict(database.connection.execute("SELECT queue, handed_to FROM letter_cursors"))
+        self._of: dict[str, int] = dict(
+            database.connection.execute("SELECT queue, handed_to FROM letter_cursors")
+        )
         self._left: set[str] | None = None
         """Queues that may have letters left; ``None``: nobody has looked yet."""
 
@@ -52,7 +56,8 @@ class LetterCursors:
     def next(self, queue: str) -> int | None:
         """Return the number of the first letters of ``queue`` that are not handed over, ``None`` if there are none."""
         row = self._database.connection.execute(
-            f"SELECT id FROM moved WHERE {_FOR_APPLICATIONS} AND target = ? AND id > ? ORDER BY id LIMIT 1",  # noqa: S608  # our own text
+            f"SELECT id FROM moved WHERE {_FOR_APPLICATIONS} AND target = ? AND id > ? "  # noqa: S608  # our own text
+            "ORDER BY id LIMIT 1",
             (queue, self._after(queue)),
         ).fetchone()
         return None if row is None else int(row[0])
@@ -88,7 +93,8 @@ class LetterCursors:
         at = ""
         while True:
             (name,) = self._database.connection.execute(
-                f"SELECT min(target) FROM moved WHERE {_FOR_APPLICATIONS} AND target > ?", (at,)  # noqa: S608  # our own text
+                f"SELECT min(target) FROM moved WHERE {_FOR_APPLICATIONS} AND target > ?",  # noqa: S608  # our own text
+                (at,),
             ).fetchone()
             if name is None:
                 return
@@ -104,7 +110,9 @@ class LetterCursors:
             return
         everything = max(self._all, *self._of.values())
         with self._database.transaction() as connection:
-            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ALL_HANDED_TO, str(everything)))
+            connection.execute(
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)", (ALL_HANDED_TO, str(everything))
+            )
             connection.execute("DELETE FROM letter_cursors")
         self._all = everything
         self._of.clear()

@@ -75,17 +75,28 @@ def write_live(directory: Path, fence: int, queues: Mapping[QueueKey, LiveQueue]
 
 def read_live(directory: Path, fence: int) -> dict[QueueKey, LiveQueue]:
     """What owner ``fence`` wrote last; nothing if it wrote nothing yet."""
-    with contextlib.suppress(FileNotFoundError, ValueError):  # cut short by a power loss: then it is of no owner that lives
+    with contextlib.suppress(
+        FileNotFoundError, ValueError
+    ):  # cut short by a power loss: then it is of no owner that lives
         found: dict[str, Any] = json.loads((directory / LIVE_FILE).read_bytes())
         if found["fence"] == fence:
-            return {QueueKey(destination, kind): _queue(*fields) for destination, kind, fields in found["queues"]}
+            return {
+                QueueKey(destination, kind): _queue(*fields)
+                for destination, kind, fields in found["queues"]
+            }
     return {}
 
 
 def _queue(
-    state: str, held_to: int, doubtful: list[int], unacknowledged: int, unread: int, resend_at: int | None,
-    failed: list[int] | None, sent: list[list[int]],
-) -> LiveQueue:  # fmt: skip
+    state: str,
+    held_to: int,
+    doubtful: list[int],
+    unacknowledged: int,
+    unread: int,
+    resend_at: int | None,
+    failed: list[int] | None,
+    sent: list[list[int]],
+) -> LiveQueue:
     runs = tuple(SentRun(*run) for run in sent)
     pair = None if failed is None else (failed[0], failed[1])
     return LiveQueue(state, held_to, tuple(doubtful), unacknowledged, unread, resend_at, pair, runs)

@@ -38,7 +38,11 @@ class OwnQueues:
         if not self.queue_manager or is_multicast(destination) or is_reliable(destination):
             return None
         try:
-            return parse_queue_url(destination).queue if self.hosts.is_target_here(destination) else None
+            return (
+                parse_queue_url(destination).queue
+                if self.hosts.is_target_here(destination)
+                else None
+            )
         except ValueError:
             return None
 
@@ -56,7 +60,12 @@ class Loops:
         self._count = 0
 
     def look(
-        self, first: int, destinations: Sequence[str], scope: np.ndarray, sources: Sequence[Source], of: np.ndarray
+        self,
+        first: int,
+        destinations: Sequence[str],
+        scope: np.ndarray,
+        sources: Sequence[Source],
+        of: np.ndarray,
     ) -> None:
         """Look at the rows from number ``first`` on.
 
@@ -84,4 +93,9 @@ class Loops:
         message = f"{name(row)} would return to its own queue, {destination}"
         if self._count > 1:
             message += f", as {self._count} rows of the batch would"
-        raise BatchError(400, LOOP, message, "send it elsewhere, or allow it (allowLoop=true) if no query reads it again")
+        raise BatchError(
+            400,
+            LOOP,
+            message,
+            "send it elsewhere, or allow it (allowLoop=true) if no query reads it again",
+        )

@@ -26,12 +26,19 @@ Refuse = Callable[[int, str, str], None]
 
 
 def check_multicast_rows(
-    columns: Mapping[str, pa.Array], rows: int, addresses: Addresses, refuse: Refuse, *, served: bool
+    columns: Mapping[str, pa.Array],
+    rows: int,
+    addresses: Addresses,
+    refuse: Refuse,
+    *,
+    served: bool,
 ) -> None:
     """Call ``refuse`` for the first row that breaks a rule. ``served``: whether multicast is spoken here."""
     spelled = columns["destination"].dictionary_encode()
     names = spelled.dictionary.to_pylist()
-    groups = np.array(["," not in name and is_multicast(addresses.canonical(name)) for name in names], bool)
+    groups = np.array(
+        ["," not in name and is_multicast(addresses.canonical(name)) for name in names], bool
+    )
     if not groups.any():
         return
     indices = spelled.indices.to_numpy(zero_copy_only=False)
@@ -43,27 +50,41 @@ def check_multicast_rows(
             "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT",
         )
     if "delivery" in columns:
-        express = pc.fill_null(pc.equal(columns["delivery"], "express"), True).to_numpy(zero_copy_only=False)
+        express = pc.fill_null(pc.equal(columns["delivery"], "express"), True).to_numpy(
+            zero_copy_only=False
+        )
         wrong = chosen[~express[chosen]]
         if len(wrong):
-            refuse(int(wrong[0]), "a multicast message is express", "leave delivery null for it, or say express")
+            refuse(
+                int(wrong[0]),
+                "a multicast message is express",
+                "leave delivery null for it, or say express",
+            )
     sizes = body_sizes(columns, rows) + ENVELOPE_OCTETS
     for name in _TEXTS:
         if name in columns:
-            lengths = pc.fill_null(pc.binary_length(columns[name]), 0).to_numpy(zero_copy_only=False)
+            lengths = pc.fill_null(pc.binary_length(columns[name]), 0).to_numpy(
+                zero_copy_only=False
+            )
             sizes = sizes + lengths * ESCAPED * _COPIES
-    for row in chosen[sizes[chosen] > APDU_SENT_MAX]:  # by far most are not near the limit: the others are written to see
+    for row in chosen[
+        sizes[chosen] > APDU_SENT_MAX
+    ]:  # by far most are not near the limit: the others are written to see
         address = multicast_address(names[indices[row]])
         assert address is not None, "it is one of the groups"
         octets = _octets(columns, int(row), address, refuse)
         if octets > APDU_SENT_MAX:
             refuse(
-                int(row), f"the message has {octets} bytes as it is sent, a multicast one at most {APDU_SENT_MAX}",
+                int(row),
+                f"the message has {octets} bytes as it is sent, a multicast one at most "
+                f"{APDU_SENT_MAX}",
                 "the limit of PGM ([MC-MQSRM] 2.1.3.1): send it by HTTP, or in parts",
-            )  # fmt: skip
+            )
 
 
-def _octets(columns: Mapping[str, pa.Array], row: int, address: MulticastAddress, refuse: Refuse) -> int:
+def _octets(
+    columns: Mapping[str, pa.Array], row: int, address: MulticastAddress, refuse: Refuse
+) -> int:
     """How long the APDU of a row is at most: its identifier is not given out yet."""
     # What writes a message is a third of what the process that judges stages would load, and few stages need it.
     from srmp_spark.srmp.apdu import apdu_of

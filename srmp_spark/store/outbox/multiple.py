@@ -29,8 +29,13 @@ def expanded(piece: Slice, addresses: Addresses) -> Slice:
     source = np.repeat(np.arange(piece.rows), np.array([len(each) for each in names])[indices])
     take = pa.array(source)
     columns = {name: column.take(take) for name, column in piece.columns.items()}
-    columns["destination"] = pa.array([name for index in indices for name in names[index]], pa.string())
-    lists = pa.array([text if len(each) > 1 else None for text, each in zip(texts, names, strict=True)], pa.string())
+    columns["destination"] = pa.array(
+        [name for index in indices for name in names[index]], pa.string()
+    )
+    lists = pa.array(
+        [text if len(each) > 1 else None for text, each in zip(texts, names, strict=True)],
+        pa.string(),
+    )
     if lists.null_count < len(lists):
         columns[DESTINATION_LIST] = lists.take(pa.array(indices[source]))
     return piece._replace(batch=piece.batch.take(take), columns=columns, source=source)

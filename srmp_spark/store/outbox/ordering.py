@@ -40,7 +40,9 @@ def sortable(array: pa.Array) -> pa.Array:
         return pa.array(bits, mask=~valid)
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), pa.int8())
-    return array.take(pa.array(np.arange(len(array), dtype=np.int32)))  # the file it lies in is given back
+    return array.take(
+        pa.array(np.arange(len(array), dtype=np.int32))
+    )  # the file it lies in is given back
 
 
 def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarray) -> np.ndarray:
@@ -49,7 +51,9 @@ def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarr
     for chunks in order:
         column = pa.chunked_array(chunks).combine_chunks() if chunks else pa.nulls(0)
         if column.null_count:
-            keys.append(column.is_valid())  # nulls first; Arrow's own option for it has changed its form
+            keys.append(
+                column.is_valid()
+            )  # nulls first; Arrow's own option for it has changed its form
         if column.null_count < len(column):
             keys.append(column)
     if not keys:
@@ -64,9 +68,9 @@ def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarr
 
 def is_in_order(rows: np.ndarray) -> bool:
     """Whether the rows go out as they were staged."""
-    return all(bool((rows[span][1:] > rows[span][:-1]).all()) for span in blocks(len(rows))) and all(
-        rows[span.start - 1] < rows[span.start] for span in blocks(len(rows)) if span.start
-    )
+    return all(
+        bool((rows[span][1:] > rows[span][:-1]).all()) for span in blocks(len(rows))
+    ) and all(rows[span.start - 1] < rows[span.start] for span in blocks(len(rows)) if span.start)
 
 
 class Buckets:
@@ -82,7 +86,9 @@ class Buckets:
             self._place[rows[span]] = np.arange(span.start, span.stop, dtype=np.uint32)
             ends = np.cumsum(size[rows[span]], dtype=np.int64) + end
             numbers = ends // bytes_each
-            firsts.append((np.flatnonzero(np.diff(numbers, prepend=last)) + span.start).astype(np.uint32))
+            firsts.append(
+                (np.flatnonzero(np.diff(numbers, prepend=last)) + span.start).astype(np.uint32)
+            )
             end, last = int(ends[-1]), int(numbers[-1])
         self._firsts = np.concatenate(firsts)
         self._schema: pa.Schema | None = None

@@ -33,7 +33,14 @@ from srmp_spark.names import is_reliable
 from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.srmp.history_clock import HistoryClock
-from srmp_spark.srmp.outgoing_effects import Load, OutgoingChanges, OutgoingQueueRow, QueueKey, SerialRun, StoredMessage
+from srmp_spark.srmp.outgoing_effects import (
+    Load,
+    OutgoingChanges,
+    OutgoingQueueRow,
+    QueueKey,
+    SerialRun,
+    StoredMessage,
+)
 from srmp_spark.srmp.serial_runs import SerialRuns
 from srmp_spark.store.durable import sync_directory
 from srmp_spark.store.outbox import retention, unreadable
@@ -51,7 +58,13 @@ from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparat
 from srmp_spark.store.outbox.queue_rows import load_queues, save_queue
 from srmp_spark.store.outbox.respelled import respell
 from srmp_spark.store.outbox.schema import FORMAT_RELIABLE, OUTBOX, raise_format
-from srmp_spark.store.outbox.sessions import SessionRow, load_sessions, runs_of, save_session, serials_of
+from srmp_spark.store.outbox.sessions import (
+    SessionRow,
+    load_sessions,
+    runs_of,
+    save_session,
+    serials_of,
+)
 from srmp_spark.store.outbox.stage_file import write_rows
 from srmp_spark.store.outbox.stages import Stages
 from srmp_spark.store.outbox.waiting import UnreadableRowsError, Waiting
@@ -68,7 +81,11 @@ class Outbox:
     """An open outbox; this process owns it."""
 
     def __init__(
-        self, database: OutboxDatabase, directory: Path, queue_manager: str, monotonic: Callable[[], float] = time.monotonic
+        self,
+        database: OutboxDatabase,
+        directory: Path,
+        queue_manager: str,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.database = database
         self._monotonic = monotonic
@@ -92,9 +109,15 @@ class Outbox:
 
     @classmethod
     def open(
-        cls, directory: Path, *, queue_manager: str, epoch: str, at: int, lock_wait_s: float = LOCK_WAIT_S,
+        cls,
+        directory: Path,
+        *,
+        queue_manager: str,
+        epoch: str,
+        at: int,
+        lock_wait_s: float = LOCK_WAIT_S,
         monotonic: Callable[[], float] = time.monotonic,
-    ) -> Outbox:  # fmt: skip
+    ) -> Outbox:
         """Take ownership, delete what does not count, and note the epoch. ``at`` is microseconds since 1970, UTC.
 
         If the data directory is a copy (another epoch than at the last open), or this database is one, queues in which
@@ -137,14 +160,19 @@ class Outbox:
             if is_copy:
                 if self.database.foreign is not None:
                     _log.warning("outbox.foreign because=%s", self.database.foreign)
-                self.held, self.last_stream_ordinal = begin_anew(connection, self.last_stream_ordinal, at)
+                self.held, self.last_stream_ordinal = begin_anew(
+                    connection, self.last_stream_ordinal, at
+                )
             connection.executemany(
-                "INSERT OR REPLACE INTO meta VALUES (?, ?)", [("queue_manager", self.queue_manager), ("epoch", epoch)]
+                "INSERT OR REPLACE INTO meta VALUES (?, ?)",
+                [("queue_manager", self.queue_manager), ("epoch", epoch)],
             )
             self.dead_letters.count(connection)
         self._queue_ids = {
             QueueKey(destination, kind): number
-            for number, destination, kind in self._connection.execute("SELECT id, destination, kind FROM queues")
+            for number, destination, kind in self._connection.execute(
+                "SELECT id, destination, kind FROM queues"
+            )
         }
         self.stages.sweep_files()
 
@@ -167,7 +195,11 @@ class Outbox:
             session = sessions.get(QueueKey(row.destination, row.kind))
             if not is_reliable(row.destination) or (session is None and row.paused):
                 return row
-            return row._replace(released_to=max(row.acknowledged_to, session.last_serial if session is not None else 0))
+            return row._replace(
+                released_to=max(
+                    row.acknowledged_to, session.last_serial if session is not None else 0
+                )
+            )
 
         return [row_of(row) for row in load_queues(self._connection)]
 
@@ -181,7 +213,9 @@ class Outbox:
     def _unfinished(self, queue_id: int, row: SessionRow) -> dict[int, int]:
         numbers = serials_of(row.numbers)
         waiting = SerialRuns(
-            self.waiting.runs(queue_id, final=False, low=min(numbers.values(), default=0), high=row.last_serial)
+            self.waiting.runs(
+                queue_id, final=False, low=min(numbers.values(), default=0), high=row.last_serial
+            )
         )
         return {number: serial for number, serial in numbers.items() if serial in waiting}
 
@@ -200,9 +234,15 @@ class Outbox:
     # --- batches ----------------------------------------------------------------------------------------------------------
 
     def prepare(
-        self, application: str, batch: str, stages: Sequence[str], at: int, *, on_conflict: str = FAIL,
+        self,
+        application: str,
+        batch: str,
+        stages: Sequence[str],
+        at: int,
+        *,
+        on_conflict: str = FAIL,
         own: OwnQueues | None = None,
-    ) -> Preparation | CommitResult:  # fmt: skip
+    ) -> Preparation | CommitResult:
         """Begin a commit; its answer at once if exactly these stages were committed before.
 
         ``on_conflict``, one of :data:`.errors.ON_CONFLICT`: what becomes of rows that have the key or position of
@@ -211,7 +251,8 @@ class Outbox:
         Raises :class:`BatchError` for a stage that is not there, :class:`LocalProtocolError` while another is prepared.
         """
         row = self._connection.execute(
-            "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE batch_no = no), 0) FROM batches "
+            "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE "
+            "batch_no = no), 0) FROM batches "
             "WHERE committed AND application = ? AND batch = ? AND stages = ?",
             (application, batch, stage_set(stages)),
         ).fetchone()
@@ -221,24 +262,40 @@ class Outbox:
             raise LocalProtocolError(f"one batch at a time: {self._preparation!r} comes first")
         rows = self.stages.get(application, batch, stages)
         preparation = Preparation(
-            self.database, self._folder / SORTING_DIRECTORY, application, batch, rows, self.stages.lost(rows), at,
-            self._retention_at(at), self.waiting, self._ended, on_conflict=on_conflict,
+            self.database,
+            self._folder / SORTING_DIRECTORY,
+            application,
+            batch,
+            rows,
+            self.stages.lost(rows),
+            at,
+            self._retention_at(at),
+            self.waiting,
+            self._ended,
+            on_conflict=on_conflict,
             loops=None if own is None else Loops(own),
-        )  # fmt: skip
+        )
         self._preparation = preparation
         return preparation
 
     def result(self, application: str, batch: str) -> CommitResult | None:
         """Return what became of the rows of a batch at its last commit; ``None`` if there was none, or long ago."""
         row = self._connection.execute(
-            "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE batch_no = no), 0) FROM batches "
+            "SELECT new, known, coalesce((SELECT conflicts FROM batch_conflicts WHERE "
+            "batch_no = no), 0) FROM batches "
             "WHERE committed AND application = ? AND batch = ? ORDER BY no DESC LIMIT 1",
             (application, batch),
         ).fetchone()
         return None if row is None else CommitResult(*row)
 
     def prepare_rows(
-        self, application: str, batch: str, rows: Sequence[Mapping[str, Any]], at: int, *, dead_letter: bool = False
+        self,
+        application: str,
+        batch: str,
+        rows: Sequence[Mapping[str, Any]],
+        at: int,
+        *,
+        dead_letter: bool = False,
     ) -> Preparation | CommitResult:
         """A few rows of our own instead of stages, each a mapping of the sink's columns. Errors as for a stage and a commit."""
         file = write_rows(self._folder, rows, dead_letter=dead_letter)
@@ -250,9 +307,15 @@ class Outbox:
 
     # --- the one way to write ---------------------------------------------------------------------------------------------
 
-    def write(self, changes: OutgoingChanges | None, at: int, *, batches: Sequence[Numbered] = (),
-              sent: Mapping[SerialRun, Sequence[SentRun]] | None = None,
-              sessions: Mapping[QueueKey, SessionRow | None] | None = None) -> Committed:  # fmt: skip
+    def write(
+        self,
+        changes: OutgoingChanges | None,
+        at: int,
+        *,
+        batches: Sequence[Numbered] = (),
+        sent: Mapping[SerialRun, Sequence[SentRun]] | None = None,
+        sessions: Mapping[QueueKey, SessionRow | None] | None = None,
+    ) -> Committed:
         """One transaction: the engine's changes, the batches whose serials are among them, and reliable sessions.
 
         ``sent``: how often and when the messages left that are finished or dead now; it is kept with what is moved.
@@ -264,7 +327,9 @@ class Outbox:
             with self.database.transaction(unsynced_bytes=size) as connection:
                 if changes is not None:
                     anew = {QueueKey(row.destination, row.kind) for row in changes.queues}
-                    self._forget(connection, [key for key in changes.forgotten if key in anew])  # and then made anew
+                    self._forget(
+                        connection, [key for key in changes.forgotten if key in anew]
+                    )  # and then made anew
                     for row in changes.queues:
                         key = QueueKey(row.destination, row.kind)
                         known = self._queue_ids.get(key)
@@ -284,35 +349,54 @@ class Outbox:
             raise self.database.fail("a write", error) from error
         for numbered in batches:
             numbered.preparation.end()
-            self.stages.unlink([stage.file for stage in [*numbered.preparation.stages, *numbered.preparation.lost]])
+            self.stages.unlink(
+                [stage.file for stage in [*numbered.preparation.stages, *numbered.preparation.lost]]
+            )
         return self.database.proof()
 
-    def _save_ends(self, connection: sqlite3.Connection, changes: OutgoingChanges, at: int,
-                   sent: Mapping[SerialRun, Sequence[SentRun]]) -> None:  # fmt: skip
+    def _save_ends(
+        self,
+        connection: sqlite3.Connection,
+        changes: OutgoingChanges,
+        at: int,
+        sent: Mapping[SerialRun, Sequence[SentRun]],
+    ) -> None:
         position = self.database.position + 1
         for run in changes.finished:
             number = self._queue_ids.get(run.key)
             if number is not None:
-                self.waiting.finish(run, number, self._stream_of(number), at, position, sent.get(run, ()))
+                self.waiting.finish(
+                    run, number, self._stream_of(number), at, position, sent.get(run, ())
+                )
         for letter in changes.dead_letters:
             number = self._queue_ids.get(letter.run.key)
             if number is not None:
-                self.waiting.bury(letter, number, self._stream_of(number), at, position, sent.get(letter.run, ()))
+                self.waiting.bury(
+                    letter, number, self._stream_of(number), at, position, sent.get(letter.run, ())
+                )
         anew = {QueueKey(row.destination, row.kind) for row in changes.queues}
         self._forget(connection, [key for key in changes.forgotten if key not in anew])
         if changes.last_stream_ordinal != self.last_stream_ordinal:
             self.last_stream_ordinal = changes.last_stream_ordinal
             connection.execute(
-                "INSERT OR REPLACE INTO meta VALUES ('last_stream_ordinal', ?)", (str(changes.last_stream_ordinal),)
+                "INSERT OR REPLACE INTO meta VALUES ('last_stream_ordinal', ?)",
+                (str(changes.last_stream_ordinal),),
             )
 
     def _forget(self, connection: sqlite3.Connection, keys: Sequence[QueueKey]) -> None:
         for key in keys:
             number = self._queue_ids.pop(key, None)
             if number is not None:
-                if connection.execute("SELECT 1 FROM parts WHERE queue_id = ? LIMIT 1", (number,)).fetchone() is not None:
+                if (
+                    connection.execute(
+                        "SELECT 1 FROM parts WHERE queue_id = ? LIMIT 1", (number,)
+                    ).fetchone()
+                    is not None
+                ):
                     raise StoreDamagedError(f"{key} was to be forgotten and has messages")
-                (end,) = connection.execute("SELECT end FROM queues WHERE id = ?", (number,)).fetchone()
+                (end,) = connection.execute(
+                    "SELECT end FROM queues WHERE id = ?", (number,)
+                ).fetchone()
                 self._note_serials(connection, end)
                 connection.execute("DELETE FROM queues WHERE id = ?", (number,))
                 save_session(connection, number, None)
@@ -322,10 +406,14 @@ class Outbox:
     def _note_serials(self, connection: sqlite3.Connection, to: int) -> None:
         if to > self.serials_after:
             self.serials_after = to
-            connection.execute("INSERT OR REPLACE INTO meta VALUES ('serials_after', ?)", (str(to),))
+            connection.execute(
+                "INSERT OR REPLACE INTO meta VALUES ('serials_after', ?)", (str(to),)
+            )
 
     def _stream_of(self, number: int) -> tuple[str, int]:
-        row = self._connection.execute("SELECT stream_ordinal, base FROM queues WHERE id = ?", (number,)).fetchone()
+        row = self._connection.execute(
+            "SELECT stream_ordinal, base FROM queues WHERE id = ?", (number,)
+        ).fetchone()
         return str(row[0]), int(row[1])
 
     # --- reading ----------------------------------------------------------------------------------------------------------
@@ -373,4 +461,7 @@ class Outbox:
         self.database.close()
 
     def __repr__(self) -> str:
-        return f"<Outbox {self.database!r} queues={len(self._queue_ids)} preparing={self._preparation}>"
+        return (
+            f"<Outbox {self.database!r} queues={len(self._queue_ids)} "
+            f"preparing={self._preparation}>"
+        )

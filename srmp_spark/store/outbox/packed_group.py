@@ -20,10 +20,28 @@ from srmp_spark.srmp.outgoing_effects import Kind, StoredMessage
 from srmp_spark.wsrm.versions import Versions
 
 STORED = (
-    "body", "destination", "label", "priority", "correlation_id", "app_specific", "body_type", "response_queue",
-    "admin_queue", "time_to_reach_queue", "extension", "key", "delivery", "journal", "first", "last",
-    "destination_list", "soap_action", "wsrm_version", "soap_version", "wsa_version",
-)  # fmt: skip
+    "body",
+    "destination",
+    "label",
+    "priority",
+    "correlation_id",
+    "app_specific",
+    "body_type",
+    "response_queue",
+    "admin_queue",
+    "time_to_reach_queue",
+    "extension",
+    "key",
+    "delivery",
+    "journal",
+    "first",
+    "last",
+    "destination_list",
+    "soap_action",
+    "wsrm_version",
+    "soap_version",
+    "wsa_version",
+)
 """The columns of a group. ``destination`` only where it is spelled otherwise than the queue; ``first`` and ``last`` say where
 a transaction begins and ends, absent: each row is its own; ``destination_list`` has all destinations where there are several.
 Version 0.1 sends a message without what it does not know: it arrives all the same."""
@@ -63,10 +81,14 @@ class Packed(NamedTuple):
 
 def pack_group(batch: pa.RecordBatch) -> Packed:
     """The stored form of the rows of ``batch``, whose columns are some of :data:`STORED`."""
-    keep = [index for index, column in enumerate(batch.columns) if column.null_count < batch.num_rows]
+    keep = [
+        index for index, column in enumerate(batch.columns) if column.null_count < batch.num_rows
+    ]
     if len(keep) < batch.num_columns:
         batch = batch.select(keep)
-    room = pa.allocate_buffer(batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _SLACK_BYTES)
+    room = pa.allocate_buffer(
+        batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _SLACK_BYTES
+    )
     sink = pa.FixedSizeBufferWriter(room)
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -80,21 +102,29 @@ def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
     Raises :class:`StoreDamagedError` when the checksum does not fit, or they are not even bytes.
     """
     if not isinstance(data, bytes) or zlib.crc32(data) != crc:
-        raise StoreDamagedError(f"the checksum of {where} does not match: the disk or a copy of it is damaged")
+        raise StoreDamagedError(
+            f"the checksum of {where} does not match: the disk or a copy of it is damaged"
+        )
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             return reader.read_next_batch()
     except (pa.ArrowException, StopIteration) as error:  # nothing at all has the checksum 0
-        raise StoreDamagedError(f"{where} is no Arrow stream ({error!r}): the disk or a copy of it is damaged") from error
+        raise StoreDamagedError(
+            f"{where} is no Arrow stream ({error!r}): the disk or a copy of it is damaged"
+        ) from error
 
 
-def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable[int], shared: Shared) -> list[StoredMessage]:
+def messages_of(
+    batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable[int], shared: Shared
+) -> list[StoredMessage]:
     """The rows ``indices`` of a group as they are sent. Raises :class:`StoreDamagedError` if one of them is no message."""
     taken = batch if len(indices) == batch.num_rows else batch.take(pa.array(indices, pa.int32()))
     columns: dict[str, list[Any]] = {}
     for name in taken.schema.names:
         column = taken.column(taken.schema.get_field_index(name))
-        columns[name] = (column.cast(pa.int64()) if name == "time_to_reach_queue" else column).to_pylist()
+        columns[name] = (
+            column.cast(pa.int64()) if name == "time_to_reach_queue" else column
+        ).to_pylist()
     stream = shared.kind == "stream"
     nothing: list[Any] = [None] * len(indices)
     alone = [stream] * len(indices)
@@ -103,12 +133,28 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
         return columns.get(name, nothing)
 
     if ENVELOPE in columns:
-        named = zip(serials, columns[ENVELOPE], column_of(VIA), column_of("body"), column_of("extension"), strict=True)
+        named = zip(
+            serials,
+            columns[ENVELOPE],
+            column_of(VIA),
+            column_of("body"),
+            column_of("extension"),
+            strict=True,
+        )
         return [
-            StoredMessage(serial, _forwarded(envelope, body, extension, shared.identity, shared.ids_base + serial), via or "")
+            StoredMessage(
+                serial,
+                _forwarded(envelope, body, extension, shared.identity, shared.ids_base + serial),
+                via or "",
+            )
             for serial, envelope, via, body, extension in named
         ]
-    destination, identity, ids_base, sent_at = shared.destination, shared.identity, shared.ids_base, shared.enqueued_at
+    destination, identity, ids_base, sent_at = (
+        shared.destination,
+        shared.identity,
+        shared.ids_base,
+        shared.enqueued_at,
+    )
     return [
         StoredMessage(
             serial,
@@ -140,22 +186,48 @@ def messages_of(batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable
             ),
             reliable="" if soap_action is None else Versions.of(wsrm, soap, wsa).dump(),
         )
-        for serial, to, label, priority, delivery, until, body, body_type, extension, correlation, app, response, admin,
-        journal, named, soap_action, wsrm, soap, wsa, first, last in zip(
-            serials, *map(column_of, (
-                "destination", "label", "priority", "delivery", "time_to_reach_queue", "body", "body_type", "extension",
-                "correlation_id", "app_specific", "response_queue", "admin_queue", "journal", "destination_list", "soap_action",
-                "wsrm_version", "soap_version", "wsa_version")),
-            columns.get("first", alone), columns.get("last", alone), strict=True)
-    ]  # fmt: skip
+        for serial, to, label, priority, delivery, until, body, body_type, extension, correlation, app, response, admin, journal, named, soap_action, wsrm, soap, wsa, first, last in zip(  # noqa: E501  # the formatter breaks no targets
+            serials,
+            *map(
+                column_of,
+                (
+                    "destination",
+                    "label",
+                    "priority",
+                    "delivery",
+                    "time_to_reach_queue",
+                    "body",
+                    "body_type",
+                    "extension",
+                    "correlation_id",
+                    "app_specific",
+                    "response_queue",
+                    "admin_queue",
+                    "journal",
+                    "destination_list",
+                    "soap_action",
+                    "wsrm_version",
+                    "soap_version",
+                    "wsa_version",
+                ),
+            ),
+            columns.get("first", alone),
+            columns.get("last", alone),
+            strict=True,
+        )
+    ]
 
 
-def _forwarded(envelope: bytes, body: bytes | None, extension: bytes | None, identity: str, uniquifier: int) -> Message:
+def _forwarded(
+    envelope: bytes, body: bytes | None, extension: bytes | None, identity: str, uniquifier: int
+) -> Message:
     """A message that is sent on as it came; one without an identity gets ours, so that its next receiver knows a repeat."""
     try:
         message = restored(envelope, body, extension)
     except RemoteProtocolError as error:
-        raise StoreDamagedError(f"a message that is to be forwarded cannot be read again: {error}") from error
+        raise StoreDamagedError(
+            f"a message that is to be forwarded cannot be read again: {error}"
+        ) from error
     if message.has_identity:
         return message
     return message._replace(lineage=identity, uniquifier=uniquifier, source_qm=identity)

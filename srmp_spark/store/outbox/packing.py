@@ -22,7 +22,9 @@ from srmp_spark.store.outbox.packed_group import STORED, Packed, pack_group
 from srmp_spark.store.outbox.row_numbers import blocks, zeros
 from srmp_spark.store.outbox.scan import Piece
 
-_TYPES = {name: ARROW[KINDS[name]] if name in KINDS else pa.bool_() for name in STORED} | {DESTINATION_LIST: pa.string()}
+_TYPES = {name: ARROW[KINDS[name]] if name in KINDS else pa.bool_() for name in STORED} | {
+    DESTINATION_LIST: pa.string()
+}
 STORED_SCHEMA = pa.schema(list(_TYPES.items()))
 
 
@@ -55,7 +57,12 @@ class Transactions:
     """Where MSMQ transactions begin and end: consecutive rows of one value and one queue, in the order they go out."""
 
     def __init__(
-        self, rows: np.ndarray, queue: np.ndarray, value: np.ndarray, is_stream: Sequence[bool], folder: Path
+        self,
+        rows: np.ndarray,
+        queue: np.ndarray,
+        value: np.ndarray,
+        is_stream: Sequence[bool],
+        folder: Path,
     ) -> None:
         """``folder`` has the files of a large batch (:mod:`.row_numbers`)."""
         self.first, self.last = zeros(len(value), bool, folder), zeros(len(value), bool, folder)
@@ -73,10 +80,14 @@ class Transactions:
             self.last[mine] = ~joined[1:] & stream
 
 
-def stored_rows(piece: Piece, new: np.ndarray, addresses: Addresses, transactions: Transactions | None) -> pa.RecordBatch:
+def stored_rows(
+    piece: Piece, new: np.ndarray, addresses: Addresses, transactions: Transactions | None
+) -> pa.RecordBatch:
     """Those rows of a slice that are new, in the columns that are stored."""
     columns, rows = piece.slice.columns, piece.slice.rows
-    arrays: dict[str, pa.Array] = {name: columns[name] for name in STORED if name in columns and name != "destination"}
+    arrays: dict[str, pa.Array] = {
+        name: columns[name] for name in STORED if name in columns and name != "destination"
+    }
     spelled = columns["destination"].dictionary_encode()
     names = spelled.dictionary.to_pylist()
     other = [None if _bare(name) == addresses.canonical(name) else _bare(name) for name in names]
@@ -84,8 +95,13 @@ def stored_rows(piece: Piece, new: np.ndarray, addresses: Addresses, transaction
         arrays["destination"] = pa.array(other, pa.string()).take(spelled.indices)
     if transactions is not None:
         span = slice(piece.first, piece.first + rows)
-        arrays["first"], arrays["last"] = pa.array(transactions.first[span]), pa.array(transactions.last[span])
-    full = [arrays[name] if name in arrays else pa.nulls(rows, type_) for name, type_ in _TYPES.items()]
+        arrays["first"], arrays["last"] = (
+            pa.array(transactions.first[span]),
+            pa.array(transactions.last[span]),
+        )
+    full = [
+        arrays[name] if name in arrays else pa.nulls(rows, type_) for name, type_ in _TYPES.items()
+    ]
     batch = pa.RecordBatch.from_arrays(full, schema=STORED_SCHEMA)
     return batch if new.all() else batch.filter(pa.array(new))
 
@@ -105,7 +121,11 @@ class Packer:
     def pack(self, batch: pa.RecordBatch) -> list[Group]:
         """The next rows of the batch."""
         groups: list[Group] = []
-        sizes = pc.fill_null(pc.binary_length(batch.column("body")), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        sizes = (
+            pc.fill_null(pc.binary_length(batch.column("body")), 0)
+            .to_numpy(zero_copy_only=False)
+            .astype(np.int64)
+        )
         ends = np.cumsum(sizes)
         start = 0
         while start < batch.num_rows:
@@ -116,7 +136,15 @@ class Packer:
             fit = int(np.searchsorted(ends, before + GROUP_BYTES, side="right")) - start
             rows = max(1, min(fit, GROUP_ROWS, part.rows - offset, batch.num_rows - start))
             data = pack_group(batch.slice(start, rows))
-            groups.append(Group(part.number, offset, offset + rows - 1, int(ends[start + rows - 1]) - before, data))
+            groups.append(
+                Group(
+                    part.number,
+                    offset,
+                    offset + rows - 1,
+                    int(ends[start + rows - 1]) - before,
+                    data,
+                )
+            )
             start += rows
             self._at += rows
         return groups

@@ -35,18 +35,27 @@ def encode_contents(marks: np.ndarray) -> bytes:
     return marks.astype("<u8").tobytes()
 
 
-def stored_contents(connection: sqlite3.Connection, scope: int, source: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+def stored_contents(
+    connection: sqlite3.Connection, scope: int, source: int, block: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return a mask of the offsets of a block whose content is stored, and the marks by offset."""
     there, marks = np.zeros(BLOCK, bool), np.zeros(BLOCK, np.uint64)
     for known, contents in connection.execute(
-        "SELECT known, contents FROM position_contents WHERE scope_id = ? AND source_id = ? AND block = ? ORDER BY batch_no",
+        "SELECT known, contents FROM position_contents WHERE scope_id = ? AND source_id = "
+        "? AND block = ? ORDER BY batch_no",
         (scope, source, block),
     ):
         offsets = np.flatnonzero(decode(known))
         if len(contents) != CONTENT_BYTES * len(offsets):
-            _log.warning("outbox.contents_damaged block=%d: these positions are known, what they contained is not", block)
+            _log.warning(
+                "outbox.contents_damaged block=%d: these positions are known, what they "
+                "contained is not",
+                block,
+            )
             continue
-        marks[offsets] = np.frombuffer(contents, "<u8", len(offsets))  # a later batch: version 0.1 had forgotten the position
+        marks[offsets] = np.frombuffer(
+            contents, "<u8", len(offsets)
+        )  # a later batch: version 0.1 had forgotten the position
         there[offsets] = True
     return there, marks
 
@@ -57,7 +66,9 @@ def decode(known: bytes) -> np.ndarray:
     if known[:1] == _LIST:
         mask[np.frombuffer(known, "<u2", offset=1)] = True
     else:
-        mask[:] = np.unpackbits(np.frombuffer(known, np.uint8, offset=1), bitorder="little").astype(bool)
+        mask[:] = np.unpackbits(np.frombuffer(known, np.uint8, offset=1), bitorder="little").astype(
+            bool
+        )
     return mask
 
 

@@ -35,7 +35,14 @@ from srmp_spark.store.outbox.batch_order import BatchOrder
 from srmp_spark.store.outbox.columns import Addresses
 from srmp_spark.store.outbox.conflicts import REASONS
 from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.errors import BAD_BATCH, DEAD_LETTER, FAIL, NO_ROOM, UNKNOWN_STAGE, BatchError
+from srmp_spark.store.outbox.errors import (
+    BAD_BATCH,
+    DEAD_LETTER,
+    FAIL,
+    NO_ROOM,
+    UNKNOWN_STAGE,
+    BatchError,
+)
 from srmp_spark.store.outbox.identities import Identities, source_numbers
 from srmp_spark.store.outbox.leftovers import delete_batch_in_steps, delete_groups
 from srmp_spark.store.outbox.limits import (
@@ -106,10 +113,12 @@ class Prepared(Protocol):
 
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
-    ) -> Numbered:  # fmt: skip
+    ) -> Numbered:
         """With its numbers; ``unsent``: the numbers of parts that found no room and come into no queue."""
 
-    def write_last(self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]) -> None:
+    def write_last(
+        self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
+    ) -> None:
         """What makes it count."""
 
     def abort_step(self) -> bool:
@@ -155,10 +164,21 @@ class Preparation:
     """
 
     def __init__(
-        self, database: OutboxDatabase, folder: Path, application: str, batch: str, stages: Sequence[StageRow],
-        lost: Sequence[StageRow], at: int, known_since: int, waiting: Waiting, on_end: Callable[[], object], *,
-        on_conflict: str = FAIL, loops: Loops | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        database: OutboxDatabase,
+        folder: Path,
+        application: str,
+        batch: str,
+        stages: Sequence[StageRow],
+        lost: Sequence[StageRow],
+        at: int,
+        known_since: int,
+        waiting: Waiting,
+        on_end: Callable[[], object],
+        *,
+        on_conflict: str = FAIL,
+        loops: Loops | None = None,
+    ) -> None:
         """``at`` is the wall clock; ``known_since``, by which identities grow old, the retention clock; ``on_conflict`` one of
         :data:`.errors.ON_CONFLICT`; ``loops`` finds rows that may not be sent, if there may be any.
         """
@@ -225,7 +245,13 @@ class Preparation:
         self._writes.flush(self._database)
 
     def _row(self) -> tuple[int, str, str, bytes, int]:
-        return self._number, self.application, self.batch, stage_set([stage.id for stage in self.stages]), self._known_since
+        return (
+            self._number,
+            self.application,
+            self.batch,
+            stage_set([stage.id for stage in self.stages]),
+            self._known_since,
+        )
 
     # --- the steps --------------------------------------------------------------------------------------------------------
 
@@ -233,20 +259,43 @@ class Preparation:
         self._check_rows(sum(stage.rows for stage in self.stages))
         self._check()
         try:
-            files = [(stage.partition, StageFile(stage.path)) for stage in sorted(self.stages, key=lambda each: each.partition)]
+            files = [
+                (stage.partition, StageFile(stage.path))
+                for stage in sorted(self.stages, key=lambda each: each.partition)
+            ]
         except FileNotFoundError as error:
-            raise BatchError(404, UNKNOWN_STAGE, f"a stage was deleted meanwhile: {error}", "stage its rows again") from error
-        self._dead_letter_queue = _only([file.schema.dead_letter_queue for _, file in files], "dead_letter_queue")
+            raise BatchError(
+                404,
+                UNKNOWN_STAGE,
+                f"a stage was deleted meanwhile: {error}",
+                "stage its rows again",
+            ) from error
+        self._dead_letter_queue = _only(
+            [file.schema.dead_letter_queue for _, file in files], "dead_letter_queue"
+        )
         addresses, rows = Addresses(), 0
         for _, file in files:
             rows += file.messages(addresses)
             yield
         self._check_rows(rows)
-        scan = Scan(files, rows, source_numbers(self._database, self._last), addresses, self._folder, self._loops)
+        scan = Scan(
+            files,
+            rows,
+            source_numbers(self._database, self._last),
+            addresses,
+            self._folder,
+            self._loops,
+        )
         identities = Identities(
-            self._database, self.application, self.batch, self._number, self._known_since, self._writes, self._last,
+            self._database,
+            self.application,
+            self.batch,
+            self._number,
+            self._known_since,
+            self._writes,
+            self._last,
             wants_letters=self._on_conflict == DEAD_LETTER,
-        )  # fmt: skip
+        )
         early = yield from self._scan(scan, identities)
         if self._loops is not None:
             self._loops.refuse(lambda number: _name(scan, number))
@@ -256,7 +305,9 @@ class Preparation:
         if self._on_conflict == FAIL:
             identities.conflicts.refuse(scan, lambda number: _name(scan, number))
         self._has_marked = identities.has_marked
-        known, conflicts = (int(np.count_nonzero(mask)) for mask in (identities.known, identities.conflicts.mask))
+        known, conflicts = (
+            int(np.count_nonzero(mask)) for mask in (identities.known, identities.conflicts.mask)
+        )
         yield from self._pack_letters(scan, identities, batch_order)
         new = identities.new(scan)
         keeping = identities.store()
@@ -272,7 +323,9 @@ class Preparation:
             with closing(self._beside(self._pack(scan, new, order, self.parts))) as chunks:
                 for groups in chunks:
                     self._store(groups)
-                    next(keeping, None)  # a chunk of theirs for a chunk of rows: the other thread packs the next meanwhile
+                    next(
+                        keeping, None
+                    )  # a chunk of theirs for a chunk of rows: the other thread packs the next meanwhile
                     yield
         for _ in itertools.chain(keeping, identities.store_contents(scan)):
             yield
@@ -286,14 +339,19 @@ class Preparation:
 
     def _check(self) -> None:
         if len(self.stages) > BATCH_STAGES_MAX:
-            message = f"a batch has at most BATCH_STAGES_MAX = {BATCH_STAGES_MAX} stages, this one {len(self.stages)}"
+            message = (
+                f"a batch has at most BATCH_STAGES_MAX = {BATCH_STAGES_MAX} stages, "
+                f"this one {len(self.stages)}"
+            )
             raise BatchError(400, BAD_BATCH, message, "coalesce into fewer tasks")
         partitions = [stage.partition for stage in self.stages]
         if len(set(partitions)) < len(partitions):
             twice = next(each for each in sorted(partitions) if partitions.count(each) > 1)
             message = f"two stages of partition {twice}"
             raise BatchError(400, BAD_BATCH, message, "name the stage of the attempt that won")
-        size = sum(stage.size for stage in self.stages)  # once in the WAL or the buckets, once in the database
+        size = sum(
+            stage.size for stage in self.stages
+        )  # once in the WAL or the buckets, once in the database
         rows = sum(stage.rows for stage in self.stages)
         filed = rows * FILED_ROW_BYTES if is_large(rows) else 0
         self._database.check_room(size + filed, size, "this commit")
@@ -315,7 +373,9 @@ class Preparation:
         with closing(self._beside(chunks) if self._early else chunks) as made:
             for groups in made:
                 if groups and self._early and early is None:
-                    if identities.seen(scan, groups[-1].last + 1):  # a batch that comes again is all known
+                    if identities.seen(
+                        scan, groups[-1].last + 1
+                    ):  # a batch that comes again is all known
                         self._early = False
                     else:
                         early = self._add_part(part, scan.queues[0], scan.rows, journal=False)
@@ -333,7 +393,9 @@ class Preparation:
             scan.take(piece)
             if self._early and len(scan.queues) == 1:
                 packer = packer or Packer([self._part(part, scan.queues[0], scan.rows)])
-                yield packer.pack(stored_rows(piece, np.ones(piece.slice.rows, bool), scan.addresses, None))
+                yield packer.pack(
+                    stored_rows(piece, np.ones(piece.slice.rows, bool), scan.addresses, None)
+                )
             else:
                 yield []
 
@@ -346,14 +408,26 @@ class Preparation:
     def _part(self, number: int, key: QueueKey, rows: int) -> Part:
         if key.kind != "stream":
             return Part(number, key, rows, final=False)
-        return Part(number, key, rows, bool(self.stages) and self.stages[0].dead_letter, self._dead_letter_queue)
+        return Part(
+            number,
+            key,
+            rows,
+            bool(self.stages) and self.stages[0].dead_letter,
+            self._dead_letter_queue,
+        )
 
     def _add_part(self, number: int, key: QueueKey, rows: int, *, journal: bool) -> Part:
         part = self._part(number, key, rows)
         self._writes.add(
-            "INSERT INTO parts(id, batch_no, rows, final, journal, dead_letter_queue) VALUES (?, ?, ?, ?, ?, ?)",
-            part.number, self._number, part.rows, part.final, journal, part.dead_letter_queue,
-        )  # fmt: skip
+            "INSERT INTO parts(id, batch_no, rows, final, journal, dead_letter_queue) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            part.number,
+            self._number,
+            part.rows,
+            part.final,
+            journal,
+            part.dead_letter_queue,
+        )
         return part
 
     def _make_parts(self, scan: Scan, new: np.ndarray) -> None:
@@ -368,11 +442,18 @@ class Preparation:
 
     def _parts_of(self, key: QueueKey, count: int, *, journal: bool) -> list[Part]:
         return [
-            self._add_part(self._database.next_id("parts"), key, min(PART_ROWS_MAX, count - before), journal=journal)
+            self._add_part(
+                self._database.next_id("parts"),
+                key,
+                min(PART_ROWS_MAX, count - before),
+                journal=journal,
+            )
             for before in range(0, count, PART_ROWS_MAX)
         ]
 
-    def _pack_letters(self, scan: Scan, identities: Identities, batch_order: BatchOrder) -> Generator[None]:
+    def _pack_letters(
+        self, scan: Scan, identities: Identities, batch_order: BatchOrder
+    ) -> Generator[None]:
         """Pack the conflicts that become dead letters, those of each queue and reason together."""
         if self._on_conflict != DEAD_LETTER or not identities.conflicts.count:
             return
@@ -381,7 +462,9 @@ class Preparation:
             return
         hows = sorted(REASONS)
         kinds = [(key, REASONS[how]) for key in scan.queues for how in hows]
-        of = scan.queue[rows] * np.uint16(len(hows)) + np.searchsorted(hows, scan.how[rows]).astype(np.uint16)
+        of = scan.queue[rows] * np.uint16(len(hows)) + np.searchsorted(hows, scan.how[rows]).astype(
+            np.uint16
+        )
         order = rows[np.lexsort((batch_order.rank(rows), of))]
         counts = np.bincount(of, minlength=len(kinds)).tolist()
         self._letters = [
@@ -396,13 +479,21 @@ class Preparation:
                 yield
 
     def _pack(
-        self, scan: Scan, new: np.ndarray, order: np.ndarray, parts: Sequence[Part], *, alone: bool = False
+        self,
+        scan: Scan,
+        new: np.ndarray,
+        order: np.ndarray,
+        parts: Sequence[Part],
+        *,
+        alone: bool = False,
     ) -> Generator[list[Group]]:
         """The rows that go out, a chunk of groups at a time. It runs in another thread: nothing here touches the database."""
         transactions = None
         if scan.transaction is not None and not alone:
             is_stream = [key.kind == "stream" for key in scan.queues]
-            transactions = Transactions(order, scan.queue, scan.transaction, is_stream, self._folder)
+            transactions = Transactions(
+                order, scan.queue, scan.transaction, is_stream, self._folder
+            )
         packer = Packer(parts)
         if is_in_order(order):
             for piece in scan.pieces():
@@ -424,7 +515,9 @@ class Preparation:
                         yield []
             buckets.deal()
             for batch in buckets.in_order():
-                rows = max(1, CHUNK_ROWS * batch.num_rows // max(batch.num_rows, batch.nbytes // 2048, 1))
+                rows = max(
+                    1, CHUNK_ROWS * batch.num_rows // max(batch.num_rows, batch.nbytes // 2048, 1)
+                )
                 for start in range(0, batch.num_rows, rows):
                     yield packer.pack(batch.slice(start, rows))
         finally:
@@ -436,10 +529,12 @@ class Preparation:
         numbers = [self._database.next_id("data") for _ in groups]
         self._writes.rows(
             "INSERT INTO groups VALUES",
-            [(group_key(group.part, group.last), group.first, group.size, number, None)
-             for number, group in zip(numbers, groups, strict=True)],
+            [
+                (group_key(group.part, group.last), group.first, group.size, number, None)
+                for number, group in zip(numbers, groups, strict=True)
+            ],
             100 * len(groups),
-        )  # fmt: skip
+        )
         self._writes.rows(
             "INSERT INTO data VALUES",
             [(number, *group.packed) for number, group in zip(numbers, groups, strict=True)],
@@ -450,7 +545,7 @@ class Preparation:
 
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
-    ) -> Numbered:  # fmt: skip
+    ) -> Numbered:
         """Ready to be written: ``ids_first`` is the first of as many reserved message identifiers as there are new rows,
         ``enqueued`` the engine's answer for each of :attr:`parts`, in that order; ``unsent`` parts found no room.
 
@@ -458,13 +553,22 @@ class Preparation:
         """
         if self.result is None or self._ended:
             raise LocalProtocolError("a batch is numbered once, when it is ready")
-        if [(part.key, part.rows) for part in self.parts] != [(each.key, each.last - each.first + 1) for each in enqueued]:
-            raise LocalProtocolError(f"serials were given out for other rows: {enqueued!r} for {self.parts!r}")
+        if [(part.key, part.rows) for part in self.parts] != [
+            (each.key, each.last - each.first + 1) for each in enqueued
+        ]:
+            raise LocalProtocolError(
+                f"serials were given out for other rows: {enqueued!r} for {self.parts!r}"
+            )
         if not 1 <= ids_first <= IDENTIFIER_MAX - self.identifiers + 1:
-            raise LocalProtocolError(f"message identifiers lie between 1 and {IDENTIFIER_MAX}, these begin with {ids_first}")
+            raise LocalProtocolError(
+                f"message identifiers lie between 1 and {IDENTIFIER_MAX}, these begin "
+                f"with {ids_first}"
+            )
         return Numbered(self, ids_first, tuple(enqueued), unsent)
 
-    def write_last(self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]) -> None:
+    def write_last(
+        self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
+    ) -> None:
         """What makes the batch count, in the transaction of :meth:`.outbox.Outbox.write`."""
         assert self.result is not None, "numbered() has seen it"
         if self._has_marked:
@@ -479,23 +583,43 @@ class Preparation:
             "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
             (number, application, batch, stages, new, known, known_since),
         )
-        ids_first, position, shown = numbered.ids_first, self._database.position + 1, shown_batch(batch)
+        ids_first, position, shown = (
+            numbered.ids_first,
+            self._database.position + 1,
+            shown_batch(batch),
+        )
         for part, given in zip(self.parts, numbered.enqueued, strict=True):
             if part.number in numbered.unsent:
-                self._waiting.bury_unsent(part, ids_first, application, shown, self.at, position, NO_ROOM, given.first)
+                self._waiting.bury_unsent(
+                    part, ids_first, application, shown, self.at, position, NO_ROOM, given.first
+                )
             else:
                 connection.execute(
-                    "UPDATE parts SET queue_id = ?, first = ?, last = ?, ids_first = ?, application = ?, batch = ?, "
+                    "UPDATE parts SET queue_id = ?, first = ?, last = ?, ids_first = ?, "
+                    "application = ?, batch = ?, "
                     "enqueued_at = ? WHERE id = ?",
-                    (queue_ids[part.key], given.first, given.last, ids_first, application, shown, self.at, part.number),
+                    (
+                        queue_ids[part.key],
+                        given.first,
+                        given.last,
+                        ids_first,
+                        application,
+                        shown,
+                        self.at,
+                        part.number,
+                    ),
                 )
             ids_first += part.rows
         if conflicts:
             connection.execute("INSERT INTO batch_conflicts VALUES (?, ?)", (number, conflicts))
         for part, reason in self._letters:
-            self._waiting.bury_unsent(part, ids_first, application, shown, self.at, position, reason)
+            self._waiting.bury_unsent(
+                part, ids_first, application, shown, self.at, position, reason
+            )
             ids_first += part.rows
-        connection.executemany("DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]])
+        connection.executemany(
+            "DELETE FROM stages WHERE id = ?", [(stage.id,) for stage in [*self.stages, *self.lost]]
+        )
 
     def abort(self) -> None:
         """Leave nothing of it; the stages stay. Safe to call more than once, and after the end."""
@@ -506,7 +630,9 @@ class Preparation:
         """Work on at :meth:`abort`, one transaction at most; whether that was the last step."""
         if not self._ended:
             self.end()
-            self._deletion = delete_batch_in_steps(self._database, self._number) if self._flushed else None
+            self._deletion = (
+                delete_batch_in_steps(self._database, self._number) if self._flushed else None
+            )
         if self._deletion is None:
             return True
         try:
@@ -542,7 +668,10 @@ class Preparation:
         return self._writes.bytes + self._last.bytes
 
     def __repr__(self) -> str:
-        return f"<Preparation {self.application}/{self.batch} stages={len(self.stages)} result={self.result}>"
+        return (
+            f"<Preparation {self.application}/{self.batch} stages={len(self.stages)} "
+            f"result={self.result}>"
+        )
 
 
 def _name(scan: Scan, number: int) -> str:
@@ -554,7 +683,9 @@ def _name(scan: Scan, number: int) -> str:
             columns = piece.slice.columns
             if "key" in columns and columns["key"][row].is_valid:
                 key = f"key {columns['key'][row].as_py().decode(errors='replace')!r}"
-                return f"{key} ({place})" if scan.rows > 1 else key  # of `send`, a batch of one: it knows no partitions
+                return (
+                    f"{key} ({place})" if scan.rows > 1 else key
+                )  # of `send`, a batch of one: it knows no partitions
             if "sequence" in columns and columns["sequence"][row].is_valid:
                 queue = columns["queue"][row].as_py() if "queue" in columns else "?"
                 return f"{queue} {columns['sequence'][row]} ({place})"
@@ -565,6 +696,9 @@ def _name(scan: Scan, number: int) -> str:
 def _only(values: Sequence[T], what: str) -> T | None:
     """The one value that all stages have, ``None`` without stages. Raises :class:`BatchError` if there are several."""
     if len(set(values)) > 1:
-        message = f"the stages differ in srmp.{what}: {' and '.join(sorted({str(value) for value in values}))}"
+        message = (
+            f"the stages differ in srmp.{what}: "
+            f"{' and '.join(sorted({str(value) for value in values}))}"
+        )
         raise BatchError(400, BAD_BATCH, message, "stage all with one option")
     return values[0] if values else None

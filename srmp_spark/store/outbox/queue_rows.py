@@ -27,7 +27,11 @@ _ADDED = (
     ("queues", "finals_since", "INTEGER NOT NULL DEFAULT 0"),
     ("queues", "finals_to", "INTEGER NOT NULL DEFAULT 0"),
     ("queues", "earlier", "TEXT NOT NULL DEFAULT '[]'"),
-    ("queues", "earlier_receipts", "TEXT NOT NULL DEFAULT '{}'"),  # beside it: who does not know this column reads only that
+    (
+        "queues",
+        "earlier_receipts",
+        "TEXT NOT NULL DEFAULT '{}'",
+    ),  # beside it: who does not know this column reads only that
     ("parts", "dead_letter_queue", "TEXT"),  # of the application; NULL: the system's
 )
 
@@ -35,7 +39,9 @@ _ADDED = (
 def is_current(connection: sqlite3.Connection) -> bool:
     """Whether the tables have all columns; those that 0.1 made have them once the sender process has opened them."""
     has_sessions = bool(_columns_of(connection, "reliable_sessions"))
-    return has_sessions and all(column in _columns_of(connection, table) for table, column, _ in _ADDED)
+    return has_sessions and all(
+        column in _columns_of(connection, table) for table, column, _ in _ADDED
+    )
 
 
 def add_columns(connection: sqlite3.Connection) -> None:
@@ -62,7 +68,9 @@ def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
     try:
         return [row_of_queue(row) for row in rows]
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
-        raise StoreDamagedError(f"a row of the table queues of the outbox cannot be read: {error}") from error
+        raise StoreDamagedError(
+            f"a row of the table queues of the outbox cannot be read: {error}"
+        ) from error
 
 
 def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
@@ -70,18 +78,35 @@ def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
     typed(values, _TYPES)
     row, urls = OutgoingQueueRow(*values[:-1]), json.loads(values[-1])
     streams = [typed(each, (int, int, int)) for each in json.loads(str(row.earlier))]
-    earlier = tuple(EarlierStream(each[0], each[1], each[2], str(urls.get(str(each[0]), ""))) for each in streams)
-    found = row._replace(stream_ordinal=int(row.stream_ordinal), paused=bool(row.paused), earlier=earlier)
+    earlier = tuple(
+        EarlierStream(each[0], each[1], each[2], str(urls.get(str(each[0]), "")))
+        for each in streams
+    )
+    found = row._replace(
+        stream_ordinal=int(row.stream_ordinal), paused=bool(row.paused), earlier=earlier
+    )
     if row.kind not in KINDS or not found.destination:
         raise ValueError(f"{row.destination!r:.50} {row.kind!r:.50} is no queue")
-    if not (0 <= row.acknowledged_to <= row.end and 0 <= row.base <= row.end and 0 <= row.released_to <= row.end):
-        raise ValueError(f"base {row.base}, acknowledged {row.acknowledged_to}, released {row.released_to}, end {row.end}")
+    if not (
+        0 <= row.acknowledged_to <= row.end
+        and 0 <= row.base <= row.end
+        and 0 <= row.released_to <= row.end
+    ):
+        raise ValueError(
+            f"base {row.base}, acknowledged {row.acknowledged_to}, released "
+            f"{row.released_to}, end {row.end}"
+        )
     if not 0 <= row.begun_after <= row.acknowledged_to:
         raise ValueError(f"begun after {row.begun_after}, acknowledged {row.acknowledged_to}")
     if row.finals_since < 0 or not 0 <= row.finals_to <= row.acknowledged_to:
-        raise ValueError(f"final receipts since {row.finals_since} up to {row.finals_to}, acknowledged {row.acknowledged_to}")
+        raise ValueError(
+            f"final receipts since {row.finals_since} up to {row.finals_to}, acknowledged "
+            f"{row.acknowledged_to}"
+        )
     if not 0 <= found.stream_ordinal < 1 << 64 or row.resend_interval_index < 0:
-        raise ValueError(f"stream {found.stream_ordinal}, resend interval {row.resend_interval_index}")
+        raise ValueError(
+            f"stream {found.stream_ordinal}, resend interval {row.resend_interval_index}"
+        )
     return found
 
 

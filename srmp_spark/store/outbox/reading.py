@@ -47,7 +47,9 @@ class OutboxReader:
     def waiting(self, key: QueueKey, after: int, rows_max: int = PAGE_ROWS) -> list[WaitingRow]:
         """A page of what waits in a queue above serial ``after``, ascending; empty at the end."""
         with self._snapshot() as connection:
-            row = connection.execute("SELECT id FROM queues WHERE destination = ? AND kind = ?", key).fetchone()
+            row = connection.execute(
+                "SELECT id FROM queues WHERE destination = ? AND kind = ?", key
+            ).fetchone()
             return [] if row is None else self._waiting.page(key, row[0], after, rows_max)
 
     def moved(self, after: int, rows_max: int = PAGE_ROWS) -> list[Moved]:
@@ -70,7 +72,12 @@ class OutboxReader:
     def __enter__(self) -> OutboxReader:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:

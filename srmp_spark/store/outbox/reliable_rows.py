@@ -20,8 +20,13 @@ from srmp_spark.wsrm.values import uri
 from srmp_spark.wsrm.versions import Versions
 
 _NO_PLACE = {
-    "label": "", "correlation_id": None, "app_specific": 0, "response_queue": None, "admin_queue": None, "extension": None,
-}  # fmt: skip
+    "label": "",
+    "correlation_id": None,
+    "app_specific": 0,
+    "response_queue": None,
+    "admin_queue": None,
+    "extension": None,
+}
 """Columns that a SOAP message has no place for, with the value that says nothing."""
 _RELIABLE = r"(?i)^\s*(?:DIRECT=)?WSRM:"
 
@@ -39,11 +44,16 @@ def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
         return columns
     kept = {name: column for name, column in columns.items() if name not in found}
     if pc.any(chosen, min_count=0).as_py():
-        kept |= {name: pc.if_else(chosen, columns[name], pa.scalar(None, columns[name].type)) for name in found}
+        kept |= {
+            name: pc.if_else(chosen, columns[name], pa.scalar(None, columns[name].type))
+            for name in found
+        }
     return kept
 
 
-def check_reliable_rows(columns: Mapping[str, pa.Array], addresses: Addresses, refuse: Refuse) -> None:
+def check_reliable_rows(
+    columns: Mapping[str, pa.Array], addresses: Addresses, refuse: Refuse
+) -> None:
     """Call ``refuse`` for the first row that breaks a rule."""
     spelled = columns["destination"].dictionary_encode()
     names = spelled.dictionary.to_pylist()
@@ -52,15 +62,25 @@ def check_reliable_rows(columns: Mapping[str, pa.Array], addresses: Addresses, r
         return
     chosen = np.flatnonzero(services[spelled.indices.to_numpy(zero_copy_only=False)])
     taken: dict[str, list[Any]] = {
-        name: column.take(pa.array(chosen)).to_pylist() for name, column in columns.items() if name in _LOOKED_AT
+        name: column.take(pa.array(chosen)).to_pylist()
+        for name, column in columns.items()
+        if name in _LOOKED_AT
     }
     for name, nothing in _NO_PLACE.items():
         for row, value in zip(chosen, taken.get(name, ()), strict=False):
             if value not in (None, nothing):
-                refuse(int(row), f"{name} has a value, and a SOAP message has no place for it", "send the row without it")
+                refuse(
+                    int(row),
+                    f"{name} has a value, and a SOAP message has no place for it",
+                    "send the row without it",
+                )
     for row, delivery in zip(chosen, taken.get("delivery", ()), strict=False):
         if delivery not in (None, "recoverable"):
-            refuse(int(row), f"a message of a reliable session is recoverable, not {delivery}", "leave delivery null for it")
+            refuse(
+                int(row),
+                f"a message of a reliable session is recoverable, not {delivery}",
+                "leave delivery null for it",
+            )
     none: list[Any] = [None] * len(chosen)
     said = [taken.get(name, none) for name in RELIABLE_COLUMNS]
     judged: set[tuple[Any, ...]] = set()
@@ -72,7 +92,11 @@ def check_reliable_rows(columns: Mapping[str, pa.Array], addresses: Addresses, r
         try:
             check_body(body)
         except ConfigurationError as error:  # noqa: PERF203  # each row for itself
-            refuse(int(row), f"body is no content of a SOAP Body: {error}", "wsrm: takes the XML that stands in the SOAP Body")
+            refuse(
+                int(row),
+                f"body is no content of a SOAP Body: {error}",
+                "wsrm: takes the XML that stands in the SOAP Body",
+            )
 
 
 def _check(row: int, action: str | None, versions: list[str | None], refuse: Refuse) -> None:

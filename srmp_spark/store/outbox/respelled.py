@@ -24,22 +24,35 @@ def respell(connection: sqlite3.Connection) -> None:
     known of keys and positions is put together, for a row that comes again names its destination in today's spelling.
     """
     for number, destination, spelled in _spelled_otherwise(connection, "queues"):
-        done = connection.execute("UPDATE OR IGNORE queues SET destination = ? WHERE id = ?", (spelled, number))
-        outcome = "respelled" if done.rowcount else "kept beside the other spelling, which has messages of its own"
+        done = connection.execute(
+            "UPDATE OR IGNORE queues SET destination = ? WHERE id = ?", (spelled, number)
+        )
+        outcome = (
+            "respelled"
+            if done.rowcount
+            else "kept beside the other spelling, which has messages of its own"
+        )
         _log.warning("outbox.respelled destination=%s to=%s: %s", destination, spelled, outcome)
     for number, _, spelled in _spelled_otherwise(connection, "scopes"):
-        done = connection.execute("UPDATE OR IGNORE scopes SET destination = ? WHERE id = ?", (spelled, number))
+        done = connection.execute(
+            "UPDATE OR IGNORE scopes SET destination = ? WHERE id = ?", (spelled, number)
+        )
         if not done.rowcount:
             (other,) = connection.execute(
                 "SELECT other.id FROM scopes JOIN scopes AS other USING (application, batch) "
-                "WHERE scopes.id = ? AND other.destination = ?", (number, spelled),
-            ).fetchone()  # fmt: skip
+                "WHERE scopes.id = ? AND other.destination = ?",
+                (number, spelled),
+            ).fetchone()
             _put_together(connection, number, other)
 
 
-def _spelled_otherwise(connection: sqlite3.Connection, table: str) -> Iterator[tuple[int, str, str]]:
+def _spelled_otherwise(
+    connection: sqlite3.Connection, table: str
+) -> Iterator[tuple[int, str, str]]:
     """Yield the rows whose destination has another spelling today: number, destination, and that spelling."""
-    rows = connection.execute(f"SELECT id, destination FROM {table} WHERE destination LIKE '%://[%'").fetchall()  # noqa: S608  # our own names
+    rows = connection.execute(
+        f"SELECT id, destination FROM {table} WHERE destination LIKE '%://[%'"  # noqa: S608  # our own names
+    ).fetchall()
     for number, destination in rows:
         try:
             spelled = canonical_outgoing(destination)
@@ -53,16 +66,22 @@ def _put_together(connection: sqlite3.Connection, scope: int, into: int) -> None
     """Let what is known in ``scope`` be known in ``into``, which has the word where both know something."""
     blocks = connection.execute(
         "SELECT source_id, block, old.known, new.known, old.at, new.at FROM positions AS old "
-        "JOIN positions AS new USING (source_id, block) WHERE old.scope_id = ? AND new.scope_id = ?", (scope, into),
-    ).fetchall()  # fmt: skip
+        "JOIN positions AS new USING (source_id, block) WHERE old.scope_id = ? AND "
+        "new.scope_id = ?",
+        (scope, into),
+    ).fetchall()
     for source, block, old, new, *times in blocks:
         known = encode(decode(old) | decode(new))
         connection.execute(
-            "UPDATE positions SET known = ?, at = ? WHERE scope_id = ? AND source_id = ? AND block = ?",
+            "UPDATE positions SET known = ?, at = ? WHERE scope_id = ? AND source_id = ? "
+            "AND block = ?",
             (known, max(times), into, source, block),
         )
     for table in ("identities", "positions", "position_contents"):
-        connection.execute(f"UPDATE OR IGNORE {table} SET scope_id = ? WHERE scope_id = ?", (into, scope))  # noqa: S608  # our own names
+        connection.execute(
+            f"UPDATE OR IGNORE {table} SET scope_id = ? WHERE scope_id = ?",  # noqa: S608  # our own names
+            (into, scope),
+        )
         connection.execute(f"DELETE FROM {table} WHERE scope_id = ?", (scope,))  # noqa: S608  # our own names
     connection.execute("UPDATE identity_log SET scope_id = ? WHERE scope_id = ?", (into, scope))
     connection.execute("DELETE FROM scopes WHERE id = ?", (scope,))

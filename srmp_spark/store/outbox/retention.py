@@ -22,7 +22,9 @@ _DAY_US = 86_400_000_000
 
 def newest(connection: sqlite3.Connection) -> int | None:
     """The latest time that the retention clock is known to have reached; ``None`` in a new outbox."""
-    (noted,) = connection.execute("SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key = ?", (_CLOCK,)).fetchone()
+    (noted,) = connection.execute(
+        "SELECT max(CAST(value AS INTEGER)) FROM meta WHERE key = ?", (_CLOCK,)
+    ).fetchone()
     (committed,) = connection.execute("SELECT max(at) FROM batches WHERE committed").fetchone()
     return max((at for at in (noted, committed) if at is not None), default=None)
 
@@ -47,7 +49,9 @@ def sweep(database: OutboxDatabase, stages: Stages, wall: int, at: int) -> bool:
 
 def _batch(database: OutboxDatabase, at: int) -> bool:
     """The identities of the oldest batch, then its row: while the row is there, so is the answer to its commit."""
-    row = database.connection.execute("SELECT no, at FROM batches WHERE committed ORDER BY no LIMIT 1").fetchone()
+    row = database.connection.execute(
+        "SELECT no, at FROM batches WHERE committed ORDER BY no LIMIT 1"
+    ).fetchone()
     if row is None or row[1] >= at - IDENTITY_DAYS * _DAY_US:
         return False
     if forget_identities(database, row[0]):
@@ -60,12 +64,18 @@ def _batch(database: OutboxDatabase, at: int) -> bool:
 
 def _positions(database: OutboxDatabase, at: int) -> bool:
     rows = database.connection.execute(
-        "SELECT scope_id, source_id, block FROM positions WHERE at < ? LIMIT ?", (at - IDENTITY_DAYS * _DAY_US, SWEEP_ROWS)
+        "SELECT scope_id, source_id, block FROM positions WHERE at < ? LIMIT ?",
+        (at - IDENTITY_DAYS * _DAY_US, SWEEP_ROWS),
     ).fetchall()
     if rows:
         with database.transaction() as connection:
-            connection.executemany("DELETE FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?", rows)
-            connection.executemany("DELETE FROM position_contents WHERE scope_id = ? AND source_id = ? AND block = ?", rows)
+            connection.executemany(
+                "DELETE FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?", rows
+            )
+            connection.executemany(
+                "DELETE FROM position_contents WHERE scope_id = ? AND source_id = ? AND block = ?",
+                rows,
+            )
             for scope in {row[0] for row in rows}:
                 forget_scope(connection, scope)
     return len(rows) == SWEEP_ROWS
@@ -79,5 +89,7 @@ def _moved(database: OutboxDatabase, at: int) -> bool:
     if rows:
         with database.transaction() as connection:
             connection.executemany("DELETE FROM data WHERE id = ?", [(data,) for _, data in rows])
-            connection.executemany("DELETE FROM moved WHERE id = ?", [(number,) for number, _ in rows])
+            connection.executemany(
+                "DELETE FROM moved WHERE id = ?", [(number,) for number, _ in rows]
+            )
     return len(rows) == GROUPS_AT_ONCE

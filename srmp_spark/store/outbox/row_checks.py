@@ -33,9 +33,11 @@ TIME_MAX = 253_402_300_799_999_999
 _NOT_XML = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x{fffe}\\x{ffff}]"
 _NOT_AN_ADDRESS = "^$|^[\t\n\r ]|[\t\n\r ]$"
 _TEXTS = (
-    ("label", LABEL_LENGTH_MAX), ("destination", LIST_LENGTH_MAX), ("response_queue", LIST_LENGTH_MAX),
+    ("label", LABEL_LENGTH_MAX),
+    ("destination", LIST_LENGTH_MAX),
+    ("response_queue", LIST_LENGTH_MAX),
     ("admin_queue", LIST_LENGTH_MAX),
-)  # fmt: skip
+)
 _FORMAT_NAME = r"(?i)^(?:DIRECT=)?https?://[^/\\?#\s@]+[/\\].|^DIRECT=(?:OS|TCP|HTTPS?):.|^(?:PUBLIC|PRIVATE|MACHINE|CONNECTOR|DL|MULTICAST)=."
 _HTTP_ADDRESS = r"(?i)^(?:DIRECT=)?https?://[^/\\?#\s@]+[/\\]."
 _FORMS = (
@@ -53,11 +55,20 @@ _FORMS = (
     ),
 )
 """What MSMQ could answer to ([MS-MQMQ] 2.1)."""
-_NUMBERS = (("priority", PRIORITY_MAX), ("app_specific", APP_SPECIFIC_MAX), ("body_type", BODY_TYPE_MAX))
+_NUMBERS = (
+    ("priority", PRIORITY_MAX),
+    ("app_specific", APP_SPECIFIC_MAX),
+    ("body_type", BODY_TYPE_MAX),
+)
 
 
 def check_rows(
-    columns: Mapping[str, pa.Array], rows: int, addresses: Addresses, first_row: int, *, multicast: bool = False
+    columns: Mapping[str, pa.Array],
+    rows: int,
+    addresses: Addresses,
+    first_row: int,
+    *,
+    multicast: bool = False,
 ) -> None:
     """Raise :class:`BatchError` for the first rule that a row breaks; its text has the row, counted from ``first_row``.
 
@@ -71,22 +82,40 @@ def check_rows(
 
     destination = columns.get("destination")
     if destination is None or destination.null_count:
-        missing = pa.array([True] * rows, pa.bool_()) if destination is None else destination.is_null()
+        missing = (
+            pa.array([True] * rows, pa.bool_()) if destination is None else destination.is_null()
+        )
         refuse(missing, "destination is null", "every row needs one, or the option destination")
     body = columns.get("body")  # absent: null in every row
     if rows and (body is None or body.null_count):
         missing = pa.array([True] * rows, pa.bool_()) if body is None else body.is_null()
-        refuse(missing, "column body is null", "a message has a body; if it is meant to be empty, write coalesce(body, '')")
+        refuse(
+            missing,
+            "column body is null",
+            "a message has a body; if it is meant to be empty, write coalesce(body, '')",
+        )
     sizes = pa.array(body_sizes(columns, rows))
-    refuse(pc.greater(sizes, BODY_MAX), f"body and extension have at most BODY_MAX = {BODY_MAX} bytes", "MSMQ's limit", sizes)
+    refuse(
+        pc.greater(sizes, BODY_MAX),
+        f"body and extension have at most BODY_MAX = {BODY_MAX} bytes",
+        "MSMQ's limit",
+        sizes,
+    )
     for name, limit in _TEXTS:
         # Addresses repeat: each is judged once, and the rows only to name the first one that is refused.
-        if name in columns and (name == "label" or _is_refused(pc.unique(columns[name]), name, limit)):
+        if name in columns and (
+            name == "label" or _is_refused(pc.unique(columns[name]), name, limit)
+        ):
             for rule in _text_rules(columns[name], name, limit):
                 refuse(*rule)
     for name, form, what, hint in _FORMS:
         if name in columns:
-            refuse(pc.invert(pc.match_substring_regex(columns[name], form)), f"{name} {what}", hint, columns[name])
+            refuse(
+                pc.invert(pc.match_substring_regex(columns[name], form)),
+                f"{name} {what}",
+                hint,
+                columns[name],
+            )
             if has_lists(columns[name]):
                 _check_lists(columns[name], name, re.compile(form), what, first_row)
     for name, limit in _NUMBERS:
@@ -95,20 +124,41 @@ def check_rows(
             refuse(bad, f"{name} lies between 0 and {limit}", "change it", columns[name])
     if "correlation_id" in columns:
         lengths = pc.binary_length(columns["correlation_id"])
-        refuse(pc.not_equal(lengths, CORRELATION_BYTES), f"correlation_id has {CORRELATION_BYTES} bytes", "pad it", lengths)
+        refuse(
+            pc.not_equal(lengths, CORRELATION_BYTES),
+            f"correlation_id has {CORRELATION_BYTES} bytes",
+            "pad it",
+            lengths,
+        )
     if "key" in columns:
         lengths = pc.binary_length(columns["key"])
-        refuse(pc.greater(lengths, KEY_BYTES_MAX), f"key has at most {KEY_BYTES_MAX} bytes", "use a hash of it", lengths)
+        refuse(
+            pc.greater(lengths, KEY_BYTES_MAX),
+            f"key has at most {KEY_BYTES_MAX} bytes",
+            "use a hash of it",
+            lengths,
+        )
     if "time_to_reach_queue" in columns:
         at = columns["time_to_reach_queue"].cast(pa.int64())
-        refuse(pc.or_(pc.less(at, 0), pc.greater(at, TIME_MAX)), "time_to_reach_queue lies outside 1970 to 9999", "change it")
+        refuse(
+            pc.or_(pc.less(at, 0), pc.greater(at, TIME_MAX)),
+            "time_to_reach_queue lies outside 1970 to 9999",
+            "change it",
+        )
     if "delivery" in columns:
         bad = pc.invert(pc.is_in(columns["delivery"], value_set=pa.array([*DELIVERIES, None])))
-        refuse(bad, f"delivery is none of {', '.join(DELIVERIES)}", "null means transactional", columns["delivery"])
+        refuse(
+            bad,
+            f"delivery is none of {', '.join(DELIVERIES)}",
+            "null means transactional",
+            columns["delivery"],
+        )
     if destination is not None:
         for spelled in pc.unique(destination).to_pylist():
             _check_destination(spelled, destination, addresses, first_row)
-        check_multicast_rows(columns, rows, addresses, partial(_refuse_row, first_row), served=multicast)
+        check_multicast_rows(
+            columns, rows, addresses, partial(_refuse_row, first_row), served=multicast
+        )
         check_reliable_rows(columns, addresses, partial(_refuse_row, first_row))
 
 
@@ -127,9 +177,15 @@ def _text_rules(column: pa.Array, name: str, limit: int) -> Iterator[_Rule]:
     if name == "label":  # MSMQ counts WCHARs: two for a character beyond 16 bits
         lengths = pc.add(lengths, pc.count_substring_regex(column, "[\\x{10000}-\\x{10ffff}]"))
     else:  # of several, each is looked at below
-        too_long = pc.and_not(pc.greater(lengths, ADDRESS_LENGTH_MAX), pc.match_substring(column, ","))
-        yield _Rule(too_long, f"{name} has at most {ADDRESS_LENGTH_MAX} characters", "shorten it", lengths)
-    yield _Rule(pc.greater(lengths, limit), f"{name} has at most {limit} characters", "shorten it", lengths)
+        too_long = pc.and_not(
+            pc.greater(lengths, ADDRESS_LENGTH_MAX), pc.match_substring(column, ",")
+        )
+        yield _Rule(
+            too_long, f"{name} has at most {ADDRESS_LENGTH_MAX} characters", "shorten it", lengths
+        )
+    yield _Rule(
+        pc.greater(lengths, limit), f"{name} has at most {limit} characters", "shorten it", lengths
+    )
     odd = pc.match_substring_regex(column, _NOT_XML)
     yield _Rule(odd, f"{name} has a control character", "XML cannot carry it")
     if name != "label":
@@ -145,7 +201,9 @@ def _refuse_row(first_row: int, row: int, what: str, hint: str) -> None:
     raise BatchError(400, BAD_STAGE, f"row {first_row + row}: {what}", hint)
 
 
-def _check_lists(column: pa.Array, name: str, form: re.Pattern[str], what: str, first_row: int) -> None:
+def _check_lists(
+    column: pa.Array, name: str, form: re.Pattern[str], what: str, first_row: int
+) -> None:
     """Response and admin queues that are several, for ``<ResponseMqf>`` and ``<AdminMqf>``."""
     for text in pc.unique(column).to_pylist():
         if text is None or "," not in text:
@@ -157,12 +215,21 @@ def _check_lists(column: pa.Array, name: str, form: re.Pattern[str], what: str, 
             problem = str(error)
         if problem is not None:
             row = first_row + pc.index(column, text).as_py()
-            raise BatchError(400, BAD_STAGE, f"row {row}: {name} {problem}", "several format names are separated by commas")
+            raise BatchError(
+                400,
+                BAD_STAGE,
+                f"row {row}: {name} {problem}",
+                "several format names are separated by commas",
+            )
 
 
-def _check_destination(spelled: str, destination: pa.Array, addresses: Addresses, first_row: int) -> None:
+def _check_destination(
+    spelled: str, destination: pa.Array, addresses: Addresses, first_row: int
+) -> None:
     try:
         addresses.elements(spelled)
     except BatchError as error:
         row = first_row + pc.index(destination, spelled).as_py()
-        raise BatchError(error.status, error.code, f"row {row}: {error.message}", error.hint) from None
+        raise BatchError(
+            error.status, error.code, f"row {row}: {error.message}", error.hint
+        ) from None

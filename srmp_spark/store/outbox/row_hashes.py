@@ -217,9 +217,16 @@ class StoredHashes:
         head = file.read(_BLOCK.size)
         if len(head) == _BLOCK.size:
             first_row, rows, has_content, crc = _BLOCK.unpack(head)
-            if (first_row, rows, has_content) == (piece.first_row, piece.rows, int("key" in piece.columns)):
+            if (first_row, rows, has_content) == (
+                piece.first_row,
+                piece.rows,
+                int("key" in piece.columns),
+            ):
                 body = file.read((2 + has_content) * _WORD * rows)
-                if len(body) == (2 + has_content) * _WORD * rows and _checksum((first_row, rows, has_content), body) == crc:
+                if (
+                    len(body) == (2 + has_content) * _WORD * rows
+                    and _checksum((first_row, rows, has_content), body) == crc
+                ):
                     words = np.frombuffer(body, "<u8").reshape(2 + has_content, rows)
                     content = words[2] if has_content else None
                     return RowHashes(_how(piece.columns, rows), words[0], words[1], content)
@@ -229,7 +236,12 @@ class StoredHashes:
         return None
 
     def _give_up(self, row: int, why: object) -> None:
-        _log.warning('outbox.hashes_unusable file=%s row=%d reason="%s": its rows are hashed again', self._name, row, why)
+        _log.warning(
+            'outbox.hashes_unusable file=%s row=%d reason="%s": its rows are hashed again',
+            self._name,
+            row,
+            why,
+        )
         self.close()
 
     def close(self) -> None:

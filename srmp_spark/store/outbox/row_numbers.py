@@ -39,7 +39,10 @@ def zeros(rows: int, dtype: type, folder: Path) -> np.ndarray:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
-            message = f"the disk of the outbox has no room for {size} bytes about the {rows} rows of a batch"
+            message = (
+                f"the disk of the outbox has no room for {size} bytes about the "
+                f"{rows} rows of a batch"
+            )
             raise BatchError(503, NO_ROOM, message, "make room, then commit again") from error
         return np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
 

@@ -26,7 +26,13 @@ from srmp_spark.store.outbox.limits import BATCH_DESTINATIONS_MAX
 from srmp_spark.store.outbox.loops import Loops, Source
 from srmp_spark.store.outbox.multiple import expanded
 from srmp_spark.store.outbox.ordering import sortable
-from srmp_spark.store.outbox.row_hashes import BY_POSITION, RowHashes, StoredHashes, row_hashes, whole_positions
+from srmp_spark.store.outbox.row_hashes import (
+    BY_POSITION,
+    RowHashes,
+    StoredHashes,
+    row_hashes,
+    whole_positions,
+)
 from srmp_spark.store.outbox.row_numbers import is_large, zeros
 from srmp_spark.store.outbox.sorted_runs import SortedRuns
 from srmp_spark.store.outbox.stage_file import Slice, StageFile
@@ -49,9 +55,14 @@ class Scan:
     """Numbers about the rows of a batch."""
 
     def __init__(
-        self, stages: Sequence[tuple[int, StageFile]], rows: int, source_id: SourceId, addresses: Addresses, folder: Path,
+        self,
+        stages: Sequence[tuple[int, StageFile]],
+        rows: int,
+        source_id: SourceId,
+        addresses: Addresses,
+        folder: Path,
         loops: Loops | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``stages``: (partition, file), in the order of the partitions; ``rows``: as many messages as their rows make.
 
         ``folder`` has the files of a large batch; ``loops`` is shown where each row came from and goes to. Raises
@@ -104,20 +115,28 @@ class Scan:
     def is_plain(self) -> bool:
         """Whether the rows can go out in the order in which they are read, and nothing is asked of the database meanwhile."""
         return not self.order_by and not any(
-            "transaction" in stage.schema.columns or set(POSITION) <= set(stage.schema.columns) for _, stage in self._stages
+            "transaction" in stage.schema.columns or set(POSITION) <= set(stage.schema.columns)
+            for _, stage in self._stages
         )
 
     def forget(self) -> None:
         """Identities and order are decided: keep what packing needs."""
         self.high = self.low = np.zeros(0, np.uint64)
         self.hashed = np.zeros(0, np.uint64)
-        self.how, self.scope, self.content, self.order = np.zeros(0, np.uint8), np.zeros(0, np.uint16), None, []
+        self.how, self.scope, self.content, self.order = (
+            np.zeros(0, np.uint8),
+            np.zeros(0, np.uint16),
+            None,
+            [],
+        )
 
     def pieces(self, *, hashed: bool = False) -> Iterator[Piece]:
         """The rows, in the order of their numbers. ``hashed``: with the hashes that lie beside their stage."""
         at = 0
         for partition, stage in self._stages:
-            if not hashed or stage.has_lists:  # of a row that becomes several messages each has another content
+            if (
+                not hashed or stage.has_lists
+            ):  # of a row that becomes several messages each has another content
                 for rows in stage.slices():
                     piece = expanded(rows, self.addresses) if stage.has_lists else rows
                     yield Piece(at, piece, partition)
@@ -144,10 +163,14 @@ class Scan:
             if self.transaction is None:
                 self.transaction = self.zeros(np.uint64)
             hashes = key_hashes(columns["transaction"])[:, 0] | np.uint64(1)
-            self.transaction[span] = np.where(columns["transaction"].is_valid().to_numpy(zero_copy_only=False), hashes, 0)
+            self.transaction[span] = np.where(
+                columns["transaction"].is_valid().to_numpy(zero_copy_only=False), hashes, 0
+            )
         self.has_journal = self.has_journal or "journal" in columns
         batch = piece.slice.batch
-        columns_of_order = [sortable(batch.column(batch.schema.get_field_index(name))) for name, _ in self.order_by]
+        columns_of_order = [
+            sortable(batch.column(batch.schema.get_field_index(name))) for name, _ in self.order_by
+        ]
         if is_large(self.rows):
             if columns_of_order:
                 self.runs.add(piece.first, [pa.array(self.queue[span]), *columns_of_order])
@@ -179,7 +202,9 @@ class Scan:
         hashed = self.zeros(np.uint64)
         for piece in self.pieces():
             rows = piece.slice.rows
-            hashed[piece.first : piece.first + rows] = content_hashes(piece.slice.columns, rows, CONTENT_BYTES)[:, 0]
+            hashed[piece.first : piece.first + rows] = content_hashes(
+                piece.slice.columns, rows, CONTENT_BYTES
+            )[:, 0]
             yield
         self.hashed = hashed
 
@@ -194,7 +219,9 @@ class Scan:
             plain = pc.not_equal(delivery, "transactional").to_numpy(zero_copy_only=False)
         else:
             plain = np.zeros(rows, bool)
-        plain |= np.array([is_multicast(each) or is_reliable(each) for each in canonical], bool)[indices]
+        plain |= np.array([is_multicast(each) or is_reliable(each) for each in canonical], bool)[
+            indices
+        ]
         queue = np.zeros(rows, np.uint16)
         for wanted, mask in (("stream", ~plain), ("plain", plain)):
             if mask.any():
@@ -209,7 +236,10 @@ class Scan:
         found = self._scope_index.get(destination)
         if found is None:
             if len(self.scopes) >= BATCH_DESTINATIONS_MAX:
-                message = f"a batch has more than BATCH_DESTINATIONS_MAX = {BATCH_DESTINATIONS_MAX} destinations"
+                message = (
+                    "a batch has more than BATCH_DESTINATIONS_MAX = "
+                    f"{BATCH_DESTINATIONS_MAX} destinations"
+                )
                 raise BatchError(400, BAD_BATCH, message, "send it in parts")
             found = self._scope_index[destination] = len(self.scopes)
             self.scopes.append(destination)
@@ -222,7 +252,9 @@ class Scan:
             self.queues.append(key)
         return found
 
-    def _identities(self, columns: dict[str, pa.Array], span: slice, rows: int, hashes: RowHashes | None) -> None:
+    def _identities(
+        self, columns: dict[str, pa.Array], span: slice, rows: int, hashes: RowHashes | None
+    ) -> None:
         how, high, low, content = row_hashes(columns, rows) if hashes is None else hashes
         positions = whole_positions(columns, rows)
         if positions is not None:
@@ -238,10 +270,13 @@ class Scan:
 
     def _positions(
         self, columns: dict[str, pa.Array], valid: np.ndarray, span: slice
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> tuple[np.ndarray, np.ndarray]:
         encoded = [columns[name].dictionary_encode() for name in POSITION[:3]]
         dictionaries = [each.dictionary.to_pylist() for each in encoded]
-        indices = np.stack([pc.fill_null(each.indices, 0).to_numpy(zero_copy_only=False) for each in encoded], axis=1)
+        indices = np.stack(
+            [pc.fill_null(each.indices, 0).to_numpy(zero_copy_only=False) for each in encoded],
+            axis=1,
+        )
         used, inverse = np.unique(indices[valid], axis=0, return_inverse=True)
         sources = [Source(*(d[i] for d, i in zip(dictionaries, row, strict=True))) for row in used]
         ids = np.array([self._source_id(*each) for each in sources], np.uint64)
@@ -252,5 +287,7 @@ class Scan:
             of = np.full(len(valid), -1, np.int32)
             of[valid] = inverse.reshape(-1)
             self._loops.look(span.start, self.scopes, self.scope[span], sources, of)
-        sequence = pc.fill_null(columns["sequence"], 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        sequence = (
+            pc.fill_null(columns["sequence"], 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        )
         return source, sequence.view(np.uint64) ^ np.uint64(1 << 63)

@@ -125,9 +125,15 @@ ADDED = (
     ) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS position_contents_by_batch ON position_contents(batch_no)",
     # How many rows of a committed batch were refused, because another content has their identity; without a row: none.
-    "CREATE TABLE IF NOT EXISTS batch_conflicts(batch_no INTEGER PRIMARY KEY, conflicts INTEGER NOT NULL)",
+    (
+        "CREATE TABLE IF NOT EXISTS batch_conflicts(batch_no INTEGER PRIMARY KEY, conflicts "
+        "INTEGER NOT NULL)"
+    ),
     # How far the dead letters of each queue of an application were handed over (letter_cursors.py).
-    "CREATE TABLE IF NOT EXISTS letter_cursors(queue TEXT PRIMARY KEY, handed_to INTEGER NOT NULL) WITHOUT ROWID",
+    (
+        "CREATE TABLE IF NOT EXISTS letter_cursors(queue TEXT PRIMARY KEY, handed_to INTEGER "
+        "NOT NULL) WITHOUT ROWID"
+    ),
     """CREATE INDEX IF NOT EXISTS moved_for_applications ON moved(target, id)
         WHERE fate = 'dead' AND target NOT IN ('deadletter$', 'deadxact$')""",
 )
@@ -150,7 +156,8 @@ OUTBOX = Database(
     },
     promise="a committed batch",
     restore_hint=(
-        "Put a backup of the whole data directory back; with --state the messages that were waiting are in the Delta table "
+        "Put a backup of the whole data directory back; with --state the messages that "
+        "were waiting are in the Delta table "
         "outgoing_queue (docs/troubleshooting.md, 'A damaged data directory')"
     ),
 )

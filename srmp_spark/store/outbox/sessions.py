@@ -79,20 +79,28 @@ def serials_of(runs: Iterable[NumberRun]) -> dict[int, int]:
     return {run.number + each: run.serial + each for run in runs for each in range(run.length)}
 
 
-COLUMNS = "create_id, identifier, versions, assigned, numbers, buffer_remaining, ending, lost, begun_at"
+COLUMNS = (
+    "create_id, identifier, versions, assigned, numbers, buffer_remaining, ending, lost, begun_at"
+)
 """What :func:`row_of_session` takes, in this order."""
 
 
 def load_sessions(connection: sqlite3.Connection) -> dict[QueueKey, SessionRow]:
     """Return all of them. Raises :class:`StoreDamagedError` for a row that cannot be read (:mod:`.unreadable`)."""
     rows = connection.execute(
-        f"SELECT destination, kind, {COLUMNS} FROM reliable_sessions JOIN queues ON queues.id = queue_id "  # noqa: S608  # our own names
+        f"SELECT destination, kind, {COLUMNS} FROM reliable_sessions JOIN queues ON "  # noqa: S608  # our own names
+        "queues.id = queue_id "
         "ORDER BY queue_id"
     ).fetchall()
     try:
-        return {QueueKey(destination, kind): row_of_session(values) for destination, kind, *values in rows}
+        return {
+            QueueKey(destination, kind): row_of_session(values)
+            for destination, kind, *values in rows
+        }
     except (ConfigurationError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise StoreDamagedError(f"a row of the table reliable_sessions of the outbox cannot be read: {error}") from error
+        raise StoreDamagedError(
+            f"a row of the table reliable_sessions of the outbox cannot be read: {error}"
+        ) from error
 
 
 def row_of_session(values: Sequence[Any]) -> SessionRow:

@@ -38,7 +38,9 @@ class SortedRuns:
         for column in columns:
             keys += [column.is_valid(), column]  # nulls first, as Spark
         rows = pa.array(np.arange(first, first + len(columns[0]), dtype=np.uint32))
-        section = pa.RecordBatch.from_arrays([*keys, rows], names=[*map(str, range(len(keys))), _ROW])
+        section = pa.RecordBatch.from_arrays(
+            [*keys, rows], names=[*map(str, range(len(keys))), _ROW]
+        )
         self._sections.append(section)
         self._rows += section.num_rows
         self._bytes += section.nbytes
@@ -93,7 +95,9 @@ def _first_of(held: list[pa.Table], there: Sequence[int], at_end: Sequence[bool]
     """Take from the blocks the rows that come before everything that was not read yet, some of them if there are very many."""
     most = max(1, ROWS_AT_ONCE // len(there))
     counts = _counts([held[number] for number in there], [at_end[number] for number in there], most)
-    together = pa.concat_tables([held[number].slice(0, count) for number, count in zip(there, counts, strict=True)])
+    together = pa.concat_tables(
+        [held[number].slice(0, count) for number, count in zip(there, counts, strict=True)]
+    )
     for number, count in zip(there, counts, strict=True):
         held[number] = held[number].slice(count)
     rows: np.ndarray = together.column(_ROW).to_numpy()[_indices(together)]
@@ -110,12 +114,18 @@ def _counts(blocks: Sequence[pa.Table], at_end: Sequence[bool], most: int) -> li
     first_last = open_ended[int(_indices(lasts)[0])]
     bound = blocks[first_last].slice(high[first_last] - 1, 1)
     low = [high[n] if n == first_last else 0 for n in range(len(blocks))]
-    while searched := [n for n in range(len(blocks)) if low[n] < high[n]]:  # in all blocks at once, halving what is left
+    while searched := [
+        n for n in range(len(blocks)) if low[n] < high[n]
+    ]:  # in all blocks at once, halving what is left
         middles = [(low[n] + high[n]) // 2 for n in searched]
-        probes = pa.concat_tables([bound, *(blocks[n].slice(at, 1) for n, at in zip(searched, middles, strict=True))])
+        probes = pa.concat_tables(
+            [bound, *(blocks[n].slice(at, 1) for n, at in zip(searched, middles, strict=True))]
+        )
         place = np.empty(len(searched) + 1, np.int64)
         place[_indices(probes)] = np.arange(len(searched) + 1)
-        for n, at, is_before in zip(searched, middles, (place[1:] < place[0]).tolist(), strict=True):
+        for n, at, is_before in zip(
+            searched, middles, (place[1:] < place[0]).tolist(), strict=True
+        ):
             low[n], high[n] = (at + 1, high[n]) if is_before else (low[n], at)
     return low
 
@@ -125,6 +135,10 @@ def _sorted(table: pa.Table) -> pa.Table:
 
 
 def _indices(table: pa.Table) -> np.ndarray:
-    keys = [(name, "ascending") for name in table.schema.names if not pa.types.is_null(table.schema.field(name).type)]
+    keys = [
+        (name, "ascending")
+        for name in table.schema.names
+        if not pa.types.is_null(table.schema.field(name).type)
+    ]
     indices: np.ndarray = pc.sort_indices(table, sort_keys=keys).to_numpy(zero_copy_only=False)
     return indices

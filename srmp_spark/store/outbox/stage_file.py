@@ -28,7 +28,13 @@ from srmp_spark.store.outbox.columns import (
 )
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 from srmp_spark.store.outbox.ipc_budget import check_sizes
-from srmp_spark.store.outbox.limits import CHUNK_BYTES, CHUNK_ROWS, RECORD_BATCH_BYTES_MAX, STAGE_BYTES_MAX, STAGE_ROWS_MAX
+from srmp_spark.store.outbox.limits import (
+    CHUNK_BYTES,
+    CHUNK_ROWS,
+    RECORD_BATCH_BYTES_MAX,
+    STAGE_BYTES_MAX,
+    STAGE_ROWS_MAX,
+)
 from srmp_spark.store.outbox.reliable_rows import only_reliable
 from srmp_spark.store.outbox.row_checks import check_rows
 
@@ -62,7 +68,12 @@ class StageFile:
         size = path.stat().st_size
         if not 0 < size <= STAGE_BYTES_MAX:
             hint = "repartition into more tasks" if size else "send an Arrow IPC stream"
-            raise BatchError(400, BAD_STAGE, f"a stage has 1 to STAGE_BYTES_MAX = {STAGE_BYTES_MAX} bytes, got {size}", hint)
+            raise BatchError(
+                400,
+                BAD_STAGE,
+                f"a stage has 1 to STAGE_BYTES_MAX = {STAGE_BYTES_MAX} bytes, got {size}",
+                hint,
+            )
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         self.bytes = size
@@ -89,9 +100,14 @@ class StageFile:
                 except StopIteration:
                     break
                 if validate:
-                    batch.validate(full=True)  # before anything else: even a size is computed by the offsets
+                    batch.validate(
+                        full=True
+                    )  # before anything else: even a size is computed by the offsets
                 if batch.nbytes > RECORD_BATCH_BYTES_MAX:
-                    message = f"a record batch has {batch.nbytes} bytes, RECORD_BATCH_BYTES_MAX is {RECORD_BATCH_BYTES_MAX}"
+                    message = (
+                        f"a record batch has {batch.nbytes} bytes, RECORD_BATCH_BYTES_MAX "
+                        f"is {RECORD_BATCH_BYTES_MAX}"
+                    )
                     raise BatchError(400, BAD_STAGE, message, "write smaller record batches")
             rows = max(1, min(CHUNK_ROWS, batch.num_rows * CHUNK_BYTES // max(batch.nbytes, 1)))
             for start in range(0, batch.num_rows, rows):
@@ -103,19 +119,25 @@ class StageFile:
             del batch
             self.release()
 
-    def check(self, *, multicast: bool = False, judged: Callable[[Slice], object] = lambda piece: None) -> int:
+    def check(
+        self, *, multicast: bool = False, judged: Callable[[Slice], object] = lambda piece: None
+    ) -> int:
         """Judge every row; how many there are. ``multicast``: whether it is spoken here. ``judged`` is called with the rows
         that can become messages, slice by slice.
 
         What Arrow makes of hostile bytes may end the process: a helper process calls this first (``queue_manager/sender``).
         """
         with _arrow():
-            check_sizes(lambda: pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(self._map))))
+            check_sizes(
+                lambda: pa.ipc.MessageReader.open_stream(pa.BufferReader(pa.py_buffer(self._map)))
+            )
         self.release()
         rows, addresses = 0, Addresses()
         for piece in self.slices(validate=True):
             with _arrow():
-                check_rows(piece.columns, piece.rows, addresses, piece.first_row, multicast=multicast)
+                check_rows(
+                    piece.columns, piece.rows, addresses, piece.first_row, multicast=multicast
+                )
             rows += piece.rows
             if rows > STAGE_ROWS_MAX:
                 message = f"a stage has more than STAGE_ROWS_MAX = {STAGE_ROWS_MAX} rows"
@@ -147,21 +169,36 @@ class _arrow:  # noqa: N801  # used like a function
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         if isinstance(error, (pa.ArrowException, OSError, UnicodeDecodeError)):
-            raise BatchError(400, BAD_STAGE, f"not an Arrow IPC stream: {error}", "stage again") from error
+            raise BatchError(
+                400, BAD_STAGE, f"not an Arrow IPC stream: {error}", "stage again"
+            ) from error
 
 
 def write_rows(folder: Path, rows: Sequence[Mapping[str, Any]], *, dead_letter: bool) -> str:
     """A stage of our own making, synced; its name in ``folder``. Raises :class:`BatchError` for a value of a wrong type."""
-    names = [name for name in KINDS if any(row.get(name) is not None for row in rows) or name in ("body", "destination")]
+    names = [
+        name
+        for name in KINDS
+        if any(row.get(name) is not None for row in rows) or name in ("body", "destination")
+    ]
     types = {name: pa.string() if KINDS[name] == NAME else ARROW[KINDS[name]] for name in names}
     try:
         arrays = [pa.array([row.get(name) for row in rows], types[name]) for name in names]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise BatchError(400, BAD_STAGE, f"a value has the wrong type: {error}", "see INTERFACE.md section 4, Sink") from error
+        raise BatchError(
+            400,
+            BAD_STAGE,
+            f"a value has the wrong type: {error}",
+            "see INTERFACE.md section 4, Sink",
+        ) from error
     metadata = {DEAD_LETTER: b"true" if dead_letter else b"false"}
-    batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(types.items()), metadata=metadata))
+    batch = pa.RecordBatch.from_arrays(
+        arrays, schema=pa.schema(list(types.items()), metadata=metadata)
+    )
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)

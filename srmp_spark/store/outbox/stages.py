@@ -83,12 +83,24 @@ class Stages:
         assert path.parent == self.folder, f"{file} is a name, not a path"
         try:
             stage = StageFile(path)
-            return CheckedStage(file, partition, stage.check(multicast=self.multicast), stage.bytes, stage.schema)
+            return CheckedStage(
+                file, partition, stage.check(multicast=self.multicast), stage.bytes, stage.schema
+            )
         except BatchError as error:
             delete_stage(path)
-            raise BatchError(error.status, error.code, f"partition {partition}: {error.message}", error.hint) from error
+            raise BatchError(
+                error.status, error.code, f"partition {partition}: {error.message}", error.hint
+            ) from error
 
-    def add(self, application: str, batch: str, partition: int, attempt: str, file: str | CheckedStage, at: int) -> Staged:
+    def add(
+        self,
+        application: str,
+        batch: str,
+        partition: int,
+        attempt: str,
+        file: str | CheckedStage,
+        at: int,
+    ) -> Staged:
         """Register ``file``, a name in the folder whose bytes and name are synced, or what :meth:`check` said of it.
 
         The same application, batch, partition and attempt again replace an uncommitted stage. Raises :class:`BatchError`.
@@ -105,14 +117,25 @@ class Stages:
         order_by = repr(checked.schema.order_by)
         key = (application, batch, partition, attempt)
         replaced = self._connection.execute(
-            "SELECT id, file FROM stages WHERE application = ? AND batch = ? AND partition = ? AND attempt = ?", key
+            "SELECT id, file FROM stages WHERE application = ? AND batch = ? AND "
+            "partition = ? AND attempt = ?",
+            key,
         ).fetchone()
         with self._database.transaction() as connection:
             if replaced is not None:
                 connection.execute("DELETE FROM stages WHERE id = ?", (replaced[0],))
             connection.execute(
                 "INSERT INTO stages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (number, *key, file, checked.rows, checked.bytes, order_by, checked.schema.dead_letter, at),
+                (
+                    number,
+                    *key,
+                    file,
+                    checked.rows,
+                    checked.bytes,
+                    order_by,
+                    checked.schema.dead_letter,
+                    at,
+                ),
             )
         if replaced is not None and replaced[1] != file:
             self.unlink([replaced[1]])
@@ -122,13 +145,19 @@ class Stages:
         """The rows of these stages. Raises :class:`BatchError` for one that is not there, or belongs to another batch."""
         found = []
         for number in dict.fromkeys(stages):
-            row = self._connection.execute("SELECT * FROM stages WHERE id = ?", (number,)).fetchone()
+            row = self._connection.execute(
+                "SELECT * FROM stages WHERE id = ?", (number,)
+            ).fetchone()
             if row is None or not (self.folder / row[5]).exists():
                 hint = "stage its rows again, then commit"
-                raise BatchError(404, UNKNOWN_STAGE, f"there is no stage {number[:40]} (any more)", hint)
+                raise BatchError(
+                    404, UNKNOWN_STAGE, f"there is no stage {number[:40]} (any more)", hint
+                )
             stage = self._row(row)
             if (stage.application, stage.batch) != (application, batch):
-                message = f"stage {number[:40]} belongs to batch {stage.batch} of {stage.application}"
+                message = (
+                    f"stage {number[:40]} belongs to batch {stage.batch} of {stage.application}"
+                )
                 raise BatchError(404, UNKNOWN_STAGE, message, "commit the stages of one batch")
             found.append(stage)
         return found
@@ -159,10 +188,15 @@ class Stages:
         return self._delete("staged_at < ?", (at - STAGE_HOURS * _HOUR_US,))
 
     def _delete(self, where: str, values: tuple[object, ...]) -> int:
-        rows = self._connection.execute(f"SELECT id, file FROM stages WHERE {where}", values).fetchall()  # noqa: S608  # our own text
+        rows = self._connection.execute(
+            f"SELECT id, file FROM stages WHERE {where}",  # noqa: S608  # our own text
+            values,
+        ).fetchall()
         if rows:
             with self._database.transaction() as connection:
-                connection.executemany("DELETE FROM stages WHERE id = ?", [(number,) for number, _ in rows])
+                connection.executemany(
+                    "DELETE FROM stages WHERE id = ?", [(number,) for number, _ in rows]
+                )
             self.unlink([file for _, file in rows])
         return len(rows)
 
@@ -180,7 +214,11 @@ class Stages:
         oldest = time.time() - STAGE_FILE_HOURS * 3600
         count = 0
         for path in self.folder.iterdir():
-            if path.name.removesuffix(ENDING) not in named and path.is_file() and path.stat().st_mtime < oldest:
+            if (
+                path.name.removesuffix(ENDING) not in named
+                and path.is_file()
+                and path.stat().st_mtime < oldest
+            ):
                 path.unlink(missing_ok=True)
                 count += 1
         if count:
@@ -191,5 +229,8 @@ class Stages:
 def _check_names(application: str, batch: str, attempt: str) -> None:
     for name, text in (("application", application), ("batch", batch), ("attempt", attempt)):
         if not 1 <= len(text) <= APPLICATION_LENGTH_MAX:
-            message = f"{name} has 1 to APPLICATION_LENGTH_MAX = {APPLICATION_LENGTH_MAX} characters, got {len(text)}"
+            message = (
+                f"{name} has 1 to APPLICATION_LENGTH_MAX = {APPLICATION_LENGTH_MAX} "
+                f"characters, got {len(text)}"
+            )
             raise BatchError(400, BAD_STAGE, message, "shorten it")

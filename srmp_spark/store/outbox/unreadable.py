@@ -59,21 +59,33 @@ _NUMBER, _TEXT, _BYTES = "integer", "text", "blob"
 _WANTED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "parts": {
         **dict.fromkeys(("batch_no", "rows", "final", "journal"), (_NUMBER,)),
-        **dict.fromkeys(("queue_id", "first", "last", "ids_first", "enqueued_at"), (_NUMBER, "null")),
+        **dict.fromkeys(
+            ("queue_id", "first", "last", "ids_first", "enqueued_at"), (_NUMBER, "null")
+        ),
         **dict.fromkeys(("application", "batch", "dead_letter_queue"), (_TEXT, "null")),
     },
-    "groups": {**dict.fromkeys(("first", "bytes", "data_id"), (_NUMBER,)), "gone": (_BYTES, "null")},
+    "groups": {
+        **dict.fromkeys(("first", "bytes", "data_id"), (_NUMBER,)),
+        "gone": (_BYTES, "null"),
+    },
     "stages": {
         **dict.fromkeys(("application", "batch", "attempt", "file", "order_by"), (_TEXT,)),
         **dict.fromkeys(("partition", "rows", "bytes", "dead_letter", "staged_at"), (_NUMBER,)),
     },
     "batches": {
         **dict.fromkeys(("application", "batch"), (_TEXT,)),
-        **dict.fromkeys(("new", "known", "at", "committed"), (_NUMBER,)), "stages": (_BYTES,),
+        **dict.fromkeys(("new", "known", "at", "committed"), (_NUMBER,)),
+        "stages": (_BYTES,),
     },
-    "scopes": {**dict.fromkeys(("application", "destination", "batch"), (_TEXT,)), "batch_no": (_NUMBER,)},
+    "scopes": {
+        **dict.fromkeys(("application", "destination", "batch"), (_TEXT,)),
+        "batch_no": (_NUMBER,),
+    },
     "sources": dict.fromkeys(("queue_manager", "epoch", "queue"), (_TEXT,)),
-    "positions": {**dict.fromkeys(("scope_id", "source_id", "block", "at"), (_NUMBER,)), "known": (_BYTES,)},
+    "positions": {
+        **dict.fromkeys(("scope_id", "source_id", "block", "at"), (_NUMBER,)),
+        "known": (_BYTES,),
+    },
     "position_contents": {
         **dict.fromkeys(("scope_id", "source_id", "block", "batch_no"), (_NUMBER,)),
         **dict.fromkeys(("known", "contents"), (_BYTES,)),
@@ -83,23 +95,48 @@ _WANTED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "identity_log": {**dict.fromkeys(("batch_no", "scope_id"), (_NUMBER,)), "hashes": (_BYTES,)},
     "moved": {
         **dict.fromkeys(
-            ("fate", "destination", "kind", "stream_ordinal", "application", "batch", "reason", "target"), (_TEXT,)
+            (
+                "fate",
+                "destination",
+                "kind",
+                "stream_ordinal",
+                "application",
+                "batch",
+                "reason",
+                "target",
+            ),
+            (_TEXT,),
         ),
         **dict.fromkeys(
-            ("base", "ids_base", "enqueued_at", "in_doubt", "moved_at", "rows", "bytes", "position", "data_id"), (_NUMBER,)
+            (
+                "base",
+                "ids_base",
+                "enqueued_at",
+                "in_doubt",
+                "moved_at",
+                "rows",
+                "bytes",
+                "position",
+                "data_id",
+            ),
+            (_NUMBER,),
         ),
-        **dict.fromkeys(("status", "message_class"), (_NUMBER, "null")), "serials": (_BYTES,), "sent": (_TEXT, "null"),
+        **dict.fromkeys(("status", "message_class"), (_NUMBER, "null")),
+        "serials": (_BYTES,),
+        "sent": (_TEXT, "null"),
     },
-}  # fmt: skip
+}
 """Storage classes of the columns by table: SQLite keeps whatever was written. Every column that readers take as it is."""
 _META_NUMBERS = ("order_queue_read_to", "dead_letters_handed_to", "retention_clock")
 """Keys of ``meta`` with a number that may begin again: receipts and dead letters that are read twice count once, and the
 retention clock goes on from the newest batch."""
 _KEYS = {
-    "batches": "no", "positions": "scope_id, source_id, block",
-    "position_contents": "scope_id, source_id, block, batch_no", "batch_conflicts": "batch_no",
+    "batches": "no",
+    "positions": "scope_id, source_id, block",
+    "position_contents": "scope_id, source_id, block, batch_no",
+    "batch_conflicts": "batch_no",
     "letter_cursors": "queue",
-}  # fmt: skip
+}
 """What names a row of a table without ``id``."""
 _COUNTERS = ("last_stream_ordinal", "serials_after")
 
@@ -140,7 +177,9 @@ def set_unreadable_aside(connection: sqlite3.Connection, at: int) -> list[SetAsi
 
 def rows_set_aside(connection: sqlite3.Connection) -> list[SetAside]:
     """Return the rows that were set aside, newest first, :data:`TOLD_MAX` at most."""
-    rows = connection.execute("SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX,))
+    rows = connection.execute(
+        "SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX,)
+    )
     return [SetAside(*row) for row in rows]
 
 
@@ -162,7 +201,11 @@ def _of_types(connection: sqlite3.Connection) -> Iterator[Problem]:
     for table, columns in _WANTED.items():
         wrong = " OR ".join(
             f"typeof({name}) NOT IN ({', '.join(repr(each) for each in classes)})"
-            + (f" OR typeof({name}) = 'text' AND NOT {TEXT_IS_UTF8.format(name)}" if _TEXT in classes else "")
+            + (
+                f" OR typeof({name}) = 'text' AND NOT {TEXT_IS_UTF8.format(name)}"
+                if _TEXT in classes
+                else ""
+            )
             for name, classes in columns.items()
         )
         key = _KEYS.get(table, "id")
@@ -171,7 +214,9 @@ def _of_types(connection: sqlite3.Connection) -> Iterator[Problem]:
         for row in found.fetchall():
             values = dict(zip(columns, row[len(names) :], strict=True))
             reason = "; ".join(
-                f"{name} is {_class_of(value)}" for name, value in values.items() if _class_of(value) not in columns[name]
+                f"{name} is {_class_of(value)}"
+                for name, value in values.items()
+                if _class_of(value) not in columns[name]
             )
             where = dict(zip(names, row[: len(names)], strict=True))
             yield Problem(table, where, reason, _queue_of(connection, table, where, values))
@@ -181,7 +226,9 @@ def _queue_of(
     connection: sqlite3.Connection, table: str, where: Mapping[str, Any], values: Mapping[str, Any]
 ) -> int | None:
     if table == "groups":
-        row = connection.execute("SELECT queue_id FROM parts WHERE id = ?", (where["id"] >> OFFSET_BITS,)).fetchone()
+        row = connection.execute(
+            "SELECT queue_id FROM parts WHERE id = ?", (where["id"] >> OFFSET_BITS,)
+        ).fetchone()
         return row[0] if row is not None and isinstance(row[0], int) else None
     queue = values.get("queue_id") if table == "parts" else None
     return queue if isinstance(queue, int) else None
@@ -189,7 +236,9 @@ def _queue_of(
 
 def _of_moved(connection: sqlite3.Connection) -> Iterator[Problem]:
     """Find dead letters whose list of serials does not fit."""
-    for number, in connection.execute("SELECT id FROM moved WHERE length(serials) IS NOT 8 * rows").fetchall():
+    for (number,) in connection.execute(
+        "SELECT id FROM moved WHERE length(serials) IS NOT 8 * rows"
+    ).fetchall():
         yield Problem("moved", {"id": number}, "serials has not the length that rows says")
 
 
@@ -204,7 +253,11 @@ def _of_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
             reason = None if str(value).isdecimal() else f"it is no number: {value!r:.50}"
         elif key == "incarnation":  # without its beginning it begins again, under another name
             begun = facts.get(f"{INCARNATION_PREFIX}{value}")
-            reason = None if str(begun).isdecimal() else f"incarnation {value!r:.50} begins at {begun!r:.50}"
+            reason = (
+                None
+                if str(begun).isdecimal()
+                else f"incarnation {value!r:.50} begins at {begun!r:.50}"
+            )
         elif key.startswith(DAMAGE_PREFIX):
             reason = _reason(lambda value=value: noted_damage(value))  # type: ignore[misc]  # bound at once
         if reason is not None:
@@ -212,7 +265,9 @@ def _of_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
 
 
 def _of_sessions(connection: sqlite3.Connection) -> Iterator[Problem]:
-    for row in connection.execute(f"SELECT queue_id, {SESSION_COLUMNS} FROM reliable_sessions").fetchall():  # noqa: S608  # our own names
+    for row in connection.execute(
+        f"SELECT queue_id, {SESSION_COLUMNS} FROM reliable_sessions"  # noqa: S608  # our own names
+    ).fetchall():
         reason = _reason(lambda row=row: row_of_session(row[1:]))  # type: ignore[misc]  # bound at once
         if reason is not None:
             yield Problem("reliable_sessions", {"queue_id": row[0]}, reason, row[0])
@@ -228,7 +283,15 @@ def _of_queues(connection: sqlite3.Connection) -> Iterator[Problem]:
 def _reason(read: Callable[[], object]) -> str | None:
     try:
         read()
-    except (SrmpSparkError, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except (
+        SrmpSparkError,
+        ArithmeticError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         return f"{type(error).__name__}: {error}"
     return None
 
@@ -249,7 +312,8 @@ def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str
     if row is None and any(isinstance(each, bytes) for each in place):
         # Text that is no UTF-8 came as bytes, and bytes equal no text.
         condition = " AND ".join(
-            f"{name} = CAST(? AS TEXT)" if isinstance(each, bytes) else f"{name} = ?" for name, each in problem.where.items()
+            f"{name} = CAST(? AS TEXT)" if isinstance(each, bytes) else f"{name} = ?"
+            for name, each in problem.where.items()
         )
         cursor = connection.execute(f"SELECT * FROM {problem.table} WHERE {condition}", place)  # noqa: S608  # our own names
         row = cursor.fetchone()
@@ -258,17 +322,25 @@ def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str
     values = dict(zip((column[0] for column in cursor.description), row, strict=True))
     destination, kind = values.get("destination"), values.get("kind")
     if problem.queue_id is not None:
-        row = connection.execute("SELECT destination, kind FROM queues WHERE id = ?", (problem.queue_id,)).fetchone()
+        row = connection.execute(
+            "SELECT destination, kind FROM queues WHERE id = ?", (problem.queue_id,)
+        ).fetchone()
         destination, kind = row if row is not None else (None, None)
     is_named = problem.table != "moved" and isinstance(destination, str) and isinstance(kind, str)
     key = " ".join(str(each) for each in ((destination, kind) if is_named else place))
     connection.execute(
-        "INSERT INTO set_aside(name, key, reason, content, destination, kind, at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO set_aside(name, key, reason, content, destination, kind, at) VALUES "
+        "(?, ?, ?, ?, ?, ?, ?)",
         (
-            problem.table, key, problem.reason[:REASON_MAX], json.dumps(values, default=_as_base64),
-            destination if is_named else None, kind if is_named else None, at,
+            problem.table,
+            key,
+            problem.reason[:REASON_MAX],
+            json.dumps(values, default=_as_base64),
+            destination if is_named else None,
+            kind if is_named else None,
+            at,
         ),
-    )  # fmt: skip
+    )
     connection.execute(f"DELETE FROM {problem.table} WHERE {condition}", place)  # noqa: S608  # our own names
     return values
 
@@ -295,24 +367,48 @@ def _make_anew(connection: sqlite3.Connection, values: Mapping[str, Any], at: in
         end = _serial_beyond(connection, number)
     if not isinstance(acknowledged_to, int) or not 0 <= acknowledged_to <= end:
         acknowledged_to = end if first is None else first - 1
-    ordinal, (noted,) = 0, connection.execute("SELECT value FROM meta WHERE key = 'last_stream_ordinal'").fetchone() or (0,)
+    ordinal, (noted,) = (
+        0,
+        connection.execute("SELECT value FROM meta WHERE key = 'last_stream_ordinal'").fetchone()
+        or (0,),
+    )
     if kind == "stream":
         ledger = OutgoingLedger(int(noted) + ORDINAL_GAP)
         ordinal = ledger.new_stream_ordinal(at)
-        connection.execute("INSERT OR REPLACE INTO meta VALUES ('last_stream_ordinal', ?)", (str(ledger.last_stream_ordinal),))
+        connection.execute(
+            "INSERT OR REPLACE INTO meta VALUES ('last_stream_ordinal', ?)",
+            (str(ledger.last_stream_ordinal),),
+        )
     receipts = values["receipts_url"] if isinstance(values["receipts_url"], str) else ""
     connection.execute(
-        "INSERT INTO queues(id, destination, kind, stream_ordinal, base, end, acknowledged_to, released_to, receipts_url, "
+        "INSERT INTO queues(id, destination, kind, stream_ordinal, base, end, "
+        "acknowledged_to, released_to, receipts_url, "
         "begun_after, resend_interval_index, paused, started_at, last_acknowledged_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 1, ?, 0)",
-        (number, destination, kind, str(ordinal), acknowledged_to, end, acknowledged_to, end, receipts, acknowledged_to, at),
+        (
+            number,
+            destination,
+            kind,
+            str(ordinal),
+            acknowledged_to,
+            end,
+            acknowledged_to,
+            end,
+            receipts,
+            acknowledged_to,
+            at,
+        ),
     )
 
 
 def _serial_beyond(connection: sqlite3.Connection, number: int) -> int:
     """Return a serial above all that the queue ever gave out, as far as anything tells."""
-    (last,) = connection.execute("SELECT coalesce(max(last), 0) FROM parts WHERE queue_id = ?", (number,)).fetchone()
-    (highest,) = connection.execute("SELECT coalesce(max(end), 0) FROM queues WHERE typeof(end) = 'integer'").fetchone()
+    (last,) = connection.execute(
+        "SELECT coalesce(max(last), 0) FROM parts WHERE queue_id = ?", (number,)
+    ).fetchone()
+    (highest,) = connection.execute(
+        "SELECT coalesce(max(end), 0) FROM queues WHERE typeof(end) = 'integer'"
+    ).fetchone()
     return int(max(last, highest)) + SERIAL_GAP
 
 
@@ -327,8 +423,13 @@ def _repair_counters(connection: sqlite3.Connection, at: int) -> None:
             (found,) = connection.execute("SELECT coalesce(max(last), 0) FROM parts").fetchone()
             value = int(found) + SERIAL_GAP
         else:
-            ordinals: Sequence[tuple[Any]] = connection.execute("SELECT stream_ordinal FROM queues").fetchall()
-            value = max((int(each) for each, in ordinals if str(each).isdecimal()), default=0) + ORDINAL_GAP
+            ordinals: Sequence[tuple[Any]] = connection.execute(
+                "SELECT stream_ordinal FROM queues"
+            ).fetchall()
+            value = (
+                max((int(each) for (each,) in ordinals if str(each).isdecimal()), default=0)
+                + ORDINAL_GAP
+            )
         connection.execute("INSERT INTO meta VALUES (?, ?)", (key, str(value)))
 
 

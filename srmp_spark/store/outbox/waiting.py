@@ -16,7 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.srmp.outgoing_effects import DeadLetter, Kind, Load, QueueKey, SerialRun, StoredMessage
+from srmp_spark.srmp.outgoing_effects import (
+    DeadLetter,
+    Kind,
+    Load,
+    QueueKey,
+    SerialRun,
+    StoredMessage,
+)
 from srmp_spark.store.outbox.columns import body_sizes
 from srmp_spark.store.outbox.damage import Damage, What
 from srmp_spark.store.outbox.live import SentRun, pack_sent
@@ -84,13 +91,18 @@ class GroupRow(NamedTuple):
         return span if self.gone is None else span[np.frombuffer(self.gone, np.uint8)[span] == 0]
 
 
-_PART = "id, queue_id, first, last, ids_first, application, batch, enqueued_at, final, journal, dead_letter_queue"
+_PART = (
+    "id, queue_id, first, last, ids_first, application, batch, enqueued_at, final, "
+    "journal, dead_letter_queue"
+)
 
 
 class Waiting:
     """The tables ``parts``, ``groups`` and ``data``. What writes does so in the caller's transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, identity: str, next_data_id: Callable[[], int]) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, identity: str, next_data_id: Callable[[], int]
+    ) -> None:
         """``identity`` is the GUID of our queue manager; ``next_data_id`` is asked by what writes alone."""
         self.damage = Damage(connection)
         self._connection = connection
@@ -117,7 +129,8 @@ class Waiting:
     def groups(self, part: int, first: int, last: int) -> Iterator[GroupRow]:
         """The groups that have offsets between ``first`` and ``last``, ascending."""
         rows = self._connection.execute(
-            "SELECT id, first, bytes, data_id, gone FROM groups WHERE id >= ? AND id < ? ORDER BY id",
+            "SELECT id, first, bytes, data_id, gone FROM groups WHERE id >= ? AND id < ? "
+            "ORDER BY id",
             (group_key(part, first), (part + 1) << OFFSET_BITS),
         )
         for row in rows:
@@ -134,15 +147,21 @@ class Waiting:
         where = f"group {group.id} of the outbox"
         batch = self._content(group.data_id, where)
         if batch.num_rows != group.last - group.first + 1:
-            raise StoreDamagedError(f"{where} has {batch.num_rows} rows, {group.last - group.first + 1} are expected")
+            raise StoreDamagedError(
+                f"{where} has {batch.num_rows} rows, {group.last - group.first + 1} are expected"
+            )
         return batch
 
     def _content(self, data_id: int, where: str) -> pa.RecordBatch:
         begun = self._connection.in_transaction
         try:
-            row = self._connection.execute("SELECT crc, data FROM data WHERE id = ?", (data_id,)).fetchone()
+            row = self._connection.execute(
+                "SELECT crc, data FROM data WHERE id = ?", (data_id,)
+            ).fetchone()
         except sqlite3.DatabaseError as error:
-            if self._connection.in_transaction is not begun:  # SQLite has undone it: nothing of it may go on
+            if (
+                self._connection.in_transaction is not begun
+            ):  # SQLite has undone it: nothing of it may go on
                 raise
             raise StoreDamagedError(f"{where} cannot be read: {error}") from error
         if row is None:
@@ -157,9 +176,13 @@ class Waiting:
         room = load.bytes_max
         for part in self.parts(queue_id, load.after + 1, load.last):
             shared = Shared(
-                load.key.destination, load.key.kind, self._identity, part.ids_first - part.first, part.enqueued_at,
+                load.key.destination,
+                load.key.kind,
+                self._identity,
+                part.ids_first - part.first,
+                part.enqueued_at,
                 bool(part.final),
-            )  # fmt: skip
+            )
             low, high = max(load.after + 1 - part.first, 0), min(load.last, part.last) - part.first
             for group in self.groups(part.id, low, high):
                 indices = group.live(low, high)
@@ -171,7 +194,9 @@ class Waiting:
                     if found:
                         return found
                     serials = part.first + group.first + indices
-                    raise UnreadableRowsError(len(indices), (int(serials[0]), int(serials[-1])), str(error)) from error
+                    raise UnreadableRowsError(
+                        len(indices), (int(serials[0]), int(serials[-1])), str(error)
+                    ) from error
                 wanted = indices[: load.rows_max - len(found)]
                 span = batch.slice(wanted[0], wanted[-1] - wanted[0] + 1)
                 sizes = np.cumsum(body_sizes(_columns(span), span.num_rows)[wanted - wanted[0]])
@@ -196,7 +221,12 @@ class Waiting:
         found: list[WaitingRow] = []
         for part in self.parts(queue_id, after + 1, SERIAL_MAX):
             shared = Shared(
-                key.destination, key.kind, self._identity, part.ids_first - part.first, part.enqueued_at, bool(part.final)
+                key.destination,
+                key.kind,
+                self._identity,
+                part.ids_first - part.first,
+                part.enqueued_at,
+                bool(part.final),
             )
             low = max(after + 1 - part.first, 0)
             for group in self.groups(part.id, low, part.last - part.first):
@@ -204,9 +234,15 @@ class Waiting:
                 indices = group.live(low, group.last).tolist()
                 keys = keys_of(batch)
                 for index, stored in zip(
-                    indices, messages_of(batch, indices, [base + index for index in indices], shared), strict=True
+                    indices,
+                    messages_of(batch, indices, [base + index for index in indices], shared),
+                    strict=True,
                 ):
-                    found.append(WaitingRow(stored, part.application, part.batch, keys[index], part.enqueued_at))
+                    found.append(
+                        WaitingRow(
+                            stored, part.application, part.batch, keys[index], part.enqueued_at
+                        )
+                    )
                 if len(found) >= rows_max:
                     return found
         return found
@@ -217,7 +253,9 @@ class Waiting:
         if len(self._cache) > CACHED_GROUPS:
             self._cache.popitem(last=False)
 
-    def runs(self, queue_id: int, *, final: bool, low: int = 0, high: int = SERIAL_MAX) -> list[tuple[int, int]]:
+    def runs(
+        self, queue_id: int, *, final: bool, low: int = 0, high: int = SERIAL_MAX
+    ) -> list[tuple[int, int]]:
         """The serials that are still there, as ascending runs, in parts that have one between ``low`` and ``high``.
 
         ``final``: those that ask for a final stream receipt."""
@@ -237,28 +275,59 @@ class Waiting:
     # --- taking out -------------------------------------------------------------------------------------------------------
 
     def finish(
-        self, run: SerialRun, queue_id: int, stream: tuple[str, int], at: int, position: int, sent: Sequence[SentRun] = ()
-    ) -> None:  # fmt: skip
+        self,
+        run: SerialRun,
+        queue_id: int,
+        stream: tuple[str, int],
+        at: int,
+        position: int,
+        sent: Sequence[SentRun] = (),
+    ) -> None:
         """Delete these messages; those that ask for it are kept in the journal ([MC-MQSRM] 3.1.5.2.2)."""
         for part in list(self.parts(queue_id, run.first, run.last)):  # they are deleted on the way
             low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
             for group in list(self.groups(part.id, low, high)):
                 live = group.live(low, high)
-                batch = self._readable(run.key, group, part, live, "journal") if part.journal and len(live) else None
+                batch = (
+                    self._readable(run.key, group, part, live, "journal")
+                    if part.journal and len(live)
+                    else None
+                )
                 if batch is not None:
                     column = batch.schema.get_field_index("journal")
                     if column >= 0:
-                        asked = batch.column(column).fill_null(False).to_numpy(zero_copy_only=False)[live]
+                        asked = (
+                            batch.column(column)
+                            .fill_null(False)
+                            .to_numpy(zero_copy_only=False)[live]
+                        )
                         if asked.any():
                             letter = _Letter("journal", "delivered", None, None, False, JOURNAL)
-                            self._move(letter, run.key, part, group, live[asked], stream, at, position, sent, batch)
+                            self._move(
+                                letter,
+                                run.key,
+                                part,
+                                group,
+                                live[asked],
+                                stream,
+                                at,
+                                position,
+                                sent,
+                                batch,
+                            )
                 self._take_out(group, live)
             self._drop_if_empty(part)
         self.damage.ended(*run)
 
     def bury(
-        self, letter: DeadLetter, queue_id: int, stream: tuple[str, int], at: int, position: int, sent: Sequence[SentRun] = ()
-    ) -> None:  # fmt: skip
+        self,
+        letter: DeadLetter,
+        queue_id: int,
+        stream: tuple[str, int],
+        at: int,
+        position: int,
+        sent: Sequence[SentRun] = (),
+    ) -> None:
         """Move these messages to the dead letters: to the queue that their application named, if it is a transactional one
         of ours, else to the system's ([MC-MQSRM] 3.1.5.2.1.2).
         """
@@ -270,7 +339,9 @@ class Waiting:
             if named is not None and named not in taken:
                 taken[named] = self.takes_dead_letters(named)
             target = named if named is not None and taken[named] else system
-            moved = _Letter("dead", letter.reason, letter.status, letter.message_class, letter.in_doubt, target)
+            moved = _Letter(
+                "dead", letter.reason, letter.status, letter.message_class, letter.in_doubt, target
+            )
             low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
             for group in list(self.groups(part.id, low, high)):
                 live = group.live(low, high)
@@ -292,9 +363,16 @@ class Waiting:
         self.damage.ended(*run)
 
     def bury_unsent(
-        self, part: Part, ids_first: int, application: str, batch: str, at: int, position: int, reason: str,
+        self,
+        part: Part,
+        ids_first: int,
+        application: str,
+        batch: str,
+        at: int,
+        position: int,
+        reason: str,
         first: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Move a part that never came into a queue to the dead letters, of its application or of the system.
 
         Its messages have identifiers from ``ids_first`` on, no place in a stream, and serials from ``first`` on; ``None``:
@@ -306,15 +384,27 @@ class Waiting:
         target = named if named is not None and self.takes_dead_letters(named) else system
         letter = _Letter("dead", reason, None, None, False, target)
         row = PartRow(
-            part.number, 0, first, first + part.rows - 1, ids_first, application, batch, at, False, False, named
-        )  # fmt: skip
+            part.number,
+            0,
+            first,
+            first + part.rows - 1,
+            ids_first,
+            application,
+            batch,
+            at,
+            False,
+            False,
+            named,
+        )
         for group in list(self.groups(part.number, 0, part.rows - 1)):
             live = group.live(group.first, group.last)
             self._move(letter, part.key, row, group, live, ("0", 0), at, position, (), None)
             self._connection.execute("DELETE FROM groups WHERE id = ?", (group.id,))
         self._connection.execute("DELETE FROM parts WHERE id = ?", (part.number,))
 
-    def _readable(self, key: QueueKey, group: GroupRow, part: PartRow, live: np.ndarray, what: What) -> pa.RecordBatch | None:
+    def _readable(
+        self, key: QueueKey, group: GroupRow, part: PartRow, live: np.ndarray, what: What
+    ) -> pa.RecordBatch | None:
         """The content of a group, ``None`` if it is damaged: what is stored beside it must not wait for ever."""
         try:
             return self.rows_of(group)
@@ -325,9 +415,18 @@ class Waiting:
             return None
 
     def _move(
-        self, letter: _Letter, key: QueueKey, part: PartRow, group: GroupRow, live: np.ndarray, stream: tuple[str, int],
-        at: int, position: int, sent: Sequence[SentRun], batch: pa.RecordBatch | None,
-    ) -> None:  # fmt: skip
+        self,
+        letter: _Letter,
+        key: QueueKey,
+        part: PartRow,
+        group: GroupRow,
+        live: np.ndarray,
+        stream: tuple[str, int],
+        at: int,
+        position: int,
+        sent: Sequence[SentRun],
+        batch: pa.RecordBatch | None,
+    ) -> None:
         """Rows of a group; ``batch`` is its content if they are copied out, ``None`` if it moves as a whole."""
         if letter.target not in (DEADLETTER, DEADXACT, JOURNAL):
             self.letters_for.add(letter.target)
@@ -336,32 +435,66 @@ class Waiting:
             batch = batch.take(pa.array(live))
             size = int(body_sizes(_columns(batch), batch.num_rows).sum())
             data_id = self._next_data_id()
-            self._connection.execute("INSERT INTO data VALUES (?, ?, ?)", (data_id, *pack_group(batch)))
+            self._connection.execute(
+                "INSERT INTO data VALUES (?, ?, ?)", (data_id, *pack_group(batch))
+            )
         numbers = live + group.first + part.first
         serials = numbers.astype("<i8").tobytes()
         self._connection.execute(
-            "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, ids_base, application, batch, "
-            "enqueued_at, reason, status, message_class, in_doubt, moved_at, target, rows, bytes, position, data_id, sent) "
+            "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, "
+            "ids_base, application, batch, "
+            "enqueued_at, reason, status, message_class, in_doubt, moved_at, target, "
+            "rows, bytes, position, data_id, sent) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (letter.fate, key.destination, key.kind, *stream, serials, part.ids_first - part.first, part.application,
-             part.batch, part.enqueued_at, letter.reason, letter.status, letter.message_class, letter.in_doubt, at,
-             letter.target, len(live), size, position, data_id, pack_sent(sent, int(numbers[0]), int(numbers[-1]))),
-        )  # fmt: skip
+            (
+                letter.fate,
+                key.destination,
+                key.kind,
+                *stream,
+                serials,
+                part.ids_first - part.first,
+                part.application,
+                part.batch,
+                part.enqueued_at,
+                letter.reason,
+                letter.status,
+                letter.message_class,
+                letter.in_doubt,
+                at,
+                letter.target,
+                len(live),
+                size,
+                position,
+                data_id,
+                pack_sent(sent, int(numbers[0]), int(numbers[-1])),
+            ),
+        )
 
     def _take_out(self, group: GroupRow, live: np.ndarray) -> None:
         rows = group.last - group.first + 1
-        gone = np.zeros(rows, np.uint8) if group.gone is None else np.frombuffer(group.gone, np.uint8).copy()
+        gone = (
+            np.zeros(rows, np.uint8)
+            if group.gone is None
+            else np.frombuffer(group.gone, np.uint8).copy()
+        )
         gone[live] = 1
         if gone.all():
             self._connection.execute("DELETE FROM data WHERE id = ?", (group.data_id,))
             self._connection.execute("DELETE FROM groups WHERE id = ?", (group.id,))
             self._cache.pop(group.data_id, None)
         elif len(live):
-            self._connection.execute("UPDATE groups SET gone = ? WHERE id = ?", (gone.tobytes(), group.id))
+            self._connection.execute(
+                "UPDATE groups SET gone = ? WHERE id = ?", (gone.tobytes(), group.id)
+            )
 
     def _drop_if_empty(self, part: PartRow) -> None:
         low, high = part.id << OFFSET_BITS, (part.id + 1) << OFFSET_BITS
-        if self._connection.execute("SELECT 1 FROM groups WHERE id >= ? AND id < ? LIMIT 1", (low, high)).fetchone() is None:
+        if (
+            self._connection.execute(
+                "SELECT 1 FROM groups WHERE id >= ? AND id < ? LIMIT 1", (low, high)
+            ).fetchone()
+            is None
+        ):
             self._connection.execute("DELETE FROM parts WHERE id = ?", (part.id,))
 
     def moved(self, after: int, rows_max: int) -> Iterator[Moved]:
@@ -371,7 +504,10 @@ class Waiting:
         """
         names = ", ".join(MovedRow._fields[:-1]).replace("size", "bytes")
         found = 0
-        for row in self._connection.execute(f"SELECT {names}, serials FROM moved WHERE id > ? ORDER BY id", (after,)):  # noqa: S608  # our own names
+        for row in self._connection.execute(
+            f"SELECT {names}, serials FROM moved WHERE id > ? ORDER BY id",  # noqa: S608  # our own names
+            (after,),
+        ):
             serials = np.frombuffer(row[-1], "<i8").tolist()
             moved = MovedRow(*row[:-1], serials)  # type: ignore[call-arg]  # mypy does not count a star
             found += moved.rows
@@ -379,13 +515,24 @@ class Waiting:
                 batch = self._content(moved.data_id, f"dead letter {moved.id} of the outbox")
                 if batch.num_rows != len(serials):
                     raise StoreDamagedError(f"it has {batch.num_rows} rows")  # noqa: TRY301  # told like the others
-                shared = Shared(moved.destination, moved.kind, self._identity, moved.ids_base, moved.enqueued_at, False)
+                shared = Shared(
+                    moved.destination,
+                    moved.kind,
+                    self._identity,
+                    moved.ids_base,
+                    moved.enqueued_at,
+                    False,
+                )
                 messages = messages_of(batch, range(batch.num_rows), serials, shared)
             except StoreDamagedError as error:
                 _log.error(  # the reason says it all
                     'outbox.damaged destination=%s kind=%s what=%s rows=%d reason="%s"',
-                    moved.destination, moved.kind, moved.fate, moved.rows, error,
-                )  # fmt: skip
+                    moved.destination,
+                    moved.kind,
+                    moved.fate,
+                    moved.rows,
+                    error,
+                )
                 yield Moved(moved, None, [None] * len(serials))
             else:
                 yield Moved(moved, messages, keys_of(batch))
@@ -397,7 +544,9 @@ class UnreadableRowsError(StoreDamagedError):
     """Rows that wait are damaged: nothing of their queue can be sent, which an operator must know."""
 
     def __init__(self, rows: int, serials: tuple[int, int], reason: str) -> None:
-        super().__init__(f"{rows} messages (serials {serials[0]} to {serials[1]}) cannot be read: {reason}")
+        super().__init__(
+            f"{rows} messages (serials {serials[0]} to {serials[1]}) cannot be read: {reason}"
+        )
         self.rows = rows
         self.serials = serials
         self.reason = reason
@@ -458,16 +607,23 @@ def keys_of(batch: pa.RecordBatch) -> list[str | None]:
     index = batch.schema.get_field_index("key")
     if index < 0:
         return [None] * int(batch.num_rows)
-    return [None if key is None else key.decode(errors="replace") for key in batch.column(index).to_pylist()]
+    return [
+        None if key is None else key.decode(errors="replace")
+        for key in batch.column(index).to_pylist()
+    ]
 
 
 def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     return {
-        name: batch.column(batch.schema.get_field_index(name)) for name in ("body", "extension") if name in batch.schema.names
+        name: batch.column(batch.schema.get_field_index(name))
+        for name in ("body", "extension")
+        if name in batch.schema.names
     }
 
 
-def _until_damaged(batch: pa.RecordBatch, indices: list[int], base: int, shared: Shared, *, alone: bool) -> list[StoredMessage]:
+def _until_damaged(
+    batch: pa.RecordBatch, indices: list[int], base: int, shared: Shared, *, alone: bool
+) -> list[StoredMessage]:
     """The messages before the first that cannot be read. Raises :class:`UnreadableRowsError` for it if there is none, and
     nothing else was found (``alone``)."""
     found: list[StoredMessage] = []

@@ -37,22 +37,29 @@ def read_which(directory: Path) -> Which | None:
     path = directory / WHICH_FILE
     try:
         found = json.loads(path.read_text())
-        which = Which(int(found["inode"]), found["born"], int(found["fence"]), int(found["position"]))
+        which = Which(
+            int(found["inode"]), found["born"], int(found["fence"]), int(found["position"])
+        )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDamagedError(
-            f"{path} cannot be read ({error!r}): remove it, what waits to be sent is then held until you decide"
+            f"{path} cannot be read ({error!r}): remove it, what waits to be sent is then "
+            "held until you decide"
         ) from error
     if not (directory / DATABASE_FILE).exists():
         raise StoreDamagedError(
-            f"{directory / DATABASE_FILE} is gone, it had {which.position} commits. {OUTBOX.restore_hint}; "
-            f"or remove {path} to begin with an empty outbox: what waited is lost, rows that were sent are no longer known"
+            f"{directory / DATABASE_FILE} is gone, it had {which.position} commits. "
+            f"{OUTBOX.restore_hint}; "
+            f"or remove {path} to begin with an empty outbox: what waited is lost, rows "
+            "that were sent are no longer known"
         )
     return which
 
 
-def foreign_because(which: Which | None, directory: Path, *, fence: int, position: int) -> str | None:
+def foreign_because(
+    which: Which | None, directory: Path, *, fence: int, position: int
+) -> str | None:
     """Why the outbox in ``directory`` is not the one that was used here last; ``None`` if it is, or is a new one."""
     if which is None:
         return f"it has no file {WHICH_FILE}" if fence else None

@@ -28,7 +28,9 @@ class Writes:
         """One row; ``size`` is about its bytes."""
         self.many(statement, [row], size)
 
-    def many(self, statement: str, rows: Sequence[Sequence[Any] | Mapping[str, Any]], size: int) -> None:
+    def many(
+        self, statement: str, rows: Sequence[Sequence[Any] | Mapping[str, Any]], size: int
+    ) -> None:
         """Some rows."""
         self._statements.append((statement, rows))
         self.bytes += size
@@ -37,7 +39,11 @@ class Writes:
         """Some rows in one statement, ``INSERT INTO … VALUES``: Python's lock is waited for once, not once a row."""
         assert 0 < len(rows) * len(rows[0]) <= PARAMETERS_MAX, f"{len(rows)} rows in one statement"
         marks = f"({', '.join('?' * len(rows[0]))})"
-        self.many(f"{insert} {', '.join([marks] * len(rows))}", [[value for row in rows for value in row]], size)
+        self.many(
+            f"{insert} {', '.join([marks] * len(rows))}",
+            [[value for row in rows for value in row]],
+            size,
+        )
 
     @property
     def is_full(self) -> bool:

@@ -34,7 +34,7 @@ def answer_seconds_of(state_uri: str) -> float:
 
 def refuse_if_alive(
     inbox: StateTable, guid: str, uri: str, last_heard: str, answer_seconds: float, on_wait: OnWait
-) -> None:  # fmt: skip
+) -> None:
     """Ask the queue manager whether it lives, and wait for the answer. The question stays open until the restore ends.
 
     Raises :class:`ConfigurationError` when it answers, or publishes rows meanwhile. No clock of another machine counts.
@@ -46,9 +46,12 @@ def refuse_if_alive(
         waited = time.monotonic() - began
         if inbox.answered >= asked or inbox.appends != appends:
             raise ConfigurationError(
-                f"queue manager {guid} is alive: it answered {waited:.0f} s after it was asked through {uri}, and wrote to it "
-                f"last at {last_heard}. Two must not go on: what one of them accepts nobody would read. Stop it (a clean stop "
-                "publishes all that it has), then restore. If nobody can reach it add --force: it ends when it looks at the "
+                f"queue manager {guid} is alive: it answered {waited:.0f} s after it was "
+                f"asked through {uri}, and wrote to it "
+                f"last at {last_heard}. Two must not go on: what one of them accepts "
+                "nobody would read. Stop it (a clean stop "
+                "publishes all that it has), then restore. If nobody can reach it add "
+                "--force: it ends when it looks at the "
                 f"state again, within {LOOK_SECONDS:.0f} s, and what it accepts until then is lost"
             )
         if waited >= answer_seconds:
@@ -61,8 +64,12 @@ def refuse_if_written_lately(guid: str, uri: str, as_of: datetime | None, now: d
 
     A time that lies ahead of ours says that a clock is wrong, and nothing else: it refuses nobody.
     """
-    if as_of is not None and timedelta() <= (age := now - as_of) < timedelta(seconds=LIVING_SECONDS):
+    if as_of is not None and timedelta() <= (age := now - as_of) < timedelta(
+        seconds=LIVING_SECONDS
+    ):
         raise ConfigurationError(
-            f"queue manager {guid} wrote to {uri} {age.total_seconds():.0f} s ago: it may be alive, and two must not go "
-            f"on. Stop it and wait {LIVING_SECONDS:.0f} s, or, if its disk is lost for certain, add --force"
+            f"queue manager {guid} wrote to {uri} {age.total_seconds():.0f} s ago: it may "
+            "be alive, and two must not go "
+            f"on. Stop it and wait {LIVING_SECONDS:.0f} s, or, if its disk is lost for "
+            "certain, add --force"
         )

@@ -53,11 +53,19 @@ class KnownQueue:
     @property
     def received(self) -> int:
         """The highest sequence that any consumer has received; 0 if none has."""
-        return max([0, *(mark for _, mark, _ in self.consumers), *(ahead.last for _, _, ahead in self.consumers if ahead)])
+        return max(
+            [
+                0,
+                *(mark for _, mark, _ in self.consumers),
+                *(ahead.last for _, _, ahead in self.consumers if ahead),
+            ]
+        )
 
     def saw(self, epoch: str, first: int, last: int) -> None:
         """Rows of an epoch: the queue may not be listed with it yet, nor with having been made again after it was deleted."""
-        if last > self.trimmed_to:  # a deletion takes all that there is: it goes on behind what it had given out
+        if (
+            last > self.trimmed_to
+        ):  # a deletion takes all that there is: it goes on behind what it had given out
             self.deleted_at = None
         if epoch not in self.epochs:
             self.epochs[epoch] = first
@@ -75,12 +83,23 @@ def read_queues(rows: Iterable[Mapping[str, Any]]) -> dict[str, KnownQueue]:
     for row in rows:
         try:
             queue = KnownQueue(
-                row["queue"], row["transactional"], row["paused"], row["options"], row["trimmed_to"], micros(row["deleted_at"]),
+                row["queue"],
+                row["transactional"],
+                row["paused"],
+                row["options"],
+                row["trimmed_to"],
+                micros(row["deleted_at"]),
                 {epoch: int(first) for epoch, first in json.loads(row["epochs"])},
-                [(int(first), int(last), str(reason)) for first, last, reason in json.loads(row["holes"])],
-                [(str(name), int(to), set_from_json(ahead)) for name, to, ahead in json.loads(row["consumers"])],
+                [
+                    (int(first), int(last), str(reason))
+                    for first, last, reason in json.loads(row["holes"])
+                ],
+                [
+                    (str(name), int(to), set_from_json(ahead))
+                    for name, to, ahead in json.loads(row["consumers"])
+                ],
                 listed=True,
-            )  # fmt: skip
+            )
         except (ValueError, TypeError) as error:
             raise _unreadable(row["queue"], repr(error)) from error
         if queue.end > marks.RECEIVED_MAX:
@@ -105,14 +124,19 @@ def epochs_in_order(queues: Iterable[KnownQueue]) -> list[str]:
     try:
         return list(sorter.static_order())
     except CycleError as error:
-        raise StoreDamagedError(f"the table queues has epochs in two orders: {error.args[1]}") from error
+        raise StoreDamagedError(
+            f"the table queues has epochs in two orders: {error.args[1]}"
+        ) from error
 
 
-def write_queues(db: sqlite3.Connection, queues: Sequence[KnownQueue], epochs: Sequence[str], at: int) -> dict[str, int]:
+def write_queues(
+    db: sqlite3.Connection, queues: Sequence[KnownQueue], epochs: Sequence[str], at: int
+) -> dict[str, int]:
     """Epochs, queues, where each epoch begins in them, and their consumers' marks; the number of each queue."""
     numbers = {epoch: number for number, epoch in enumerate(epochs, 1)}
     db.executemany(
-        "INSERT INTO epochs VALUES (?, ?, ?, 'of the lost data directory')", [(numbers[epoch], epoch, at) for epoch in epochs]
+        "INSERT INTO epochs VALUES (?, ?, ?, 'of the lost data directory')",
+        [(numbers[epoch], epoch, at) for epoch in epochs],
     )
     for statement in marks.DDL:
         db.execute(statement)
@@ -121,7 +145,15 @@ def write_queues(db: sqlite3.Connection, queues: Sequence[KnownQueue], epochs: S
         ids[queue.name] = number
         db.execute(
             "INSERT INTO queues VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (number, queue.name, queue.transactional, queue.paused, queue.options, queue.trimmed_to, queue.deleted_at),
+            (
+                number,
+                queue.name,
+                queue.transactional,
+                queue.paused,
+                queue.options,
+                queue.trimmed_to,
+                queue.deleted_at,
+            ),
         )
         db.executemany(
             "INSERT INTO queue_epochs VALUES (?, ?, ?)",

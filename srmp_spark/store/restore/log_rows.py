@@ -38,7 +38,10 @@ _Key = tuple[str, str]
 
 def pieces_of(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]]:
     """(epoch, queue, rows) of a batch of ``inbox``, in the order of the rows."""
-    keys = pa.table([batch.column(batch.schema.get_field_index(name)) for name in ("epoch", "queue")], ["epoch", "queue"])
+    keys = pa.table(
+        [batch.column(batch.schema.get_field_index(name)) for name in ("epoch", "queue")],
+        ["epoch", "queue"],
+    )
     for found in keys.group_by(["epoch", "queue"], use_threads=False).aggregate([]).to_pylist():
         mask = pc.and_(
             pc.equal(batch.column(batch.schema.get_field_index("epoch")), found["epoch"]),
@@ -50,7 +53,9 @@ def pieces_of(batch: pa.RecordBatch) -> Iterator[tuple[str, str, pa.RecordBatch]
 class LogRows:
     """Takes the rows of all queues and writes their segments."""
 
-    def __init__(self, db: sqlite3.Connection, segments: Path, epochs: dict[str, int], ids: dict[str, int]) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, segments: Path, epochs: dict[str, int], ids: dict[str, int]
+    ) -> None:
         """``epochs`` and ``ids``: the numbers of epochs and queues in the database; looked at when a segment is written."""
         self._db = db
         self._segments = segments
@@ -64,7 +69,9 @@ class LogRows:
         """Rows of one epoch and queue; those that retention had deleted, or that came back already, are left out."""
         if queue.deleted_at is not None:
             return
-        rows = rows.filter(pc.greater(rows.column(rows.schema.get_field_index("sequence")), queue.trimmed_to))
+        rows = rows.filter(
+            pc.greater(rows.column(rows.schema.get_field_index("sequence")), queue.trimmed_to)
+        )
         if not rows.num_rows:
             return
         key = epoch, queue.name
@@ -91,7 +98,10 @@ class LogRows:
         self._bytes -= sum(each.nbytes for each in waiting)
         rows = pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
         numbers = _sequences(rows)
-        fresh = np.array([not any(a <= n <= b for a, b in _near(queue.covered, n)) for n in numbers.tolist()], bool)
+        fresh = np.array(
+            [not any(a <= n <= b for a, b in _near(queue.covered, n)) for n in numbers.tolist()],
+            bool,
+        )
         _, firsts = np.unique(numbers, return_index=True)
         order = firsts[fresh[firsts]]  # ascending, each sequence once
         if not len(order):
@@ -115,16 +125,36 @@ class LogRows:
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         for ending, data in ((".columns.arrow", encoded.columns), (".posts.arrow", encoded.posts)):
             write_durably(self._segments / (name + ending), data, sync_folder=False)
-        arrived = pc.min_max(rows.column(rows.schema.get_field_index("arrived_at")).cast(pa.int64())).as_py()
+        arrived = pc.min_max(
+            rows.column(rows.schema.get_field_index("arrived_at")).cast(pa.int64())
+        ).as_py()
         positions = pc.min_max(rows.column(rows.schema.get_field_index("position"))).as_py()
         self._db.execute(
             "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (row_key(queue_id, last), queue_id, epoch_id, first, last, positions["min"], positions["max"], sum(encoded.sizes),
-             rows.num_rows, arrived["min"], arrived["max"], name, len(encoded.columns), zlib.crc32(encoded.columns),
-             len(encoded.posts), zlib.crc32(encoded.posts), struct.pack(f"<{len(encoded.sizes)}I", *encoded.sizes)),
-        )  # fmt: skip
+            (
+                row_key(queue_id, last),
+                queue_id,
+                epoch_id,
+                first,
+                last,
+                positions["min"],
+                positions["max"],
+                sum(encoded.sizes),
+                rows.num_rows,
+                arrived["min"],
+                arrived["max"],
+                name,
+                len(encoded.columns),
+                zlib.crc32(encoded.columns),
+                len(encoded.posts),
+                zlib.crc32(encoded.posts),
+                struct.pack(f"<{len(encoded.sizes)}I", *encoded.sizes),
+            ),
+        )
         if encoded.wide is not None:
-            note_wide_part(self._db, row_key(queue_id, last), zlib.crc32(encoded.columns), encoded.wide)
+            note_wide_part(
+                self._db, row_key(queue_id, last), zlib.crc32(encoded.columns), encoded.wide
+            )
         _cover(queue.covered, first, last)
 
 

@@ -29,7 +29,14 @@ from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
 from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
 from srmp_spark.store.outbox.packing import STORED_SCHEMA
 from srmp_spark.store.outbox.queue_rows import add_columns, save_queue
-from srmp_spark.store.outbox.schema import DATABASE_FILE, FORMAT_FORWARDED, FORMAT_RELIABLE, OUTBOX, group_key, raise_format
+from srmp_spark.store.outbox.schema import (
+    DATABASE_FILE,
+    FORMAT_FORWARDED,
+    FORMAT_RELIABLE,
+    OUTBOX,
+    group_key,
+    raise_format,
+)
 from srmp_spark.store.restore.known_queues import micros
 from srmp_spark.store.sqlite_file import connect_writer
 
@@ -114,7 +121,9 @@ class OutgoingMessages:
         self.take_ended(row)
         number = identifier_of(row["message_id"])
         # Versions before did not say it: a message that was in no stream yet is of no stream, for one begins with its first.
-        delivery = row["delivery"] or ("transactional" if row["stream_id"] is not None else "recoverable")
+        delivery = row["delivery"] or (
+            "transactional" if row["stream_id"] is not None else "recoverable"
+        )
         kind: Kind = "stream" if delivery == "transactional" else "plain"
         key = QueueKey(row["destination"], kind)
         # Versions before had no column serial: their identifiers stand in the same order.
@@ -124,16 +133,27 @@ class OutgoingMessages:
         if row["stream_id"] is not None and row["stream_sequence"] is not None:
             ordinal = ordinal_of(row["stream_id"])
             if ordinal >= found.ordinal:
-                found.ordinal, found.stream_id, found.base = ordinal, row["stream_id"], serial - row["stream_sequence"]
+                found.ordinal, found.stream_id, found.base = (
+                    ordinal,
+                    row["stream_id"],
+                    serial - row["stream_sequence"],
+                )
         # A message that a publisher moved from file to file may be seen in both: it is one.
         self._waiting.execute(
-            "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?)", (*key, serial, pickle.dumps((number, dict(row))))
+            "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?, ?)",
+            (*key, serial, pickle.dumps((number, dict(row)))),
         )
         self.rows += 1
 
     def write(
-        self, *, queue_manager: str, epoch: str, read_to: Mapping[str, str], at: int, identifiers_to: int = 0
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        queue_manager: str,
+        epoch: str,
+        read_to: Mapping[str, str],
+        at: int,
+        identifiers_to: int = 0,
+    ) -> None:
         """``outbox.db``, closed when this returns.
 
         ``epoch`` is one of before: the sender process then finds a copy. ``read_to``: how far logs were read, by their key.
@@ -143,15 +163,21 @@ class OutgoingMessages:
         try:
             connection.execute("BEGIN IMMEDIATE")
             add_columns(connection)
-            connection.execute("UPDATE head SET position = ?", (self.position + POSITIONS_SKIPPED if self.position else 0,))
+            connection.execute(
+                "UPDATE head SET position = ?",
+                (self.position + POSITIONS_SKIPPED if self.position else 0,),
+            )
             serials = [serial for found in self.destinations.values() for serial in found.serials]
             # What was acknowledged stands in no table. A queue gave out no more serials than there are identifiers, but for
             # forwarded messages, which keep their own; those of a stream have positions.
             numbers = [*serials, identifiers_to, self.last_identifier, self.last_position]
             facts = {
-                "queue_manager": queue_manager, "epoch": epoch, "last_stream_ordinal": str(self.last_ordinal),
-                "serials_after": str(max(numbers) + SERIALS_SKIPPED), **read_to,
-            }  # fmt: skip
+                "queue_manager": queue_manager,
+                "epoch": epoch,
+                "last_stream_ordinal": str(self.last_ordinal),
+                "serials_after": str(max(numbers) + SERIALS_SKIPPED),
+                **read_to,
+            }
             connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
             writer = _Writer(connection, at)
             for found in self.destinations.values():
@@ -162,7 +188,8 @@ class OutgoingMessages:
 
     def _rows_of(self, key: QueueKey) -> Iterator[Waiting]:
         for serial, row in self._waiting.execute(
-            "SELECT serial, row FROM waiting WHERE destination = ? AND kind = ? ORDER BY serial", key
+            "SELECT serial, row FROM waiting WHERE destination = ? AND kind = ? ORDER BY serial",
+            key,
         ):
             yield Waiting(serial, *pickle.loads(row))  # noqa: S301  # our own, written a moment ago
 
@@ -189,14 +216,29 @@ class _Writer:
     def queue(self, found: Destination, rows: Iterable[Waiting]) -> None:
         """Everything that waits for one destination; ascending serials."""
         finals = found.states.get(FINAL, [])
-        waiting = [serial for state, serials in found.states.items() if state != FINAL for serial in serials]
+        waiting = [
+            serial
+            for state, serials in found.states.items()
+            if state != FINAL
+            for serial in serials
+        ]
         end = max(found.serials)
         acknowledged_to = min(waiting) - 1 if waiting else max(finals)
         queue_id = save_queue(
             self._db,
             OutgoingQueueRow(
-                *found.key, found.ordinal, min(found.base, acknowledged_to), end, acknowledged_to, end, "", 0, True, self._at,
-                0, begun_after=acknowledged_to,
+                *found.key,
+                found.ordinal,
+                min(found.base, acknowledged_to),
+                end,
+                acknowledged_to,
+                end,
+                "",
+                0,
+                True,
+                self._at,
+                0,
+                begun_after=acknowledged_to,
             ),
             None,
         )
@@ -210,25 +252,51 @@ class _Writer:
         part, batch = self._parts, self._batches
         application, name = sample["application"] or "", f"restored-{batch}"
         self._db.execute(
-            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, 0, ?, 1)", (batch, application, name, b"", len(rows), self._at)
+            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, 0, ?, 1)",
+            (batch, application, name, b"", len(rows), self._at),
         )
         self._db.execute(
             "INSERT INTO parts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)",
-            (part, batch, len(rows), bool(sample["dead_letter"]), any(row["journal"] for _, _, row in rows), queue_id, first,
-             rows[-1].serial, ids_first, application, name, micros(sample["enqueued_at"]) or self._at),
-        )  # fmt: skip
+            (
+                part,
+                batch,
+                len(rows),
+                bool(sample["dead_letter"]),
+                any(row["journal"] for _, _, row in rows),
+                queue_id,
+                first,
+                rows[-1].serial,
+                ids_first,
+                application,
+                name,
+                micros(sample["enqueued_at"]) or self._at,
+            ),
+        )
         if sample["envelope"] is not None:
-            raise_format(self._db, FORMAT_FORWARDED)  # a version that does not know them must not send these
+            raise_format(
+                self._db, FORMAT_FORWARDED
+            )  # a version that does not know them must not send these
         if is_reliable(key.destination):
             raise_format(self._db, FORMAT_RELIABLE)
         for offset, group in _groups([row for _, _, row in rows]):
             self._data += 1
             batch_rows = stored_batch(group, key)
             size = sum(len(row["body"] or b"") for row in group)
-            self._db.execute("INSERT INTO data VALUES (?, ?, ?)", (self._data, *pack_group(batch_rows)))
+            self._db.execute(
+                "INSERT INTO data VALUES (?, ?, ?)", (self._data, *pack_group(batch_rows))
+            )
             last = offset + len(group) - 1
-            self._db.execute("INSERT INTO groups VALUES (?, ?, ?, ?, NULL)", (group_key(part, last), offset, size, self._data))
-        keys = sorted({row["key"] for _, _, row in rows if row["key"] is not None and "\ufffd" not in row["key"]})
+            self._db.execute(
+                "INSERT INTO groups VALUES (?, ?, ?, ?, NULL)",
+                (group_key(part, last), offset, size, self._data),
+            )
+        keys = sorted(
+            {
+                row["key"]
+                for _, _, row in rows
+                if row["key"] is not None and "\ufffd" not in row["key"]
+            }
+        )
         if keys:
             self._keys(application, key.destination, batch, keys)
 
@@ -237,14 +305,21 @@ class _Writer:
         scope = self._scope_ids.get((application, destination))
         if scope is None:
             scope = self._scope_ids[application, destination] = len(self._scope_ids) + 1
-            self._db.execute("INSERT INTO scopes VALUES (?, ?, ?, '', ?)", (scope, application, destination, batch))
+            self._db.execute(
+                "INSERT INTO scopes VALUES (?, ?, ?, '', ?)",
+                (scope, application, destination, batch),
+            )
         packed = key_hashes(pa.array([key.encode() for key in keys], pa.binary())).astype(">u8")
         hashes = [each.tobytes() for each in packed]
         self._db.executemany(
-            "INSERT OR IGNORE INTO identities VALUES (?, ?, NULL, ?)", [(scope, each, batch) for each in hashes]
+            "INSERT OR IGNORE INTO identities VALUES (?, ?, NULL, ?)",
+            [(scope, each, batch) for each in hashes],
         )
         self._logs += 1
-        self._db.execute("INSERT INTO identity_log VALUES (?, ?, ?, ?)", (self._logs, batch, scope, b"".join(hashes)))
+        self._db.execute(
+            "INSERT INTO identity_log VALUES (?, ?, ?, ?)",
+            (self._logs, batch, scope, b"".join(hashes)),
+        )
 
 
 def _parts(rows: Iterable[Waiting]) -> Iterator[list[Waiting]]:
@@ -256,7 +331,9 @@ def _parts(rows: Iterable[Waiting]) -> Iterator[list[Waiting]]:
     size = 0
     for each in rows:
         length = len(each.row["body"] or b"")
-        if part and (len(part) == PART_ROWS or size + length > PART_BYTES or not _joined(part[-1], each)):
+        if part and (
+            len(part) == PART_ROWS or size + length > PART_BYTES or not _joined(part[-1], each)
+        ):
             yield part
             part, size = [], 0
         part.append(each)
@@ -266,7 +343,10 @@ def _parts(rows: Iterable[Waiting]) -> Iterator[list[Waiting]]:
 
 
 def _joined(before: Waiting, after: Waiting) -> bool:
-    same = all(before.row[name] == after.row[name] for name in ("application", "enqueued_at", "dead_letter"))
+    same = all(
+        before.row[name] == after.row[name]
+        for name in ("application", "enqueued_at", "dead_letter")
+    )
     keyed = before.row["key"] is not None or after.row["key"] is not None
     alone = keyed and after.row["application"] == SEND_APPLICATION
     return same and not alone and after.serial - before.serial == 1 == after.number - before.number
@@ -292,8 +372,13 @@ def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
             return [row["expires_at"] for row in rows]
         if name == "destination":
             return [row["to"] for row in rows]
-        if name == "delivery":  # versions before did not say: the stronger one of those that are in no stream
-            return [row["delivery"] or ("transactional" if key.kind == "stream" else "recoverable") for row in rows]
+        if (
+            name == "delivery"
+        ):  # versions before did not say: the stronger one of those that are in no stream
+            return [
+                row["delivery"] or ("transactional" if key.kind == "stream" else "recoverable")
+                for row in rows
+            ]
         if name in ("first", "last"):
             return [row[f"{name}_in_transaction"] for row in rows]
         if name == "key":
@@ -305,7 +390,9 @@ def stored_batch(rows: list[dict[str, Any]], key: QueueKey) -> pa.RecordBatch:
     schema = STORED_SCHEMA
     if rows[0]["envelope"] is not None:
         schema = pa.schema([*STORED_SCHEMA, (ENVELOPE, pa.binary()), (VIA, pa.string())])
-    return pa.RecordBatch.from_arrays([pa.array(column(item.name), item.type) for item in schema], schema=schema)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column(item.name), item.type) for item in schema], schema=schema
+    )
 
 
 def runs_of(serials: list[int], base: int) -> list[tuple[int, int]]:
@@ -335,7 +422,9 @@ def identifier_of(message_id: str) -> int:
     r"""N of ``{guid}\\N``."""
     number = message_id.rpartition("\\")[2]
     if not number.isdigit():
-        raise StoreDamagedError(f"a state table names a message {message_id!r}: {{GUID}}\\N is expected")
+        raise StoreDamagedError(
+            f"a state table names a message {message_id!r}: {{GUID}}\\N is expected"
+        )
     return int(number)
 
 
@@ -343,7 +432,9 @@ def ordinal_of(stream_id: str) -> int:
     r"""N of ``uid:GUID\\N``."""
     number = stream_id.rpartition("\\")[2]
     if not number.isdigit():
-        raise StoreDamagedError(f"a state table names a stream {stream_id!r}: uid:GUID\\N is expected")
+        raise StoreDamagedError(
+            f"a state table names a stream {stream_id!r}: uid:GUID\\N is expected"
+        )
     return int(number)
 
 

@@ -26,7 +26,12 @@ from srmp_spark.names import FORWARD_QUEUE, parse_queue_url
 from srmp_spark.srmp.effects import Changes
 from srmp_spark.srmp.history import HistoryChanges, HistoryRun, MessageIdHistory
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.srmp.stream_name import StreamName, name_of_foreign_queue, name_of_house_stream, name_of_queue
+from srmp_spark.srmp.stream_name import (
+    StreamName,
+    name_of_foreign_queue,
+    name_of_house_stream,
+    name_of_queue,
+)
 from srmp_spark.srmp.trust_domain import lineage_key
 from srmp_spark.store import state
 from srmp_spark.store.restore.known_queues import micros
@@ -37,15 +42,27 @@ Identifier = tuple[str, int]
 
 _UNSIGNED = (1 << 64) - 1
 COLUMNS = (
-    "queue", "sequence", "arrived_at", "transport", "peer", "sender_name", "source_qm", "lineage", "uniquifier",
-    "stream_id", "stream_sequence", "destination",
-)  # fmt: skip
+    "queue",
+    "sequence",
+    "arrived_at",
+    "transport",
+    "peer",
+    "sender_name",
+    "source_qm",
+    "lineage",
+    "uniquifier",
+    "stream_id",
+    "stream_sequence",
+    "destination",
+)
 
 
 class Received:
     """Collects, then writes."""
 
-    def __init__(self, streams: Iterable[Mapping[str, Any]], history: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, streams: Iterable[Mapping[str, Any]], history: Iterable[Mapping[str, Any]]
+    ) -> None:
         """Take the rows of both tables."""
         self.unreadable: list[SetAside] = []
         """Streams that cannot be restored, because what names them cannot be read."""
@@ -61,21 +78,36 @@ class Received:
             try:
                 stream = _stream_of(row["stream_id"])
             except StoreDamagedError as error:
-                self.unreadable.append(SetAside("incoming_streams", f"{row['queue']} {row['stream_id']}", str(error)))
+                self.unreadable.append(
+                    SetAside("incoming_streams", f"{row['queue']} {row['stream_id']}", str(error))
+                )
                 continue
-            name = StreamName(row["queue"])  # the column has this name, and means what a stream is counted by
+            name = StreamName(
+                row["queue"]
+            )  # the column has this name, and means what a stream is counted by
             self.streams[name, stream.guid] = IncomingStreamRow(
-                name, stream.guid, stream.ordinal, row["sequence_number"], row["last_acknowledged"],
-                row["send_receipts_to"] or "", row["peer"] or "", row["source_qm"], row["reject_count"],
-                micros(row["started_at"]) or 0, micros(row["last_access_at"]) or 0, row["sender_name"],
-            )  # fmt: skip
+                name,
+                stream.guid,
+                stream.ordinal,
+                row["sequence_number"],
+                row["last_acknowledged"],
+                row["send_receipts_to"] or "",
+                row["peer"] or "",
+                row["source_qm"],
+                row["reject_count"],
+                micros(row["started_at"]) or 0,
+                micros(row["last_access_at"]) or 0,
+                row["sender_name"],
+            )
         self.history = MessageIdHistory.load(
             HistoryRun(
-                row["lineage"], row["uniquifier_first"] & _UNSIGNED, row["uniquifier_last"] & _UNSIGNED,
+                row["lineage"],
+                row["uniquifier_first"] & _UNSIGNED,
+                row["uniquifier_last"] & _UNSIGNED,
                 micros(row["last_received_at"]) or 0,
             )
             for row in history
-        )  # fmt: skip
+        )
         self._undivided_until = 0 if self.history.is_divided else self.history.newest or 0
 
     def __repr__(self) -> str:
@@ -90,7 +122,11 @@ class Received:
             if row["queue"] == FORWARD_QUEUE:
                 self._take_forwarded(row, stream, at)
                 continue
-            if row["lineage"] is not None and row["uniquifier"] is not None and not self.history.seen(*_identifier_of(row)):
+            if (
+                row["lineage"] is not None
+                and row["uniquifier"] is not None
+                and not self.history.seen(*_identifier_of(row))
+            ):
                 self.history.add(*_identifier_of(row), at)
             if stream is not None:
                 self._take_position(row, stream, at)
@@ -100,7 +136,9 @@ class Received:
         try:
             return _stream_of(row["stream_id"])
         except StoreDamagedError as error:
-            self.unreadable.append(SetAside("inbox", f"{row['queue']} {row['sequence']}", str(error)))
+            self.unreadable.append(
+                SetAside("inbox", f"{row['queue']} {row['sequence']}", str(error))
+            )
             return None
 
     def _take_forwarded(self, row: Mapping[str, Any], stream: StreamId | None, at: int) -> None:
@@ -117,23 +155,41 @@ class Received:
             self._forwarded[who] = None if seen else at
             self._senders.setdefault((row["lineage"], who[1]), set()).add(who[0])
 
-    def _is_acknowledged(self, row: Mapping[str, Any], stream: StreamId, who: Identifier, at: int) -> bool:
+    def _is_acknowledged(
+        self, row: Mapping[str, Any], stream: StreamId, who: Identifier, at: int
+    ) -> bool:
         """Whether the sender was told that this position arrived. If not, its stream goes back before it for now."""
         position: int = row["stream_sequence"]
-        known = next((found for key in _names_of(row) if (found := self.streams.get((key, stream.guid))) is not None), None)
+        known = next(
+            (
+                found
+                for key in _names_of(row)
+                if (found := self.streams.get((key, stream.guid))) is not None
+            ),
+            None,
+        )
         if known is None:
             return False
         if (stream.ordinal, position) <= (known.stream_ordinal, known.last_acknowledged):
             return True
         key = known.queue, stream.guid
-        if stream.ordinal > known.stream_ordinal:  # it began after the table was written: nothing of it is counted
+        if (
+            stream.ordinal > known.stream_ordinal
+        ):  # it began after the table was written: nothing of it is counted
             self._positions.pop(key, None)
             known = known._replace(
-                stream_ordinal=stream.ordinal, sequence_number=0, last_acknowledged=0, reject_count=0, started_at=at,
-                last_access_at=at, sender_name=row["sender_name"],
-            )  # fmt: skip
+                stream_ordinal=stream.ordinal,
+                sequence_number=0,
+                last_acknowledged=0,
+                reject_count=0,
+                started_at=at,
+                last_access_at=at,
+                sender_name=row["sender_name"],
+            )
         if stream.ordinal == known.stream_ordinal:
-            self.streams[key] = known._replace(sequence_number=min(known.sequence_number, position - 1))
+            self.streams[key] = known._replace(
+                sequence_number=min(known.sequence_number, position - 1)
+            )
             self._positions.setdefault(key, {})[position] = who
         return False
 
@@ -166,18 +222,44 @@ class Received:
     def _take_position(self, row: Mapping[str, Any], stream: StreamId, at: int) -> None:
         key = _names_of(row)[0], stream.guid
         known = self.streams.get(key)
-        if known is not None and (stream.ordinal, row["stream_sequence"]) <= (known.stream_ordinal, known.sequence_number):
+        if known is not None and (stream.ordinal, row["stream_sequence"]) <= (
+            known.stream_ordinal,
+            known.sequence_number,
+        ):
             return
         if known is None or known.stream_ordinal != stream.ordinal:
             # A stream that began after the table was written. Where its receipts go stood in its <start> alone, and in no row;
             # its sender has one address for all of them. Of one that is quite unknown nothing is noted: its sender has had no
             # receipt, or begins anew, and by their identifiers its repeats make no second row.
-            url = next((each.send_receipts_to for each in self.streams.values() if each.guid == stream.guid), "")
+            url = next(
+                (
+                    each.send_receipts_to
+                    for each in self.streams.values()
+                    if each.guid == stream.guid
+                ),
+                "",
+            )
             if not url:
                 return
-            known = IncomingStreamRow(key[0], stream.guid, stream.ordinal, 0, 0, url, "", None, 0, at, at, row["sender_name"])
+            known = IncomingStreamRow(
+                key[0],
+                stream.guid,
+                stream.ordinal,
+                0,
+                0,
+                url,
+                "",
+                None,
+                0,
+                at,
+                at,
+                row["sender_name"],
+            )
         self.streams[key] = known._replace(
-            sequence_number=row["stream_sequence"], peer=row["peer"] or "", source_qm=row["source_qm"], last_access_at=at
+            sequence_number=row["stream_sequence"],
+            peer=row["peer"] or "",
+            source_qm=row["source_qm"],
+            last_access_at=at,
         )
 
     def write(self, db: sqlite3.Connection) -> None:
@@ -189,7 +271,9 @@ class Received:
 
 
 def _identifier_of(row: Mapping[str, Any]) -> Identifier:
-    return lineage_key(row["lineage"], row["transport"], row["sender_name"]), row["uniquifier"] & _UNSIGNED
+    return lineage_key(row["lineage"], row["transport"], row["sender_name"]), row[
+        "uniquifier"
+    ] & _UNSIGNED
 
 
 def _stream_of(text: str) -> StreamId:
@@ -215,14 +299,18 @@ def _names_of(row: Mapping[str, Any]) -> tuple[StreamName, ...]:
     return (name_of_foreign_queue(url), queue) if row["queue"] == FORWARD_QUEUE else (queue,)
 
 
-def _without(runs: Iterable[HistoryRun], left_out: Collection[tuple[str, int]]) -> Iterator[HistoryRun]:
+def _without(
+    runs: Iterable[HistoryRun], left_out: Collection[tuple[str, int]]
+) -> Iterator[HistoryRun]:
     """The runs without these identifiers."""
     of_lineage: dict[str, list[int]] = {}
     for lineage, number in left_out:
         of_lineage.setdefault(lineage, []).append(number)
     for run in runs:
         first = run.first
-        for number in sorted(each for each in of_lineage.get(run.lineage, ()) if run.first <= each <= run.last):
+        for number in sorted(
+            each for each in of_lineage.get(run.lineage, ()) if run.first <= each <= run.last
+        ):
             if number > first:
                 yield run._replace(first=first, last=number - 1)
             first = number + 1

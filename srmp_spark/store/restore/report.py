@@ -34,9 +34,14 @@ class Line:
     def as_dict(self) -> dict[str, Any]:
         """As it is printed."""
         return {
-            "finding": self.finding, "what": self.what, "name": self.name, "first": self.first, "last": self.last,
-            "count": self.count, "detail": self.detail,
-        } | self.more  # fmt: skip
+            "finding": self.finding,
+            "what": self.what,
+            "name": self.name,
+            "first": self.first,
+            "last": self.last,
+            "count": self.count,
+            "detail": self.detail,
+        } | self.more
 
 
 class Report:
@@ -46,9 +51,17 @@ class Report:
         self._tell = tell
 
     def add(
-        self, finding: Finding, what: str, name: str, detail: str, *, first: int | None = None, last: int | None = None,
-        count: int | None = None, **more: Any,  # noqa: ANN401  # JSON values
-    ) -> None:  # fmt: skip
+        self,
+        finding: Finding,
+        what: str,
+        name: str,
+        detail: str,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        count: int | None = None,
+        **more: Any,  # noqa: ANN401  # JSON values
+    ) -> None:
         """One line; ``count`` of a range is its length unless it is said."""
         if count is None and first is not None and last is not None and finding != "may_be_lost":
             count = last - first + 1

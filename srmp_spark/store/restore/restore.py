@@ -39,10 +39,27 @@ from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
 from srmp_spark.store.holes import Hole
 from srmp_spark.store.outbox.forward_place import READ_TO as FORWARD_READ_TO
-from srmp_spark.store.restore.alive import OnWait, answer_seconds_of, refuse_if_alive, refuse_if_written_lately
-from srmp_spark.store.restore.known_queues import KnownQueue, epochs_in_order, read_queues, write_queues
+from srmp_spark.store.restore.alive import (
+    OnWait,
+    answer_seconds_of,
+    refuse_if_alive,
+    refuse_if_written_lately,
+)
+from srmp_spark.store.restore.known_queues import (
+    KnownQueue,
+    epochs_in_order,
+    read_queues,
+    write_queues,
+)
 from srmp_spark.store.restore.log_rows import LogRows, missing, pieces_of
-from srmp_spark.store.restore.outgoing import FINAL, POSITIONS_SKIPPED, OutgoingMessages, forwarded_identifier, newest, runs_of
+from srmp_spark.store.restore.outgoing import (
+    FINAL,
+    POSITIONS_SKIPPED,
+    OutgoingMessages,
+    forwarded_identifier,
+    newest,
+    runs_of,
+)
 from srmp_spark.store.restore.received import Received
 from srmp_spark.store.restore.report import Line, Report
 from srmp_spark.store.restore.sessions import Sessions
@@ -61,11 +78,18 @@ GIVE_UP_TRIES = 20
 _TABLES = {
     spec.name: spec
     for spec in (
-        table_specs.inbox(), table_specs.message_id_history(), table_specs.incoming_streams(), table_specs.queues(),
-        table_specs.counters(), table_specs.outgoing_streams(), table_specs.outgoing_queue(), table_specs.dead_letter_queue(),
-        table_specs.journal_queue(), table_specs.wsrm_sequences(),
+        table_specs.inbox(),
+        table_specs.message_id_history(),
+        table_specs.incoming_streams(),
+        table_specs.queues(),
+        table_specs.counters(),
+        table_specs.outgoing_streams(),
+        table_specs.outgoing_queue(),
+        table_specs.dead_letter_queue(),
+        table_specs.journal_queue(),
+        table_specs.wsrm_sequences(),
     )
-}  # fmt: skip
+}
 _SAID = {
     FINAL: "its peer took it, the application's receipt cannot come any more",
     "queued": "not sent when the state was written, perhaps since",
@@ -76,10 +100,17 @@ RECEIPTS_READ_TO = "order_queue_read_to"
 
 
 def restore(
-    state_uri: str, data_dir: Path, tell: Callable[[Line], object], *, queue_manager: str | None = None, force: bool = False,
-    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc), options: Mapping[str, str] | None = None,
-    answer_seconds: float | None = None, on_wait: OnWait = lambda _: None,
-) -> None:  # fmt: skip
+    state_uri: str,
+    data_dir: Path,
+    tell: Callable[[Line], object],
+    *,
+    queue_manager: str | None = None,
+    force: bool = False,
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    options: Mapping[str, str] | None = None,
+    answer_seconds: float | None = None,
+    on_wait: OnWait = lambda _: None,
+) -> None:
     """Make ``data_dir``; ``tell`` gets each line of the report.
 
     ``queue_manager``: its GUID, if the state has several. ``force``: without asking whether it lives, which takes up to
@@ -98,16 +129,22 @@ def restore(
         refuse_if_written_lately(guid, state_uri, _written_at(tables, guid), now())
     with new_directory(data_dir) as path:
         storage = storage_of(state_uri, "inbox", options or {})
-        inbox = StateTable(storage, table_specs.inbox(), guid, path / "delta" / "inbox", by_restore=True)
+        inbox = StateTable(
+            storage, table_specs.inbox(), guid, path / "delta" / "inbox", by_restore=True
+        )
         if not force and inbox.answers:
             seconds = answer_seconds_of(state_uri) if answer_seconds is None else answer_seconds
-            refuse_if_alive(inbox, guid, state_uri, _text_of(_written_at(tables, guid)), seconds, on_wait)
+            refuse_if_alive(
+                inbox, guid, state_uri, _text_of(_written_at(tables, guid)), seconds, on_wait
+            )
             tables = read()
         elif force:
             _give_up(inbox)
             tables = read()
         as_of = _written_at(tables, guid)
-        appends, number = (tables["inbox"].transaction(name) for name in (appends_id(guid), restores_id(guid)))
+        appends, number = (
+            tables["inbox"].transaction(name) for name in (appends_id(guid), restores_id(guid))
+        )
         _Restore(tables, guid, path, Report(tell), state_uri, now(), as_of).run()
         inbox.refresh()
         wrote = _written_at(read(), guid) != as_of
@@ -140,28 +177,42 @@ def _give_up(inbox: StateTable) -> None:
 def _not_alone(guid: str, uri: str, *, by_another: bool, is_given_up: bool) -> StoreError:
     if by_another:
         return StoreError(
-            f"queue manager {guid} was restored from {uri} by another process meanwhile: use what that made. What "
+            f"queue manager {guid} was restored from {uri} by another process meanwhile: "
+            "use what that made. What "
             "was made here will not start; restore again only if the other one is given up"
         )
     alive = f"queue manager {guid} wrote to {uri} while it was restored: it is alive. "
     if is_given_up:
-        return StoreError(f"{alive}It was given up and ends within {LOOK_SECONDS:.0f} s: run the command again then")
+        return StoreError(
+            f"{alive}It was given up and ends within {LOOK_SECONDS:.0f} s: run the "
+            "command again then"
+        )
     return StoreError(f"{alive}Stop it, then restore again")
 
 
 def _text_of(at: datetime | None) -> str:
-    return "an unknown time" if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        "an unknown time"
+        if at is None
+        else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
 
 
 def _chosen(tables: Mapping[str, StoredTable], uri: str, wanted: str | None) -> str:
     found = sorted(set().union(*(table.queue_managers() for table in tables.values())))
     if not found:
-        raise ConfigurationError(f"{uri} holds no state of a queue manager: is it what serve had as --state?")
+        raise ConfigurationError(
+            f"{uri} holds no state of a queue manager: is it what serve had as --state?"
+        )
     if wanted is None and len(found) > 1:
-        raise ConfigurationError(f"{uri} holds {len(found)} queue managers, add --queue-manager GUID: {', '.join(found)}")
+        raise ConfigurationError(
+            f"{uri} holds {len(found)} queue managers, add --queue-manager GUID: {', '.join(found)}"
+        )
     guid = found[0] if wanted is None else wanted.strip("{}").lower()
     if guid not in found:
-        raise ConfigurationError(f"{uri} holds no queue manager {guid}; it holds {', '.join(found)}")
+        raise ConfigurationError(
+            f"{uri} holds no queue manager {guid}; it holds {', '.join(found)}"
+        )
     return guid
 
 
@@ -173,9 +224,15 @@ class _Restore:
     """One run."""
 
     def __init__(
-        self, tables: Mapping[str, StoredTable], guid: str, path: Path, report: Report, uri: str, now: datetime,
+        self,
+        tables: Mapping[str, StoredTable],
+        guid: str,
+        path: Path,
+        report: Report,
+        uri: str,
+        now: datetime,
         as_of: datetime | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._tables = tables
         self._guid = guid
         self._path = path
@@ -203,7 +260,8 @@ class _Restore:
         for queue in queues.values():
             for epoch in queue.epochs:
                 queue.ends[epoch] = max(
-                    queue.ends.get(epoch, 0), self._tables["inbox"].published(self._guid, epoch, queue.name)
+                    queue.ends.get(epoch, 0),
+                    self._tables["inbox"].published(self._guid, epoch, queue.name),
                 )
         connection = connect_writer(self._path / DATABASE_FILE)
         try:
@@ -232,9 +290,16 @@ class _Restore:
 
     # --- what came in -----------------------------------------------------------------------------------------------------
 
-    def _read_tail(self, queues: dict[str, KnownQueue], received: Received, sessions: Sessions) -> None:
+    def _read_tail(
+        self, queues: dict[str, KnownQueue], received: Received, sessions: Sessions
+    ) -> None:
         """Rows that are younger than what the other tables say of them."""
-        counting = ["queues", "incoming_streams", "message_id_history", *(["wsrm_sequences"] if sessions else [])]
+        counting = [
+            "queues",
+            "incoming_streams",
+            "message_id_history",
+            *(["wsrm_sequences"] if sessions else []),
+        ]
         known = min(self._newest.get(name, 0) for name in counting)
         tail = [file for file in self._files if (file.greatest["position"] or known) >= known]
         for batch in self._tables["inbox"].batches(tail, self._guid):
@@ -257,13 +322,20 @@ class _Restore:
         self._last_identifier = max(self._last_identifier, pc.max(numbers).as_py() or 0)
 
     def _restore_rows(
-        self, connection: sqlite3.Connection, queues: dict[str, KnownQueue], order: list[str], ids: dict[str, int]
-    ) -> None:  # fmt: skip
+        self,
+        connection: sqlite3.Connection,
+        queues: dict[str, KnownQueue],
+        order: list[str],
+        ids: dict[str, int],
+    ) -> None:
         numbers = {epoch: number for number, epoch in enumerate(order, 1)}
         log = LogRows(connection, self._path / SEGMENTS_DIRECTORY, numbers, ids)
-        oldest = min((queue.trimmed_to for queue in queues.values() if queue.deleted_at is None), default=0)
+        oldest = min(
+            (queue.trimmed_to for queue in queues.values() if queue.deleted_at is None), default=0
+        )
         for batch in self._tables["inbox"].batches(
-            (file for file in self._files if (file.greatest["sequence"] or oldest + 1) > oldest), self._guid
+            (file for file in self._files if (file.greatest["sequence"] or oldest + 1) > oldest),
+            self._guid,
         ):
             self._note_numbers(batch)
             for epoch, name, rows in pieces_of(batch):
@@ -275,27 +347,43 @@ class _Restore:
 
     def _lost_file(self, file: LiveFile) -> None:
         self._report.add(
-            "lost", "rows", str(file.least.get("queue") or ""),
-            f"the data file {self._tables['inbox'].uri}/{file.path} is gone or cut short; its rows that are nowhere else are "
-            "listed as lost below", count=file.rows,
-        )  # fmt: skip
+            "lost",
+            "rows",
+            str(file.least.get("queue") or ""),
+            f"the data file {self._tables['inbox'].uri}/{file.path} is gone or cut short; "
+            "its rows that are nowhere else are "
+            "listed as lost below",
+            count=file.rows,
+        )
 
-    def _skip(self, connection: sqlite3.Connection, queues: dict[str, KnownQueue], ids: dict[str, int]) -> None:
+    def _skip(
+        self, connection: sqlite3.Connection, queues: dict[str, KnownQueue], ids: dict[str, int]
+    ) -> None:
         """Holes: what is not in Delta, and what may have been given out behind it."""
         for queue in queues.values():
             if queue.deleted_at is not None:
                 connection.execute(
-                    "UPDATE queues SET trimmed_to = ? WHERE id = ?", (queue.end + SEQUENCES_SKIPPED, ids[queue.name])
+                    "UPDATE queues SET trimmed_to = ? WHERE id = ?",
+                    (queue.end + SEQUENCES_SKIPPED, ids[queue.name]),
                 )
                 continue
             end = queue.end
             lost = missing(queue)
             for first, last in lost:
                 self._report.add(
-                    "lost", "rows", queue.name, "these sequences were given out and are not in Delta",
-                    first=first, last=last, epoch=queue.epoch_of(first),
-                )  # fmt: skip
-            known = [Hole(first, last, reason) for first, last, reason in queue.holes if last > queue.trimmed_to]
+                    "lost",
+                    "rows",
+                    queue.name,
+                    "these sequences were given out and are not in Delta",
+                    first=first,
+                    last=last,
+                    epoch=queue.epoch_of(first),
+                )
+            known = [
+                Hole(first, last, reason)
+                for first, last, reason in queue.holes
+                if last > queue.trimmed_to
+            ]
             known += [Hole(first, last, "lost") for first, last in lost]
             known.append(Hole(end + 1, end + SEQUENCES_SKIPPED, "lost"))
             connection.executemany(
@@ -307,7 +395,7 @@ class _Restore:
 
     def _restore_outgoing(
         self, queues: Mapping[str, KnownQueue], order: list[str], received: Received
-    ) -> OutgoingMessages:  # fmt: skip
+    ) -> OutgoingMessages:
         found = OutgoingMessages(self._path)
         try:
             found.take_streams(self._tables["outgoing_streams"].rows(self._guid))
@@ -321,14 +409,21 @@ class _Restore:
                 if received.forwarded and (who := forwarded_identifier(row)) is not None:
                     received.is_outgoing(*who)
             epoch = order[-1] if order else "lost"
-            ends = {name: queues[name].end + SEQUENCES_SKIPPED for name in (ORDER_QUEUE, FORWARD_QUEUE) if name in queues}
+            ends = {
+                name: queues[name].end + SEQUENCES_SKIPPED
+                for name in (ORDER_QUEUE, FORWARD_QUEUE)
+                if name in queues
+            }
             read_to = {RECEIPTS_READ_TO: str(ends.get(ORDER_QUEUE, 0))}
             if FORWARD_QUEUE in ends:  # what came back of it has no POST that could be sent on
                 read_to[FORWARD_READ_TO] = json.dumps([epoch, ends[FORWARD_QUEUE]])
             found.write(
-                queue_manager=self._guid, epoch=epoch, read_to=read_to, at=self._at,
+                queue_manager=self._guid,
+                epoch=epoch,
+                read_to=read_to,
+                at=self._at,
                 identifiers_to=self._ceilings.get(state.MESSAGE_IDENTIFIERS, 0),
-            )  # fmt: skip
+            )
         finally:
             found.close()
         return found
@@ -344,66 +439,124 @@ class _Restore:
         state.skip_used_identifiers(connection)
         restores = self._tables["inbox"].transaction(restores_id(self._guid)) + 1
         connection.execute(
-            "INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?), ('starts', 1), ('restores', ?)",
+            "INSERT INTO meta VALUES ('queue_manager', ?), ('created_at', ?), ('starts', "
+            "1), ('restores', ?)",
             (self._guid, self._at, restores),
         )
         self._position += POSITIONS_SKIPPED
         connection.execute("UPDATE head SET position = ?", (self._position,))
-        return epochs.begin(connection, secrets.token_hex(8), self._at, f"restored from {self._uri}").epoch
+        return epochs.begin(
+            connection, secrets.token_hex(8), self._at, f"restored from {self._uri}"
+        ).epoch
 
     def _tell(
-        self, epoch: str, order: list[str], queues: Mapping[str, KnownQueue], received: Received, outgoing: OutgoingMessages,
-        *, listed: bool,
-    ) -> None:  # fmt: skip
+        self,
+        epoch: str,
+        order: list[str],
+        queues: Mapping[str, KnownQueue],
+        received: Received,
+        outgoing: OutgoingMessages,
+        *,
+        listed: bool,
+    ) -> None:
         add = self._report.add
         for queue in sorted(queues.values(), key=lambda each: each.name):
             if queue.deleted_at is not None:
                 continue
             for first, last in queue.covered:
-                add("restored", "rows", queue.name, "in the log again", first=first, last=last, epoch=queue.epoch_of(first))
+                add(
+                    "restored",
+                    "rows",
+                    queue.name,
+                    "in the log again",
+                    first=first,
+                    last=last,
+                    epoch=queue.epoch_of(first),
+                )
             begins = queue.end + SEQUENCES_SKIPPED + 1
             add(
-                "may_be_lost", "rows", queue.name,
-                f"rows that came after {self._as_of} are in no table; the new epoch begins at {begins}, far behind any of them",
-                first=queue.end + 1, last=begins - 1, epoch=order[-1] if order else None,
-            )  # fmt: skip
+                "may_be_lost",
+                "rows",
+                queue.name,
+                f"rows that came after {self._as_of} are in no table; the new epoch "
+                f"begins at {begins}, far behind any of them",
+                first=queue.end + 1,
+                last=begins - 1,
+                epoch=order[-1] if order else None,
+            )
             for name, mark, _ in queue.consumers:
-                add("restored", "consumer", f"{queue.name} {name}", "its mark; rows it received later come again", last=mark)
+                add(
+                    "restored",
+                    "consumer",
+                    f"{queue.name} {name}",
+                    "its mark; rows it received later come again",
+                    last=mark,
+                )
         for each in received.unreadable[:TOLD_MAX]:
-            add("lost", "incoming_stream", each.key, f"{each.reason}; its sender begins a new one, and its rows are here")
+            add(
+                "lost",
+                "incoming_stream",
+                each.key,
+                f"{each.reason}; its sender begins a new one, and its rows are here",
+            )
         for stream in sorted(received.streams.values()):
             add(
-                "restored", "incoming_stream", stream.queue,
-                "goes on here; if its sender is past it, status shows gap_at: what lies between is lost",
-                last=stream.sequence_number, stream_id=f"uid:{stream.guid}\\{stream.stream_ordinal}",
+                "restored",
+                "incoming_stream",
+                stream.queue,
+                "goes on here; if its sender is past it, status shows gap_at: what lies "
+                "between is lost",
+                last=stream.sequence_number,
+                stream_id=f"uid:{stream.guid}\\{stream.stream_ordinal}",
                 sequence_number=stream.sequence_number,
-            )  # fmt: skip
-        add("restored", "identifiers", "", "runs of identifiers of received messages", count=len(received.history))
+            )
+        add(
+            "restored",
+            "identifiers",
+            "",
+            "runs of identifiers of received messages",
+            count=len(received.history),
+        )
         self._tell_outgoing(outgoing)
         if FORWARD_QUEUE in queues and queues[FORWARD_QUEUE].covered:
             add(
-                "may_be_lost", "forwarded", FORWARD_QUEUE,
-                "messages for other hosts that were not in outgoing_queue yet are not sent on from here: their rows are in "
-                "this queue, what was received is not; the newest are taken anew if their senders still have them",
-            )  # fmt: skip
+                "may_be_lost",
+                "forwarded",
+                FORWARD_QUEUE,
+                "messages for other hosts that were not in outgoing_queue yet are not "
+                "sent on from here: their rows are in "
+                "this queue, what was received is not; the newest are taken anew if their "
+                "senders still have them",
+            )
         if not listed:
             add(
-                "may_be_lost", "consumer", "",
-                "the state is of a version that did not write queues and marks: every row came back as not received, and "
+                "may_be_lost",
+                "consumer",
+                "",
+                "the state is of a version that did not write queues and marks: every row "
+                "came back as not received, and "
                 "queues are of the kind that their rows are",
-            )  # fmt: skip
+            )
         add(
-            "restored", "queue_manager", self._guid,
-            f"from {self._uri}, last written at {self._as_of}; serve begins with the new epoch", epoch=epoch, as_of=self._as_of,
-        )  # fmt: skip
+            "restored",
+            "queue_manager",
+            self._guid,
+            f"from {self._uri}, last written at {self._as_of}; serve begins with the new epoch",
+            epoch=epoch,
+            as_of=self._as_of,
+        )
 
     def _tell_sessions(self, sessions: Sessions) -> None:
         for row in sessions:
             self._report.add(
-                "restored", "wsrm_sequence", row["queue"],
-                "goes on here; if its client is past it, its session ends in a fault: what lies between is lost",
-                last=row["accepted"], wsrm_sequence=row["identifier"],
-            )  # fmt: skip
+                "restored",
+                "wsrm_sequence",
+                row["queue"],
+                "goes on here; if its client is past it, its session ends in a fault: "
+                "what lies between is lost",
+                last=row["accepted"],
+                wsrm_sequence=row["identifier"],
+            )
 
     def _tell_outgoing(self, outgoing: OutgoingMessages) -> None:
         for found in outgoing.destinations.values():
@@ -411,12 +564,23 @@ class _Restore:
                 sent = _SAID.get(status, "sent and not acknowledged")
                 for first, last in runs_of(serials, found.base):
                     self._report.add(
-                        "in_doubt", "outgoing", found.key.destination,
-                        f"{sent}: held until `srmp-spark streams resend|drop --destination {found.key.destination}`",
-                        first=first, last=last, state=status, stream_id=found.stream_id, kind=found.key.kind,
-                    )  # fmt: skip
+                        "in_doubt",
+                        "outgoing",
+                        found.key.destination,
+                        f"{sent}: held until `srmp-spark streams resend|drop "
+                        f"--destination {found.key.destination}`",
+                        first=first,
+                        last=last,
+                        state=status,
+                        stream_id=found.stream_id,
+                        kind=found.key.kind,
+                    )
         self._report.add(
-            "may_be_lost", "outgoing", "",
-            f"messages that were committed after {self._as_of} are in no table; identities of rows that were sent are "
-            "forgotten but for the keys of those that wait: a batch that is written again is sent again",
-        )  # fmt: skip
+            "may_be_lost",
+            "outgoing",
+            "",
+            f"messages that were committed after {self._as_of} are in no table; "
+            "identities of rows that were sent are "
+            "forgotten but for the keys of those that wait: a batch that is written again "
+            "is sent again",
+        )

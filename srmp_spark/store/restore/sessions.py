@@ -28,15 +28,20 @@ class Sessions:
         return len(self._sequences)
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return iter(sorted(self._sequences.values(), key=lambda row: (row["queue"], row["identifier"])))
+        return iter(
+            sorted(self._sequences.values(), key=lambda row: (row["queue"], row["identifier"]))
+        )
 
     def take(self, rows: pa.RecordBatch) -> None:
         """Rows of ``inbox``."""
         column = rows.column(rows.schema.get_field_index("wsrm_sequence"))
         if column.null_count == len(column):
             return
-        for identifier, number in zip(column.to_pylist(), rows.column(rows.schema.get_field_index("wsrm_number")).to_pylist(),
-                                      strict=True):  # fmt: skip
+        for identifier, number in zip(
+            column.to_pylist(),
+            rows.column(rows.schema.get_field_index("wsrm_number")).to_pylist(),
+            strict=True,
+        ):
             known = self._sequences.get(identifier)
             if known is not None:
                 known["accepted"] = max(known["accepted"], number)
@@ -47,11 +52,24 @@ class Sessions:
         for row in self:
             if row["queue"] in ids:
                 db.execute(
-                    "INSERT INTO wsrm_sequences VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT INTO wsrm_sequences VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+                    "?, ?, ?, ?, ?)",
                     (
-                        row["identifier"], ids[row["queue"]], row["create_id"], row["soap"], row["addressing"], row["rm"],
-                        row["acks_to"], row["state"], row["accepted"], row["last_number"], micros(row["expires_at"]),
-                        row["peer"], row["sender_name"], micros(row["created_at"]), micros(row["changed_at"]),
+                        row["identifier"],
+                        ids[row["queue"]],
+                        row["create_id"],
+                        row["soap"],
+                        row["addressing"],
+                        row["rm"],
+                        row["acks_to"],
+                        row["state"],
+                        row["accepted"],
+                        row["last_number"],
+                        micros(row["expires_at"]),
+                        row["peer"],
+                        row["sender_name"],
+                        micros(row["created_at"]),
+                        micros(row["changed_at"]),
                         row["returns"] or "",
                     ),
-                )  # fmt: skip
+                )

@@ -30,16 +30,22 @@ class StoredTable:
     Raises :class:`StoreDamagedError` for a table that cannot be read, is of a newer format, or is none of ours.
     """
 
-    def __init__(self, state: str, spec: TableSpec, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, state: str, spec: TableSpec, options: Mapping[str, str] | None = None
+    ) -> None:
         self.spec = spec
         self._storage = storage_of(state, spec.name, options or {})
         try:
-            self._table: DeltaTable | None = DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
+            self._table: DeltaTable | None = DeltaTable(
+                self._storage.uri, storage_options=self._storage.options or None
+            )
             check_format(self._table, self._storage.uri)
         except TableNotFoundError:
             self._table = None
         except DeltaError as error:
-            raise StoreDamagedError(f"the state table at {self._storage.uri} cannot be read: {error}") from error
+            raise StoreDamagedError(
+                f"the state table at {self._storage.uri} cannot be read: {error}"
+            ) from error
 
     def __repr__(self) -> str:
         return f"<StoredTable {self._storage.uri} version={self.version}>"
@@ -88,7 +94,9 @@ class StoredTable:
         damaged: list[LiveFile] = []
         root = self._storage.local
         for file in live_files(self._table, self.spec, queue_manager):
-            (whole if root is None or looks_whole(root / file.path, file.size) else damaged).append(file)
+            (whole if root is None or looks_whole(root / file.path, file.size) else damaged).append(
+                file
+            )
         return whole, damaged
 
     def batches(self, files: Iterable[LiveFile], queue_manager: str) -> Iterator[pa.RecordBatch]:
@@ -100,14 +108,17 @@ class StoredTable:
                     for batch in parquet.iter_batches(BATCH_ROWS):
                         yield self._filled(batch, queue_manager)
                 except (pa.ArrowException, OSError) as error:
-                    raise StoreDamagedError(f"{self._storage.uri}/{file.path} cannot be read: {error}") from error
+                    raise StoreDamagedError(
+                        f"{self._storage.uri}/{file.path} cannot be read: {error}"
+                    ) from error
 
     def rows(self, queue_manager: str) -> Iterator[dict[str, Any]]:
         """The rows of a small table. Raises :class:`StoreDamagedError` if a file of it is gone."""
         files, damaged = self.files(queue_manager)
         if damaged:
             raise StoreDamagedError(
-                f"{self._storage.uri}/{damaged[0].path} is gone or cut short: put it back, nothing can be restored without it"
+                f"{self._storage.uri}/{damaged[0].path} is gone or cut short: put it "
+                "back, nothing can be restored without it"
             )
         for batch in self.batches(files, queue_manager):
             yield from batch.to_pylist()
@@ -119,5 +130,9 @@ class StoredTable:
             if field.name == PARTITION:
                 arrays.append(pa.repeat(pa.scalar(queue_manager, field.type), batch.num_rows))
             else:
-                arrays.append(pa.nulls(batch.num_rows, field.type) if index < 0 else batch.column(index).cast(field.type))
+                arrays.append(
+                    pa.nulls(batch.num_rows, field.type)
+                    if index < 0
+                    else batch.column(index).cast(field.type)
+                )
         return pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)

@@ -9,7 +9,12 @@ from pathlib import Path
 
 from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.private_files import FOLDER_MODE, refuse_wide
-from srmp_spark.store.directory import LOCK_FILE, RESTORING_FILE, SEGMENTS_DIRECTORY, refuse_network_file_system
+from srmp_spark.store.directory import (
+    LOCK_FILE,
+    RESTORING_FILE,
+    SEGMENTS_DIRECTORY,
+    refuse_network_file_system,
+)
 from srmp_spark.store.durable import make_directory, sync_directory, write_durably
 from srmp_spark.store.lock import take_lock
 
@@ -37,7 +42,8 @@ def new_directory(path: Path, *, mountinfo: Path = Path("/proc/self/mountinfo"))
         present = {each.name for each in path.iterdir()} - OF_NOBODY
         if present and not begun.exists():
             raise ConfigurationError(
-                f"--data-dir {path} is not empty ({', '.join(sorted(present)[:3])} …): a restore makes a new directory; "
+                f"--data-dir {path} is not empty ({', '.join(sorted(present)[:3])} …): a "
+                "restore makes a new directory; "
                 "name an empty one, or start the queue manager on this one with serve"
             )
         write_durably(begun, b"srmp-spark restore is at work, or did not come to its end\n")

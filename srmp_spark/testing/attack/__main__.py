@@ -47,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # asyncio warns of each write to a connection that the target has closed, which here is what ports should do.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections that say nothing, by the thousand
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most, most)
+    )  # connections that say nothing, by the thousand
     if options.minutes is None:
         options.minutes = PLANTED_MINUTES if options.plant or options.every_plant else 1.0
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
@@ -56,9 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 walks = load(options.replay)
             except (OSError, ValueError, KeyError, TypeError) as error:
-                why = error.strerror if isinstance(error, OSError) else f"no finding is in it: {type(error).__name__}: {error}"
+                why = (
+                    error.strerror
+                    if isinstance(error, OSError)
+                    else f"no finding is in it: {type(error).__name__}: {error}"
+                )
                 _parser().error(
-                    f"--replay {options.replay}: {why}; give a file that an attack has saved: {options.save} has those that "
+                    f"--replay {options.replay}: {why}; give a file that an attack has "
+                    f"saved: {options.save} has those that "
                     "were found, and the line after `saved:` names the newest"
                 )
             found = asyncio.run(replayed(walks, Path(folder), plant=options.plant))
@@ -85,7 +92,9 @@ def _every_plant(options: argparse.Namespace, seed: int, folder: Path) -> int:
         missed += not is_found
         kind = "nothing" if found is None else found.kind
         faults = ",".join(map(str, bug.faults)) or "-"
-        lines.append(f"{name:20} {faults:5} {kind:12} {seconds:7.0f}{'' if is_found else '  MISSED'}")
+        lines.append(
+            f"{name:20} {faults:5} {kind:12} {seconds:7.0f}{'' if is_found else '  MISSED'}"
+        )
     print("\n".join(("", f"{'bug':20} {'fault':5} {'kind':12} {'seconds':>7}", *lines)))
     print(f"planted {len(lines)}, missed {missed}")
     return int(missed > 0)
@@ -93,25 +102,50 @@ def _every_plant(options: argparse.Namespace, seed: int, folder: Path) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m srmp_spark.testing.attack", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m srmp_spark.testing.attack",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--minutes", type=float, metavar="N", help="how long (default: 1; with a planted bug 5)")
-    parser.add_argument("--seed", type=int, metavar="K", help="of the random walks (default: another each time)")
     parser.add_argument(
-        "--port", action="append", choices=tuple(WALKERS),
+        "--minutes", type=float, metavar="N", help="how long (default: 1; with a planted bug 5)"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="K", help="of the random walks (default: another each time)"
+    )
+    parser.add_argument(
+        "--port",
+        action="append",
+        choices=tuple(WALKERS),
         help="only this port; may be repeated (default: all, with --plant that of the bug)",
-    )  # fmt: skip
-    parser.add_argument("--plant", default="", choices=("", *BUGS), metavar="BUG", help=f"break one of: {', '.join(BUGS)}")
-    parser.add_argument("--every-plant", action="store_true", help="break each of them in turn, and see that it is found")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="play a finding again, and nothing else")
+    )
     parser.add_argument(
-        "--save", type=Path, default=FOLDER, metavar="DIR",
+        "--plant",
+        default="",
+        choices=("", *BUGS),
+        metavar="BUG",
+        help=f"break one of: {', '.join(BUGS)}",
+    )
+    parser.add_argument(
+        "--every-plant",
+        action="store_true",
+        help="break each of them in turn, and see that it is found",
+    )
+    parser.add_argument(
+        "--replay", type=Path, metavar="FILE", help="play a finding again, and nothing else"
+    )
+    parser.add_argument(
+        "--save",
+        type=Path,
+        default=FOLDER,
+        metavar="DIR",
         help=f"where findings go, but for those of planted bugs (default: {FOLDER})",
-    )  # fmt: skip
+    )
     return parser
 
 
-async def _attack(options: argparse.Namespace, seed: int, plant: str, folder: Path) -> tuple[Finding | None, float]:
+async def _attack(
+    options: argparse.Namespace, seed: int, plant: str, folder: Path
+) -> tuple[Finding | None, float]:
     """Attack one target; return what was found, and after how many seconds."""
     ports = tuple(dict.fromkeys(options.port or ([BUGS[plant].port] if plant else WALKERS)))
     broken = f", with the planted bug {plant}" if plant else ""
@@ -165,9 +199,12 @@ def _line(battle: Battle) -> str:
     worst = battle.worst
     ports = " ".join(f"{port}:{count}" for port, count in sorted(scene.requests.items()))
     return (
-        f"requests {sum(scene.requests.values())} ({ports})  sequences {sum(scene.sequences.values())}  "
-        f"worst /healthz {worst['healthz'] * 1000:.0f} ms, good sender {worst['srmp'] * 1000:.0f} ms  "
-        f"worst memory {battle.target.memory_worst / 1e6:.0f} MB  good messages {battle.acknowledged}"
+        f"requests {sum(scene.requests.values())} ({ports})  sequences "
+        f"{sum(scene.sequences.values())}  "
+        f"worst /healthz {worst['healthz'] * 1000:.0f} ms, good sender "
+        f"{worst['srmp'] * 1000:.0f} ms  "
+        f"worst memory {battle.target.memory_worst / 1e6:.0f} MB  good messages "
+        f"{battle.acknowledged}"
     )
 
 

@@ -27,18 +27,27 @@ NOWHERE = "http://127.0.0.1:9/msmq/private$/q"
 _MUTATOR = Mutator([b"\xff" * 8, bytes(16), struct.pack("<q", 2**62), struct.pack("<i", -1)], [])
 
 
-def stream_of(bodies: Sequence[bytes], destination: str = NOWHERE, compression: str | None = None) -> bytes:
+def stream_of(
+    bodies: Sequence[bytes], destination: str = NOWHERE, compression: str | None = None
+) -> bytes:
     """Write a stage as a good client does."""
     return _stream(_rows(bodies, destination), compression)
 
 
 def _rows(bodies: Sequence[bytes], destination: str = NOWHERE) -> pa.RecordBatch:
-    return pa.record_batch({"body": pa.array(bodies, pa.binary()), "destination": pa.array([destination] * len(bodies))})
+    return pa.record_batch(
+        {
+            "body": pa.array(bodies, pa.binary()),
+            "destination": pa.array([destination] * len(bodies)),
+        }
+    )
 
 
 def _stream(batch: pa.RecordBatch, compression: str | None = None) -> bytes:
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    with pa.ipc.new_stream(
+        sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+    ) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
 
@@ -108,7 +117,9 @@ def view_bomb(_rng: Random) -> bytes:
     """Views, each of which names the same megabyte."""
     text = pa.array(["x" * MEGABYTE]).cast(pa.string_view())
     view = text.buffers()[1].to_pybytes()[:16]
-    body = pa.Array.from_buffers(pa.string_view(), 4_000, [None, pa.py_buffer(view * 4_000), *text.buffers()[2:]])
+    body = pa.Array.from_buffers(
+        pa.string_view(), 4_000, [None, pa.py_buffer(view * 4_000), *text.buffers()[2:]]
+    )
     return _stream(pa.record_batch({"body": body, "destination": pa.array([NOWHERE] * 4_000)}))
 
 
@@ -116,7 +127,9 @@ def wrong_index(rng: Random) -> bytes:
     """Let an index of a dictionary name no value."""
     indices = [0] * ROWS
     good = struct.pack(f"<{ROWS}i", *indices)
-    body = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array([BODY], pa.binary()))
+    body = pa.DictionaryArray.from_arrays(
+        pa.array(indices, pa.int32()), pa.array([BODY], pa.binary())
+    )
     data = _stream(pa.record_batch({"body": body, "destination": pa.array([NOWHERE] * ROWS)}))
     indices[rng.randrange(ROWS)] = rng.choice((1, -1, 2**31 - 1, -(2**31)))
     return data.replace(good, struct.pack(f"<{ROWS}i", *indices))
@@ -150,10 +163,18 @@ def other_columns(rng: Random) -> bytes:
 
 
 HOSTILE: dict[str, Callable[[Random], bytes]] = {
-    "truncated": truncated, "octets": octets, "more-rows": more_rows, "offsets": wrong_offsets, "bomb": bomb,
-    "dictionary": dictionary_bomb, "views": view_bomb, "index": wrong_index, "lying": lying_length, "utf8": no_utf8,
+    "truncated": truncated,
+    "octets": octets,
+    "more-rows": more_rows,
+    "offsets": wrong_offsets,
+    "bomb": bomb,
+    "dictionary": dictionary_bomb,
+    "views": view_bomb,
+    "index": wrong_index,
+    "lying": lying_length,
+    "utf8": no_utf8,
     "columns": other_columns,
-}  # fmt: skip
+}
 """Forms that are refused, whatever the generator draws."""
 ANYHOW: dict[str, Callable[[Random], bytes]] = {"mutated": mutated, "flipped": flipped}
 """Forms that may be good by chance."""

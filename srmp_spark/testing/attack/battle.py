@@ -44,7 +44,9 @@ class Battle:
     def __init__(self, folder: Path, *, plant: str = "") -> None:
         self.remotes = {mode: HostileRemote(mode) for mode in ("move", "copy")}
         self.destinations = Destinations()
-        self._target = functools.partial(Target, folder / "target", self.remotes, self.destinations, plant=plant)
+        self._target = functools.partial(
+            Target, folder / "target", self.remotes, self.destinations, plant=plant
+        )
         self.target: Target
         self.recent: dict[str, deque[Walk]] = {port: deque(maxlen=RECENT_MAX) for port in WALKERS}
         self.worst: Counter[str] = Counter()
@@ -78,18 +80,28 @@ class Battle:
 
     async def _start_witness(self) -> None:
         self._witness = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "srmp_spark.testing.attack.witness",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 24,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "srmp_spark.testing.attack.witness",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=1 << 24,
+        )
         assert self._witness.stdin is not None
-        begin = {"ports": self.scene.ports, "epoch": self.target.running.epoch, "pid": self.target.running.pid}
+        begin = {
+            "ports": self.scene.ports,
+            "epoch": self.target.running.epoch,
+            "pid": self.target.running.pid,
+        }
         self._witness.stdin.write(json.dumps(begin).encode() + b"\n")
 
     async def _ask_witness(self, command: str) -> dict[str, Any]:
         assert self._witness is not None
         assert self._witness.stdin is not None
         assert self._witness.stdout is not None
-        self._witness.stdin.write(json.dumps({"do": command, "pid": self.target.running.pid}).encode() + b"\n")
+        self._witness.stdin.write(
+            json.dumps({"do": command, "pid": self.target.running.pid}).encode() + b"\n"
+        )
         line = await asyncio.wait_for(self._witness.stdout.readline(), 120.0)
         if not line:
             raise RuntimeError("the witness ended: its own error stands above")
@@ -147,12 +159,16 @@ class Battle:
         wanted = list(range(1, self.acknowledged + 1))
         if numbers[: len(wanted)] != wanted or len(numbers) > len(wanted) + 1:
             missing = sorted(set(wanted) - set(numbers))[:10]
-            return Finding("lost", f"{len(wanted)} were answered, {len(numbers)} are there; missing {missing}")
+            return Finding(
+                "lost", f"{len(wanted)} were answered, {len(numbers)} are there; missing {missing}"
+            )
         return None
 
     # --- attacking ----------------------------------------------------------------------------------------------------------
 
-    async def attack(self, seed: int, ports: Sequence[str], until: float, progress: Callable[[Battle], None]) -> Finding | None:
+    async def attack(
+        self, seed: int, ports: Sequence[str], until: float, progress: Callable[[Battle], None]
+    ) -> Finding | None:
         """Play random walks at all ``ports`` until ``until``; return the first finding."""
         number = 0
         while time.monotonic() < until:
@@ -166,7 +182,9 @@ class Battle:
                 return found
         return None
 
-    async def _round(self, jobs: Sequence[Any], end: float, progress: Callable[[Battle], None]) -> Finding | None:
+    async def _round(
+        self, jobs: Sequence[Any], end: float, progress: Callable[[Battle], None]
+    ) -> Finding | None:
         tasks = [asyncio.ensure_future(job) for job in jobs]
         try:
             while True:
@@ -204,7 +222,9 @@ class Battle:
     def _goes_on(self, port: str, end: float) -> bool:
         """Until ``end``; after it the others go on as long as a walk waits for what must come of it."""
         now = time.monotonic()
-        return now < end or (not WALKERS[port].is_awaited and self._awaited > 0 and now < end + LINGER_SECONDS)
+        return now < end or (
+            not WALKERS[port].is_awaited and self._awaited > 0 and now < end + LINGER_SECONDS
+        )
 
     async def play(self, walk: Walk, end: float) -> None:
         """Play one walk. Raises :class:`FoundError`."""

@@ -72,18 +72,24 @@ class Destinations:
         """Return what is missing, doubled, disordered or unexpected: call again later, it may still be on its way."""
         queues = self.good.queues
         if unknown := queues.keys() - self._asked.keys():
-            return Finding("astray", f"messages arrived in {sorted(unknown)}, and nobody sent any there")
+            return Finding(
+                "astray", f"messages arrived in {sorted(unknown)}, and nobody sent any there"
+            )
         for queue, asked in self._asked.items():
             there = [int(message.body) for message in queues.get(queue, [])]
             if doubled := [number for number, times in Counter(there).items() if times > 1]:
                 return Finding("doubled", f"{queue}: {doubled[:10]} arrived more than once")
             if strange := set(there) - set(asked):
-                return Finding("astray", f"{queue}: {sorted(strange)[:10]} arrived, and nobody sent them")
+                return Finding(
+                    "astray", f"{queue}: {sorted(strange)[:10]} arrived, and nobody sent them"
+                )
             if queue in ORDERED and there != sorted(there):
                 first = next(after for before, after in itertools.pairwise(there) if after < before)
                 return Finding("disordered", f"{queue}: {first} arrived after a later message")
             if missing := self._taken[queue] - set(there):
-                return Finding("stuck", f"{queue}: {sorted(missing)[:10]} do not arrive at a good destination")
+                return Finding(
+                    "stuck", f"{queue}: {sorted(missing)[:10]} do not arrive at a good destination"
+                )
         if self.good.violations:
             return Finding("violation", f"the good destination saw: {self.good.violations[0]}")
         return None

@@ -15,7 +15,12 @@ from srmp_spark.testing.attack.steps import Walk
 def save(folder: Path, finding: Finding, walks: Sequence[Walk]) -> Path:
     """Write a finding to a file of its own below ``folder``, named by what it holds."""
     text = json.dumps(
-        {"kind": finding.kind, "detail": finding.detail, "walks": [walk.as_json() for walk in walks]}, indent=1
+        {
+            "kind": finding.kind,
+            "detail": finding.detail,
+            "walks": [walk.as_json() for walk in walks],
+        },
+        indent=1,
     )
     folder.mkdir(parents=True, exist_ok=True)
     ports = "-".join(sorted({walk.port for walk in walks})) or "none"

@@ -16,7 +16,13 @@ from srmp_spark.testing.attack.soap import MIME, OPERATIONS, VERSIONS, envelope_
 from srmp_spark.testing.foreign.incoming import Incoming, MalformedError, header_of, read_message
 from srmp_spark.testing.foreign.ports import KeptPort
 from srmp_spark.testing.foreign.receipts_out import envelope, post
-from srmp_spark.testing.foreign.receiving import CLASS_ORDER_ACK, CLASS_PURGED, CLASS_REACH_QUEUE, CLASS_RECEIVE, Owed
+from srmp_spark.testing.foreign.receiving import (
+    CLASS_ORDER_ACK,
+    CLASS_PURGED,
+    CLASS_REACH_QUEUE,
+    CLASS_RECEIVE,
+    Owed,
+)
 from srmp_spark.testing.fuzz.mutators import HTTP, Mutator
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
@@ -32,9 +38,22 @@ ENDLESS: dict[str, tuple[bytes, bytes]] = {
 }
 """How an answer begins, and what follows again and again."""
 BEHAVIOURS = (
-    "silent", "slow", "unread", "closes", "cuts", "away", "statuses", "redirects", "garbage", "octets", "unasked", "twice",
-    "receipts", "soap", *ENDLESS,
-)  # fmt: skip
+    "silent",
+    "slow",
+    "unread",
+    "closes",
+    "cuts",
+    "away",
+    "statuses",
+    "redirects",
+    "garbage",
+    "octets",
+    "unasked",
+    "twice",
+    "receipts",
+    "soap",
+    *ENDLESS,
+)
 """What :meth:`HostileServer.behave` knows."""
 BUFFER_MAX = 1_000_000
 """Bytes of an endless answer that wait to be read."""
@@ -47,16 +66,57 @@ LIES_AT_ONCE = 8
 RECEIPT_SECONDS = 10.0
 HOSTS = ("127.0.0.1", "127.0.0.2")
 """Addresses that the server has: one for messages, and one of the attackers, whose messages may ask for receipts there."""
-STATUSES = (100, 102, 199, 200, 201, 202, 204, 205, 206, 226, 300, 304, 400, 401, 403, 404, 405, 407, 408, 410, 413, 417, 421,
-            429, 451, 500, 501, 502, 503, 504, 505, 511, 599, 600, 999)  # fmt: skip
+STATUSES = (
+    100,
+    102,
+    199,
+    200,
+    201,
+    202,
+    204,
+    205,
+    206,
+    226,
+    300,
+    304,
+    400,
+    401,
+    403,
+    404,
+    405,
+    407,
+    408,
+    410,
+    413,
+    417,
+    421,
+    429,
+    451,
+    500,
+    501,
+    502,
+    503,
+    504,
+    505,
+    511,
+    599,
+    600,
+    999,
+)
 REDIRECTS = (301, 302, 303, 307, 308)
 FIELDS = (
-    b"Retry-After: 0\r\n", b"Retry-After: 999999999999\r\n", b"Retry-After: -1\r\n",
+    b"Retry-After: 0\r\n",
+    b"Retry-After: 999999999999\r\n",
+    b"Retry-After: -1\r\n",
     b"Retry-After: Fri, 31 Dec 9999 23:59:59 GMT\r\n",
-    b"Srmp-Reason: " + b"z" * 9_000 + b"\r\n", b"Srmp-Reason: \xff\x1b[2J\r\n", b"Connection: close\r\n",
-    b"Connection: Upgrade\r\nUpgrade: h2c\r\n", b"Content-Length: 0\r\n", b"Set-Cookie: a=b\r\n",
+    b"Srmp-Reason: " + b"z" * 9_000 + b"\r\n",
+    b"Srmp-Reason: \xff\x1b[2J\r\n",
+    b"Connection: close\r\n",
+    b"Connection: Upgrade\r\nUpgrade: h2c\r\n",
+    b"Content-Length: 0\r\n",
+    b"Set-Cookie: a=b\r\n",
     b"X: " + b"x" * 60_000 + b"\r\n",
-)  # fmt: skip
+)
 BODY_CLASSES = (CLASS_ORDER_ACK, CLASS_PURGED, CLASS_REACH_QUEUE, CLASS_RECEIVE)
 _MUTATOR = Mutator([OK], [*HTTP])
 
@@ -108,7 +168,9 @@ class HostileServer:
     async def _listen(self) -> None:
         self.lies = asyncio.Semaphore(LIES_AT_ONCE)
         for host in HOSTS:
-            server = await self._loop.create_server(lambda: _Connection(self), host, self.port, backlog=1_024)
+            server = await self._loop.create_server(
+                lambda: _Connection(self), host, self.port, backlog=1_024
+            )
             self._servers.append(server)
 
     async def _off(self) -> None:
@@ -188,8 +250,13 @@ class _Connection(asyncio.Protocol):
         if what == "statuses":
             return _head(rng.choice(STATUSES), rng) + (b"<html/>" if rng.random() < 0.1 else b"")
         if what == "redirects":
-            to = rng.choice((self._server.astray, "file:///etc/passwd", "//127.0.0.1:1/", "x" * 5_000))
-            return b"HTTP/1.1 %d Moved\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (rng.choice(REDIRECTS), to.encode())
+            to = rng.choice(
+                (self._server.astray, "file:///etc/passwd", "//127.0.0.1:1/", "x" * 5_000)
+            )
+            return b"HTTP/1.1 %d Moved\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (
+                rng.choice(REDIRECTS),
+                to.encode(),
+            )
         if what == "garbage":
             return _MUTATOR.mutate(_head(rng.choice(STATUSES), rng), rng)
         if what == "octets":
@@ -228,12 +295,18 @@ class _Connection(asyncio.Protocol):
         async with self._server.lies:
             for owed in _lies(message, self._server.rng):
                 number = self._server.rng.randrange(1, 1 << 31)
-                text = envelope(owed, guid=self._server_guid(), number=number, via=message.to, now=1_790_000_000)
+                text = envelope(
+                    owed, guid=self._server_guid(), number=number, via=message.to, now=1_790_000_000
+                )
                 with contextlib.suppress(OSError):
-                    await asyncio.get_running_loop().run_in_executor(None, post, owed.to, text, RECEIPT_SECONDS)
+                    await asyncio.get_running_loop().run_in_executor(
+                        None, post, owed.to, text, RECEIPT_SECONDS
+                    )
 
     def _server_guid(self) -> str:
-        return self._server.rng.choice(("5e1f0d5e-1f0d-5e1f-0d5e-1f0d5e1f0d60", "00000000-0000-0000-0000-000000000000"))
+        return self._server.rng.choice(
+            ("5e1f0d5e-1f0d-5e1f-0d5e-1f0d5e1f0d60", "00000000-0000-0000-0000-000000000000")
+        )
 
 
 def _head(status: int, rng: Random) -> bytes:
@@ -251,28 +324,50 @@ def _lies(message: Incoming, rng: Random) -> list[Owed]:
         return []
     lies: list[Owed] = []
     for _ in range(rng.choice((1, 3, 20))):
-        guid = place.guid if place is not None and rng.random() < 0.8 else "00000000-dead-beef-0000-000000000000"
+        guid = (
+            place.guid
+            if place is not None and rng.random() < 0.8
+            else "00000000-dead-beef-0000-000000000000"
+        )
         ordinal = (place.ordinal if place is not None else 0) + rng.choice((0, 0, 0, 1, -1, 2**62))
         current = place.current if place is not None else 1
         last = max(0, current + rng.choice((0, 1, 1_000_000, -1, 2**63)))
         about = f"uuid:{message.uniquifier + rng.choice((0, 1, 10**6))}@{message.lineage}"
         decision = rng.choice((None, None, "positive", "negative"))
-        lies.append(Owed(
-            to, "private$/bad", "QM Ordering Ack", rng.choice(BODY_CLASSES), about, (guid, max(0, ordinal)), last, decision,
-            rng.choice((None, 1_790_000_000.0)), honest=False,
-        ))  # fmt: skip
+        lies.append(
+            Owed(
+                to,
+                "private$/bad",
+                "QM Ordering Ack",
+                rng.choice(BODY_CLASSES),
+                about,
+                (guid, max(0, ordinal)),
+                last,
+                decision,
+                rng.choice((None, 1_790_000_000.0)),
+                honest=False,
+            )
+        )
     return lies
 
 
 def _soap(rng: Random) -> bytes:
     version = rng.randrange(len(VERSIONS))
     given = {
-        "op": rng.choice((*OPERATIONS, "CreateSequenceResponse")), "number": rng.choice((0, 1, 2, 2**63)), "version": version,
-        "acks": "anonymous", "id": "", "prefixes": [rng.choice((1, 60, 124)), rng.choice((1, 500)), rng.random() < 0.3],
-    }  # fmt: skip
+        "op": rng.choice((*OPERATIONS, "CreateSequenceResponse")),
+        "number": rng.choice((0, 1, 2, 2**63)),
+        "version": version,
+        "acks": "anonymous",
+        "id": "",
+        "prefixes": [rng.choice((1, 60, 124)), rng.choice((1, 500)), rng.random() < 0.3],
+    }
     content = envelope_of(given, "urn:uuid:made-up", rng.randrange(9)).encode()
     if rng.random() < 0.5:
         content = _MUTATOR.mutate(content, rng)
     mime = MIME[VERSIONS[version][0]].encode()
     status = rng.choice((200, 200, 202, 500))
-    return b"HTTP/1.1 %d OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (status, mime, len(content)) + content
+    return (
+        b"HTTP/1.1 %d OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
+        % (status, mime, len(content))
+        + content
+    )

@@ -29,7 +29,9 @@ class Patience:
         spent = self.spent
         if spent < self._seconds:
             return False
-        return spent >= self._seconds + min(self._seconds, longest(self._waits, waits_of(self._pid)))
+        return spent >= self._seconds + min(
+            self._seconds, longest(self._waits, waits_of(self._pid))
+        )
 
 
 def memory_of(pid: int) -> int:
@@ -44,7 +46,9 @@ def waits_of(pid: int) -> dict[int, float]:
 
 def longest(before: Mapping[int, float], after: Mapping[int, float]) -> float:
     """Return the longest time without a core of one process between two answers of :func:`waits_of`."""
-    return max((seconds - before[each] for each, seconds in after.items() if each in before), default=0.0)
+    return max(
+        (seconds - before[each] for each, seconds in after.items() if each in before), default=0.0
+    )
 
 
 def waited_in_turn(pid: int) -> float:
@@ -64,7 +68,9 @@ def _family_of(pid: int) -> Iterator[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parents[int(entry.name)] = int(
+                    (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                )
             except (OSError, IndexError):
                 continue
     return _family(pid, parents)

@@ -13,7 +13,9 @@ Replay = Callable[[Sequence[Walk]], Awaitable[Finding | None]]
 """Plays walks at a new target and returns what is found."""
 
 
-async def minimised(walks: Sequence[Walk], kind: str, replay: Replay, until: float) -> tuple[Walk, ...] | None:
+async def minimised(
+    walks: Sequence[Walk], kind: str, replay: Replay, until: float
+) -> tuple[Walk, ...] | None:
     """Return the shortest walks that still lead to a finding of ``kind``; ``None`` if all of them do not.
 
     ``until``: the time, ``time.monotonic``, at which the shortest so far must do.

@@ -32,7 +32,19 @@ EMPTY_AT_ONCE = 20_000
 HUGE_FRAGMENTS = 160
 """Fragments of 60,000 bytes: more than twice what one response may hold."""
 MUTATOR = Mutator([bytes(16), b"\xff" * 8], [])
-BEHAVIOURS = ("empty", "huge", "silent", "octets", "fault", "mutant", "faults", "thief", "loops", "away", "stranger")
+BEHAVIOURS = (
+    "empty",
+    "huge",
+    "silent",
+    "octets",
+    "fault",
+    "mutant",
+    "faults",
+    "thief",
+    "loops",
+    "away",
+    "stranger",
+)
 """What :meth:`HostileRemote.behave` knows."""
 WORDS = {"loops": ("does not go on", "UNREADABLE_WALKED_MAX"), "empty": ("FRAGMENTS_MAX",)}
 """What an operator must read of a behaviour that would cost us work without end."""
@@ -59,7 +71,8 @@ class HostileRemote:
     def config(self) -> str:
         """Return its part of the target's configuration."""
         return (
-            f'[[subscription]]\nhost = "127.0.0.1:{self.server.port}"\nqueue = \'private$\\orders\'\n'
+            f'[[subscription]]\nhost = "127.0.0.1:{self.server.port}"\nqueue = '
+            "'private$\\orders'\n"
             f'mode = "{self.mode}"\nto = "{self.local}"\n'
         )
 
@@ -102,7 +115,9 @@ class HostileRemote:
         if what in ("empty", "huge", "silent", "octets", "fault", "stranger"):
             server.instead = lambda transport, call: self._instead(what, rng, transport, call)
         elif what == "mutant":
-            server.through = lambda data: MUTATOR.mutate(data, rng) if data and rng.random() < 0.1 else data
+            server.through = lambda data: (
+                MUTATOR.mutate(data, rng) if data and rng.random() < 0.1 else data
+            )
         elif what == "faults":
             server.faults = Faults(before=0.02, after=0.02, end_lost=0.1)
         elif what == "thief":
@@ -115,29 +130,48 @@ class HostileRemote:
     def be_honest(self) -> None:
         """Do what the documents say, over new connections."""
         server = self.server
-        server.instead, server.through, server.faults = lambda transport, call: False, lambda data: data, Faults()
+        server.instead, server.through, server.faults = (
+            lambda transport, call: False,
+            lambda data: data,
+            Faults(),
+        )
         server.look(lambda queue: setattr(queue, "loops", False))
         if self._behaviour:
             server.switch_off()
             self._behaviour = ""
         server.switch_on()
 
-    def _instead(self, what: str, rng: Random, transport: asyncio.Transport, call: CallReceived) -> bool:
+    def _instead(
+        self, what: str, rng: Random, transport: asyncio.Transport, call: CallReceived
+    ) -> bool:
         if call.opnum != START:
             return False
         if what == "empty":
             _write_for_ever(transport, call.call_id)
         elif what == "huge":
             middle = encode_pdu(PduType.RESPONSE, 0, call.call_id, RESPONSE_HEAD + bytes(60_000))
-            transport.write(encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call.call_id, RESPONSE_HEAD))
+            transport.write(
+                encode_pdu(PduType.RESPONSE, FIRST_FRAGMENT, call.call_id, RESPONSE_HEAD)
+            )
             transport.write(middle * HUGE_FRAGMENTS)
         elif what == "octets":
             transport.write(rng.randbytes(rng.choice((1, 16, 5_000))))
         elif what == "stranger":
-            transport.write(encode_pdu(PduType.RESPONSE, WHOLE, rng.randrange(1 << 31), RESPONSE_HEAD + rng.randbytes(40)))
+            transport.write(
+                encode_pdu(
+                    PduType.RESPONSE,
+                    WHOLE,
+                    rng.randrange(1 << 31),
+                    RESPONSE_HEAD + rng.randbytes(40),
+                )
+            )
         elif what == "fault":
-            status = rng.choice((5, 0x1C01_0002, 0x1C00_0001, 0xC002_1000, 0xC00E_001B)).to_bytes(4, "little")
-            transport.write(encode_pdu(PduType.FAULT, WHOLE, call.call_id, RESPONSE_HEAD + status + bytes(4)))
+            status = rng.choice((5, 0x1C01_0002, 0x1C00_0001, 0xC002_1000, 0xC00E_001B)).to_bytes(
+                4, "little"
+            )
+            transport.write(
+                encode_pdu(PduType.FAULT, WHOLE, call.call_id, RESPONSE_HEAD + status + bytes(4))
+            )
         return True
 
     # --- what must have become of it ----------------------------------------------------------------------------------------
@@ -151,20 +185,35 @@ class HostileRemote:
                 self._rows.update(_numbers(stream.as_file()))
             self._read_to = end
         wanted, taken = self.server.look(self._expected)
-        doubled = sorted(each for each, times in self._rows.items() if times > 1 and each > self._judged_after)
+        doubled = sorted(
+            each for each, times in self._rows.items() if times > 1 and each > self._judged_after
+        )
         if doubled and not self._lies:
             return Finding("doubled", f"{self.local}: rows of {doubled[:10]}")
         if missing := sorted(taken - self._rows.keys()):
-            return Finding("lost", f"{self.local}: {missing[:10]} were taken from the remote queue and are no rows")
+            return Finding(
+                "lost",
+                f"{self.local}: {missing[:10]} were taken from the remote queue and are no rows",
+            )
         if missing := sorted(wanted - self._rows.keys()):
-            return Finding("stuck", f"{self.local}: {missing[:10]}, which can be read, do not come; {self._trouble(client)}")
+            return Finding(
+                "stuck",
+                f"{self.local}: {missing[:10]}, which can be read, do not come; "
+                f"{self._trouble(client)}",
+            )
         return None
 
     def _expected(self, queue: ForeignQueue) -> tuple[set[int], set[int]]:
         """Return what can be read and is there, and what we took away. Lies leave only what came after them."""
         after = queue.sequence - 1 if self._lies else self._judged_after
-        there = {number for number, _ in queue.messages.values() if self._forms.get(number, "whole") in ("whole", "two")}
-        return {each for each in there if each > after}, {each for each in queue.taken_by_us if each > after}
+        there = {
+            number
+            for number, _ in queue.messages.values()
+            if self._forms.get(number, "whole") in ("whole", "two")
+        }
+        return {each for each in there if each > after}, {
+            each for each in queue.taken_by_us if each > after
+        }
 
     def has_told(self, api: str, token: str, what: str) -> bool:
         """Return whether the target says what this server does: one of :data:`WORDS`."""

@@ -58,4 +58,6 @@ class Scene:
         """Raise :class:`FoundError` if ``content`` shows what its reader has no right to."""
         for secret in self.secrets:
             if secret.encode() in content:
-                raise FoundError(Finding("leak", f"{port} showed {secret!r} to one who may not see it"))
+                raise FoundError(
+                    Finding("leak", f"{port} showed {secret!r} to one who may not see it")
+                )

@@ -21,12 +21,20 @@ def leave_secrets(scene: Scene) -> None:
         _leave(
             scene,
             ForeignMessage(
-                to=f"http://{host}:{port}/msmq/{SECRET}", lineage=OWNER, uniquifier=number, label=CANARY,
-                sent_at=1_790_000_000, body=CANARY.encode() * 20,
+                to=f"http://{host}:{port}/msmq/{SECRET}",
+                lineage=OWNER,
+                uniquifier=number,
+                label=CANARY,
+                sent_at=1_790_000_000,
+                body=CANARY.encode() * 20,
             ),
-        )  # fmt: skip
+        )
     large = ForeignMessage(
-        to=f"http://{host}:{port}/msmq/{OWN}", lineage=NEIGHBOUR, uniquifier=1, sent_at=1_790_000_000, body=bytes(4_000_000)
+        to=f"http://{host}:{port}/msmq/{OWN}",
+        lineage=NEIGHBOUR,
+        uniquifier=1,
+        sent_at=1_790_000_000,
+        body=bytes(4_000_000),
     )
     _leave(scene, large)
 
@@ -38,5 +46,8 @@ def _leave(scene: Scene, message: ForeignMessage) -> None:
     connection.request("POST", message.queue_path, content, fields)
     answer = connection.getresponse()
     if answer.status != 200:
-        raise RuntimeError(f"what lies there before was answered {answer.status} {answer.headers.get('Srmp-Reason')}")
+        raise RuntimeError(
+            f"what lies there before was answered {answer.status} "
+            f"{answer.headers.get('Srmp-Reason')}"
+        )
     connection.close()

@@ -37,7 +37,11 @@ class Walk:
 
     def as_json(self) -> dict[str, Any]:
         """Return this walk as it stands in a file of a finding."""
-        return {"port": self.port, "seed": self.seed, "steps": [step.as_json() for step in self.steps]}
+        return {
+            "port": self.port,
+            "seed": self.seed,
+            "steps": [step.as_json() for step in self.steps],
+        }
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> Walk:

@@ -31,7 +31,10 @@ from srmp_spark.testing.service import RunningQueueManager, ServeFailedError
 WSRM_BUFFER = 64
 """Unread messages at which clients of WS-ReliableMessaging wait. As many as one sequence may hold behind a gap, so that a
 client whose gap counts against the others stops them at once. The witness reads the queue all the while."""
-_BAD = re.compile(r"Traceback \(most recent call last\)|\w+\.died pid=|\.silent pid=|accept\.fatal|_failed\b.*Error|disk")
+_BAD = re.compile(
+    r"Traceback \(most recent call last\)|\w+\.died pid=|\.silent "
+    r"pid=|accept\.fatal|_failed\b.*Error|disk"
+)
 """Lines of the log that nothing in a request may cause."""
 _HARMLESS = re.compile(r"disk_free|disk\.low")
 
@@ -40,7 +43,12 @@ class Target:
     """One data directory, served, killed and served again."""
 
     def __init__(
-        self, folder: Path, remotes: Mapping[str, HostileRemote], destinations: Destinations, *, plant: str = ""
+        self,
+        folder: Path,
+        remotes: Mapping[str, HostileRemote],
+        destinations: Destinations,
+        *,
+        plant: str = "",
     ) -> None:
         """``remotes``: whom it reads from, by mode; they listen already, as do ``destinations``, which it sends to.
 
@@ -56,12 +64,22 @@ class Target:
         self.running = RunningQueueManager(
             folder / "data",
             queues=[
-                SHARED, SECRET, OWN, HONEST, "private$/ordered:transactional", f"{PRICES}:multicast={GROUP}:{GROUP_PORT}",
+                SHARED,
+                SECRET,
+                OWN,
+                HONEST,
+                "private$/ordered:transactional",
+                f"{PRICES}:multicast={GROUP}:{GROUP_PORT}",
             ],
             environment=environment_for(plant),
-            config=config, listen_wsrm="127.0.0.1:0", wsrm_buffer=WSRM_BUFFER, host_name="127.0.0.1",
-            rpc="127.0.0.1:0", rpc_endpoint_mapper=f"127.0.0.1:{self._mapper}", pgm=f"udp:{self._pgm}",
-        )  # fmt: skip
+            config=config,
+            listen_wsrm="127.0.0.1:0",
+            wsrm_buffer=WSRM_BUFFER,
+            host_name="127.0.0.1",
+            rpc="127.0.0.1:0",
+            rpc_endpoint_mapper=f"127.0.0.1:{self._mapper}",
+            pgm=f"udp:{self._pgm}",
+        )
         self._read = 0
         self.memory_worst = 0
 
@@ -75,10 +93,16 @@ class Target:
         host, _, port = self.running.api.partition("://")[2].rpartition(":")
         rpc, _, rpc_port = self.running.ready["rpc"].rpartition(":")
         ports = {
-            "srmp": self.running.endpoint, "wsrm": self.running.wsrm, "api": (host, int(port)), "rpc": (rpc, int(rpc_port)),
-            "mapper": ("127.0.0.1", self._mapper), "pgm": ("127.0.0.1", self._pgm),
-        }  # fmt: skip
-        return Scene(ports, epoch=self.running.epoch, remotes=self._remotes, destinations=self._destinations)
+            "srmp": self.running.endpoint,
+            "wsrm": self.running.wsrm,
+            "api": (host, int(port)),
+            "rpc": (rpc, int(rpc_port)),
+            "mapper": ("127.0.0.1", self._mapper),
+            "pgm": ("127.0.0.1", self._pgm),
+        }
+        return Scene(
+            ports, epoch=self.running.epoch, remotes=self._remotes, destinations=self._destinations
+        )
 
     def restart(self) -> Finding | None:
         """Kill it with signal 9 and start it again; return the finding if it does not become ready."""
@@ -100,7 +124,9 @@ class Target:
         process = self.running.process
         assert process is not None, "it was started"
         if process.poll() is not None:
-            return Finding("exit", f"serve ended with {process.returncode}: {self.running.stderr()[-600:]}")
+            return Finding(
+                "exit", f"serve ended with {process.returncode}: {self.running.stderr()[-600:]}"
+            )
         found = self._log()
         if found is not None:
             return found

@@ -39,7 +39,9 @@ class Connection:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def open(cls, address: tuple[str, int], who: str = "127.0.0.2", *, reads: bool = True) -> Connection:
+    async def open(
+        cls, address: tuple[str, int], who: str = "127.0.0.2", *, reads: bool = True
+    ) -> Connection:
         """Connect from the loopback address ``who``. Raises :class:`ClosedError`.
 
         With ``reads`` false the receive buffer is small, so that answers stay where they were made.
@@ -69,7 +71,12 @@ class Connection:
             return await asyncio.wait_for(self._answer(), timeout)
         except asyncio.TimeoutError:
             raise SilentError(f"no answer in {timeout:.0f} s") from None
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
+        except (
+            OSError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+            ValueError,
+        ) as error:
             raise ClosedError(repr(error)) from None
 
     async def _answer(self) -> Answer:
@@ -84,7 +91,9 @@ class Connection:
         if headers.get("transfer-encoding", "").lower() == "chunked":
             content = await self._chunks()
         elif "content-length" in headers:
-            content = await self._reader.readexactly(min(int(headers["content-length"]), ANSWER_BYTES_MAX))
+            content = await self._reader.readexactly(
+                min(int(headers["content-length"]), ANSWER_BYTES_MAX)
+            )
         elif status in (204, 304):
             content = b""
         else:
@@ -151,4 +160,8 @@ class _timeout:  # noqa: N801  # stands for asyncio.timeout, which Python 3.10 l
 def cut(content: bytes, rng: Random, pieces_max: int = 6) -> list[bytes]:
     """Return ``content`` in up to ``pieces_max`` pieces."""
     places = sorted(rng.randrange(len(content) + 1) for _ in range(rng.randrange(pieces_max)))
-    return [piece for begin, end in zip([0, *places], [*places, len(content)], strict=True) if (piece := content[begin:end])]
+    return [
+        piece
+        for begin, end in zip([0, *places], [*places, len(content)], strict=True)
+        if (piece := content[begin:end])
+    ]

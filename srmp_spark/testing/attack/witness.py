@@ -57,7 +57,9 @@ _IDENTIFIER = re.compile(rb"CreateSequenceResponse.*?Identifier>\s*([^<\s]+)", r
 class Witness:
     """Good clients of one target, and what they saw."""
 
-    def __init__(self, ports: dict[str, tuple[str, int]], epoch: str, control: tuple[str, int], pid: int) -> None:
+    def __init__(
+        self, ports: dict[str, tuple[str, int]], epoch: str, control: tuple[str, int], pid: int
+    ) -> None:
         self._epoch = epoch
         self._is_registered = False
         self._ports = {name: (str(host), int(port)) for name, (host, port) in ports.items()}
@@ -94,7 +96,11 @@ class Witness:
         jobs = [self._loop(PROBE_SECONDS, self._healthz), self._loop(0.02, self._srmp)]
         if "wsrm" in self._ports:
             jobs += [self._loop(0.5, self._wsrm), self._loop(0.1, self._read)]
-        jobs += [self._loop(0.5, functools.partial(self._rpc, port)) for port in ("rpc", "mapper") if port in self._ports]
+        jobs += [
+            self._loop(0.5, functools.partial(self._rpc, port))
+            for port in ("rpc", "mapper")
+            if port in self._ports
+        ]
         await asyncio.gather(*jobs)
 
     async def _loop(self, pause: float, job: Callable[[], Awaitable[None]]) -> None:
@@ -116,7 +122,8 @@ class Witness:
         pauses, raw = self._pauses, http_request("GET", "/healthz", b"", {"Host": "127.0.0.1"})
         before = waited_in_turn(self._pid)
         asked = asyncio.gather(
-            self._timed("api", raw, WHO_API, HONEST_MAX * 10), self._timed("control", raw, WHO_API, HONEST_MAX * 10)
+            self._timed("api", raw, WHO_API, HONEST_MAX * 10),
+            self._timed("control", raw, WHO_API, HONEST_MAX * 10),
         )
         (answer, seconds), (_, control) = await asked
         late = max(0.0, seconds - control - (waited_in_turn(self._pid) - before))
@@ -124,11 +131,21 @@ class Witness:
             return
         self._saw("healthz", late)
         if answer is None or answer.status != 200:
-            self._found("healthz", f"GET /healthz: {self._no_answer() if answer is None else answer.status}", pauses)
+            self._found(
+                "healthz",
+                f"GET /healthz: {self._no_answer() if answer is None else answer.status}",
+                pauses,
+            )
         elif late > HEALTHZ_MAX:
-            self._found("late", f"GET /healthz took {late * 1000:.0f} ms more than it had to for the machine", pauses)
+            self._found(
+                "late",
+                f"GET /healthz took {late * 1000:.0f} ms more than it had to for the machine",
+                pauses,
+            )
 
-    async def _timed(self, port: str, raw: bytes, who: str, patience: float) -> tuple[Answer | None, float]:
+    async def _timed(
+        self, port: str, raw: bytes, who: str, patience: float
+    ) -> tuple[Answer | None, float]:
         """Return the answer and how long it took; a connection that was kept and is closed is opened again once."""
         address = self._control if port == "control" else self._ports[port.partition(" ")[0]]
         began = time.monotonic()
@@ -162,9 +179,12 @@ class Witness:
         number, pauses = self.acknowledged + 1, self._pauses
         host, port = self._ports["srmp"]
         message = ForeignMessage(
-            to=f"http://{host}:{port}/msmq/{HONEST}", lineage=LINEAGE, uniquifier=number, sent_at=1_790_000_000,
+            to=f"http://{host}:{port}/msmq/{HONEST}",
+            lineage=LINEAGE,
+            uniquifier=number,
+            sent_at=1_790_000_000,
             body=b"%d" % number,
-        )  # fmt: skip
+        )
         if number % 10 == 0 and "srmp" in self._kept:
             self._kept.pop("srmp").abort()
         before = waited_in_turn(self._pid)
@@ -175,9 +195,15 @@ class Witness:
             if pauses == self._pauses:
                 self._saw("srmp", seconds)
                 if seconds > HONEST_MAX:
-                    self._found("slow", f"a good sender's message was answered after {seconds:.1f} s", pauses)
+                    self._found(
+                        "slow",
+                        f"a good sender's message was answered after {seconds:.1f} s",
+                        pauses,
+                    )
         else:
-            status = self._no_answer() if answer is None else f"{answer.status} {dict(answer.headers)}"
+            status = (
+                self._no_answer() if answer is None else f"{answer.status} {dict(answer.headers)}"
+            )
             self._found("refused", f"a good sender's message: {status}", pauses)
             await asyncio.sleep(0.2)
 
@@ -194,20 +220,38 @@ class Witness:
                 identifier = begun[1].decode()
                 self.identifiers.append(identifier)
                 problem = "its message was not acknowledged"
-                answer = await self._say("Sequence", identifier, f"urn:uuid:good-{time.monotonic_ns()}")
+                answer = await self._say(
+                    "Sequence", identifier, f"urn:uuid:good-{time.monotonic_ns()}"
+                )
                 if answer is not None and b'Upper="1"' in answer.content:
                     problem = "it was told that there is no room"
-                if answer is not None and b'Upper="1"' in answer.content and _ROOM.search(answer.content):
-                    await self._say("TerminateSequence", identifier, f"urn:uuid:good-{time.monotonic_ns()}")
+                if (
+                    answer is not None
+                    and b'Upper="1"' in answer.content
+                    and _ROOM.search(answer.content)
+                ):
+                    await self._say(
+                        "TerminateSequence", identifier, f"urn:uuid:good-{time.monotonic_ns()}"
+                    )
                     if pauses == self._pauses:
                         self._saw("wsrm", patience.spent)
                     return
             await asyncio.sleep(0.2)
         shown = self._no_answer() if answer is None else f"{answer.status} {answer.content[:300]!r}"
-        self._found("starved", f"a good client of WS-ReliableMessaging: {problem} in {patience.spent:.0f} s: {shown}", pauses)
+        self._found(
+            "starved",
+            f"a good client of WS-ReliableMessaging: {problem} in {patience.spent:.0f} s: {shown}",
+            pauses,
+        )
 
     async def _say(self, operation: str, identifier: str, message_id: str) -> Answer | None:
-        given = {"op": operation, "number": 1, "version": MODERN, "acks": "anonymous", "id": message_id}
+        given = {
+            "op": operation,
+            "number": 1,
+            "version": MODERN,
+            "acks": "anonymous",
+            "id": message_id,
+        }
         content = envelope_of(given, identifier, 0).encode()
         headers = {"Host": "h", "Content-Type": MIME[SoapVersion.V1_2]}
         raw = http_request("POST", f"/wsrm/{SHARED}", content, headers)
@@ -234,9 +278,15 @@ class Witness:
             if pauses == self._pauses and self._awake.is_set():
                 self._saw(port, patience.spent)
                 if kind not in (PduType.BIND_ACK, PduType.BIND_NAK):
-                    self._found("answer", f"{port} answered a bind with a PDU of type {kind}", pauses)
+                    self._found(
+                        "answer", f"{port} answered a bind with a PDU of type {kind}", pauses
+                    )
             return
-        self._found("starved", f"a good client of {port}: no answer to a bind in {patience.spent:.0f} s: {problem}", pauses)
+        self._found(
+            "starved",
+            f"a good client of {port}: no answer to a bind in {patience.spent:.0f} s: {problem}",
+            pauses,
+        )
 
     # --- a reader of the queue that everybody sends to ------------------------------------
 
@@ -245,15 +295,28 @@ class Witness:
         queue = SHARED.replace("/", "%2F")
         if not self._is_registered:
             begin = {"epoch": self._epoch, "from": 1, "holder": "witness"}
-            self._is_registered = await self._call("POST", f"/v1/queues/{queue}/consumers/default/register", begin) is not None
-        found = await self._call("GET", f"/v1/queues/{queue}/range?epoch={self._epoch}&after=0", None)
+            self._is_registered = (
+                await self._call("POST", f"/v1/queues/{queue}/consumers/default/register", begin)
+                is not None
+            )
+        found = await self._call(
+            "GET", f"/v1/queues/{queue}/range?epoch={self._epoch}&after=0", None
+        )
         if found is not None:
             mark = {"epoch": self._epoch, "to": found["end"], "holder": "witness"}
             await self._call("POST", f"/v1/queues/{queue}/consumers/default/received", mark)
 
-    async def _call(self, method: str, target: str, body: dict[str, Any] | None) -> dict[str, Any] | None:
-        headers = {"Host": "127.0.0.1", "Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"}
-        raw = http_request(method, target, b"" if body is None else json.dumps(body).encode(), headers)
+    async def _call(
+        self, method: str, target: str, body: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
+        headers = {
+            "Host": "127.0.0.1",
+            "Authorization": f"Bearer {ADMIN_TOKEN}",
+            "Content-Type": "application/json",
+        }
+        raw = http_request(
+            method, target, b"" if body is None else json.dumps(body).encode(), headers
+        )
         answer, _ = await self._timed("api reader", raw, WHO_API, HONEST_MAX * 10)
         if answer is None or answer.status not in (200, 204):
             return None
@@ -263,8 +326,11 @@ class Witness:
     def report(self) -> dict[str, Any]:
         """Return what was seen since the last report."""
         said = {
-            "worst": self.worst, "acknowledged": self.acknowledged, "findings": self.findings, "identifiers": self.identifiers,
-        }  # fmt: skip
+            "worst": self.worst,
+            "acknowledged": self.acknowledged,
+            "findings": self.findings,
+            "identifiers": self.identifiers,
+        }
         self.worst, self.findings, self.identifiers = {}, [], []
         return said
 
@@ -278,7 +344,12 @@ async def _main() -> None:
         sys.executable, "-c", CONTROL, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert control.stdout is not None
-    witness = Witness(begin["ports"], begin["epoch"], ("127.0.0.1", int(await control.stdout.readline())), begin["pid"])
+    witness = Witness(
+        begin["ports"],
+        begin["epoch"],
+        ("127.0.0.1", int(await control.stdout.readline())),
+        begin["pid"],
+    )
     running = asyncio.ensure_future(witness.run())
     try:
         while line := await lines.readline():

@@ -34,13 +34,20 @@ class Console:
         self._what: str | Callable[[], str] = ""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")  # a step may send fd 1 elsewhere
+        self._out = os.fdopen(
+            os.dup(1), "w", encoding="utf-8", errors="replace"
+        )  # a step may send fd 1 elsewhere
 
     def __enter__(self) -> Console:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._over.set()
         self._thread.join()
         self._out.close()
@@ -66,4 +73,6 @@ class Console:
                 what, since, now = self._what, self._since, time.monotonic()
                 quiet = now - self._said_at >= self._quiet_seconds
             if what and quiet:
-                self.say(f"waiting: {what if isinstance(what, str) else what()} ({now - since:.0f} s)")
+                self.say(
+                    f"waiting: {what if isinstance(what, str) else what()} ({now - since:.0f} s)"
+                )

@@ -28,7 +28,13 @@ class LossyProxy:
     """Listens on a port of its own on loopback; ``delay`` (seconds before each request goes on) may be changed at any time."""
 
     def __init__(
-        self, peer: tuple[str, int], *, lose_reply: float = 0.0, lose_request: float = 0.0, delay: float = 0.0, seed: int = 1
+        self,
+        peer: tuple[str, int],
+        *,
+        lose_reply: float = 0.0,
+        lose_request: float = 0.0,
+        delay: float = 0.0,
+        seed: int = 1,
     ) -> None:
         self.peer = peer
         self.lose_reply = lose_reply
@@ -89,7 +95,10 @@ class LossyProxy:
         with self._lock:
             self.requests += 1
             dice = random.Random(f"{self._seed}/{self.requests}").random()
-            for name, chance in (("lost reply", self.lose_reply), ("lost request", self.lose_request)):
+            for name, chance in (
+                ("lost reply", self.lose_reply),
+                ("lost request", self.lose_request),
+            ):
                 if dice < chance:
                     self.faults[name] += 1
                     return name

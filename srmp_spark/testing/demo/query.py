@@ -41,8 +41,22 @@ class Query:
     def start(self) -> None:
         """Start the job, for the first time or again."""
         self.starts += 1
-        command = [sys.executable, str(self.job), "--queue-manager", self.api, "--queue", self.queues]
-        command += ["--table", str(self.table), "--checkpoint", str(self.directory / "checkpoint"), "--trigger", "1 second"]
+        command = [
+            sys.executable,
+            str(self.job),
+            "--queue-manager",
+            self.api,
+            "--queue",
+            self.queues,
+        ]
+        command += [
+            "--table",
+            str(self.table),
+            "--checkpoint",
+            str(self.directory / "checkpoint"),
+            "--trigger",
+            "1 second",
+        ]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)  # noqa: S603 - our own job
 
@@ -66,16 +80,30 @@ class Query:
         """A query that ended by itself is a failure; say where its log is."""
         if self.process is not None and self.process.poll() is not None:
             tail = self.log.read_text(errors="replace")[-2000:]
-            raise SystemExit(f"the Spark query ended with {self.process.returncode}; {self.log} ends with:\n{tail}")
+            raise SystemExit(
+                f"the Spark query ended with {self.process.returncode}; {self.log} ends "
+                f"with:\n{tail}"
+            )
 
     def rows(self) -> list[Landed]:
         """What is in the Delta table now, read without Spark."""
         if not deltalake.DeltaTable.is_deltatable(str(self.table)):
             return []
-        columns = ["queue", "epoch", "sequence", "lineage", "uniquifier", "body", "stream_id", "stream_sequence"]
+        columns = [
+            "queue",
+            "epoch",
+            "sequence",
+            "lineage",
+            "uniquifier",
+            "body",
+            "stream_id",
+            "stream_sequence",
+        ]
         found = deltalake.DeltaTable(str(self.table)).to_pyarrow_table(columns=columns).to_pylist()
         return [Landed(**{**row, "body": digest(row["body"] or b"")}) for row in found]
 
     def batches(self) -> int:
         """How many batches it committed."""
-        return sum(path.name.isdigit() for path in (self.directory / "checkpoint" / "commits").glob("*"))
+        return sum(
+            path.name.isdigit() for path in (self.directory / "checkpoint" / "commits").glob("*")
+        )

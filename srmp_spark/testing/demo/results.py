@@ -35,16 +35,27 @@ class InResult:
             ("landed", str(verdict.landed), verdict.landed >= verdict.acknowledged),
             ("lost", str(len(verdict.lost)), not verdict.lost),
             ("doubled", str(len(verdict.doubled)), not verdict.doubled and not verdict.reused),
-            ("out of order", str(len(verdict.disordered) + len(verdict.gaps)), not verdict.disordered and not verdict.gaps),
+            (
+                "out of order",
+                str(len(verdict.disordered) + len(verdict.gaps)),
+                not verdict.disordered and not verdict.gaps,
+            ),
             ("never sent, or altered", str(strangers), strangers == 0),
             ("refused", str(len(verdict.refused)), not verdict.refused),
             (
                 "receipts",
-                f"{ledger.stream_receipts} for {in_streams} stream messages, {ledger.delivery_receipts} delivery receipts",
+                (
+                    f"{ledger.stream_receipts} for {in_streams} stream messages, "
+                    f"{ledger.delivery_receipts} delivery receipts"
+                ),
                 receipted == wanted and not verdict.violations,
             ),
             ("killed with -9", ", ".join(self.kills), len(self.kills) == self.kills_planned),
-            ("faults injected", ", ".join(f"{name} {count}" for name, count in sorted(ledger.faults.items())), True),
+            (
+                "faults injected",
+                ", ".join(f"{name} {count}" for name, count in sorted(ledger.faults.items())),
+                True,
+            ),
         ]
 
 
@@ -81,21 +92,47 @@ class OutResult:
         killed_at = self.arrived_at_kill or 0
         return [
             ("sent back", str(self.back.handed_over), self.back.handed_over == self.wanted > 0),
-            ("replayed, an hour", f"{first}, once more: {second}", first == self.replayed.handed_over > 0 == second),
+            (
+                "replayed, an hour",
+                f"{first}, once more: {second}",
+                first == self.replayed.handed_over > 0 == second,
+            ),
             ("known at the second", f"{self.replay_known[1]}", self.replay_known == (0, first)),
-            ("acknowledged", self._each("acknowledged"), all(each.acknowledged == each.handed_over for each in both)),
-            ("arrived", self._each("arrived"), all(each.arrived == each.handed_over for each in both)),
+            (
+                "acknowledged",
+                self._each("acknowledged"),
+                all(each.acknowledged == each.handed_over for each in both),
+            ),
+            (
+                "arrived",
+                self._each("arrived"),
+                all(each.arrived == each.handed_over for each in both),
+            ),
             *(
                 (name, str(len(found)), not found)
                 for name, found in (
                     ("lost", self.back.verdict.lost + self.replayed.verdict.lost),
                     ("doubled", self.back.verdict.doubled + self.replayed.verdict.doubled),
-                    ("out of order", self.back.verdict.disordered + self.replayed.verdict.disordered),
-                    ("never sent, or altered", self.back.verdict.unexpected + self.replayed.verdict.unexpected),
+                    (
+                        "out of order",
+                        self.back.verdict.disordered + self.replayed.verdict.disordered,
+                    ),
+                    (
+                        "never sent, or altered",
+                        self.back.verdict.unexpected + self.replayed.verdict.unexpected,
+                    ),
                 )
             ),
-            ("stream receipts", f"{self.receipts} for {sum(each.handed_over for each in both)} messages", self.receipts > 0),
-            ("killed with -9", f"queue manager, {killed_at} had arrived", 0 < killed_at < self.back.handed_over),
+            (
+                "stream receipts",
+                f"{self.receipts} for {sum(each.handed_over for each in both)} messages",
+                self.receipts > 0,
+            ),
+            (
+                "killed with -9",
+                f"queue manager, {killed_at} had arrived",
+                0 < killed_at < self.back.handed_over,
+            ),
             ("faults injected", _told(self.faults), bool(self.faults)),
         ]
 

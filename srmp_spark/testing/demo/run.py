@@ -35,7 +35,9 @@ def fresh(directory: Path) -> Path:
     """An empty folder; what an earlier demo left in it goes, what anybody else left stays and is an error."""
     if directory.exists() and any(directory.iterdir()):
         if not (directory / MARKER).exists():
-            raise SystemExit(f"{directory} is not empty and not from a demo: give --directory another folder")
+            raise SystemExit(
+                f"{directory} is not empty and not from a demo: give --directory another folder"
+            )
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / MARKER).touch()
@@ -45,7 +47,16 @@ def fresh(directory: Path) -> Path:
 class Demo:
     """One run; ``ingest`` is the script ``jobs/ingest.py``."""
 
-    def __init__(self, directory: Path, ingest: Path, console: Console, *, messages: int, rows_back: int, seed: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        ingest: Path,
+        console: Console,
+        *,
+        messages: int,
+        rows_back: int,
+        seed: int,
+    ) -> None:
         self.console = console
         self.directory = directory
         self.messages = messages
@@ -54,20 +65,34 @@ class Demo:
         self.queue_manager = RunningQueueManager(
             directory / "queue-manager", queues=QUEUES, allow_url=["http://127.0.0.1:*"], **PATIENCE
         )
-        self.query = Query(ingest, directory, "", ",".join(name.partition(":")[0] for name in QUEUES))
+        self.query = Query(
+            ingest, directory, "", ",".join(name.partition(":")[0] for name in QUEUES)
+        )
 
     def run(self) -> tuple[InResult, OutResult]:
         """First in, then out."""
         try:
             self.queue_manager.start()
-            self.console.say(f"queue manager: {self.queue_manager.listening}, API {self.queue_manager.api}")
+            self.console.say(
+                f"queue manager: {self.queue_manager.listening}, API {self.queue_manager.api}"
+            )
             self.query.api = self.queue_manager.api
             way_in = WayIn(
-                self.directory, self.queue_manager, self.query, messages=self.messages, seed=self.seed, console=self.console
+                self.directory,
+                self.queue_manager,
+                self.query,
+                messages=self.messages,
+                seed=self.seed,
+                console=self.console,
             ).run()
             self.query.stop()
             way_out = WayOut(
-                self.directory, self.query.table, self.queue_manager, rows=self.rows_back, seed=self.seed, console=self.console
+                self.directory,
+                self.query.table,
+                self.queue_manager,
+                rows=self.rows_back,
+                seed=self.seed,
+                console=self.console,
             )
             return way_in, way_out.run()
         finally:
@@ -78,11 +103,26 @@ class Demo:
 def main(ingest: Path) -> int:
     """Run the demo; exit code 1 if anything in the closing table is wrong."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("--directory", type=Path, default=Path("demo-data"), help="scratch folder, emptied first (./demo-data)")
-    parser.add_argument("--messages", type=int, default=2000, help="half of them in four streams (default 2000)")
-    parser.add_argument("--rows-back", type=int, default=500, metavar="N", help="rows that go out again as one stream (500)")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=Path("demo-data"),
+        help="scratch folder, emptied first (./demo-data)",
+    )
+    parser.add_argument(
+        "--messages", type=int, default=2000, help="half of them in four streams (default 2000)"
+    )
+    parser.add_argument(
+        "--rows-back",
+        type=int,
+        default=500,
+        metavar="N",
+        help="rows that go out again as one stream (500)",
+    )
     seed = random.randrange(10**6)
     parser.add_argument("--seed", type=int, default=seed, help="which faults hit which message")
     arguments = parser.parse_args()
@@ -95,11 +135,22 @@ def main(ingest: Path) -> int:
     directory = fresh(arguments.directory)
     with Console() as console:
         demo = Demo(
-            directory, ingest, console, messages=arguments.messages, rows_back=arguments.rows_back, seed=arguments.seed
+            directory,
+            ingest,
+            console,
+            messages=arguments.messages,
+            rows_back=arguments.rows_back,
+            seed=arguments.seed,
         )
         console.say(f"everything is under {directory} (kept); seed {arguments.seed}")
         way_in, way_out = demo.run()
     good = closing_table(way_in, way_out)
     status, landed = ("done", "failed")[not good], way_in.verdict.landed
-    session.last_line("demo", rows=landed, batches=demo.query.batches(), status=status, seconds=round(console.seconds(), 1))
+    session.last_line(
+        "demo",
+        rows=landed,
+        batches=demo.query.batches(),
+        status=status,
+        seconds=round(console.seconds(), 1),
+    )
     return ExitCode.DONE if good else ExitCode.CHECK_FAILED

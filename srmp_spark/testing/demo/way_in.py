@@ -77,7 +77,13 @@ class WayIn:
             self.wait_for_query()
             asyncio.run(self.traffic())
             self.wait_for_landing()
-            return InResult(self.messages, self.ledger, self.kills, len(PLAN), judge(self.ledger, self.query.rows()))
+            return InResult(
+                self.messages,
+                self.ledger,
+                self.kills,
+                len(PLAN),
+                judge(self.ledger, self.query.rows()),
+            )
         finally:
             self.console.wait_for("the Spark query ends")
             self.ledger.close()
@@ -90,7 +96,10 @@ class WayIn:
 
     def holders(self) -> int:
         """How many queues have a receiver: the query is ready when all three do."""
-        return sum(any(consumer["holder"] for consumer in queue["consumers"]) for queue in self.status().values())
+        return sum(
+            any(consumer["holder"] for consumer in queue["consumers"])
+            for queue in self.status().values()
+        )
 
     def query_state(self) -> str:
         """Say what the Spark query does now, for whoever waits for it."""
@@ -101,7 +110,10 @@ class WayIn:
             return f"{name}, while the queue manager starts"
         if not reads:
             return f"{name} is starting: a JVM and a Spark session, 12 s on a quiet machine"
-        return f"{name} runs, {self.query.batches()} batches committed; a batch takes 10 s on a quiet machine"
+        return (
+            f"{name} runs, {self.query.batches()} batches committed; a batch takes 10 "
+            "s on a quiet machine"
+        )
 
     def wait_for_query(self) -> None:
         """Until it is the receiver of every queue."""
@@ -109,7 +121,10 @@ class WayIn:
         while self.holders() < len(QUEUES):
             self.query.check()
             if time.monotonic() > deadline:
-                raise SystemExit(f"the Spark query did not start within {SPARK_START_MAX:.0f} s: see {self.query.log}")
+                raise SystemExit(
+                    f"the Spark query did not start within {SPARK_START_MAX:.0f} s: see "
+                    f"{self.query.log}"
+                )
             time.sleep(0.25)
         self.say("Spark query: reads all three queues")
 
@@ -134,7 +149,9 @@ class WayIn:
             receipts.on_receipt = everybody
             orders = MessageSender(managers[0], ORDERS, faults=FAULTS, delivery_receipts=0.1)
             streams = [
-                StreamSender(manager, queue, faults=FAULTS, dialect=dialect, window=STREAM_WINDOW, gap=0.02)
+                StreamSender(
+                    manager, queue, faults=FAULTS, dialect=dialect, window=STREAM_WINDOW, gap=0.02
+                )
                 for manager, dialect in zip(managers, (Dialect.EXAMPLES, Dialect.TEXT), strict=True)
                 for queue in (PAYMENTS, SHIPMENTS)
             ]
@@ -147,7 +164,9 @@ class WayIn:
                 streams[number % len(streams)].enqueue(f"stream message {number}".encode())
             for stream in streams:
                 stream.close()
-            work = asyncio.gather(orders.run(bodies, rate=MESSAGES_A_SECOND), *(stream.run() for stream in streams))
+            work = asyncio.gather(
+                orders.run(bodies, rate=MESSAGES_A_SECOND), *(stream.run() for stream in streams)
+            )
             killer = asyncio.create_task(self.kill())
             progress = asyncio.create_task(self.progress())
             try:
@@ -163,7 +182,10 @@ class WayIn:
         """Bodies of 20 bytes to 20 KB; every other message is durable."""
         dice = random.Random(self.seed)
         for number in range(count):
-            yield f"order {number:06d}; ".encode() * dice.choice((1, 10, 100, 1400)), number % 2 == 0
+            yield (
+                f"order {number:06d}; ".encode() * dice.choice((1, 10, 100, 1400)),
+                number % 2 == 0,
+            )
 
     async def first_landing(self) -> None:
         """Until the query is known to work."""
@@ -171,7 +193,9 @@ class WayIn:
         while not await asyncio.to_thread(self.query.rows):
             self.query.check()
             if time.monotonic() > deadline:
-                raise SystemExit(f"nothing landed within {SPARK_START_MAX:.0f} s: see {self.query.log}")
+                raise SystemExit(
+                    f"nothing landed within {SPARK_START_MAX:.0f} s: see {self.query.log}"
+                )
             await asyncio.sleep(0.25)
         self.say("the first rows are in the table; now everything at once")
 
@@ -203,7 +227,10 @@ class WayIn:
         while True:
             await asyncio.sleep(3)
             landed = len(await asyncio.to_thread(self.query.rows))
-            self.say(f"sent {self.ledger.sent}, acknowledged {self.ledger.count('acknowledged_at')}, landed {landed}")
+            self.say(
+                f"sent {self.ledger.sent}, acknowledged "
+                f"{self.ledger.count('acknowledged_at')}, landed {landed}"
+            )
 
     def wait_for_landing(self) -> None:
         """Until the table holds, queue by queue, as many sequences as the queue manager counted."""
@@ -215,7 +242,10 @@ class WayIn:
             if len(rows) > known:
                 known, since = len(rows), time.monotonic()
                 self.say(f"landed {known} of {self.ledger.count('acknowledged_at')} acknowledged")
-            there = {name: max((row.sequence for row in rows if row.queue == name), default=0) for name in self.status()}
+            there = {
+                name: max((row.sequence for row in rows if row.queue == name), default=0)
+                for name in self.status()
+            }
             if there == {name: queue["last"] for name, queue in self.status().items()}:
                 return
             time.sleep(0.5)

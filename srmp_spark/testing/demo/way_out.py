@@ -64,7 +64,14 @@ class WayOut:
     """One run. ``sender`` runs, and has the flags :data:`PATIENCE`."""
 
     def __init__(
-        self, directory: Path, table: Path, sender: RunningQueueManager, *, rows: int, seed: int, console: Console
+        self,
+        directory: Path,
+        table: Path,
+        sender: RunningQueueManager,
+        *,
+        rows: int,
+        seed: int,
+        console: Console,
     ) -> None:
         self.directory = directory
         self.table = table
@@ -73,7 +80,9 @@ class WayOut:
         self.say = console.say
         self.result = OutResult(rows)
         queues = [f"{RETURNED}:transactional", f"{REPLAYED}:transactional"]
-        self.peer = RunningQueueManager(directory / "second-queue-manager", queues=queues, allow_url=["http://127.0.0.1:*"])
+        self.peer = RunningQueueManager(
+            directory / "second-queue-manager", queues=queues, allow_url=["http://127.0.0.1:*"]
+        )
         self._seed = seed
 
     def run(self) -> OutResult:
@@ -81,7 +90,10 @@ class WayOut:
         with self.peer:
             faults = {"lose_reply": LOST_REPLIES, "lose_request": LOST_REQUESTS, "seed": self._seed}
             with LossyProxy(self.peer.endpoint, **faults) as proxy:  # type: ignore[arg-type]  # each has its type
-                self.say(f"second queue manager: {self.peer.listening}, reached through a bad network on port {proxy.port}")
+                self.say(
+                    f"second queue manager: {self.peer.listening}, reached through a bad "
+                    f"network on port {proxy.port}"
+                )
                 self.console.wait_for("a Spark session starts: 12 s on a quiet machine")
                 with output_of_children_in(self.directory / "sink.log"):
                     spark = session.delta_session("srmp demo", "local[2]")
@@ -100,7 +112,11 @@ class WayOut:
         """The oldest rows of the table as one write, whose sender is killed on the way."""
         order = ["arrived_at", "queue_manager", "queue", "sequence"]
         table = spark.read.format("delta").load(str(self.table))
-        rows = table.select(*order, "epoch", "body", "body_type", "label").orderBy(*order).limit(self.result.wanted)
+        rows = (
+            table.select(*order, "epoch", "body", "body_type", "label")
+            .orderBy(*order)
+            .limit(self.result.wanted)
+        )
         destination = f"DIRECT={proxy.url(RETURNED)}"
         proxy.delay = SLOW_LINE
         options = {
@@ -109,7 +125,9 @@ class WayOut:
             "orderBy": ",".join(order),
             "application": "demo",
         }
-        self.console.wait_for(f"Spark hands {self.result.wanted} rows to the queue manager: 10 s on a quiet machine")
+        self.console.wait_for(
+            f"Spark hands {self.result.wanted} rows to the queue manager: 10 s on a quiet machine"
+        )
         rows.write.format("srmp").mode("append").options(**options).save()
         chosen = sorted(self.rows())[: self.result.wanted]
         self.say(f"{len(chosen)} rows are on their way back as one stream")
@@ -122,7 +140,10 @@ class WayOut:
         self.progress(RETURNED, lambda arrived: arrived >= KILL_AT * rows)
         self.sender.kill9()
         self.result.arrived_at_kill = self.last(RETURNED)
-        self.say(f"kill -9: the queue manager that sends, when {self.result.arrived_at_kill} of {rows} had arrived")
+        self.say(
+            f"kill -9: the queue manager that sends, when {self.result.arrived_at_kill} "
+            f"of {rows} had arrived"
+        )
         self.sender.restart()
 
     # --- an hour, twice ------------------------------------------------------------------------------------------------------
@@ -132,25 +153,49 @@ class WayOut:
         begin = min(row.arrived_at for row in self.rows())
         hour = sorted(row for row in self.rows() if begin <= row.arrived_at < begin + HOUR)
         destination = f"DIRECT={proxy.url(REPLAYED)}"
-        flags = ["--from", begin.isoformat(), "--to", (begin + HOUR).isoformat(), "--id", "demo-hour", "--yes"]
+        flags = [
+            "--from",
+            begin.isoformat(),
+            "--to",
+            (begin + HOUR).isoformat(),
+            "--id",
+            "demo-hour",
+            "--yes",
+        ]
         runs = []
         for start in ("first", "second"):
-            self.console.wait_for(f"replay, {start} start: Spark reads the table and hands over its rows")
+            self.console.wait_for(
+                f"replay, {start} start: Spark reads the table and hands over its rows"
+            )
             notes = ["--progress-file", str(self.directory / f"replay-{start}.jsonl")]
             runs.append(self.replay(spark, destination, [*flags, *notes]))
-            self.say(f"replay, {start} start: {runs[-1].rows} rows are new, {runs[-1].more['known']} were known")
+            self.say(
+                f"replay, {start} start: {runs[-1].rows} rows are new, "
+                f"{runs[-1].more['known']} were known"
+            )
         first, second = runs
         self.result.replay_new = (first.rows, second.rows)
         self.result.replay_known = (first.more["known"], second.more["known"])
         in_order = sorted(hour, key=lambda row: (row.queue_manager, row.queue, row.sequence))
-        self.result.replayed = self.settle(destination, REPLAYED, [(row.queue, row.body) for row in in_order])
+        self.result.replayed = self.settle(
+            destination, REPLAYED, [(row.queue, row.body) for row in in_order]
+        )
         self.result.receipts = int(QueueManagerClient(self.sender.api).queue(ORDER_QUEUE)["last"])
 
-    def replay(self, spark: SparkSession, destination: str, flags: Sequence[str]) -> running.Outcome:
+    def replay(
+        self, spark: SparkSession, destination: str, flags: Sequence[str]
+    ) -> running.Outcome:
         """``jobs/replay.py`` with these flags, in the session that runs already."""
         parser = argparse.ArgumentParser()
         replay.add_arguments(parser)
-        where = ["--table", str(self.table), "--queue-manager", self.sender.api, "--destination", destination]
+        where = [
+            "--table",
+            str(self.table),
+            "--queue-manager",
+            self.sender.api,
+            "--destination",
+            destination,
+        ]
         args = parser.parse_args([*where, *flags])
         log = io.StringIO()  # the demo tells it in its own words
         with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
@@ -173,7 +218,11 @@ class WayOut:
         answer = requests.get(f"{self.sender.api}/v1/status", timeout=10)
         answer.raise_for_status()
         url = destination.removeprefix("DIRECT=")
-        entries = (entry for entry in answer.json()["outgoing"] if entry["destination"].removeprefix("DIRECT=") == url)
+        entries = (
+            entry
+            for entry in answer.json()["outgoing"]
+            if entry["destination"].removeprefix("DIRECT=") == url
+        )
         return next(entries, {})
 
     def progress(self, queue: str, enough: Callable[[int], bool]) -> None:
@@ -189,17 +238,25 @@ class WayOut:
             time.sleep(0.02)
         self.say(f"nothing new arrived for {STALL_MAX:.0f} s")
 
-    def settle(self, destination: str, queue: str, handed_over: list[tuple[str, bytes]]) -> Direction:
+    def settle(
+        self, destination: str, queue: str, handed_over: list[tuple[str, bytes]]
+    ) -> Direction:
         """Wait until the sender has nothing left to do for a destination, then hold the two ends against each other."""
 
         def unfinished(entry: dict[str, Any]) -> int:
-            return int(entry["queued"] + entry["awaiting_stream_receipt"] + entry["in_doubt"]) if entry else len(handed_over)
+            return (
+                int(entry["queued"] + entry["awaiting_stream_receipt"] + entry["in_doubt"])
+                if entry
+                else len(handed_over)
+            )
 
         self.progress(queue, lambda _: unfinished(self.outgoing(destination)) == 0)
         left = unfinished(self.outgoing(destination))
         arrived = list(bodies_in(self.peer.api, queue))
         self.say(f"{queue}: {len(arrived)} arrived, {len(handed_over) - left} acknowledged")
-        return Direction(len(handed_over), len(arrived), len(handed_over) - left, judge(handed_over, arrived))
+        return Direction(
+            len(handed_over), len(arrived), len(handed_over) - left, judge(handed_over, arrived)
+        )
 
 
 @contextlib.contextmanager

@@ -78,9 +78,16 @@ class Reader(threading.Thread):
         if found.last > after:
             with client.rows(queue, epoch=found.epoch, after=after, to=found.last) as stream:
                 table = pa.ipc.open_stream(stream.as_file()).read_all()
-            self.rows.update((found.epoch, queue, sequence) for sequence in table["sequence"].to_pylist())
-            self._positions[queue] = found.epoch, found.last  # after the rows: a batch that broke off is read again
-            client.received(queue, DEFAULT_CONSUMER, epoch=found.epoch, to=found.last, holder="drill")
+            self.rows.update(
+                (found.epoch, queue, sequence) for sequence in table["sequence"].to_pylist()
+            )
+            self._positions[queue] = (
+                found.epoch,
+                found.last,
+            )  # after the rows: a batch that broke off is read again
+            client.received(
+                queue, DEFAULT_CONSUMER, epoch=found.epoch, to=found.last, holder="drill"
+            )
             return True
         if found.next_epoch is not None:
             self._positions[queue] = found.next_epoch, after

@@ -98,7 +98,9 @@ class Application(threading.Thread):
             body = b"payment %06d" % number
             self.bodies.append(body)
             try:
-                self._client.send_away([{"destination": self._url, "body_base64": base64.b64encode(body).decode()}])
+                self._client.send_away(
+                    [{"destination": self._url, "body_base64": base64.b64encode(body).decode()}]
+                )
                 self.committed.append((body, time.monotonic()))
             except (ApiUnreachableError, ApiError):
                 self.unknown.append(body)
@@ -121,13 +123,23 @@ class Drill:
         self._data, self._state = directory / "data", directory / "state"
         self._ledger = Ledger(path=directory / "ledger.jsonl")
         self._running = RunningQueueManager(
-            self._data, queues=[ORDERS, f"{PAYMENTS}:transactional"], allow_url=["http://127.0.0.1:*"], state=self._state,
-            state_interval=INTERVAL, resend_table="0.3,0.3,1", retransmission_timeout=0.3,
-        )  # fmt: skip
+            self._data,
+            queues=[ORDERS, f"{PAYMENTS}:transactional"],
+            allow_url=["http://127.0.0.1:*"],
+            state=self._state,
+            state_interval=INTERVAL,
+            resend_table="0.3,0.3,1",
+            retransmission_timeout=0.3,
+        )
         self._peer = Destination(
-            queues={OUT: True}, record=directory / "record.jsonl", receipt_wait=0.1, repeat_receipts=True,
-            allow=["resend-place"],  # what is in doubt goes in a new stream, with the identifiers that it had
-        )  # fmt: skip
+            queues={OUT: True},
+            record=directory / "record.jsonl",
+            receipt_wait=0.1,
+            repeat_receipts=True,
+            allow=[
+                "resend-place"
+            ],  # what is in doubt goes in a new stream, with the identifiers that it had
+        )
         self._in_doubt: set[bytes] = set()
         """Bodies of ``outgoing_queue`` when the disk was lost: all of them are sent again, by the operator's command."""
         self._over = asyncio.Event()
@@ -141,13 +153,18 @@ class Drill:
             application.start()
             async with ReceiptsServer() as receipts:
                 manager = ForeignQueueManager(
-                    endpoint=lambda: self._running.endpoint, ledger=self._ledger, receipts_url=receipts.url(),
-                    seed=self.outcome.seed, reply_timeout=5.0,
-                )  # fmt: skip
+                    endpoint=lambda: self._running.endpoint,
+                    ledger=self._ledger,
+                    receipts_url=receipts.url(),
+                    seed=self.outcome.seed,
+                    reply_timeout=5.0,
+                )
                 receipts.on_receipt = manager.on_receipt
                 stream = StreamSender(manager, PAYMENTS)
                 sender = MessageSender(manager, ORDERS)
-                traffic = asyncio.gather(sender.run(self._orders(), rate=RATE), self._payments(stream), stream.run())
+                traffic = asyncio.gather(
+                    sender.run(self._orders(), rate=RATE), self._payments(stream), stream.run()
+                )
                 await asyncio.sleep(self._seconds * self._dice.uniform(0.3, 0.6))
                 await asyncio.to_thread(self._restore_beside_the_living)
                 await asyncio.to_thread(self._lose_the_disk)
@@ -158,7 +175,9 @@ class Drill:
                 try:
                     await asyncio.wait_for(traffic, DRAIN_SECONDS)
                 except asyncio.TimeoutError:
-                    self.outcome.faults.append(f"senders still have messages after {DRAIN_SECONDS} s: {stream.unreceipted}")
+                    self.outcome.faults.append(
+                        f"senders still have messages after {DRAIN_SECONDS} s: {stream.unreceipted}"
+                    )
                 await asyncio.to_thread(self._until_all_is_sent)
                 operator.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -192,7 +211,9 @@ class Drill:
         """By mistake: the queue manager answers, the restore is refused, and the traffic goes on as if nothing had been."""
         done = self._restore(self._data.with_name("beside"))
         if done.returncode != 2 or "is alive" not in done.stderr:
-            self.outcome.faults.append(f"a restore beside the living one ended with {done.returncode}: {done.stderr}")
+            self.outcome.faults.append(
+                f"a restore beside the living one ended with {done.returncode}: {done.stderr}"
+            )
 
     def _restore(self, data_dir: Path, *more: str) -> subprocess.CompletedProcess[str]:
         folders = ["--state", str(self._state), "--data-dir", str(data_dir)]
@@ -224,15 +245,24 @@ class Drill:
                 for stream in status["incoming_streams"]:
                     if stream["gap_at"] is not None:
                         try:
-                            await asyncio.to_thread(client.decide_incoming, "accept-gap", stream["queue"], stream["stream_id"])
+                            await asyncio.to_thread(
+                                client.decide_incoming,
+                                "accept-gap",
+                                stream["queue"],
+                                stream["stream_id"],
+                            )
                         except ApiError as error:
                             if error.code != "no-gap":
                                 raise
                             continue  # what was missing has come since the status
                         self.outcome.gaps.append(
-                            {"queue": stream["queue"], "stream_id": stream["stream_id"], "first": stream["gap_at"],
-                             "last": stream["gap_to"]}
-                        )  # fmt: skip
+                            {
+                                "queue": stream["queue"],
+                                "stream_id": stream["stream_id"],
+                                "first": stream["gap_at"],
+                                "last": stream["gap_to"],
+                            }
+                        )
                         await asyncio.sleep(2.0)  # a round of its sender
                 for entry in status["outgoing"]:
                     if entry["state"] == "OnHold" and entry["destination"] not in held:
@@ -246,7 +276,8 @@ class Drill:
         end = time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < end:
             left = sum(
-                entry["queued"] + entry["awaiting_stream_receipt"] + entry["in_doubt"] for entry in client.status()["outgoing"]
+                entry["queued"] + entry["awaiting_stream_receipt"] + entry["in_doubt"]
+                for entry in client.status()["outgoing"]
             )
             if not left:
                 return
@@ -258,7 +289,10 @@ class Drill:
         end = time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < end and reader.failure is None:
             ends = {queue["name"]: queue["last"] for queue in client.queues()}
-            if all(reader.positions().get(name, ("", 0))[1] >= ends[name] for name in (ORDERS, PAYMENTS)):
+            if all(
+                reader.positions().get(name, ("", 0))[1] >= ends[name]
+                for name in (ORDERS, PAYMENTS)
+            ):
                 return
             time.sleep(0.2)
         self.outcome.faults.append(f"the reader stands at {reader.positions()}: {reader.failure}")
@@ -271,9 +305,21 @@ class Drill:
         begins: dict[str, int] = {}
         for row in rows:
             begins[row.epoch] = min(row.sequence, begins.get(row.epoch, row.sequence))
-        order = sorted(begins, key=begins.__getitem__)  # sequences go on counting over epochs, whose names are random
-        verdict = judge(self._ledger, (row._replace(epoch=f"{order.index(row.epoch):04d}") for row in rows))
-        for kind in ("unexpected", "doubled", "disordered", "altered", "refused", "reused", "violations"):
+        order = sorted(
+            begins, key=begins.__getitem__
+        )  # sequences go on counting over epochs, whose names are random
+        verdict = judge(
+            self._ledger, (row._replace(epoch=f"{order.index(row.epoch):04d}") for row in rows)
+        )
+        for kind in (
+            "unexpected",
+            "doubled",
+            "disordered",
+            "altered",
+            "refused",
+            "reused",
+            "violations",
+        ):
             wrong = getattr(verdict, kind)
             if wrong:
                 found.faults.append(f"{kind}: {len(wrong)}, first {list(wrong[:5])}")
@@ -285,20 +331,42 @@ class Drill:
         self._judge_reader(reader, rows)
         self._judge_outgoing(application, since)
         found.counts |= {
-            "sent": verdict.sent, "acknowledged": verdict.acknowledged, "landed": verdict.landed, "lost": len(lost),
+            "sent": verdict.sent,
+            "acknowledged": verdict.acknowledged,
+            "landed": verdict.landed,
+            "lost": len(lost),
             "handed_over": len(application.committed),
-        }  # fmt: skip
+        }
 
     def _landed(self) -> list[Landed]:
-        columns = ["queue", "epoch", "sequence", "lineage", "uniquifier", "body", "stream_id", "stream_sequence"]
+        columns = [
+            "queue",
+            "epoch",
+            "sequence",
+            "lineage",
+            "uniquifier",
+            "body",
+            "stream_id",
+            "stream_sequence",
+        ]
         table = DeltaTable(str(self._state / "inbox")).to_pyarrow_table(columns=columns)
         rows = table.to_pylist()
-        return [Landed(**{**row, "body": digest(row["body"])}) for row in rows if row["queue"] in (ORDERS, PAYMENTS)]
+        return [
+            Landed(**{**row, "body": digest(row["body"])})
+            for row in rows
+            if row["queue"] in (ORDERS, PAYMENTS)
+        ]
 
     def _monotonic_of_state(self) -> float:
         """When the state was written last before the loss, on our monotonic clock."""
-        (as_of,) = [line["as_of"] for line in self.outcome.report if line["what"] == "queue_manager"]
-        return datetime.fromisoformat(as_of.replace("Z", "+00:00")).timestamp() - time.time() + time.monotonic()
+        (as_of,) = [
+            line["as_of"] for line in self.outcome.report if line["what"] == "queue_manager"
+        ]
+        return (
+            datetime.fromisoformat(as_of.replace("Z", "+00:00")).timestamp()
+            - time.time()
+            + time.monotonic()
+        )
 
     def _tell_lost_in(self, lost: list[Entry], since: float) -> None:
         """Stream messages: each must lie in a gap that was shown, and have been taken shortly before the loss."""
@@ -306,27 +374,51 @@ class Drill:
         for entry in lost:
             by_stream.setdefault((entry.queue, str(entry.stream_id)), []).append(entry)
         for (queue, stream_id), entries in by_stream.items():
-            shown = [gap for gap in self.outcome.gaps if (gap["queue"], gap["stream_id"]) == (queue, stream_id)]
+            shown = [
+                gap
+                for gap in self.outcome.gaps
+                if (gap["queue"], gap["stream_id"]) == (queue, stream_id)
+            ]
             for first, last in runs(entry.position for entry in entries):
                 told = any(gap["first"] <= first and last <= (gap["last"] or last) for gap in shown)
-                self.outcome.lost.append({"queue": queue, "stream_id": stream_id, "first": first, "last": last, "told": told})
+                self.outcome.lost.append(
+                    {
+                        "queue": queue,
+                        "stream_id": stream_id,
+                        "first": first,
+                        "last": last,
+                        "told": told,
+                    }
+                )
                 if not told:
-                    self.outcome.faults.append(f"{stream_id} lost {first} to {last}, status had shown {shown}")
+                    self.outcome.faults.append(
+                        f"{stream_id} lost {first} to {last}, status had shown {shown}"
+                    )
         self._check_times(lost, since)
 
     def _tell_lost_plain(self, lost: list[Entry], since: float) -> None:
         if lost:
             numbers = sorted(entry.key[1] for entry in lost)
             self.outcome.lost.append(
-                {"queue": ORDERS, "first": numbers[0], "last": numbers[-1], "count": len(numbers), "told": True}
+                {
+                    "queue": ORDERS,
+                    "first": numbers[0],
+                    "last": numbers[-1],
+                    "count": len(numbers),
+                    "told": True,
+                }
             )
         self._check_times(lost, since)
 
     def _check_times(self, lost: list[Entry], since: float) -> None:
         for entry in lost:
-            if entry.acknowledged_at is not None and not since <= entry.acknowledged_at <= self._lost_at + 1.0:
+            if (
+                entry.acknowledged_at is not None
+                and not since <= entry.acknowledged_at <= self._lost_at + 1.0
+            ):
                 self.outcome.faults.append(
-                    f"{entry.id} was acknowledged {self._lost_at - entry.acknowledged_at:.1f} s before the loss"
+                    f"{entry.id} was acknowledged "
+                    f"{self._lost_at - entry.acknowledged_at:.1f} s before the loss"
                 )
 
     def _judge_reader(self, reader: Reader, rows: list[Landed]) -> None:
@@ -342,7 +434,11 @@ class Drill:
             ends[epoch, queue] = max(sequence, ends.get((epoch, queue), 0))
         strange = sorted(place for place in ahead if place[2] <= ends.get((place[0], place[1]), 0))
         self.outcome.counts["read_ahead_of_delta"] = len(ahead)
-        for name, wrong in (("read twice", twice), ("never read", never), ("read and not in Delta", strange)):
+        for name, wrong in (
+            ("read twice", twice),
+            ("never read", never),
+            ("read and not in Delta", strange),
+        ):
             if wrong:
                 self.outcome.faults.append(f"{name}: {len(wrong)} rows, first {wrong[:5]}")
 
@@ -355,19 +451,28 @@ class Drill:
         doubled = [each for each in verdict.doubled if each not in doubtful]
         missing = set(verdict.missing)
         for kind, wrong in (
-            ("unexpected", verdict.unexpected), ("doubled", doubled), ("disordered", verdict.disordered),
-            ("violations", verdict.violations), ("in doubt, sent again, and missing", sorted(missing & doubtful)),
-        ):  # fmt: skip
+            ("unexpected", verdict.unexpected),
+            ("doubled", doubled),
+            ("disordered", verdict.disordered),
+            ("violations", verdict.violations),
+            ("in doubt, sent again, and missing", sorted(missing & doubtful)),
+        ):
             if wrong:
-                self.outcome.faults.append(f"at the destination, {kind}: {len(wrong)}, first {list(wrong[:5])}")
+                self.outcome.faults.append(
+                    f"at the destination, {kind}: {len(wrong)}, first {list(wrong[:5])}"
+                )
         lost = [(body, at) for body, at in application.committed if f"{OUT}: {body!r}" in missing]
         if lost:
             numbers = [int(body.split()[1]) for body, _ in lost]
             for first, last in runs(numbers):
-                self.outcome.lost.append({"destination": self._peer.url(OUT), "first": first, "last": last, "told": True})
+                self.outcome.lost.append(
+                    {"destination": self._peer.url(OUT), "first": first, "last": last, "told": True}
+                )
         for body, at in lost:
             if not since <= at <= self._lost_at + 1.0:
-                self.outcome.faults.append(f"{body!r} was committed {self._lost_at - at:.1f} s before the loss")
+                self.outcome.faults.append(
+                    f"{body!r} was committed {self._lost_at - at:.1f} s before the loss"
+                )
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
@@ -383,9 +488,13 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line. 0: every drill was good."""
-    parser = argparse.ArgumentParser(prog="python -m srmp_spark.testing.drill.run", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m srmp_spark.testing.drill.run", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
-    parser.add_argument("--seconds", type=float, default=40.0, help="of traffic, a drill (default 40)")
+    parser.add_argument(
+        "--seconds", type=float, default=40.0, help="of traffic, a drill (default 40)"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="how many drills (default 1)")
     options = parser.parse_args(arguments)
     good = True
@@ -396,7 +505,12 @@ def main(arguments: list[str] | None = None) -> int:
             print(json.dumps(line))
         for each in outcome.lost:
             print(json.dumps({"finding": "lost in this drill", **each}))
-        print(json.dumps({"seed": seed, "ok": outcome.ok, "faults": outcome.faults, **outcome.counts}), flush=True)
+        print(
+            json.dumps(
+                {"seed": seed, "ok": outcome.ok, "faults": outcome.faults, **outcome.counts}
+            ),
+            flush=True,
+        )
         good = good and outcome.ok
     return 0 if good else 1
 

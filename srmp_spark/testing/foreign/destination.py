@@ -27,43 +27,93 @@ from srmp_spark.testing.foreign.receiving import RECEIPT_WAIT
 
 __all__ = ["Destination", "main"]
 
-COMMANDS = "restart [S] | memory-lost [S] | down S | withhold S | receive QUEUE | purge QUEUE | status"
+COMMANDS = (
+    "restart [S] | memory-lost [S] | down S | withhold S | receive QUEUE | purge QUEUE | status"
+)
 KNOWN = tuple(entry.split()[0] for entry in COMMANDS.split(" | "))
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    faults = "\n".join(f"  {name:16} {text}" for name, text in (POST_FAULTS | RECEIPT_FAULTS).items())
+    faults = "\n".join(
+        f"  {name:16} {text}" for name, text in (POST_FAULTS | RECEIPT_FAULTS).items()
+    )
     made = argparse.ArgumentParser(
         prog="python -m srmp_spark.testing.foreign.destination",
-        description="A receiving queue manager by [MC-MQSRM] that injects faults and watches its sender.",
+        description="A receiving queue manager by [MC-MQSRM] that injects faults and "
+        "watches its sender.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"faults, as NAME=CHANCE[:SECONDS],… or @N=NAME[:SECONDS] for the N-th POST:\n{faults}",
+        epilog="faults, as NAME=CHANCE[:SECONDS],… or @N=NAME[:SECONDS] for the N-th "
+        f"POST:\n{faults}",
     )
-    made.add_argument("--host", default="127.0.0.1", help="the address to listen on (default 127.0.0.1)")
-    made.add_argument("--port", type=int, default=0, help="0: any free port, see the first line of output")
+    made.add_argument(
+        "--host", default="127.0.0.1", help="the address to listen on (default 127.0.0.1)"
+    )
+    made.add_argument(
+        "--port", type=int, default=0, help="0: any free port, see the first line of output"
+    )
     made.add_argument("--faults", default="", metavar="SCHEDULE", help="see below; default: none")
     made.add_argument("--seed", type=int, default=1, help="the same seed injects the same faults")
-    made.add_argument("--record", type=Path, metavar="FILE", help="the arrival journal; kept and gone on with")
-    made.add_argument("--queue", action="append", metavar="NAME:KIND", help="KIND is transactional or plain; others get 400")
-    made.add_argument("--refuse", metavar="REGEX", help="answer 400 to messages with such a body")
-    made.add_argument("--allow", action="append", default=[], metavar="RULE", help="do not count violations of this rule")
-    made.add_argument("--finals", choices=FINALS, default="none", help="what happens at once to messages with <DeadLetter/>")
-    made.add_argument("--receipt-wait", type=float, default=RECEIPT_WAIT, metavar="S", help="seconds before a stream receipt")
-    made.add_argument("--repeat-receipts", action="store_true", help="a repeated message makes its receipt owed again")
-    made.add_argument("--seconds", type=float, metavar="S", help="end after so long")
-    made.add_argument("--control", action="store_true", help=f"read commands from the input: {COMMANDS}")
     made.add_argument(
-        "--expect", type=Path, metavar="FILE", help='JSON {"queue": ["body" or {"base64": "…"}, …]}: judge at the end'
+        "--record", type=Path, metavar="FILE", help="the arrival journal; kept and gone on with"
     )
-    made.add_argument("--judge", action="store_true", help="only judge --record against --expect; exit 1 when it is not well")
+    made.add_argument(
+        "--queue",
+        action="append",
+        metavar="NAME:KIND",
+        help="KIND is transactional or plain; others get 400",
+    )
+    made.add_argument("--refuse", metavar="REGEX", help="answer 400 to messages with such a body")
+    made.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="do not count violations of this rule",
+    )
+    made.add_argument(
+        "--finals",
+        choices=FINALS,
+        default="none",
+        help="what happens at once to messages with <DeadLetter/>",
+    )
+    made.add_argument(
+        "--receipt-wait",
+        type=float,
+        default=RECEIPT_WAIT,
+        metavar="S",
+        help="seconds before a stream receipt",
+    )
+    made.add_argument(
+        "--repeat-receipts",
+        action="store_true",
+        help="a repeated message makes its receipt owed again",
+    )
+    made.add_argument("--seconds", type=float, metavar="S", help="end after so long")
+    made.add_argument(
+        "--control", action="store_true", help=f"read commands from the input: {COMMANDS}"
+    )
+    made.add_argument(
+        "--expect",
+        type=Path,
+        metavar="FILE",
+        help='JSON {"queue": ["body" or {"base64": "…"}, …]}: judge at the end',
+    )
+    made.add_argument(
+        "--judge",
+        action="store_true",
+        help="only judge --record against --expect; exit 1 when it is not well",
+    )
     return made
 
 
 def expectation(path: Path) -> dict[str, list[bytes]]:
     """Read ``--expect``. A body is a text (UTF-8) or ``{"base64": …}``."""
     return {
-        queue: [body.encode() if isinstance(body, str) else base64.b64decode(body["base64"]) for body in bodies]
+        queue: [
+            body.encode() if isinstance(body, str) else base64.b64decode(body["base64"])
+            for body in bodies
+        ]
         for queue, bodies in json.loads(path.read_text(encoding="utf-8")).items()
     }
 
@@ -82,14 +132,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         made.error(str(error))
     queues = None
     if options.queue:
-        queues = {name: kind == "transactional" for name, _, kind in (entry.partition(":") for entry in options.queue)}
+        queues = {
+            name: kind == "transactional"
+            for name, _, kind in (entry.partition(":") for entry in options.queue)
+        }
     peer = Destination(
         port=options.port,
         host=options.host,
         queues=queues,
         faults=faults,
         record=options.record,
-        refuse=(lambda message: bool(re.search(options.refuse.encode(), message.body))) if options.refuse else None,
+        refuse=(lambda message: bool(re.search(options.refuse.encode(), message.body)))
+        if options.refuse
+        else None,
         allow=options.allow,
         finals=options.finals,
         receipt_wait=options.receipt_wait,
@@ -99,7 +154,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     with peer:
-        print(json.dumps({"port": peer.port, "url": peer.url(""), "record": str(peer.record.path)}), flush=True)
+        print(
+            json.dumps({"port": peer.port, "url": peer.url(""), "record": str(peer.record.path)}),
+            flush=True,
+        )
         if options.control:
             threading.Thread(target=_control, args=(peer, over), daemon=True).start()
         over.wait(options.seconds)
@@ -138,7 +196,12 @@ def _control(peer: Destination, over: threading.Event) -> None:
                 peer.withhold_receipts(float(argument))
             elif command in ("receive", "purge"):
                 peer.decide(argument, "positive" if command == "receive" else "negative")
-            print(json.dumps(_status(peer) if command in KNOWN else {"error": f"commands are {COMMANDS}"}), flush=True)
+            print(
+                json.dumps(
+                    _status(peer) if command in KNOWN else {"error": f"commands are {COMMANDS}"}
+                ),
+                flush=True,
+            )
         except ValueError as error:
             print(json.dumps({"error": str(error)}), flush=True)
     over.set()

@@ -49,11 +49,18 @@ from srmp_spark.testing.foreign.record import Record
 from srmp_spark.testing.foreign.sender_rules import SenderRules, Sight
 from srmp_spark.testing.foreign.wire import Listener, Reply, Request
 
-IIS_TEXT = {503: "Service Unavailable", 500: "Internal Server Error", 502: "Bad Gateway", 400: "Bad Request", 200: "OK"}
+IIS_TEXT = {
+    503: "Service Unavailable",
+    500: "Internal Server Error",
+    502: "Bad Gateway",
+    400: "Bad Request",
+    200: "OK",
+}
 STRANGE = {
     "drop-middle": b"HTTP/1.1 200 OK\r\nContent-Le",
     "garbage": b"220 smtp.example ESMTP\r\n\r\n",
-    "continue": b"HTTP/1.1 100 Continue\r\n\r\n" * 1000 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "continue": b"HTTP/1.1 100 Continue\r\n\r\n" * 1000
+    + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
     "huge": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * 4_194_304,
 }
 """Answers after which a sender does not know, or hardly knows, what became of its message."""
@@ -98,8 +105,15 @@ class Destination:
         self._lock = threading.RLock()
         self._life = threading.Lock()
         """Held by whoever closes the port to open it again."""
-        self._allow, self._refuse, self._finals, self._clock = frozenset(allow), refuse, finals, clock
-        self._kinds = None if queues is None else {name.lower(): kind for name, kind in queues.items()}
+        self._allow, self._refuse, self._finals, self._clock = (
+            frozenset(allow),
+            refuse,
+            finals,
+            clock,
+        )
+        self._kinds = (
+            None if queues is None else {name.lower(): kind for name, kind in queues.items()}
+        )
         self._waits = receipt_wait, receipt_wait_max
         self._repeat_receipts = repeat_receipts
         self._posts = 0
@@ -141,7 +155,12 @@ class Destination:
     def __enter__(self) -> Destination:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     @property
@@ -195,7 +214,11 @@ class Destination:
         """Receive (``positive``) or purge (``negative``) all messages of a queue; how many receipts that makes owed."""
         with self._lock:
             messages = self._state.queues.get(queue.lower(), [])
-            owed = [receipt for receipt in (final_receipt(message, decision) for message in messages) if receipt]
+            owed = [
+                receipt
+                for receipt in (final_receipt(message, decision) for message in messages)
+                if receipt
+            ]
         for receipt in owed:
             self.receipts.add(receipt)
         return len(owed)
@@ -209,7 +232,11 @@ class Destination:
         self.receipts.add(owed)
 
     def verdict(
-        self, expected: Mapping[str, Sequence[bytes]], *, ordered: bool | None = None, partly: bool = False
+        self,
+        expected: Mapping[str, Sequence[bytes]],
+        *,
+        ordered: bool | None = None,
+        partly: bool = False,
     ) -> DestinationVerdict:
         """Was every expected body accepted exactly once, in order, and did the sender keep the rules?"""
         return judge_record(self.record.path, expected, ordered=ordered, partly=partly)
@@ -246,7 +273,13 @@ class Destination:
             self.record.write("sight", **sight._asdict())
             found = [*remarks(head, content, message, self._clock()), *self.rules.arrived(sight)]
         if not message.is_user_message:
-            found.append(Remark("class", "3.1.5.1.5", f"POST {n} is not a user message: class {message.message_class}"))
+            found.append(
+                Remark(
+                    "class",
+                    "3.1.5.1.5",
+                    f"POST {n} is not a user message: class {message.message_class}",
+                )
+            )
         self._violate(n, found)
         if fate.name:
             self._strike(n, fate)
@@ -263,7 +296,9 @@ class Destination:
             time.sleep(fate.seconds)
         outcome = self._take(n, message, sight, fate)
         if fate.name in ("restart", "memory-lost"):
-            self._later(lambda: self.restart(memory_lost=fate.name == "memory-lost", down=fate.seconds))
+            self._later(
+                lambda: self.restart(memory_lost=fate.name == "memory-lost", down=fate.seconds)
+            )
         if fate.name in ("drop-after", "restart", "memory-lost"):
             self._note(n, outcome.value, sight, None)
             return Reply(drop=True)
@@ -281,7 +316,9 @@ class Destination:
             if accepted is not None:
                 self.record.write("accepted", message=accepted.as_json())
                 self.rules.accepted(sight)
-            elif outcome is Outcome.REPEATED and self._repeat_receipts and message.stream is not None:
+            elif (
+                outcome is Outcome.REPEATED and self._repeat_receipts and message.stream is not None
+            ):
                 self._state.owe_again(sight.queue, message.stream.guid, time.time())
         if accepted is not None:
             decision = final_receipt(accepted, self._finals) if self._finals != "none" else None
@@ -303,8 +340,18 @@ class Destination:
         return _answer(status, written=written)
 
     def _note(self, n: int, outcome: str, sight: Sight | None, status: int | None) -> None:
-        place = {} if sight is None else {"queue": sight.queue, "id": sight.key, "stream": sight.stream}
-        more = {} if sight is None else {"current": sight.current, "previous": sight.written_previous, "digest": sight.digest}
+        place = (
+            {} if sight is None else {"queue": sight.queue, "id": sight.key, "stream": sight.stream}
+        )
+        more = (
+            {}
+            if sight is None
+            else {
+                "current": sight.current,
+                "previous": sight.written_previous,
+                "digest": sight.digest,
+            }
+        )
         self.record.write("post", n=n, outcome=outcome, status=status, **place, **more)
 
     def _strike(self, n: int, fate: Fate) -> None:
@@ -317,7 +364,9 @@ class Destination:
             for remark in found:
                 if remark.rule not in self._allow:
                     self.violations.append(remark)
-                    self.record.write("violation", n=n, rule=remark.rule, section=remark.section, text=remark.text)
+                    self.record.write(
+                        "violation", n=n, rule=remark.rule, section=remark.section, text=remark.text
+                    )
 
     def _later(self, action: Callable[[], None]) -> None:
         """A connection's thread cannot close the connection it waits for."""
@@ -359,7 +408,9 @@ class Destination:
         for event in self.record.events():
             kind = event.pop("event")
             if kind == "sight":
-                sight = Sight(**event)._replace(key=tuple(event["key"]), stream=event["stream"] and tuple(event["stream"]))
+                sight = Sight(**event)._replace(
+                    key=tuple(event["key"]), stream=event["stream"] and tuple(event["stream"])
+                )
                 sights[sight.n] = sight
                 self._posts = max(self._posts, sight.n)
                 for _ in self.rules.arrived(sight):
@@ -372,7 +423,11 @@ class Destination:
                 self.rules.answered(sights[event["n"]], event["status"], event["at"])
             elif kind == "violation":
                 self.violations.append(Remark(event["rule"], event["section"], event["text"]))
-            elif kind in ("receipting", "receipt") and event["number"] == CLASS_ORDER_ACK and event["honest"]:
+            elif (
+                kind in ("receipting", "receipt")
+                and event["number"] == CLASS_ORDER_ACK
+                and event["honest"]
+            ):
                 stream = event["stream"][0], event["stream"][1]
                 self.rules.receipting(stream, event["last"])
                 if event.get("status") == 200:
@@ -402,7 +457,9 @@ def _sight(n: int, message: Incoming, now: float) -> Sight:
     )
 
 
-def _answer(status: int, *, close: bool = False, written: Callable[[], None] | None = None) -> Reply:
+def _answer(
+    status: int, *, close: bool = False, written: Callable[[], None] | None = None
+) -> Reply:
     """As IIS answers in 4.3; an error brings a page along, which a sender has to skip."""
     text = IIS_TEXT.get(status, "Because")
     page = b"" if status == 200 else f"<html><body>{status} {text}</body></html>".encode()
@@ -411,5 +468,12 @@ def _answer(status: int, *, close: bool = False, written: Callable[[], None] | N
         head += "Content-Type: text/html\r\n"
     if status < 400 and page:
         head += "Location: /msmq/private$/astray\r\n"
-    head += f"Server: Microsoft-IIS/7.0\r\nDate: {time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime())}\r\n"
-    return Reply((head + ("Connection: close\r\n" if close else "") + "\r\n").encode() + page, drop=close, written=written)
+    head += (
+        "Server: Microsoft-IIS/7.0\r\nDate: "
+        f"{time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime())}\r\n"
+    )
+    return Reply(
+        (head + ("Connection: close\r\n" if close else "") + "\r\n").encode() + page,
+        drop=close,
+        written=written,
+    )

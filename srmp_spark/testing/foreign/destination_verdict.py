@@ -42,7 +42,9 @@ class DestinationVerdict:
     @property
     def ok(self) -> bool:
         """Every expected body accepted exactly once and in order, and every rule kept."""
-        return not (self.missing or self.doubled or self.unexpected or self.disordered or self.violations)
+        return not (
+            self.missing or self.doubled or self.unexpected or self.disordered or self.violations
+        )
 
     def complaint(self) -> str:
         """What is wrong in one text; empty when all is well."""
@@ -62,7 +64,11 @@ class _Life:
 
 
 def judge_record(
-    path: Path, expected: Mapping[str, Sequence[bytes]], *, ordered: bool | None = None, partly: bool = False
+    path: Path,
+    expected: Mapping[str, Sequence[bytes]],
+    *,
+    ordered: bool | None = None,
+    partly: bool = False,
 ) -> DestinationVerdict:
     """Hold a record against the bodies of each queue, in the order in which they were handed over.
 
@@ -97,7 +103,9 @@ def judge_record(
             bodies = wanted.get(queue, [])
             counts, allowed = Counter(each.body for each in messages), Counter(bodies)
             unexpected += [_show(queue, body) for body in counts if body not in allowed]
-            doubled += [_show(queue, body) for body, count in counts.items() if count > allowed[body] > 0]
+            doubled += [
+                _show(queue, body) for body, count in counts.items() if count > allowed[body] > 0
+            ]
             again += [_show(queue, body) for body in counts if ever[queue, body]]
             if ordered or (ordered is None and any(each.stream_guid for each in messages)):
                 disordered += _disordered(queue, [each.body for each in messages], bodies)
@@ -107,7 +115,9 @@ def judge_record(
     for queue, bodies in wanted.items():
         for body, count in Counter(bodies).items():
             if ever[queue, body] < count:
-                (rejected if (queue, digest_of(body)) in refused else missing).append(_show(queue, body))
+                (rejected if (queue, digest_of(body)) in refused else missing).append(
+                    _show(queue, body)
+                )
     return DestinationVerdict(
         expected=sum(map(len, wanted.values())),
         accepted=sum(len(life.accepted) for life in lives),

@@ -16,7 +16,8 @@ POST_FAULTS: dict[str, str] = {
     "drop-after": "accept, close before answering",
     "drop-middle": "accept, close in the middle of the answer",
     "400": "refuse for good; always the same messages",
-    "NNN": "any other status from 300 to 599, accept nothing: 503, 500, 502, 404, a 301 that leads astray …",
+    "NNN": "any other status from 300 to 599, accept nothing: 503, 500, 502, 404, a 301 "
+    "that leads astray …",
     "garbage": "accept, answer something that is not HTTP",
     "continue": "accept, answer a thousand times 100, then 200",
     "huge": "accept, announce a gigabyte with the 200, write a few megabytes of it and close",
@@ -60,11 +61,18 @@ class Faults:
         chances: dict[str, tuple[float, float]] = {}
         written: dict[int, Fate] = {}
         for entry in filter(None, (part.strip() for part in text.split(","))):
-            match = re.fullmatch(r"(?:@([0-9]+)=([a-z0-9-]+)|([a-z0-9-]+)=([0-9.]+))(?::([0-9.]+))?", entry)
+            match = re.fullmatch(
+                r"(?:@([0-9]+)=([a-z0-9-]+)|([a-z0-9-]+)=([0-9.]+))(?::([0-9.]+))?", entry
+            )
             name = match and (match[2] or match[3])
-            known = name is not None and (name in POST_FAULTS or re.fullmatch("[345][0-9]{2}", name))
+            known = name is not None and (
+                name in POST_FAULTS or re.fullmatch("[345][0-9]{2}", name)
+            )
             if match is None or not (known or (name in RECEIPT_FAULTS and match[3])):
-                raise ValueError(f"not a fault: {entry!r}; faults are {', '.join((*POST_FAULTS, *RECEIPT_FAULTS))}")
+                raise ValueError(
+                    f"not a fault: {entry!r}; faults are "
+                    f"{', '.join((*POST_FAULTS, *RECEIPT_FAULTS))}"
+                )
             wait = float(match[5]) if match[5] else SECONDS
             if match[1]:
                 written[int(match[1])] = Fate(match[2], wait)
@@ -93,4 +101,8 @@ class Faults:
         """The faults of the N-th stream receipt, with their seconds."""
         dice = random.Random(f"{self.seed}/receipt/{n}")
         drawn = {name: dice.random() for name in RECEIPT_FAULTS}
-        return {name: self.chances[name][1] for name, value in drawn.items() if value < self.chances.get(name, (0.0, 0.0))[0]}
+        return {
+            name: self.chances[name][1]
+            for name, value in drawn.items()
+            if value < self.chances.get(name, (0.0, 0.0))[0]
+        }

@@ -27,14 +27,36 @@ CLOSING = "</se:Header><se:Body></se:Body></se:Envelope>"
 
 ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "Header": (("path", "properties", "services", "stream", "Msmq", "Signature"),),
-    "path": (("action", "to", "id", "rev"), ("action", "to", "rev", "id")),  # 3.1.7.2.4; the receipts of 4.3 and 4.4
+    "path": (
+        ("action", "to", "id", "rev"),
+        ("action", "to", "rev", "id"),
+    ),  # 3.1.7.2.4; the receipts of 4.3 and 4.4
     "properties": (("expiresAt", "sentAt"),),
     "services": (("durable", "deliveryReceiptRequest", "commitmentReceiptRequest"),),
     "stream": (("streamId", "current", "previous", "start"),),
     "Msmq": (
         (
-            *("Class", "Priority", "Journal", "DeadLetter", "Correlation", "Trace", "ConnectorType", "App", "BodyType"),
-            *("HashAlgorithm", "Eod", "Provider", "SourceQmGuid", "DestinationMqf", "AdminMqf", "ResponseMqf", "TTrq"),
+            *(
+                "Class",
+                "Priority",
+                "Journal",
+                "DeadLetter",
+                "Correlation",
+                "Trace",
+                "ConnectorType",
+                "App",
+                "BodyType",
+            ),
+            *(
+                "HashAlgorithm",
+                "Eod",
+                "Provider",
+                "SourceQmGuid",
+                "DestinationMqf",
+                "AdminMqf",
+                "ResponseMqf",
+                "TTrq",
+            ),
         ),
     ),
 }
@@ -95,7 +117,9 @@ def _head(head: Head, message: Incoming) -> Iterator[Remark]:
     if (head.field("Host") or "").lower() != match[1].lower():
         yield Remark("host", "4", f"Host is {head.field('Host')!r}, <to> says {match[1]!r}")
     if unquote(head.target).lower() != unquote(match[2]).lower():
-        yield Remark("target", "4", f"the request target is {head.target!r}, <to> says {match[2]!r}")
+        yield Remark(
+            "target", "4", f"the request target is {head.target!r}, <to> says {match[2]!r}"
+        )
 
 
 def _layout(head: Head, content: bytes, message: Incoming) -> Iterator[Remark]:
@@ -104,16 +128,28 @@ def _layout(head: Head, content: bytes, message: Incoming) -> Iterator[Remark]:
         if content_type != "text/xml" and not message.is_receipt:
             yield Remark("content-type", "4", f"{content_type!r}")
         return
-    if not re.fullmatch(r'multipart/related; boundary="MSMQ - SOAP boundary, [0-9]+"; type=text/xml', content_type):
+    if not re.fullmatch(
+        r'multipart/related; boundary="MSMQ - SOAP boundary, [0-9]+"; type=text/xml', content_type
+    ):
         yield Remark("content-type", "4", f"{content_type!r}")
     if any(part.gap for part in whole.parts) or whole.last_gap:
-        yield Remark("line-end-before-delimiter", "4", "the lengths of chapter 4 leave no room for it")
+        yield Remark(
+            "line-end-before-delimiter", "4", "the lengths of chapter 4 leave no room for it"
+        )
     if whole.tail != b"\r\n":
-        yield Remark("tail", "4", f"behind the last delimiter stands {whole.tail!r}, not one line end")
+        yield Remark(
+            "tail", "4", f"behind the last delimiter stands {whole.tail!r}, not one line end"
+        )
     first, *others = whole.parts
-    if first.head != f"Content-Type: text/xml; charset=UTF-8\r\nContent-Length: {len(first.content)}":
+    if (
+        first.head
+        != f"Content-Type: text/xml; charset=UTF-8\r\nContent-Length: {len(first.content)}"
+    ):
         yield Remark("part-head", "4", f"the head of the envelope is {first.head!r}")
-    wanted = "Content-Type: application/octet-stream\r\nContent-Length: {}\r\nContent-Id: (body|extension)@[0-9a-fA-F-]{{36}}"
+    wanted = (
+        "Content-Type: application/octet-stream\r\nContent-Length: {}\r\nContent-Id: "
+        "(body|extension)@[0-9a-fA-F-]{{36}}"
+    )
     for part in others:
         if not re.fullmatch(wanted.format(len(part.content)), part.head):
             yield Remark("part-head", "4", f"the head of an attachment is {part.head!r}")
@@ -134,15 +170,25 @@ def _envelope(message: Incoming) -> Iterator[Remark]:
     for child in header.children:
         if child.name.lower() in ("path", "properties", "services", "stream"):
             if child.attributes.get(f"{SOAP} mustUnderstand") != "1":
-                yield Remark("must-understand", "2.2.5", f'<{child.name}> is not marked se:mustUnderstand="1"')
+                yield Remark(
+                    "must-understand",
+                    "2.2.5",
+                    f'<{child.name}> is not marked se:mustUnderstand="1"',
+                )
         elif child.attributes:
-            yield Remark("attributes", "3.1.7.2.4", f"<{child.name}> has attributes {child.attributes}")
+            yield Remark(
+                "attributes", "3.1.7.2.4", f"<{child.name}> has attributes {child.attributes}"
+            )
     path = header.find("path", space=RP)
     action = path and path.find("action", space=RP)
     if message.label is None and action is not None and action.text:
         yield Remark("action", "2.2.4.1", "a label is prefixed by MSMQ:")
     if message.source_qm not in (None, message.lineage):
-        yield Remark("source-qm", "2.2.4.3", f"<id> is of {message.lineage}, <SourceQmGuid> is {message.source_qm}")
+        yield Remark(
+            "source-qm",
+            "2.2.4.3",
+            f"<id> is of {message.lineage}, <SourceQmGuid> is {message.source_qm}",
+        )
     if message.stream is not None:
         if not message.durable:
             yield Remark("durable", "2.2.5.2.1", "a stream message without <durable/>")
@@ -154,7 +200,9 @@ def _order(header: Element) -> Iterator[Remark]:
     for parent in (header, *header.children):
         name = "stream" if parent.name == "Stream" else parent.name
         found = ["stream" if child.name == "Stream" else child.name for child in parent.children]
-        if name in ORDER and not any(_rises([allowed.index(n) for n in found if n in allowed]) for allowed in ORDER[name]):
+        if name in ORDER and not any(
+            _rises([allowed.index(n) for n in found if n in allowed]) for allowed in ORDER[name]
+        ):
             yield Remark("order", "3.1.7.2.4", f"the children of <{parent.name}> are {found}")
 
 
@@ -166,8 +214,14 @@ def _dates(message: Incoming, now: float) -> Iterator[Remark]:
     sent = message.sent_at
     if sent is not None:
         if sent > now + CLOCK_SLACK:
-            yield Remark("sent-at", "2.2.5.1.2", f"sent {sent - now:.0f} s in the future: is it UTC?")
+            yield Remark(
+                "sent-at", "2.2.5.1.2", f"sent {sent - now:.0f} s in the future: is it UTC?"
+            )
         if message.expires_at < sent or message.gone_after < sent:
-            yield Remark("expires-before-sent", "3.1.7.2.4", "expiresAt and TTrq are sentAt plus a time span")
+            yield Remark(
+                "expires-before-sent", "3.1.7.2.4", "expiresAt and TTrq are sentAt plus a time span"
+            )
     if now > message.gone_after + CLOCK_SLACK:
-        yield Remark("expired", "3.1.7.2.1", f"sent {now - message.gone_after:.0f} s after it expired")
+        yield Remark(
+            "expired", "3.1.7.2.1", f"sent {now - message.gone_after:.0f} s after it expired"
+        )

@@ -85,7 +85,9 @@ class Wire:
         Raises :class:`NoAnswerError` whenever the sender cannot know what became of the request.
         """
         try:
-            return await asyncio.wait_for(self._exchange(raw, lose_reply=lose_reply), self._reply_timeout)
+            return await asyncio.wait_for(
+                self._exchange(raw, lose_reply=lose_reply), self._reply_timeout
+            )
         except (OSError, asyncio.TimeoutError) as error:
             raise NoAnswerError(f"{type(error).__name__}: {error}") from error
 
@@ -94,7 +96,9 @@ class Wire:
         try:
             if self._streams is None:
                 host, port = self._endpoint()
-                self._streams = await asyncio.open_connection(host, port, limit=HEAD_MAX, ssl=self._tls)
+                self._streams = await asyncio.open_connection(
+                    host, port, limit=HEAD_MAX, ssl=self._tls
+                )
                 self.dials += 1
             reader, writer = self._streams
             writer.write(raw)
@@ -140,7 +144,9 @@ class ReceiptsServer:
 
     async def start(self) -> None:
         """Listen on a free port of the loopback."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=HEAD_MAX)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, limit=HEAD_MAX
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -157,7 +163,10 @@ class ReceiptsServer:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.stop()
 
@@ -196,7 +205,9 @@ class ReceiptsServer:
             writer.write(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % self.refuse_status)
             await writer.drain()
             return True
-        receipt = read_receipt(content.decode("utf-8"), at=time.monotonic(), target=target, headers=headers)
+        receipt = read_receipt(
+            content.decode("utf-8"), at=time.monotonic(), target=target, headers=headers
+        )
         self.receipts.append(receipt)
         if self.on_receipt is not None:
             self.on_receipt(receipt)

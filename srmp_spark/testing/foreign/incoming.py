@@ -39,7 +39,8 @@ _GUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _ID = re.compile(rf"uuid:([0-9]+)@({_GUID})")
 _STREAM_ID = re.compile(rf"uid:({_GUID})\\([0-9]+)")
 _MULTIPART = re.compile(
-    r'multipart/related\s*;(?:.*;)?\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s";]{1,70}))\s*(?:;.*)?', re.I | re.S
+    r'multipart/related\s*;(?:.*;)?\s*boundary=(?:"([^"\r\n]{1,70})"|([^\s";]{1,70}))\s*(?:;.*)?',
+    re.I | re.S,
 )
 
 
@@ -139,7 +140,11 @@ class Multipart(NamedTuple):
 
 def header_of(head: str, name: str) -> str | None:
     """The value of a header line; malformed when it stands twice."""
-    values = [line.partition(":")[2].strip() for line in head.split("\r\n") if line.partition(":")[0].lower() == name.lower()]
+    values = [
+        line.partition(":")[2].strip()
+        for line in head.split("\r\n")
+        if line.partition(":")[0].lower() == name.lower()
+    ]
     if len(values) > 1:
         raise MalformedError("2.1.1", f"two {name}")
     return values[0] if values else None
@@ -151,7 +156,9 @@ def read_multipart(content_type: str, content: bytes) -> Multipart | None:
         return None
     match = _MULTIPART.fullmatch(content_type.strip())
     if match is None:
-        raise MalformedError("2.2.2", f"Content-Type is neither text/xml nor multipart/related: {content_type!r}")
+        raise MalformedError(
+            "2.2.2", f"Content-Type is neither text/xml nor multipart/related: {content_type!r}"
+        )
     boundary = match[1] or match[2]
     delimiter = b"--" + boundary.encode("latin-1")
     parts: list[Part] = []
@@ -160,7 +167,9 @@ def read_multipart(content_type: str, content: bytes) -> Multipart | None:
         gap = b"\r\n" if parts and content.startswith(b"\r\n" + delimiter, at) else b""
         at += len(gap)
         if not content.startswith(delimiter, at):
-            raise MalformedError("2.2.2", f"no delimiter at offset {at}, where the part's Content-Length ends")
+            raise MalformedError(
+                "2.2.2", f"no delimiter at offset {at}, where the part's Content-Length ends"
+            )
         at += len(delimiter)
         if content.startswith(b"--", at) and parts:
             return Multipart(boundary, tuple(parts), gap, content[at + 2 :])
@@ -169,7 +178,11 @@ def read_multipart(content_type: str, content: bytes) -> Multipart | None:
             raise MalformedError("2.2.2", "a part without a head, or too many parts")
         head = content[at + 2 : end].decode("latin-1")
         length = header_of(head, "Content-Length")
-        if length is None or not re.fullmatch("[0-9]{1,10}", length) or end + 4 + int(length) > len(content):
+        if (
+            length is None
+            or not re.fullmatch("[0-9]{1,10}", length)
+            or end + 4 + int(length) > len(content)
+        ):
             raise MalformedError("2.2.2", f"Content-Length of part {len(parts) + 1} is {length!r}")
         at = end + 4 + int(length)
         parts.append(Part(head, content[end + 4 : at], gap))
@@ -278,7 +291,9 @@ def read_message(content_type: str, content: bytes) -> Incoming:
     for part in () if parts is None else parts.parts[1:]:
         kind = (header_of(part.head, "Content-Id") or "").partition("@")[0]
         if kind not in attachments or attachments[kind]:
-            raise MalformedError("2.2.2", f"an attachment is body@… or extension@…, once: {part.head!r}")
+            raise MalformedError(
+                "2.2.2", f"an attachment is body@… or extension@…, once: {part.head!r}"
+            )
         attachments[kind] = part.content
     root = read_xml(envelope)
     if (root.space, root.name) != (SOAP, "Envelope"):
@@ -287,8 +302,12 @@ def read_message(content_type: str, content: bytes) -> Incoming:
         raise MalformedError("2.2.2", "an Envelope is a Header and a Body")
     header = root.children[0]
     for child in header.children:
-        if (child.space, child.name) not in UNDERSTOOD and child.attributes.get(f"{SOAP} mustUnderstand") == "1":
-            raise MalformedError("2.2.2", f"<{child.name}> must be understood and is not (SOAP 1.1, 4.2.3)")
+        if (child.space, child.name) not in UNDERSTOOD and child.attributes.get(
+            f"{SOAP} mustUnderstand"
+        ) == "1":
+            raise MalformedError(
+                "2.2.2", f"<{child.name}> must be understood and is not (SOAP 1.1, 4.2.3)"
+            )
     path = header.need("path", space=RP, section="2.2.4")
     properties = header.need("properties", space=SRMP, section="2.2.5.1")
     services, msmq = header.find("services", space=SRMP), header.find("Msmq", space=MSMQ)
@@ -307,20 +326,30 @@ def read_message(content_type: str, content: bytes) -> Incoming:
         lineage=lineage,
         uniquifier=uniquifier,
         has_msmq=msmq is not None,
-        source_qm=None if msmq is None else _guid(msmq.need("SourceQmGuid", space=MSMQ, section="2.2.6.13")),
+        source_qm=None
+        if msmq is None
+        else _guid(msmq.need("SourceQmGuid", space=MSMQ, section="2.2.6.13")),
         sent_at=None if sent is None else seconds(sent.value, "2.2.5.1.2"),
-        expires_at=seconds(properties.need("expiresAt", space=SRMP, section="2.2.5.1.1").value, "2.2.5.1.1"),
-        reach_by=None if msmq is None else seconds(msmq.need("TTrq", space=MSMQ, section="2.2.6.17").value, "2.2.6.17"),
+        expires_at=seconds(
+            properties.need("expiresAt", space=SRMP, section="2.2.5.1.1").value, "2.2.5.1.1"
+        ),
+        reach_by=None
+        if msmq is None
+        else seconds(msmq.need("TTrq", space=MSMQ, section="2.2.6.17").value, "2.2.6.17"),
         durable=services is not None and services.find("durable", space=SRMP) is not None,
-        delivery_receipt_to=_send_to(services and services.find("deliveryReceiptRequest", space=SRMP), "2.2.5.2.2"),
+        delivery_receipt_to=_send_to(
+            services and services.find("deliveryReceiptRequest", space=SRMP), "2.2.5.2.2"
+        ),
         commitment_receipt_to=_send_to(request, "2.2.5.2.3"),
         positive_only=request is not None and request.find("positiveOnly", space=SRMP) is not None,
         negative_only=request is not None and request.find("negativeOnly", space=SRMP) is not None,
         stream=_place(header.find("stream", "Stream", space=SRMP)),
         message_class=0 if msmq is None else _number(msmq, "Class", "2.2.6.1"),
-        dead_letter=msmq is not None and msmq.find("DeadLetter", "Deadletter", space=MSMQ) is not None,
+        dead_letter=msmq is not None
+        and msmq.find("DeadLetter", "Deadletter", space=MSMQ) is not None,
         is_receipt=any(
-            header.find(name, space=SRMP) is not None for name in ("streamReceipt", "deliveryReceipt", "commitmentReceipt")
+            header.find(name, space=SRMP) is not None
+            for name in ("streamReceipt", "deliveryReceipt", "commitmentReceipt")
         ),
     )
 
@@ -347,7 +376,11 @@ def _identifier(path: Element, msmq: Element | None) -> tuple[str, int]:
 
 
 def _send_to(request: Element | None, section: str) -> str | None:
-    return None if request is None else _url(request.need("sendTo", space=SRMP, section=section), section)
+    return (
+        None
+        if request is None
+        else _url(request.need("sendTo", space=SRMP, section=section), section)
+    )
 
 
 def _url(element: Element, section: str) -> str:
@@ -367,7 +400,9 @@ def _place(stream: Element | None) -> StreamPlace | None:
     return StreamPlace(
         guid=match[1].lower(),
         ordinal=unsigned(match[2], "2.2.5.3.1"),
-        current=unsigned(stream.need("current", space=SRMP, section="2.2.5.3.2").value, "2.2.5.3.2"),
+        current=unsigned(
+            stream.need("current", space=SRMP, section="2.2.5.3.2").value, "2.2.5.3.2"
+        ),
         written_previous=None if previous is None else unsigned(previous.value, "2.2.5.3.3"),
         start=start is not None,
         receipts_to=_receipts_to(start),
@@ -375,4 +410,8 @@ def _place(stream: Element | None) -> StreamPlace | None:
 
 
 def _receipts_to(start: Element | None) -> str | None:
-    return None if start is None else _url(start.need("sendReceiptsTo", space=SRMP, section="2.2.5.3.4"), "2.2.5.3.4")
+    return (
+        None
+        if start is None
+        else _url(start.need("sendReceiptsTo", space=SRMP, section="2.2.5.3.4"), "2.2.5.3.4")
+    )

@@ -117,7 +117,12 @@ class Ledger:
         if entry.first_sent_at is None:
             entry.first_sent_at = time.monotonic()
             self.entries[entry.key] = entry
-        where = {"queue": entry.queue, "kind": entry.kind, "stream": entry.stream_id, "position": entry.position}
+        where = {
+            "queue": entry.queue,
+            "kind": entry.kind,
+            "stream": entry.stream_id,
+            "position": entry.position,
+        }
         self.write("sent", id=entry.key, attempt=entry.attempts, **where)
 
     def answered(self, entry: Entry, status: int | None, *, conclusive: bool) -> None:
@@ -160,9 +165,15 @@ class Ledger:
         """Messages of which at least one byte may have gone out."""
         return len(self.entries)
 
-    def count(self, fate: Literal["acknowledged_at", "receipted_at", "refused"], kind: Kind | None = None) -> int:
+    def count(
+        self, fate: Literal["acknowledged_at", "receipted_at", "refused"], kind: Kind | None = None
+    ) -> int:
         """How many messages have met this fate."""
-        return sum(getattr(entry, fate) is not None for entry in self.entries.values() if kind in (None, entry.kind))
+        return sum(
+            getattr(entry, fate) is not None
+            for entry in self.entries.values()
+            if kind in (None, entry.kind)
+        )
 
     def of_kind(self, kind: Kind) -> Iterator[Entry]:
         """The entries of one kind."""
@@ -174,5 +185,7 @@ def receipt_delays(entries: Iterable[Entry]) -> list[float]:
     return [
         entry.receipted_at - entry.answered_at
         for entry in entries
-        if entry.kind == "stream" and entry.receipted_at is not None and entry.answered_at is not None
+        if entry.kind == "stream"
+        and entry.receipted_at is not None
+        and entry.answered_at is not None
     ]

@@ -127,11 +127,15 @@ def _text(value: str) -> str:
     return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def envelope(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature: str = "") -> str:
+def envelope(
+    message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature: str = ""
+) -> str:
     """The SOAP envelope, in the order of 3.1.7.2.4; ``signature`` is the element that :mod:`signature` writes."""
     m = message
     correlation = "" if m.correlation is None else base64.b64encode(m.correlation).decode()
-    s = ['<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/">']
+    s = [
+        '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/">'
+    ]
     s += ["<se:Header>", '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1">']
     s += ["<action>", "" if m.label is None else "MSMQ:" + _text(m.label), "</action>"]
     s += ["<to>", _text(m.to), "</to>"]
@@ -139,13 +143,28 @@ def envelope(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signa
     if m.response_queue is not None:
         s += ["<rev>", "<via>", _text(m.response_queue), "</via>", "</rev>"]
     s += ["</path>", '<properties se:mustUnderstand="1">']
-    s += ["<expiresAt>", date(m.expires_at), "</expiresAt>", "<sentAt>", date(m.sent_at), "</sentAt>", "</properties>"]
+    s += [
+        "<expiresAt>",
+        date(m.expires_at),
+        "</expiresAt>",
+        "<sentAt>",
+        date(m.sent_at),
+        "</sentAt>",
+        "</properties>",
+    ]
     s += _services(m)
     if m.stream is not None:
         s += _stream(m.stream, dialect)
     if m.msmq:
         s += ['<Msmq xmlns="msmq.namespace.xml">']
-        s += ["<Class>", str(m.message_class), "</Class>", "<Priority>", str(m.priority), "</Priority>"]
+        s += [
+            "<Class>",
+            str(m.message_class),
+            "</Class>",
+            "<Priority>",
+            str(m.priority),
+            "</Priority>",
+        ]
         # 3.1.7.2.4 prints "<Journal >" and "<DeadLetter >", which close nothing; 2.2.6.3 has the element right.
         s += ["<Journal/>"] * m.journal + ["<DeadLetter/>"] * m.dead_letter
         if m.correlation is not None:
@@ -153,17 +172,32 @@ def envelope(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signa
         s += ["<Trace/>"] * m.trace
         if m.connector_type is not None:
             s += ["<ConnectorType>", m.connector_type, "</ConnectorType>"]
-        if m.app or dialect is Dialect.EXAMPLES:  # the examples write <App>0</App>, the text leaves a zero out
+        if (
+            m.app or dialect is Dialect.EXAMPLES
+        ):  # the examples write <App>0</App>, the text leaves a zero out
             s += ["<App>", str(m.app), "</App>"]
         s += ["<BodyType>", str(m.body_type), "</BodyType>"]
         if m.hash_algorithm or dialect is Dialect.EXAMPLES:
             s += ["<HashAlgorithm>", str(m.hash_algorithm), "</HashAlgorithm>"]
         s += _transaction_and_provider(m)
         s += ["<SourceQmGuid>", m.source_qm or m.lineage, "</SourceQmGuid>"]
-        for name, members in (("Destination", m.destination_list), ("Admin", m.admin_list), ("Response", m.response_list)):
+        for name, members in (
+            ("Destination", m.destination_list),
+            ("Admin", m.admin_list),
+            ("Response", m.response_list),
+        ):
             if members:
-                s += [f"<{name}Mqf>", "".join(_text(member) + "\n" for member in members), f"</{name}Mqf>"]
-        s += ["<TTrq>", date(m.expires_at if m.time_to_reach_queue is None else m.time_to_reach_queue), "</TTrq>", "</Msmq>"]
+                s += [
+                    f"<{name}Mqf>",
+                    "".join(_text(member) + "\n" for member in members),
+                    f"</{name}Mqf>",
+                ]
+        s += [
+            "<TTrq>",
+            date(m.expires_at if m.time_to_reach_queue is None else m.time_to_reach_queue),
+            "</TTrq>",
+            "</Msmq>",
+        ]
     s += [signature] * bool(signature) + ["</se:Header>", "<se:Body></se:Body>", "</se:Envelope>"]
     return "".join(s) if dialect is not Dialect.PRINTED else _indented(s)
 
@@ -174,11 +208,21 @@ def _services(m: ForeignMessage) -> list[str]:
     s = ['<services se:mustUnderstand="1">']
     s += ["<durable/>"] * m.durable
     if m.delivery_receipt_to:
-        s += ["<deliveryReceiptRequest>", "<sendTo>", _text(m.delivery_receipt_to), "</sendTo>", "</deliveryReceiptRequest>"]
+        s += [
+            "<deliveryReceiptRequest>",
+            "<sendTo>",
+            _text(m.delivery_receipt_to),
+            "</sendTo>",
+            "</deliveryReceiptRequest>",
+        ]
     if m.commitment_receipt_to:
         s += ["<commitmentReceiptRequest>", "<sendTo>", _text(m.commitment_receipt_to), "</sendTo>"]
         # </commitmentReceiptRequest> is missing in 3.1.7.2.4
-        s += ["<positiveOnly/>"] * m.positive_only + ["<negativeOnly/>"] * m.negative_only + ["</commitmentReceiptRequest>"]
+        s += (
+            ["<positiveOnly/>"] * m.positive_only
+            + ["<negativeOnly/>"] * m.negative_only
+            + ["</commitmentReceiptRequest>"]
+        )
     return [*s, "</services>"]
 
 
@@ -192,7 +236,14 @@ def _stream(stream: ForeignStream, dialect: Dialect) -> list[str]:
     if stream.receipts_to is not None:
         # the examples print both of these, though no section defines them: <expiresAt> in <start>, <streamReceiptRequest/>
         extra = ["<expiresAt>", NEVER, "</expiresAt>"] if dialect is Dialect.PRINTED else []
-        s += ["<start>", "<sendReceiptsTo>", _text(stream.receipts_to), "</sendReceiptsTo>", *extra, "</start>"]
+        s += [
+            "<start>",
+            "<sendReceiptsTo>",
+            _text(stream.receipts_to),
+            "</sendReceiptsTo>",
+            *extra,
+            "</start>",
+        ]
         s += ["<streamReceiptRequest/>"] * (dialect is Dialect.PRINTED)
     return [*s, f"</{name}>"]
 
@@ -220,7 +271,11 @@ def _indented(parts: list[str]) -> str:
         is_value = not part.startswith("<")
         closes_value = part.startswith("</") and not before.startswith("<")
         text += part if is_value or closes_value else "\r\n" + part
-    return re.sub(r"<sendReceiptsTo>(.*?)</sendReceiptsTo>", "<sendReceiptsTo>\r\n\\1\r\n</sendReceiptsTo>", text)
+    return re.sub(
+        r"<sendReceiptsTo>(.*?)</sendReceiptsTo>",
+        "<sendReceiptsTo>\r\n\\1\r\n</sendReceiptsTo>",
+        text,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +292,8 @@ class Post:
 def http_post(target: str, host: str, content_type: str, content: bytes) -> Post:
     """The request of chapter 4, header by header."""
     head = (
-        f"POST {target} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {content_type}\r\nContent-Length: {len(content)}\r\n"
+        f"POST {target} HTTP/1.1\r\nHost: {host}\r\nContent-Type: "
+        f"{content_type}\r\nContent-Length: {len(content)}\r\n"
         'SOAPAction: "MSMQMessage"\r\nProxy-Accept: NonInteractiveClient\r\n\r\n'
     )
     return Post(target, content_type, content, head.encode("latin-1") + content)
@@ -247,9 +303,15 @@ def post(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature
     """The whole request: envelope, body and extension as a multipart (2.2.2)."""
     boundary = f"MSMQ - SOAP boundary, {message.uniquifier % 100_000}"
     delimiter = b"--" + boundary.encode()
-    gap = b"\r\n" if dialect is Dialect.PRINTED else b""  # RFC 2046: the line end before a delimiter belongs to it
+    gap = (
+        b"\r\n" if dialect is Dialect.PRINTED else b""
+    )  # RFC 2046: the line end before a delimiter belongs to it
     soap = envelope(message, dialect, signature).encode("utf-8")
-    content = delimiter + f"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: {len(soap)}\r\n\r\n".encode() + soap
+    content = (
+        delimiter
+        + f"\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: {len(soap)}\r\n\r\n".encode()
+        + soap
+    )
     for name, part in (("body", message.body), ("extension", message.extension)):
         if part is None:
             continue
@@ -285,7 +347,9 @@ class ForeignReceipt:
 
 
 def _inside(text: str, element: str) -> str | None:
-    match = re.search(rf"<(?:\w+:)?{element}(?:\s[^>]*)?>(.*?)</(?:\w+:)?{element}\s*>", text, re.DOTALL)
+    match = re.search(
+        rf"<(?:\w+:)?{element}(?:\s[^>]*)?>(.*?)</(?:\w+:)?{element}\s*>", text, re.DOTALL
+    )
     return None if match is None else match[1].strip()
 
 
@@ -297,7 +361,9 @@ def read_receipt(text: str, *, at: float, target: str, headers: dict[str, str]) 
     action, to, number = _inside(path, "action"), _inside(path, "to"), _inside(msmq, "Class")
     if action is None or to is None or number is None:
         raise ValueError(f"a receipt without <action>, <to> or <Class>: {text[:200]!r}")
-    stream, delivery, commitment = (_inside(text, name) for name in ("streamReceipt", "deliveryReceipt", "commitmentReceipt"))
+    stream, delivery, commitment = (
+        _inside(text, name) for name in ("streamReceipt", "deliveryReceipt", "commitmentReceipt")
+    )
     ordinal = _inside(stream or "", "lastOrdinal")
     return ForeignReceipt(
         at=at,

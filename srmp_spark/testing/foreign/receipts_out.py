@@ -31,24 +31,39 @@ def correlation_of(message_id: str) -> str:
 
 def envelope(owed: Owed, *, guid: str, number: int, via: str, now: float) -> bytes:
     """The envelope, in the order of the receipts of 4.3 and 4.4. ``via``: the URL of the queue it speaks of."""
-    correlation = base64.b64encode(bytes(20)).decode() if owed.is_stream_receipt else correlation_of(owed.about)
+    correlation = (
+        base64.b64encode(bytes(20)).decode()
+        if owed.is_stream_receipt
+        else correlation_of(owed.about)
+    )
     text = (
         '<se:Envelope xmlns:se="http://schemas.xmlsoap.org/soap/envelope/" xmlns="http://schemas.xmlsoap.org/srmp/"><se:Header>'
         '<path xmlns="http://schemas.xmlsoap.org/rp/" se:mustUnderstand="1">'
         f"<action>MSMQ:{escape(owed.label)}</action><to>{escape(owed.to)}</to><rev><via>{escape(via)}</via></rev>"
         f"<id>uuid:{number}@{guid}</id></path>"
-        f'<properties se:mustUnderstand="1"><expiresAt>{NEVER}</expiresAt><sentAt>{_date(now)}</sentAt></properties>'
+        f'<properties se:mustUnderstand="1"><expiresAt>{NEVER}</expiresAt><sentAt>'
+        f"{_date(now)}</sentAt></properties>"
     )
     if owed.stream is not None:
         stream_id = f"uid:{owed.stream[0]}\\{owed.stream[1]}"
-        text += f"<streamReceipt><streamId>{stream_id}</streamId><lastOrdinal>{owed.last}</lastOrdinal></streamReceipt>"
+        text += (
+            f"<streamReceipt><streamId>{stream_id}</streamId><lastOrdinal>{owed.last}<"
+            "/lastOrdinal></streamReceipt>"
+        )
     if owed.delivered_at is not None:
-        text += f"<deliveryReceipt><receivedAt>{_date(owed.delivered_at)}</receivedAt><id>{owed.about}</id></deliveryReceipt>"
+        text += (
+            f"<deliveryReceipt><receivedAt>{_date(owed.delivered_at)}</receivedAt><id>"
+            f"{owed.about}</id></deliveryReceipt>"
+        )
     if owed.decision is not None:
-        text += f"<commitmentReceipt><decidedAt>{_date(now)}</decidedAt><decision>{owed.decision}</decision>"
+        text += (
+            f"<commitmentReceipt><decidedAt>{_date(now)}</decidedAt><decision>"
+            f"{owed.decision}</decision>"
+        )
         text += f"<id>{owed.about}</id></commitmentReceipt>"
     text += (
-        f'<Msmq xmlns="msmq.namespace.xml"><Class>{owed.message_class}</Class><Priority>0</Priority>'
+        f'<Msmq xmlns="msmq.namespace.xml"><Class>{owed.message_class}</Class><Priority>0<'
+        "/Priority>"
         f"<Correlation>{correlation}</Correlation><App>0</App><BodyType>0</BodyType><HashAlgorithm>0</HashAlgorithm>"
         f"<SourceQmGuid>{guid}</SourceQmGuid><TTrq>{_date(now + TIME_TO_REACH_QUEUE)}</TTrq></Msmq>"
         "</se:Header><se:Body></se:Body></se:Envelope>"
@@ -61,17 +76,22 @@ def post(url: str, content: bytes, timeout: float) -> int | None:
 
     The request target is in lower case, as Windows writes it in 4.4.
     """
-    match = re.fullmatch(r"http://(\[[0-9a-fA-F:]+\]|[^/:]+)(?::([0-9]+))?(/.*)", url, re.IGNORECASE)
+    match = re.fullmatch(
+        r"http://(\[[0-9a-fA-F:]+\]|[^/:]+)(?::([0-9]+))?(/.*)", url, re.IGNORECASE
+    )
     if match is None:
         return None
     host = match[1] + (f":{match[2]}" if match[2] else "")
     head = (
-        f"POST {match[3].lower()} HTTP/1.1\r\nHost: {host}\r\nContent-Type: text/xml\r\nContent-Length: {len(content)}\r\n"
+        f"POST {match[3].lower()} HTTP/1.1\r\nHost: {host}\r\nContent-Type: "
+        f"text/xml\r\nContent-Length: {len(content)}\r\n"
         'SOAPAction: "MSMQMessage"\r\nProxy-Accept: NonInteractiveClient\r\n\r\n'
     )
     answer = b""
     try:
-        with socket.create_connection((match[1].strip("[]"), int(match[2] or 80)), timeout) as connection:
+        with socket.create_connection(
+            (match[1].strip("[]"), int(match[2] or 80)), timeout
+        ) as connection:
             connection.sendall(head.encode("latin-1") + content)
             while b"\r\n\r\n" not in answer and len(answer) < ANSWER_MAX:
                 piece = connection.recv(4096)

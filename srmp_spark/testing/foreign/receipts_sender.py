@@ -49,7 +49,13 @@ class ReceiptsSender:
     ) -> None:
         self.sent: list[tuple[Owed, int | None]] = []
         """Each receipt that went out, with its answer."""
-        self._guid, self._faults, self._record, self._rules, self._lock = guid, faults, record, rules, lock
+        self._guid, self._faults, self._record, self._rules, self._lock = (
+            guid,
+            faults,
+            record,
+            rules,
+            lock,
+        )
         self._due, self._url_of, self._refused = due, url_of, refused
         self._heap: list[tuple[float, int, Owed]] = []
         self._counter = itertools.count()
@@ -82,7 +88,9 @@ class ReceiptsSender:
     def add(self, owed: Owed, at: float | None = None) -> None:
         """Send this at that time, or now."""
         with self._lock:
-            heapq.heappush(self._heap, (time.time() if at is None else at, next(self._counter), owed))
+            heapq.heappush(
+                self._heap, (time.time() if at is None else at, next(self._counter), owed)
+            )
 
     def _run(self) -> None:
         while not self._stop.wait(TICK):
@@ -125,11 +133,31 @@ class ReceiptsSender:
             if owed.is_stream_receipt and owed.honest and owed.stream is not None:
                 self._rules.receipting(owed.stream, owed.last)
         now = time.time()
-        self._record.write("receipting", stream=owed.stream, last=owed.last, honest=owed.honest, number=owed.message_class)
-        content = envelope(owed, guid=self._guid, number=number, via=self._url_of(owed.queue), now=now)
+        self._record.write(
+            "receipting",
+            stream=owed.stream,
+            last=owed.last,
+            honest=owed.honest,
+            number=owed.message_class,
+        )
+        content = envelope(
+            owed, guid=self._guid, number=number, via=self._url_of(owed.queue), now=now
+        )
         status = post(owed.to, content, ANSWER_TIMEOUT)
-        said = {"stream": owed.stream, "last": owed.last, "honest": owed.honest, "decision": owed.decision}
-        self._record.write("receipt", to=owed.to, number=owed.message_class, about=owed.about, status=status, **said)
+        said = {
+            "stream": owed.stream,
+            "last": owed.last,
+            "honest": owed.honest,
+            "decision": owed.decision,
+        }
+        self._record.write(
+            "receipt",
+            to=owed.to,
+            number=owed.message_class,
+            about=owed.about,
+            status=status,
+            **said,
+        )
         with self._lock:
             self.sent.append((owed, status))
             if status == 200 and owed.is_stream_receipt and owed.honest and owed.stream is not None:

@@ -72,12 +72,16 @@ class Accepted:
     @property
     def stream_id(self) -> str | None:
         """As ``<streamId>`` writes it."""
-        return None if self.stream_guid is None else f"uid:{self.stream_guid}\\{self.stream_ordinal}"
+        return (
+            None if self.stream_guid is None else f"uid:{self.stream_guid}\\{self.stream_ordinal}"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For the record."""
         values = asdict(self)
-        return values | {name: base64.b64encode(values[name]).decode() for name in ("body", "extension")}
+        return values | {
+            name: base64.b64encode(values[name]).decode() for name in ("body", "extension")
+        }
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Accepted:
@@ -145,7 +149,11 @@ class Receiving:
                 return Outcome.REPEATED, None
         else:
             stream = self._streams.get((queue, place.guid))
-            begins = place.start and place.current == 1 and (stream is None or stream.ordinal != place.ordinal)
+            begins = (
+                place.start
+                and place.current == 1
+                and (stream is None or stream.ordinal != place.ordinal)
+            )
             if not begins:
                 if stream is None or stream.ordinal != place.ordinal:
                     return Outcome.OUT_OF_ORDER, None
@@ -155,7 +163,12 @@ class Receiving:
                     return Outcome.OUT_OF_ORDER, None
             receipts_to = place.receipts_to if begins or stream is None else stream.receipts_to
         decisions = [
-            name for name, wanted in (("positive", message.positive_only), ("negative", message.negative_only)) if wanted
+            name
+            for name, wanted in (
+                ("positive", message.positive_only),
+                ("negative", message.negative_only),
+            )
+            if wanted
         ]
         accepted = Accepted(
             n=n,
@@ -261,11 +274,20 @@ def final_receipt(accepted: Accepted, decision: str) -> Owed | None:
     if accepted.stream_guid is not None and accepted.dead_letter and accepted.receipts_to:
         stream = accepted.stream_guid, accepted.stream_ordinal
         return Owed(
-            accepted.receipts_to, accepted.queue, "QM Ordering Ack", number, accepted.id, stream, accepted.current, decision
+            accepted.receipts_to,
+            accepted.queue,
+            "QM Ordering Ack",
+            number,
+            accepted.id,
+            stream,
+            accepted.current,
+            decision,
         )
     if accepted.commitment_receipt_to is not None and decision in accepted.decisions:
         to = accepted.commitment_receipt_to
-        return Owed(to, accepted.queue, accepted.label or "", number, accepted.id, decision=decision)
+        return Owed(
+            to, accepted.queue, accepted.label or "", number, accepted.id, decision=decision
+        )
     return None
 
 

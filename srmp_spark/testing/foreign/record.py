@@ -19,7 +19,9 @@ class Record:
     """An append-only file of events. Without a path it lives in a temporary directory as long as this object."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._directory = None if path else tempfile.TemporaryDirectory(prefix="foreign-destination-")
+        self._directory = (
+            None if path else tempfile.TemporaryDirectory(prefix="foreign-destination-")
+        )
         self.path = path or Path(self._directory.name if self._directory else "") / "record.jsonl"
         self.path.touch()
         _cut_torn_line(self.path)

@@ -171,16 +171,30 @@ class SenderRules:
         first = known.first
         if sight.digest != first.digest:
             yield Remark(
-                "resend-body", "3.1.7.2", f"{sight.name}: another body than in POST {first.n}, or the <id> was used again"
+                "resend-body",
+                "3.1.7.2",
+                f"{sight.name}: another body than in POST {first.n}, or the <id> was used again",
             )
         if sight.sent_at != first.sent_at:
-            yield Remark("resend-sent-at", "2.2.5.1.2", f"{sight.name}: <sentAt> is not that of POST {first.n}")
+            yield Remark(
+                "resend-sent-at",
+                "2.2.5.1.2",
+                f"{sight.name}: <sentAt> is not that of POST {first.n}",
+            )
         if (sight.stream, sight.current, sight.queue) != (first.stream, first.current, first.queue):
-            yield Remark("resend-place", "3.1.7.2.3", f"{sight.name}: was {first.name} to {first.queue}")
+            yield Remark(
+                "resend-place", "3.1.7.2.3", f"{sight.name}: was {first.name} to {first.queue}"
+            )
         if known.refused is not None:
-            yield Remark("after-400", "3.1.7.2.5", f"{sight.name}: comes again although it was refused for good")
+            yield Remark(
+                "after-400",
+                "3.1.7.2.5",
+                f"{sight.name}: comes again although it was refused for good",
+            )
         if sight.stream is None and known.done is not None and known.done < sight.at:
-            yield Remark("after-200", "3.1.7.2.5", f"{sight.name}: comes again although it was answered 200")
+            yield Remark(
+                "after-200", "3.1.7.2.5", f"{sight.name}: comes again although it was answered 200"
+            )
 
     def _in_stream(self, sight: Sight, key: StreamKey) -> Iterator[Remark]:
         if key[0] != sight.key[0]:
@@ -191,25 +205,46 @@ class SenderRules:
             yield from self._new_stream(sight, key)
             stream = self._streams[key] = _Stream(sight.queue)
             if sight.current != 1:
-                yield Remark("first-number", "2.2.5.3.2", f"{sight.name}: the first of its stream that was ever seen")
+                yield Remark(
+                    "first-number",
+                    "2.2.5.3.2",
+                    f"{sight.name}: the first of its stream that was ever seen",
+                )
         elif self._live.get((key[0], sight.queue)) != key:
-            yield Remark("old-stream", "3.1.1.2", f"{sight.name}: a newer stream to {sight.queue} has begun")
+            yield Remark(
+                "old-stream", "3.1.1.2", f"{sight.name}: a newer stream to {sight.queue} has begun"
+            )
         if stream.queue != sight.queue:
-            yield Remark("stream-queue", "3.1.1.1.6", f"{sight.name}: this stream goes to {stream.queue}, not {sight.queue}")
+            yield Remark(
+                "stream-queue",
+                "3.1.1.1.6",
+                f"{sight.name}: this stream goes to {stream.queue}, not {sight.queue}",
+            )
         if sight.start and stream.receipts_to not in (None, sight.receipts_to):
-            yield Remark("start", "2.2.5.3.4", f"{sight.name}: sendReceiptsTo was {stream.receipts_to}")
+            yield Remark(
+                "start", "2.2.5.3.4", f"{sight.name}: sendReceiptsTo was {stream.receipts_to}"
+            )
         stream.receipts_to = stream.receipts_to or sight.receipts_to
         before = stream.seen.get(sight.current)
         if before is None:
             yield from self._new_number(sight, stream)
         elif before.key != sight.key:
-            yield Remark("number-again", "3.1.7.2.3", f"{sight.name}: this number was {before.name}")
+            yield Remark(
+                "number-again", "3.1.7.2.3", f"{sight.name}: this number was {before.name}"
+            )
         yield from _previous(sight, stream)
         if stream.gives_up(sight.current):
-            yield Remark("leapt-over", "2.2.5.3.3", f"{sight.name}: a later message said that this number does not come")
+            yield Remark(
+                "leapt-over",
+                "2.2.5.3.3",
+                f"{sight.name}: a later message said that this number does not come",
+            )
         heard = min((at for last, at in stream.heard if sight.current <= last), default=sight.at)
         if heard < sight.at - IN_FLIGHT:
-            text = f"{sight.name}: comes again {sight.at - heard:.2f} s after its receipt was answered 200"
+            text = (
+                f"{sight.name}: comes again {sight.at - heard:.2f} s after its receipt "
+                "was answered 200"
+            )
             yield Remark("after-receipt", "3.1.5.1.8.3", text)
         self._note(sight, stream)
 
@@ -220,35 +255,57 @@ class SenderRules:
             waiting = [
                 number
                 for number, seen in old.seen.items()
-                if number > old.told and number not in old.refused and not old.gives_up(number) and seen.gone_after >= sight.at
+                if number > old.told
+                and number not in old.refused
+                and not old.gives_up(number)
+                and seen.gone_after >= sight.at
             ]
             if waiting:
-                text = f"{sight.name}: {len(waiting)} of stream {live[1]} are not acknowledged, the first is {min(waiting)}"
+                text = (
+                    f"{sight.name}: {len(waiting)} of stream {live[1]} are not "
+                    f"acknowledged, the first is {min(waiting)}"
+                )
                 yield Remark("two-live-streams", "3.1.1.2", text)
         newest = self._newest.get((key[0], sight.queue), -1)
         if key[1] <= newest:
-            yield Remark("ordinal", "3.1.1.1.5", f"{sight.name}: the number of a stream rises, {newest} was there")
+            yield Remark(
+                "ordinal",
+                "3.1.1.1.5",
+                f"{sight.name}: the number of a stream rises, {newest} was there",
+            )
         self._newest[key[0], sight.queue] = max(key[1], newest)
         if live is None or key[1] > live[1]:
             self._live[key[0], sight.queue] = key
 
     def _new_number(self, sight: Sight, stream: _Stream) -> Iterator[Remark]:
         if sight.current < stream.highest:
-            yield Remark("number-order", "3.1.1.2", f"{sight.name}: first seen after {stream.highest}")
+            yield Remark(
+                "number-order", "3.1.1.2", f"{sight.name}: first seen after {stream.highest}"
+            )
         elif stream.seen:
             last = stream.seen[stream.highest]
             if sight.has_identifier and last.key[0] == sight.key[0] and last.key[1] >= sight.key[1]:
-                yield Remark("id-order", "3.1.1.1.5", f"{sight.name}: the number in <id> rises, {last.name} was before")
+                yield Remark(
+                    "id-order",
+                    "3.1.1.1.5",
+                    f"{sight.name}: the number in <id> rises, {last.name} was before",
+                )
         known = stream.heard_before(sight.at - IN_FLIGHT)
         if sight.previous < min(known, sight.current - 1):
-            text = f"{sight.name}: <previous> is {sight.previous}, a receipt for {known} was answered 200"
+            text = (
+                f"{sight.name}: <previous> is {sight.previous}, a receipt for {known} "
+                "was answered 200"
+            )
             yield Remark("previous-low", "3.1.7.2.3", text)
 
     def _note(self, sight: Sight, stream: _Stream) -> None:
         stream.highest = max(stream.highest, sight.current)
         stream.seen.setdefault(sight.current, sight)
         stream.open.add(sight.current)
-        if sight.previous < sight.current - 1 and (sight.previous, sight.current) not in stream.leapt:
+        if (
+            sight.previous < sight.current - 1
+            and (sight.previous, sight.current) not in stream.leapt
+        ):
             stream.leapt.append((sight.previous, sight.current))
         for number in [n for n in stream.stuck if sight.current < n]:
             del stream.stuck[number]
@@ -261,9 +318,13 @@ def _numbers(sight: Sight) -> Iterator[Remark]:
     if sight.current == 1 and not sight.start:
         yield Remark("start", "2.2.5.3.4", f"{sight.name}: the first message has no <start>")
     if sight.current > 1 and sight.start:
-        yield Remark("start", "2.2.5.3.4", f"{sight.name}: <start> MUST NOT be in a subsequent message")
+        yield Remark(
+            "start", "2.2.5.3.4", f"{sight.name}: <start> MUST NOT be in a subsequent message"
+        )
     if sight.written_previous is not None and not 0 < sight.written_previous < sight.current:
-        yield Remark("previous", "3.1.7.2.4", f"{sight.name}: <previous> is {sight.written_previous}")
+        yield Remark(
+            "previous", "3.1.7.2.4", f"{sight.name}: <previous> is {sight.written_previous}"
+        )
 
 
 def _previous(sight: Sight, stream: _Stream) -> Iterator[Remark]:
@@ -275,7 +336,11 @@ def _previous(sight: Sight, stream: _Stream) -> Iterator[Remark]:
         text = f"{sight.name}: waits for {previous}, which was refused and cannot come"
         yield Remark("previous-refused", "3.1.7.2.3", text)
     elif previous not in stream.seen and stream.seen and previous < sight.current:
-        yield Remark("previous-unknown", "3.1.7.2.3", f"{sight.name}: waits for {previous}, which was never sent")
+        yield Remark(
+            "previous-unknown",
+            "3.1.7.2.3",
+            f"{sight.name}: waits for {previous}, which was never sent",
+        )
     if previous in stream.open and previous > stream.told:
         text = f"{sight.name}: sent although the last POST of {previous} has no answer, or an error"
         yield Remark("overtakes", "3.1.7.2.5", text)
@@ -283,5 +348,8 @@ def _previous(sight: Sight, stream: _Stream) -> Iterator[Remark]:
         return
     stream.stuck[sight.current] += 1
     if stream.stuck[sight.current] == BLOCKED_SENDS:
-        text = f"{sight.name}: sent {BLOCKED_SENDS} times waiting for {previous}, and nothing below it came meanwhile"
+        text = (
+            f"{sight.name}: sent {BLOCKED_SENDS} times waiting for {previous}, and "
+            "nothing below it came meanwhile"
+        )
         yield Remark("previous-blocks", "3.1.7.2.3", text)

@@ -117,11 +117,16 @@ class ForeignQueueManager:
     def on_receipt(self, receipt: ForeignReceipt) -> None:
         """A receipt came to one of our queues: find out for what, and whether it may say so (2.2.5.4, 2.2.5.6)."""
         if receipt.headers.get("content-type", "").split(";")[0].strip() != "text/xml":
-            self.ledger.violation(f"a receipt is text/xml, not {receipt.headers.get('content-type')!r} (chapter 4)")
+            self.ledger.violation(
+                f"a receipt is text/xml, not {receipt.headers.get('content-type')!r} (chapter 4)"
+            )
         if receipt.stream_id is not None and receipt.commitment_of is None:
             sender = self.streams.get(receipt.stream_id)
             if receipt.action != ORDERING_ACK or receipt.message_class != CLASS_ORDER_ACK:
-                self.ledger.violation(f"a stream receipt with action {receipt.action!r} and class {receipt.message_class}")
+                self.ledger.violation(
+                    f"a stream receipt with action {receipt.action!r} and class "
+                    f"{receipt.message_class}"
+                )
             if sender is not None and receipt.last_ordinal is not None:
                 self.ledger.stream_receipts += 1
                 sender.receipted(receipt)
@@ -130,9 +135,13 @@ class ForeignQueueManager:
             if entry is not None:
                 self.ledger.delivery_receipts += 1
                 if receipt.message_class != CLASS_ACK_REACH_QUEUE:
-                    self.ledger.violation(f"a delivery receipt of class {receipt.message_class} (3.1.5.1.5)")
+                    self.ledger.violation(
+                        f"a delivery receipt of class {receipt.message_class} (3.1.5.1.5)"
+                    )
                 if entry.first_sent_at is None:
-                    self.ledger.violation(f"a delivery receipt for {receipt.delivery_of}, which was never sent")
+                    self.ledger.violation(
+                        f"a delivery receipt for {receipt.delivery_of}, which was never sent"
+                    )
                 self.ledger.receipted(entry, receipt.at)
 
 

@@ -24,7 +24,10 @@ Sign = Callable[[bytes], bytes]
 Edit = Callable[[str], str]
 
 _E = 65_537
-_OBJECT_IDENTIFIERS = {"sha1": "3021300906052b0e03021a05000414", "md5": "3020300c06082a864886f70d020505000410"}
+_OBJECT_IDENTIFIERS = {
+    "sha1": "3021300906052b0e03021a05000414",
+    "md5": "3020300c06082a864886f70d020505000410",
+}
 
 _DSA_PARAMETERS = {
     1024: """
@@ -97,13 +100,21 @@ class Signer:
 @lru_cache
 def rsa_signer(bits: int = 1024, *, algorithm: str = "sha1", little_endian: bool = False) -> Signer:
     """PKCS #1 v1.5; ``little_endian`` as Windows' CryptoAPI gives it out."""
-    p, q = (int.from_bytes(base64.b64decode(number), "big") for number in _RSA_PRIMES[bits].split("\n\n"))
+    p, q = (
+        int.from_bytes(base64.b64decode(number), "big")
+        for number in _RSA_PRIMES[bits].split("\n\n")
+    )
     n, d = p * q, pow(_E, -1, (p - 1) * (q - 1))
 
     def sign(data: bytes) -> bytes:
-        info = bytes.fromhex(_OBJECT_IDENTIFIERS[algorithm]) + hashlib.new(algorithm, data, usedforsecurity=False).digest()
+        info = (
+            bytes.fromhex(_OBJECT_IDENTIFIERS[algorithm])
+            + hashlib.new(algorithm, data, usedforsecurity=False).digest()
+        )
         padded = b"\x00\x01" + b"\xff" * (bits // 8 - 3 - len(info)) + b"\x00" + info
-        return pow(int.from_bytes(padded, "big"), d, n).to_bytes(bits // 8, "little" if little_endian else "big")
+        return pow(int.from_bytes(padded, "big"), d, n).to_bytes(
+            bits // 8, "little" if little_endian else "big"
+        )
 
     return Signer(sign, _pem(rsa.RSAPublicNumbers(_E, n).public_key()))
 
@@ -111,7 +122,10 @@ def rsa_signer(bits: int = 1024, *, algorithm: str = "sha1", little_endian: bool
 @lru_cache
 def dsa_signer(bits: int = 1024, *, raw: bool = True) -> Signer:
     """``raw``: r and s one after the other; else DER. The key is another one in each run."""
-    p, q, g = (int.from_bytes(base64.b64decode(number), "big") for number in _DSA_PARAMETERS[bits].split("\n\n"))
+    p, q, g = (
+        int.from_bytes(base64.b64decode(number), "big")
+        for number in _DSA_PARAMETERS[bits].split("\n\n")
+    )
     key = dsa.DSAParameterNumbers(p, q, g).parameters().generate_private_key()
     length = (q.bit_length() + 7) // 8
 
@@ -130,7 +144,9 @@ def signed_info(message: ForeignMessage, algorithm: str = "sha1") -> str:
     s = [f'<SignedInfo><SignatureMethod Algorithm="{NAMESPACE}dsa"></SignatureMethod>']
     for name, part in (("body", message.body), ("extension", message.extension)):
         if part:
-            digest = base64.b64encode(hashlib.new(algorithm, part, usedforsecurity=False).digest()).decode()
+            digest = base64.b64encode(
+                hashlib.new(algorithm, part, usedforsecurity=False).digest()
+            ).decode()
             s += [f'<Reference URI="cid:{name}@{message.lineage}">']
             s += [f'<DigestMethod Algorithm="{NAMESPACE}{algorithm}"></DigestMethod>']
             s += ["<DigestValue>", digest, "</DigestValue>", "</Reference>"]
@@ -154,9 +170,13 @@ def signed_post(
     """
     info = before(signed_info(message, algorithm))
     value = base64.b64encode(sign(canonical(info).encode())).decode()
-    element = f'<Signature xmlns="{NAMESPACE}">{info}<SignatureValue>{value}</SignatureValue></Signature>'
+    element = (
+        f'<Signature xmlns="{NAMESPACE}">{info}<SignatureValue>{value}</SignatureValue></Signature>'
+    )
     return post(message, dialect, after(element))
 
 
 def _pem(key: rsa.RSAPublicKey | dsa.DSAPublicKey) -> bytes:
-    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )

@@ -17,8 +17,20 @@ import time
 from typing import NamedTuple
 
 from srmp_spark.testing.foreign.http import NoAnswerError, Wire
-from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, ForeignReceipt, ForeignStream
-from srmp_spark.testing.foreign.senders import NO_FAULTS, Copies, Faults, ForeignQueueManager, Outgoing, outgoing
+from srmp_spark.testing.foreign.messages import (
+    Dialect,
+    ForeignMessage,
+    ForeignReceipt,
+    ForeignStream,
+)
+from srmp_spark.testing.foreign.senders import (
+    NO_FAULTS,
+    Copies,
+    Faults,
+    ForeignQueueManager,
+    Outgoing,
+    outgoing,
+)
 
 STREAM_WINDOW = 25
 """Stream messages sent and not yet receipted before the sender waits; keeps a resend round short."""
@@ -152,7 +164,11 @@ class StreamSender:
 
     async def _send_next(self, wire: Wire) -> None:
         item = self._waiting[0]
-        swap = len(self._waiting) > 1 and item.position > 1 and self._random.random() < self.faults.reorder
+        swap = (
+            len(self._waiting) > 1
+            and item.position > 1
+            and self._random.random() < self.faults.reorder
+        )
         if swap:
             self.manager.ledger.fault("reorder")
             successor = self._waiting.pop(1)
@@ -176,7 +192,9 @@ class StreamSender:
         self._restart_timer()
 
     def _restart_timer(self) -> None:
-        self._resend_at = time.monotonic() + self.manager.resend_table[self._resend_index] if self._sent else None
+        self._resend_at = (
+            time.monotonic() + self.manager.resend_table[self._resend_index] if self._sent else None
+        )
 
     async def _deliver(self, wire: Wire, item: Outgoing) -> None:
         """Send one message until it is answered. A 200 proves acceptance only for the next in order."""
@@ -218,9 +236,15 @@ class StreamSender:
             ledger.violation(f"{receipt.stream_id}: a receipt for {last}, which was never sent")
             return
         covered = [position for position in self._sent if position <= last]
-        oldest = min((self._sent[position].entry for position in covered), key=lambda entry: entry.position, default=None)
+        oldest = min(
+            (self._sent[position].entry for position in covered),
+            key=lambda entry: entry.position,
+            default=None,
+        )
         known_since = oldest.acknowledged_at if oldest else None
-        self.seen.append(SeenReceipt(receipt.stream_id, last, receipt.at, item.entry.first_sent_at, known_since))
+        self.seen.append(
+            SeenReceipt(receipt.stream_id, last, receipt.at, item.entry.first_sent_at, known_since)
+        )
         for position in covered:
             done = self._sent.pop(position)
             ledger.receipted(done.entry, receipt.at)

@@ -46,12 +46,31 @@ class Verdict:
     @property
     def ok(self) -> bool:
         """True when nothing is wrong."""
-        faults = (self.lost, self.unexpected, self.doubled, self.disordered, self.gaps, self.altered, self.refused, self.reused)
+        faults = (
+            self.lost,
+            self.unexpected,
+            self.doubled,
+            self.disordered,
+            self.gaps,
+            self.altered,
+            self.refused,
+            self.reused,
+        )
         return not any(faults) and not self.violations
 
     def complaint(self) -> str:
         """What is wrong, in one text with the first examples of each kind; empty when all is well."""
-        kinds = ("lost", "unexpected", "doubled", "disordered", "gaps", "altered", "refused", "reused", "violations")
+        kinds = (
+            "lost",
+            "unexpected",
+            "doubled",
+            "disordered",
+            "gaps",
+            "altered",
+            "refused",
+            "reused",
+            "violations",
+        )
         lines = []
         for kind in kinds:
             found: Sequence[object] = getattr(self, kind)
@@ -84,18 +103,27 @@ def judge(ledger: Ledger, rows: Iterable[Landed]) -> Verdict:
         gaps=tuple(_gaps(ledger, seen)),
         altered=tuple(row.id for row in ordered if _is_altered(row, ledger)),
         refused=tuple(entry.id for entry in ledger.entries.values() if entry.refused is not None),
-        reused=tuple(here for here, following in itertools.pairwise(sorted(places)) if here == following),
+        reused=tuple(
+            here for here, following in itertools.pairwise(sorted(places)) if here == following
+        ),
         violations=tuple(ledger.violations),
     )
 
 
 def _stream_of(entry: Entry) -> str | None:
     """All streams of one sending queue manager to one queue are one order ([MC-MQSRM] 3.1.1.2)."""
-    return None if entry.stream_id is None else f"{entry.queue} {entry.stream_id.partition(BACKSLASH)[0]}"
+    return (
+        None
+        if entry.stream_id is None
+        else f"{entry.queue} {entry.stream_id.partition(BACKSLASH)[0]}"
+    )
 
 
 def _stream_order(entry: Entry) -> tuple[int, int]:
-    return (0 if entry.stream_id is None else int(entry.stream_id.partition(BACKSLASH)[2]), entry.position)
+    return (
+        0 if entry.stream_id is None else int(entry.stream_id.partition(BACKSLASH)[2]),
+        entry.position,
+    )
 
 
 def _is_altered(row: Landed, ledger: Ledger) -> bool:
@@ -111,7 +139,9 @@ def _disordered_in_time(ledger: Ledger, ordered: Sequence[Landed]) -> Iterator[s
         entry = ledger.entries.get(row.key)
         if entry is None or entry.first_sent_at is None:
             continue
-        if entry.acknowledged_at is not None and entry.acknowledged_at < latest_send.get(row.queue, 0.0):
+        if entry.acknowledged_at is not None and entry.acknowledged_at < latest_send.get(
+            row.queue, 0.0
+        ):
             yield entry.id
         latest_send[row.queue] = max(entry.first_sent_at, latest_send.get(row.queue, 0.0))
 

@@ -49,8 +49,14 @@ class Request:
         head = rest[:end].decode("latin-1")
         fields = head.partition("\r\n")[2]
         length = header_of(fields, "Content-Length")
-        if header_of(fields, "Transfer-Encoding") is not None or length is None or not re.fullmatch("[0-9]{1,9}", length):
-            raise MalformedError("2.1.1", f"a POST has one Content-Length and no other framing: {length!r}")
+        if (
+            header_of(fields, "Transfer-Encoding") is not None
+            or length is None
+            or not re.fullmatch("[0-9]{1,9}", length)
+        ):
+            raise MalformedError(
+                "2.1.1", f"a POST has one Content-Length and no other framing: {length!r}"
+            )
         if int(length) > CONTENT_MAX:
             raise MalformedError("2.1.1", f"Content-Length {length} is more than {CONTENT_MAX}")
         if (header_of(fields, "Expect") or "").lower() == "100-continue":
@@ -109,7 +115,9 @@ class Listener:
                     connection.close()
                     return
                 self._connections.add(connection)
-            threading.Thread(target=self._converse, args=(connection,), name="connection", daemon=True).start()
+            threading.Thread(
+                target=self._converse, args=(connection,), name="connection", daemon=True
+            ).start()
 
     def _converse(self, connection: socket.socket) -> None:
         rest = bytearray()

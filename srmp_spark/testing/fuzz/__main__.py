@@ -24,22 +24,53 @@ CORPUS = Path("tests/fuzz/corpus")
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; exit code 1 if there was a finding."""
-    parser = argparse.ArgumentParser(prog="python -m srmp_spark.testing.fuzz", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=1.0, metavar="N", help="how long (default: 1)")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)"
+    parser = argparse.ArgumentParser(
+        prog="python -m srmp_spark.testing.fuzz", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
-        "--seed", type=int, default=None, metavar="K", help="of the random changes (default: another each time)"
+        "--minutes", type=float, default=1.0, metavar="N", help="how long (default: 1)"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="processes (default: one for each core)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=None,
+        metavar="K",
+        help="of the random changes (default: another each time)",
     )
     parser.add_argument("--target", metavar="NAME", help="only this parser")
-    parser.add_argument("--number", type=int, metavar="K", help="with --target: only this mutant of the curated list")
+    parser.add_argument(
+        "--number",
+        type=int,
+        metavar="K",
+        help="with --target: only this mutant of the curated list",
+    )
     parser.add_argument("--file", type=Path, metavar="FILE", help="with --target: only this input")
-    parser.add_argument("--samples", type=Path, default=SAMPLES, metavar="DIR", help=f"good inputs (default: {SAMPLES})")
-    parser.add_argument("--corpus", type=Path, default=CORPUS, metavar="DIR", help=f"where findings go (default: {CORPUS})")
+    parser.add_argument(
+        "--samples",
+        type=Path,
+        default=SAMPLES,
+        metavar="DIR",
+        help=f"good inputs (default: {SAMPLES})",
+    )
+    parser.add_argument(
+        "--corpus",
+        type=Path,
+        default=CORPUS,
+        metavar="DIR",
+        help=f"where findings go (default: {CORPUS})",
+    )
     options = parser.parse_args(arguments)
     if not options.samples.is_dir():
-        parser.error(f"{options.samples} is no directory: run this in the project's root, or give --samples")
+        parser.error(
+            f"{options.samples} is no directory: run this in the project's root, or give --samples"
+        )
     targets = {target.name: target for target in all_targets(options.samples)}
     if options.target is not None and options.target not in targets:
         parser.error(f"--target is one of {', '.join(targets)}")
@@ -47,7 +78,11 @@ def main(arguments: list[str] | None = None) -> int:
         if options.target is None:
             parser.error("--number and --file need --target")
         target = targets[options.target]
-        data = options.file.read_bytes() if options.file is not None else mutant(target, options.number)
+        data = (
+            options.file.read_bytes()
+            if options.file is not None
+            else mutant(target, options.number)
+        )
         outcome, finding = judge(target, data, memory=True)
         sys.stdout.write(f"{data!r}\n{finding if finding is not None else outcome}\n")
         return 1 if finding is not None else 0
@@ -55,7 +90,14 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--minutes is above 0 and --jobs at least 1")
     seed = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
     chosen = [options.target] if options.target is not None else list(targets)
-    return fuzz(chosen, options.samples, options.corpus, minutes=options.minutes, jobs=options.jobs, seed=seed)
+    return fuzz(
+        chosen,
+        options.samples,
+        options.corpus,
+        minutes=options.minutes,
+        jobs=options.jobs,
+        seed=seed,
+    )
 
 
 if __name__ == "__main__":

@@ -46,9 +46,22 @@ def enter() -> None:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as netlink:
         netlink.bind((0, 0))
         for family in (socket.AF_INET, socket.AF_INET6):
-            route = struct.pack("=BBBBBBBBI", family, 0, 0, 0, _RT_TABLE_LOCAL, _RTPROT_BOOT, _RT_SCOPE_HOST, _RTN_LOCAL, 0)
+            route = struct.pack(
+                "=BBBBBBBBI",
+                family,
+                0,
+                0,
+                0,
+                _RT_TABLE_LOCAL,
+                _RTPROT_BOOT,
+                _RT_SCOPE_HOST,
+                _RTN_LOCAL,
+                0,
+            )
             route += struct.pack("=HHI", 8, _RTA_OIF, index)
-            netlink.send(struct.pack("=IHHII", 16 + len(route), _RTM_NEWROUTE, _NLM_FLAGS, 1, 0) + route)
+            netlink.send(
+                struct.pack("=IHHII", 16 + len(route), _RTM_NEWROUTE, _NLM_FLAGS, 1, 0) + route
+            )
             (error,) = struct.unpack_from("=i", netlink.recv(4_096), 16)
             if error:
                 raise OSError(-error, "no route for every address")
@@ -70,7 +83,11 @@ def is_possible() -> bool:
 
 def connections_begun() -> int:
     """TCP connections that anybody here has begun, answered or not (``ActiveOpens`` of the kernel)."""
-    names, values = (line.split() for line in Path("/proc/self/net/snmp").read_text().splitlines() if line.startswith("Tcp:"))
+    names, values = (
+        line.split()
+        for line in Path("/proc/self/net/snmp").read_text().splitlines()
+        if line.startswith("Tcp:")
+    )
     return int(values[names.index("ActiveOpens")])
 
 
@@ -83,7 +100,9 @@ class NameServer:
         """A queries for each name."""
         lines = [line.split() for line in Path("/etc/resolv.conf").read_text().splitlines()]
         for address in [line[1] for line in lines if line[:1] == ["nameserver"]] or ["127.0.0.1"]:
-            bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
+            bound = socket.socket(
+                socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM
+            )
             bound.bind((address, 53))
             threading.Thread(target=self._serve, args=(bound,), daemon=True).start()
 
@@ -104,9 +123,20 @@ class NameServer:
         if known is not None and kind == 1:
             addresses = known[min(self.asked[name], len(known) - 1)]
             self.asked[name] += 1
-        records = b"".join(b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x00\x00\x04" + socket.inet_aton(each) for each in addresses)
+        records = b"".join(
+            b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x00\x00\x04" + socket.inet_aton(each)
+            for each in addresses
+        )
         flags = b"\x81\x80" if known is not None else b"\x81\x83"
-        return query[:2] + flags + b"\x00\x01" + struct.pack(">H", len(addresses)) + bytes(4) + question + records
+        return (
+            query[:2]
+            + flags
+            + b"\x00\x01"
+            + struct.pack(">H", len(addresses))
+            + bytes(4)
+            + question
+            + records
+        )
 
 
 class Called(NamedTuple):
@@ -149,4 +179,6 @@ class Everywhere:
             self.calls.append(Called(address, port, at, request))
             redirect = b"redirect" in request.partition(b"\r\n")[0]
             status = b"302 Found\r\nLocation: http://10.1.1.1/elsewhere" if redirect else b"200 OK"
-            connection.sendall(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            connection.sendall(
+                b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )

@@ -12,9 +12,43 @@ from random import Random
 from srmp_spark.testing.fuzz.curated import MUTANTS
 
 NUMBERS = (
-    0, 1, 2, 3, 4, 7, 8, 11, 12, 15, 16, 27, 28, 0x7F, 0x80, 0xFA, 0xFB, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x20000,
-    0x20001, 0x3FFFFF, 0x400000, 0x400001, 0x7FFFFFFF, 0x80000000, 0x8000021B, 0xFFFFFFFE, 0xFFFFFFFF, 2**32, 2**63, 2**64 - 1,
-)  # fmt: skip
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    11,
+    12,
+    15,
+    16,
+    27,
+    28,
+    0x7F,
+    0x80,
+    0xFA,
+    0xFB,
+    0xFF,
+    0x100,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x10000,
+    0x20000,
+    0x20001,
+    0x3FFFFF,
+    0x400000,
+    0x400001,
+    0x7FFFFFFF,
+    0x80000000,
+    0x8000021B,
+    0xFFFFFFFE,
+    0xFFFFFFFF,
+    2**32,
+    2**63,
+    2**64 - 1,
+)
 """Where lengths, counts and offsets end, in every width; 0x8000021B is the one of CVE-2023-21554."""
 LENGTH_MAX = 200_000
 """Bytes of a mutant."""

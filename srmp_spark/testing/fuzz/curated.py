@@ -56,7 +56,8 @@ class Report:
     def __str__(self) -> str:
         worst = self.worst
         return (
-            f"{self.runs} inputs, {self.accepted} accepted, {len(self.kinds)} refusals, worst {worst.seconds * 1000:.1f} ms, "
+            f"{self.runs} inputs, {self.accepted} accepted, {len(self.kinds)} refusals, "
+            f"worst {worst.seconds * 1000:.1f} ms, "
             f"{worst.memory / 1024:.0f} KiB; {len(self.findings)} findings"
         )
 

@@ -65,7 +65,10 @@ class Finding:
     detail: str
 
     def __str__(self) -> str:
-        return f"{self.target}: {self.kind}: {self.detail}\n  input of {len(self.data)} bytes: {self.data[:300]!r}"
+        return (
+            f"{self.target}: {self.kind}: {self.detail}\n  input of {len(self.data)} "
+            f"bytes: {self.data[:300]!r}"
+        )
 
 
 @dataclass(slots=True)
@@ -81,7 +84,12 @@ Runner = Callable[[Callable[[], Outcome]], Outcome]
 
 
 def judge(
-    target: Target, data: bytes, *, memory: bool = False, worst: Worst | None = None, watched: Runner | None = None
+    target: Target,
+    data: bytes,
+    *,
+    memory: bool = False,
+    worst: Worst | None = None,
+    watched: Runner | None = None,
 ) -> tuple[Outcome | None, Finding | None]:
     """Run ``data`` through ``target``; the finding, if there is one. The same each time: how it is cut comes from ``data``.
 
@@ -91,19 +99,25 @@ def judge(
     worst = worst or Worst()
     try:
         outcome, seconds = _timed(target, data, watched)
-        for _ in range(2):  # a garbage collection of all the run's objects, or the tracer, may have fallen into it
+        for _ in range(
+            2
+        ):  # a garbage collection of all the run's objects, or the tracer, may have fallen into it
             if seconds <= SECONDS_MAX:
                 break
             outcome, again = _timed(target, data, None)
             seconds = min(seconds, again)
         worst.seconds = max(worst.seconds, seconds)
         if seconds > SECONDS_MAX:
-            return outcome, Finding(target.name, "slow", data, f"{seconds * 1000:.0f} ms of CPU, three times")
+            return outcome, Finding(
+                target.name, "slow", data, f"{seconds * 1000:.0f} ms of CPU, three times"
+            )
         target.check(data, outcome, Random(data))
         if memory:
             peak = _peak(target, data)
             worst.memory = max(worst.memory, peak)
-            worst.memory_times = max(worst.memory_times, peak / max(len(data), MEMORY_FLOOR // MEMORY_TIMES_MAX))
+            worst.memory_times = max(
+                worst.memory_times, peak / max(len(data), MEMORY_FLOOR // MEMORY_TIMES_MAX)
+            )
             if peak > max(target.memory_times * len(data), MEMORY_FLOOR):
                 return outcome, Finding(target.name, "memory", data, f"{peak} bytes at the peak")
     except ViolationError as error:

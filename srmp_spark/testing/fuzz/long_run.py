@@ -67,12 +67,23 @@ def _ring(_number: int, _frame: object) -> None:
 class _Worker:
     """One process."""
 
-    def __init__(self, number: int, names: Sequence[str], samples: Path, corpus: Path, seed: int, current: Any) -> None:  # noqa: ANN401  # a shared array
+    def __init__(
+        self,
+        number: int,
+        names: Sequence[str],
+        samples: Path,
+        corpus: Path,
+        seed: int,
+        current: Any,  # noqa: ANN401  # a shared array
+    ) -> None:
         self._number = number
         self._rng = Random(f"{seed} {number}")
         self._targets = [target for target in all_targets(samples) if target.name in names]
         self._coverage = {target.name: Coverage(target.files) for target in self._targets}
-        self._pools = {t.name: [*t.seeds, *(path.read_bytes() for path in saved(corpus, t))] for t in self._targets}
+        self._pools = {
+            t.name: [*t.seeds, *(path.read_bytes() for path in saved(corpus, t))]
+            for t in self._targets
+        }
         self._current = current
         self._findings: list[Finding] = []
 
@@ -111,7 +122,9 @@ class _Worker:
         self._note("", b"")
         return runs
 
-    def _judge(self, target: Target, data: bytes, coverage: Coverage | None, *, memory: bool) -> Finding | None:
+    def _judge(
+        self, target: Target, data: bytes, coverage: Coverage | None, *, memory: bool
+    ) -> Finding | None:
         signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
         try:
             watched = coverage.watch if coverage is not None else None
@@ -204,7 +217,8 @@ class _Run:
         seconds = max(time.time() - self._begin, 0.001)
         total = self.runs.total()
         return (
-            f"{seconds / 60:.1f} min, {total} inputs, {total / seconds:.0f}/s, {sum(self.steps.values())} steps covered, "
+            f"{seconds / 60:.1f} min, {total} inputs, {total / seconds:.0f}/s, "
+            f"{sum(self.steps.values())} steps covered, "
             f"{sum(self._pool.values())} inputs in the pools, {self.kinds.total()} findings, "
             f"grown by {self.grown / 2**20:.0f} MiB"
         )
@@ -216,7 +230,9 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def fuzz(names: Sequence[str], samples: Path, corpus: Path, *, minutes: float, jobs: int, seed: int) -> int:
+def fuzz(
+    names: Sequence[str], samples: Path, corpus: Path, *, minutes: float, jobs: int, seed: int
+) -> int:
     """Fuzz ``names`` for ``minutes``; exit code 1 if something was found."""
     context = multiprocessing.get_context("spawn")
     out = context.Queue()
@@ -226,7 +242,11 @@ def fuzz(names: Sequence[str], samples: Path, corpus: Path, *, minutes: float, j
     process: BaseProcess
     for number in range(jobs):
         current = context.RawArray("c", LENGTH_MAX + 1_000)
-        process = context.Process(target=_work, args=(number, names, samples, corpus, seed, current, end, out), daemon=True)
+        process = context.Process(
+            target=_work,
+            args=(number, names, samples, corpus, seed, current, end, out),
+            daemon=True,
+        )
         process.start()
         workers.append((process, current))
     say(f"fuzzing {', '.join(names)} for {minutes:g} min in {jobs} processes, seed {seed}")
@@ -242,7 +262,10 @@ def fuzz(names: Sequence[str], samples: Path, corpus: Path, *, minutes: float, j
         if process.exitcode:
             run.found(_last_of(process, current.raw))
     if run.grown > GROWTH_MAX:
-        say(f"a process grew by {run.grown / 2**20:.0f} MiB after its first turns: something is kept")
+        say(
+            f"a process grew by {run.grown / 2**20:.0f} MiB after its first turns: "
+            "something is kept"
+        )
     say(run.progress())
     for name in names:
         say(f"  {name:16} {run.runs[name]:10} inputs, {run.steps.get(name, 0):5} steps covered")
@@ -252,4 +275,9 @@ def fuzz(names: Sequence[str], samples: Path, corpus: Path, *, minutes: float, j
 def _last_of(process: BaseProcess, raw: bytes) -> Finding:
     length = int.from_bytes(raw[:8], "big")
     name, _, data = raw[8 : 8 + length].partition(b"\n")
-    return Finding(name.decode() or "none", "died", data, f"the process ended with {process.exitcode} at this input")
+    return Finding(
+        name.decode() or "none",
+        "died",
+        data,
+        f"the process ended with {process.exitcode} at this input",
+    )

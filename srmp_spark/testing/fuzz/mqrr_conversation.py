@@ -95,11 +95,15 @@ class Conversation:
 
     def __init__(self) -> None:
         contexts, ids, uuids = itertools.count(_CONTEXT), itertools.count(1), itertools.count(1)
-        self.server = RemoteReadServer(2103, new_move_context=lambda: next(contexts), coordinator=True)
+        self.server = RemoteReadServer(
+            2103, new_move_context=lambda: next(contexts), coordinator=True
+        )
         self.groups: Associations[Any] = Associations(
             new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big")
         )
-        self.queues = {name: _Queue(name) for name in (r"private$\orders", r"private$\orders;retry")}
+        self.queues = {
+            name: _Queue(name) for name in (r"private$\orders", r"private$\orders;retry")
+        }
         self.orders = next(iter(self.queues.values()))
         for priority in _PRIORITIES:
             self.orders.add(priority)
@@ -121,14 +125,18 @@ class Conversation:
         if isinstance(effect, Answer | Fault):
             number = effect.call.number
             _demand(number not in self.answers, "answered twice")
-            self.answers[number] = (1, effect.stub) if isinstance(effect, Answer) else (0, effect.status)
+            self.answers[number] = (
+                (1, effect.stub) if isinstance(effect, Answer) else (0, effect.status)
+            )
         elif isinstance(effect, Open):
             queue = self._find(effect)
             if queue is None:
                 self.do(server.not_opened(effect.opening, Status.MQ_ERROR_QUEUE_NOT_FOUND))
                 return
             self.opened += 1
-            there = [Came(p, n, n) for n, p in enumerate(queue.priorities, 1) if n not in queue.left]
+            there = [
+                Came(p, n, n) for n, p in enumerate(queue.priorities, 1) if n not in queue.left
+            ]
             positions = Positions()
             positions.add(there)
             self.do(server.opened(effect.opening, queue, positions, self.now))
@@ -145,7 +153,9 @@ class Conversation:
             self.opened -= 1
             _demand(self.opened >= 0, "closed more often than opened")
         else:
-            _demand(isinstance(effect, OutcomeStored | OutcomeNotStored), "an effect that nobody knows")
+            _demand(
+                isinstance(effect, OutcomeStored | OutcomeNotStored), "an effect that nobody knows"
+            )
 
     def _find(self, asked: Open) -> _Queue | None:
         try:
@@ -177,7 +187,9 @@ class Conversation:
         syntax = NDR64 if bits & _NDR64 else NDR
         if opnum == 12 and len(stub) >= 16:
             self._transaction = stub[:16]
-        received = CallReceived(number, REMOTE_READ, syntax, opnum, stub, self.clients[which], None, 1)
+        received = CallReceived(
+            number, REMOTE_READ, syntax, opnum, stub, self.clients[which], None, 1
+        )
         self.do(server.call(which, received, self.now))
         if bits & _GONE:
             self.gone(which)
@@ -211,11 +223,19 @@ class Conversation:
         found = 0
         for queue in self.queues:
             self.clients[0] = self.groups.join(0, "192.0.2.1")
-            handle = self._ask(2, OpenRequest(queue_format_of(f"DIRECT=OS:host\\{queue}"), ACCESS_RECEIVE)).handle
+            handle = self._ask(
+                2, OpenRequest(queue_format_of(f"DIRECT=OS:host\\{queue}"), ACCESS_RECEIVE)
+            ).handle
             for request in itertools.count(1):
-                if self._ask(7, StartReceiveRequest(handle, request_id=request)).status != Status.MQ_OK:
+                if (
+                    self._ask(7, StartReceiveRequest(handle, request_id=request)).status
+                    != Status.MQ_OK
+                ):
                     break
-                _demand(self._ask(9, EndReceiveRequest(handle, 2, request)).status == Status.MQ_OK, "locked, and not ended")
+                _demand(
+                    self._ask(9, EndReceiveRequest(handle, 2, request)).status == Status.MQ_OK,
+                    "locked, and not ended",
+                )
                 found += 1
             self.gone(False)
         return found
@@ -224,11 +244,18 @@ class Conversation:
         number = len(self.answers) + 1_000
         self.do(
             self.server.call(
-                0, CallReceived(number, REMOTE_READ, NDR, opnum, asked.encode(NDR), self.clients[0], None, 1), self.now
+                0,
+                CallReceived(
+                    number, REMOTE_READ, NDR, opnum, asked.encode(NDR), self.clients[0], None, 1
+                ),
+                self.now,
             )
         )
         kind, answer = self.answers.get(number, (0, 0))
-        _demand(kind == 1 and isinstance(answer, bytes), f"opnum {opnum} of a new client is not answered: {answer!r}")
+        _demand(
+            kind == 1 and isinstance(answer, bytes),
+            f"opnum {opnum} of a new client is not answered: {answer!r}",
+        )
         assert isinstance(answer, bytes)
         return METHODS[opnum].decode_response(answer, NDR)
 
@@ -278,9 +305,14 @@ def check_conversation(data: bytes, _outcome: Outcome, _rng: Random) -> None:
 
 def conversations() -> Sequence[bytes]:
     """Seeds: what a client does, in both syntaxes."""
-    orders, retry = (queue_format_of(rf"DIRECT=OS:host\private$\{name}") for name in ("orders", "orders;retry"))
+    orders, retry = (
+        queue_format_of(rf"DIRECT=OS:host\private$\{name}") for name in ("orders", "orders;retry")
+    )
     first, second = (ContextHandle(0, number.to_bytes(16, "big")) for number in (1, 2))
-    open_it, move_to = (2, OpenRequest(orders, ACCESS_RECEIVE)), (11, OpenRequest(retry, ACCESS_MOVE))
+    open_it, move_to = (
+        (2, OpenRequest(orders, ACCESS_RECEIVE)),
+        (11, OpenRequest(retry, ACCESS_MOVE)),
+    )
     end, nack = (9, EndReceiveRequest(first, 2, 1)), (9, EndReceiveRequest(first, 1, 1))
     tx, at = b"a transaction id", rebuilt(2, priority=7)
     enlist = (12, EnlistRequest(tx, b"token", orders))
@@ -291,17 +323,50 @@ def conversations() -> Sequence[bytes]:
     talks: list[list[tuple[int, Parameters]]] = [
         [open_it, start(), end, (3, HandleRequest(first))],
         [open_it, start(timeout_ms=1_000), nack, start(), end],
-        [open_it, (4, HandleRequest(first)), start(2, action=Action.PEEK_CURRENT, cursor=1),
-         start(3, action=Action.PEEK_NEXT, cursor=1), start(), end, (5, HandleNumberRequest(first, 1))],
-        [open_it, start(2, action=Action.LOOKUP_PEEK_NEXT, lookup_id=at),
-         start(action=Action.LOOKUP_RECEIVE_CURRENT, lookup_id=at), end],
-        [open_it, enlist, start(opnum=13, transaction=tx), (15, EndReceiveRequest(first, 2, 1)),
-         (14, SetClassRequest(first, at, 0xC004)), (0, NoParameters())],
-        [open_it, move_to, (10, MoveMessageRequest(first, _CONTEXT, at, bytes(16))), (3, HandleRequest(second))],
-        [open_it, move_to, enlist, (10, MoveMessageRequest(first, _CONTEXT, at, tx)), (6, HandleRequest(first)),
-         (0, NoParameters())],
-        [open_it, start(timeout_ms=60_000), (8, HandleNumberRequest(first, 1)), (6, HandleRequest(first))],
-    ]  # fmt: skip
+        [
+            open_it,
+            (4, HandleRequest(first)),
+            start(2, action=Action.PEEK_CURRENT, cursor=1),
+            start(3, action=Action.PEEK_NEXT, cursor=1),
+            start(),
+            end,
+            (5, HandleNumberRequest(first, 1)),
+        ],
+        [
+            open_it,
+            start(2, action=Action.LOOKUP_PEEK_NEXT, lookup_id=at),
+            start(action=Action.LOOKUP_RECEIVE_CURRENT, lookup_id=at),
+            end,
+        ],
+        [
+            open_it,
+            enlist,
+            start(opnum=13, transaction=tx),
+            (15, EndReceiveRequest(first, 2, 1)),
+            (14, SetClassRequest(first, at, 0xC004)),
+            (0, NoParameters()),
+        ],
+        [
+            open_it,
+            move_to,
+            (10, MoveMessageRequest(first, _CONTEXT, at, bytes(16))),
+            (3, HandleRequest(second)),
+        ],
+        [
+            open_it,
+            move_to,
+            enlist,
+            (10, MoveMessageRequest(first, _CONTEXT, at, tx)),
+            (6, HandleRequest(first)),
+            (0, NoParameters()),
+        ],
+        [
+            open_it,
+            start(timeout_ms=60_000),
+            (8, HandleNumberRequest(first, 1)),
+            (6, HandleRequest(first)),
+        ],
+    ]
     return [_packed(talk, NDR64 if wide else NDR, wide) for talk in talks for wide in (0, _NDR64)]
 
 
@@ -309,5 +374,7 @@ def _packed(talk: Sequence[tuple[int, Parameters]], syntax: TransferSyntax, bits
     opnums, found = sorted(METHODS), b""
     for number, (opnum, asked) in enumerate(talk, 1):
         stub = asked.encode(syntax)
-        found += CALL.pack(opnums.index(opnum), bits | _COMMIT * (number == len(talk)), len(stub)) + stub
+        found += (
+            CALL.pack(opnums.index(opnum), bits | _COMMIT * (number == len(talk)), len(stub)) + stub
+        )
     return found

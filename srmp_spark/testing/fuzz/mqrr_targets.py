@@ -60,7 +60,10 @@ def _same_again(packet: MessagePacket) -> None:
         return
     again = parse_message_packet(data)
     _demand(again.encode() == data, "written, read and written again: other bytes")
-    _demand((again.id, again.body, again.priority) == (packet.id, packet.body, packet.priority), "read again: another message")
+    _demand(
+        (again.id, again.body, again.priority) == (packet.id, packet.body, packet.priority),
+        "read again: another message",
+    )
 
 
 def parse_packet(data: bytes) -> Outcome:
@@ -81,7 +84,9 @@ def parse_received(data: bytes) -> Outcome:
     """One byte for the syntax, then the answer of a read: its stub, its sections, its packet."""
     try:
         response = decode_start_receive_response(data[1:], NDR64 if data[:1] == b"\1" else NDR)
-        return Outcome(True, (response, join_sections(response.sections) if response.sections else None))
+        return Outcome(
+            True, (response, join_sections(response.sections) if response.sections else None)
+        )
     except RemoteProtocolError as error:
         return _refused(error)
 
@@ -90,7 +95,10 @@ def check_received(data: bytes, outcome: Outcome, rng: Random) -> None:
     """Sections are no larger than what came; the packet holds together."""
     if outcome.accepted:
         response, packet = outcome.value
-        _demand(sum(len(section.data) for section in response.sections) <= len(data), "sections larger than the stub")
+        _demand(
+            sum(len(section.data) for section in response.sections) <= len(data),
+            "sections larger than the stub",
+        )
         if packet is not None:
             _demand(packet.missing >= 0, "less than nothing is missing")
             if rng.random() < CHECKED_AGAIN:
@@ -117,12 +125,17 @@ def check_stub(data: bytes, outcome: Outcome, _rng: Random) -> None:
     """Parameters that were read can be written, and are read as the same."""
     if outcome.accepted:
         method, syntax = _method(data)
-        _demand(method.decode_request(outcome.value.encode(syntax), syntax) == outcome.value, "read again: other parameters")
+        _demand(
+            method.decode_request(outcome.value.encode(syntax), syntax) == outcome.value,
+            "read again: other parameters",
+        )
 
 
 def _server() -> ServerConnection:
     ids, uuids = itertools.count(1), itertools.count(1)
-    groups: Associations[Any] = Associations(new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big"))
+    groups: Associations[Any] = Associations(
+        new_id=lambda: next(ids), new_uuid=lambda: next(uuids).to_bytes(16, "big")
+    )
     return ServerConnection(SETTINGS, groups, "192.0.2.1", 0.0)
 
 
@@ -131,7 +144,10 @@ def _heard(pieces: Iterable[bytes]) -> Outcome:
     connection = _server()
     events = [event for piece in pieces for event in connection.receive(piece, 0.0)]
     calls = [event[:5] for event in events if hasattr(event, "opnum")]
-    return Outcome(bool(calls), (connection.state, connection.data_to_send(), calls, [type(event) for event in events]))
+    return Outcome(
+        bool(calls),
+        (connection.state, connection.data_to_send(), calls, [type(event) for event in events]),
+    )
 
 
 def parse_server(data: bytes) -> Outcome:
@@ -194,7 +210,10 @@ def parse_map(data: bytes) -> Outcome:
 def check_map(_data: bytes, outcome: Outcome, _rng: Random) -> None:
     """A port has 16 bits."""
     if outcome.accepted:
-        _demand(all(0 <= tower.port <= 0xFFFF for tower in outcome.value.towers), "a port out of its range")
+        _demand(
+            all(0 <= tower.port <= 0xFFFF for tower in outcome.value.towers),
+            "a port out of its range",
+        )
 
 
 def _accounts(domain: str, user: str) -> tuple[Account, ...]:
@@ -213,7 +232,9 @@ def ntlm_legs() -> tuple[bytes, bytes, bytes]:
 
 def _initiator() -> NtlmInitiator:
     domain, user = NTLM_ACCOUNT
-    return NtlmInitiator(AuthLevel.PKT_PRIVACY, user, NTLM_PASSWORD, domain, random=Random(1).randbytes, utc=0)
+    return NtlmInitiator(
+        AuthLevel.PKT_PRIVACY, user, NTLM_PASSWORD, domain, random=Random(1).randbytes, utc=0
+    )
 
 
 def _acceptor() -> NtlmAcceptor:
@@ -227,7 +248,10 @@ def parse_ntlm(data: bytes) -> Outcome:
         return Outcome(True, reader(data[1:]))
     except SecurityError as error:
         text = str(error)
-        _demand(len(text) <= REASON_MAX and text.isprintable(), f"a refusal that cannot be told: {text[:200]!r}")
+        _demand(
+            len(text) <= REASON_MAX and text.isprintable(),
+            f"a refusal that cannot be told: {text[:200]!r}",
+        )
         return Outcome(False, text)
 
 
@@ -247,7 +271,10 @@ def check_ntlm(data: bytes, _outcome: Outcome, rng: Random) -> None:
         server.step(message if leg == 2 else authenticate)
     except SecurityError:
         return
-    _demand(message == (negotiate, challenge, authenticate)[leg], "let in, though a message was changed on its way")
+    _demand(
+        message == (negotiate, challenge, authenticate)[leg],
+        "let in, though a message was changed on its way",
+    )
 
 
 def mqrr_targets(seeds: dict[str, Sequence[bytes]]) -> list[Target]:
@@ -262,4 +289,6 @@ def mqrr_targets(seeds: dict[str, Sequence[bytes]]) -> list[Target]:
         "ntlm": (parse_ntlm, check_ntlm),
         "calls": (parse_conversation, check_conversation),
     }
-    return [Target(name, seeds[name], (), parse, check) for name, (parse, check) in functions.items()]
+    return [
+        Target(name, seeds[name], (), parse, check) for name, (parse, check) in functions.items()
+    ]

@@ -13,11 +13,28 @@ from struct import Struct
 from typing import Any
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.pgm import assembler, receive_window, receiver, repair_queue, repairs, session, source
+from srmp_spark.pgm import (
+    assembler,
+    receive_window,
+    receiver,
+    repair_queue,
+    repairs,
+    session,
+    source,
+)
 from srmp_spark.pgm.addresses import Tsi, nla_of
 from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.encoder import encode
-from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, SessionEnded, SessionOpened, SourceRefused, Unicast
+from srmp_spark.pgm.outputs import (
+    Apdu,
+    DataLost,
+    Multicast,
+    Output,
+    SessionEnded,
+    SessionOpened,
+    SourceRefused,
+    Unicast,
+)
 from srmp_spark.pgm.packets import Data, Fragment, Nak, Options, Packet, PacketType, Reset, Spm
 from srmp_spark.pgm.receiver import Receiver
 from srmp_spark.pgm.sequence import wrap
@@ -37,15 +54,24 @@ POLLS_MAX = 5_000
 TSI, PORT = Tsi(b"\x0a\x0b\x0c\x0d\x0e\x0f", 0x1234), 7500
 SOURCE, GROUP = nla_of("10.99.0.1"), nla_of("239.192.9.1")
 RECEIVING = ReceiverSettings(
-    rxw_sqns_max=64, rxw_bytes_max=70_000, buffer_bytes_max=80_000, sessions_max=3, session_idle=5.0, repair_secs=4.0,
-    nak_ncf_retries=2, nak_data_retries=2,
-)  # fmt: skip
+    rxw_sqns_max=64,
+    rxw_bytes_max=70_000,
+    buffer_bytes_max=80_000,
+    sessions_max=3,
+    session_idle=5.0,
+    repair_secs=4.0,
+    nak_ncf_retries=2,
+    nak_data_retries=2,
+)
 SENDING = SourceSettings(txw_secs=4.0, txw_adv_secs=1.0, txw_adv_ivl=1.0, txw_max_rte=100_000.0)
 
 
 def written(steps: Iterable[tuple[int, Packet]]) -> bytes:
     """A conversation: (hundredths of a second, packet) each."""
-    return b"".join(RECORD.pack(ticks, len(octets)) + octets for ticks, octets in ((t, encode(p)) for t, p in steps))
+    return b"".join(
+        RECORD.pack(ticks, len(octets)) + octets
+        for ticks, octets in ((t, encode(p)) for t, p in steps)
+    )
 
 
 def _spm(number: int, trail: int, lead: int, options: Options | None = None) -> Spm:
@@ -59,17 +85,49 @@ def _data(number: int, trail: int = 0, **more: Any) -> Data:  # noqa: ANN401  # 
 def seeds(directory: Path) -> list[bytes]:
     """Conversations that make sense, and the packets of OpenPGM one after the other."""
     ncf = Nak(PacketType.NCF, TSI, PORT, 1, SOURCE, GROUP, Options(nak_list=(2, 3)))
-    fragments = [(1, _data(n, options=Options(fragment=Fragment(4, 7 * (n - 4), 21)), payload=b"1234567")) for n in (4, 6, 5)]
+    fragments = [
+        (1, _data(n, options=Options(fragment=Fragment(4, 7 * (n - 4), 21)), payload=b"1234567"))
+        for n in (4, 6, 5)
+    ]
     edge = 2**32
     return [
-        written([(0, _spm(0, 0, -1)), (1, _data(0)), (1, _data(4)), (8, ncf), (3, _data(1, is_repair=True)),
-                 (200, _spm(1, 3, 4, Options(fin=True)))]),
-        written([(0, _spm(0, 4, 3)), *fragments, (1, _data(7)), (9, _spm(1, 0, 9, Options(reset=Reset(True, 3))))]),
-        written([(0, _data(edge - 2, edge - 2)), (1, _spm(0, edge - 2, edge + 1)), (9, _data(edge + 1, edge - 1)),
-                 (1, _data(edge, edge - 1)), (1, _data(edge - 1, edge - 1))]),
-        written([(0, _spm(0, 0, 0)), (0, ncf._replace(type=PacketType.NAK)), (60, _data(70)), (60, _data(9))]),
+        written(
+            [
+                (0, _spm(0, 0, -1)),
+                (1, _data(0)),
+                (1, _data(4)),
+                (8, ncf),
+                (3, _data(1, is_repair=True)),
+                (200, _spm(1, 3, 4, Options(fin=True))),
+            ]
+        ),
+        written(
+            [
+                (0, _spm(0, 4, 3)),
+                *fragments,
+                (1, _data(7)),
+                (9, _spm(1, 0, 9, Options(reset=Reset(True, 3)))),
+            ]
+        ),
+        written(
+            [
+                (0, _data(edge - 2, edge - 2)),
+                (1, _spm(0, edge - 2, edge + 1)),
+                (9, _data(edge + 1, edge - 1)),
+                (1, _data(edge, edge - 1)),
+                (1, _data(edge - 1, edge - 1)),
+            ]
+        ),
+        written(
+            [
+                (0, _spm(0, 0, 0)),
+                (0, ncf._replace(type=PacketType.NAK)),
+                (60, _data(70)),
+                (60, _data(9)),
+            ]
+        ),
         b"".join(RECORD.pack(5, len(octets)) + octets for octets in pgm_packets.seeds(directory)),
-    ]  # fmt: skip
+    ]
 
 
 def packets(data: bytes) -> Iterator[tuple[float, bytes]]:
@@ -110,7 +168,11 @@ class Conversation:
     def wait(self, until: float) -> None:
         """Let time pass."""
         while self.polls < POLLS_MAX:
-            timers = [at for at in (self.receiver.next_timer(), self.source.next_timer()) if at is not None]
+            timers = [
+                at
+                for at in (self.receiver.next_timer(), self.source.next_timer())
+                if at is not None
+            ]
             if not timers or min(timers) > until:
                 break
             self.now = max(self.now, min(timers))
@@ -136,8 +198,14 @@ def parse(data: bytes) -> Outcome:
 def check(data: bytes, outcome: Outcome, rng: Random) -> None:
     """The promises."""
     conversation: Conversation = outcome.value
-    if conversation.polls >= POLLS_MAX or len(conversation.receiver) or conversation.receiver.budget.used:
-        raise ViolationError(f"no rest after {conversation.polls} polls: {list(conversation.receiver)}")
+    if (
+        conversation.polls >= POLLS_MAX
+        or len(conversation.receiver)
+        or conversation.receiver.budget.used
+    ):
+        raise ViolationError(
+            f"no rest after {conversation.polls} polls: {list(conversation.receiver)}"
+        )
     following: dict[object, int | None] = {}
     for output in conversation.out:
         if isinstance(output, Multicast | Unicast):
@@ -162,4 +230,6 @@ def target(directory: Path) -> Target:
     """Both; ``directory`` is ``tests/data/pgm``."""
     modules = (assembler, receive_window, receiver, repair_queue, repairs, session, source)
     files = frozenset(str(module.__file__) for module in modules)
-    return Target("pgm-session", seeds(directory), pgm_packets.TOKENS, parse, check, files, is_slow=True)
+    return Target(
+        "pgm-session", seeds(directory), pgm_packets.TOKENS, parse, check, files, is_slow=True
+    )

@@ -35,7 +35,11 @@ Pieces = Sequence[bytes]
 def cut(data: bytes, rng: Random) -> list[bytes]:
     """``data`` in up to eight pieces."""
     places = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(1, 8)))
-    return [piece for begin, end in zip([0, *places], [*places, len(data)], strict=True) if (piece := data[begin:end])]
+    return [
+        piece
+        for begin, end in zip([0, *places], [*places, len(data)], strict=True)
+        if (piece := data[begin:end])
+    ]
 
 
 def one_by_one(data: bytes) -> list[bytes]:
@@ -43,7 +47,9 @@ def one_by_one(data: bytes) -> list[bytes]:
     return [data[at : at + 1] for at in range(len(data))]
 
 
-def check_pieces(read: Callable[[Pieces], Outcome], data: bytes, whole: Outcome, rng: Random) -> None:
+def check_pieces(
+    read: Callable[[Pieces], Outcome], data: bytes, whole: Outcome, rng: Random
+) -> None:
     """Raises :class:`ViolationError` if some way to cut ``data`` gives other events than ``whole``."""
     ways = [cut(data, rng), cut(data, rng)]
     if len(data) <= ONE_BY_ONE_MAX:
@@ -51,7 +57,11 @@ def check_pieces(read: Callable[[Pieces], Outcome], data: bytes, whole: Outcome,
     for way in ways:
         found = read(way)
         if found != whole:
-            shown = "byte by byte" if len(way) == len(data) else f"cut at {[len(piece) for piece in way]}"
+            shown = (
+                "byte by byte"
+                if len(way) == len(data)
+                else f"cut at {[len(piece) for piece in way]}"
+            )
             raise ViolationError(f"whole: {_shown(whole)}; {shown}: {_shown(found)}")
 
 
@@ -145,7 +155,9 @@ class SrmpPort:
         self._endpoint = self._loop.run_until_complete(self._make())
 
     async def _make(self) -> SrmpEndpoint:
-        return SrmpEndpoint(self._inbox, count_refusal=lambda status, reason: None, utc_seconds=lambda: 0.0)
+        return SrmpEndpoint(
+            self._inbox, count_refusal=lambda status, reason: None, utc_seconds=lambda: 0.0
+        )
 
     def read(self, pieces: Pieces) -> Outcome:
         """The posts that were taken and the statuses that were answered; 100 is left out: it depends on what came already."""
@@ -162,15 +174,25 @@ class SrmpPort:
             if transport.ended:
                 break
             connection.data_received(piece)
-        await self._settle(lambda: bool(inbox.waiting) or (transport.paused and not transport.ended))
+        await self._settle(
+            lambda: bool(inbox.waiting) or (transport.paused and not transport.ended)
+        )
         if not transport.ended:
             connection.eof_received()
             await self._settle(lambda: bool(inbox.waiting))
         connection.connection_lost(None)
-        left = self._endpoint.partial_bytes, self._endpoint.submitted_bytes, len(self._endpoint.connections)
+        left = (
+            self._endpoint.partial_bytes,
+            self._endpoint.submitted_bytes,
+            len(self._endpoint.connections),
+        )
         if left != (0, 0, 0):
-            raise ViolationError(f"left behind (partial bytes, submitted bytes, connections): {left}")
-        statuses = tuple(int(status) for status in _STATUS.findall(bytes(transport.written)) if status != b"100")
+            raise ViolationError(
+                f"left behind (partial bytes, submitted bytes, connections): {left}"
+            )
+        statuses = tuple(
+            int(status) for status in _STATUS.findall(bytes(transport.written)) if status != b"100"
+        )
         return Outcome(200 in statuses, (tuple(inbox.posts), statuses))
 
     async def _settle(self, busy: Callable[[], bool]) -> None:
@@ -220,8 +242,12 @@ def read_answers(pieces: Pieces) -> Outcome:
         exchange.eof_received()
         exchange.connection_lost(None)
     if owner.losses > 1 or len(owner.answers) > 2:
-        raise ViolationError(f"{len(owner.answers)} answers to two requests, {owner.losses} ends of one connection")
-    answers = tuple((status, reason, retry_after is not None) for status, reason, retry_after in owner.answers)
+        raise ViolationError(
+            f"{len(owner.answers)} answers to two requests, {owner.losses} ends of one connection"
+        )
+    answers = tuple(
+        (status, reason, retry_after is not None) for status, reason, retry_after in owner.answers
+    )
     return Outcome(bool(answers), answers)
 
 

@@ -55,14 +55,22 @@ class _Kind:
         """For the report."""
         lives = self.lives or [0.0]
         return {
-            "opened": self.opened, "ended": dict(self.ended), "first": min(lives), "last": max(lives), "failed": self.failed,
-        }  # fmt: skip
+            "opened": self.opened,
+            "ended": dict(self.ended),
+            "first": min(lives),
+            "last": max(lives),
+            "failed": self.failed,
+        }
 
 
 def _request() -> bytes:
     to = "http://127.0.0.1/msmq/private$/slow"
     lineage = "0a0b0c0d-9999-9999-9999-444455556666"
-    return post(ForeignMessage(to=to, lineage=lineage, uniquifier=1, sent_at=1_790_000_000, body=b"x" * 2_000)).raw
+    return post(
+        ForeignMessage(
+            to=to, lineage=lineage, uniquifier=1, sent_at=1_790_000_000, body=b"x" * 2_000
+        )
+    ).raw
 
 
 def _sent_of(kind: str) -> tuple[bytes, bytes]:
@@ -73,11 +81,15 @@ def _sent_of(kind: str) -> tuple[bytes, bytes]:
         return raw[:1], raw[1:]
     if kind == "body":
         return head + raw[len(head) : len(head) + 100], raw[len(head) + 100 :]
-    empty = re.sub(rb"Content-Length: [0-9]+", b"Content-Length: 0", head)  # refused with 400, and the connection stays
+    empty = re.sub(
+        rb"Content-Length: [0-9]+", b"Content-Length: 0", head
+    )  # refused with 400, and the connection stays
     return (empty * ANSWERS_REQUESTS, b"") if kind == "answers" else (b"", b"")
 
 
-async def _live(kind: _Kind, endpoint: tuple[str, int], end: float, connecting: asyncio.Semaphore) -> None:
+async def _live(
+    kind: _Kind, endpoint: tuple[str, int], end: float, connecting: asyncio.Semaphore
+) -> None:
     """One attacker: connect, be slow, be cut off, come again."""
     at_once, slowly = _sent_of(kind.name)
     loop = asyncio.get_running_loop()
@@ -104,7 +116,9 @@ async def _live(kind: _Kind, endpoint: tuple[str, int], end: float, connecting: 
                 return
 
 
-async def _until_cut_off(kind: str, connection: socket.socket, at_once: bytes, slowly: bytes, end: float) -> str:
+async def _until_cut_off(
+    kind: str, connection: socket.socket, at_once: bytes, slowly: bytes, end: float
+) -> str:
     """How the peer ended the connection; empty if it did not until ``end``."""
     loop = asyncio.get_running_loop()
     sending = asyncio.ensure_future(_send(connection, at_once, slowly))
@@ -112,7 +126,9 @@ async def _until_cut_off(kind: str, connection: socket.socket, at_once: bytes, s
         if kind == "answers":  # reads nothing; what tells the end is that nothing can be sent
             done, _ = await asyncio.wait([sending], timeout=max(0.0, end - time.monotonic()))
             return "cut" if done and sending.exception() is not None else ""
-        data = await asyncio.wait_for(loop.sock_recv(connection, 4_096), max(0.0, end - time.monotonic()))
+        data = await asyncio.wait_for(
+            loop.sock_recv(connection, 4_096), max(0.0, end - time.monotonic())
+        )
         match = re.match(rb"HTTP/1\.1 (\d{3}) ", data)
         return match[1].decode() if match is not None else "cut"
     except asyncio.TimeoutError:
@@ -136,12 +152,17 @@ async def _send(connection: socket.socket, at_once: bytes, slowly: bytes) -> Non
     await asyncio.Event().wait()
 
 
-async def attack(endpoint: tuple[str, int], names: list[str], connections: int, seconds: float) -> dict[str, Summary]:
+async def attack(
+    endpoint: tuple[str, int], names: list[str], connections: int, seconds: float
+) -> dict[str, Summary]:
     """All of them until ``seconds`` have passed; says "ready" when the first connections are made."""
     kinds = [_Kind(name) for name in names]
     connecting = asyncio.Semaphore(CONNECTING_MAX)
     end = time.monotonic() + seconds
-    tasks = [asyncio.ensure_future(_live(kinds[n % len(kinds)], endpoint, end, connecting)) for n in range(connections)]
+    tasks = [
+        asyncio.ensure_future(_live(kinds[n % len(kinds)], endpoint, end, connecting))
+        for n in range(connections)
+    ]
     while sum(kind.opened for kind in kinds) < connections and time.monotonic() < end:
         await asyncio.sleep(0.05)
     sys.stdout.write("ready\n")
@@ -154,8 +175,13 @@ def main(arguments: list[str]) -> int:
     """The command line."""
     host, port, names, connections, seconds = arguments
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, int(connections) + 500)) if hard > 0 else soft, hard))
-    found = asyncio.run(attack((host, int(port)), names.split(","), int(connections), float(seconds)))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE,
+        (max(soft, min(hard, int(connections) + 500)) if hard > 0 else soft, hard),
+    )
+    found = asyncio.run(
+        attack((host, int(port)), names.split(","), int(connections), float(seconds))
+    )
     sys.stdout.write(json.dumps(found) + "\n")
     return 0
 

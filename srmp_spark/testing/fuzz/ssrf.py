@@ -20,7 +20,13 @@ from pathlib import Path
 from typing import TypedDict
 
 from srmp_spark.testing.foreign.messages import ForeignMessage, ForeignStream, post
-from srmp_spark.testing.fuzz.any_address import Called, Everywhere, NameServer, connections_begun, enter
+from srmp_spark.testing.fuzz.any_address import (
+    Called,
+    Everywhere,
+    NameServer,
+    connections_begun,
+    enter,
+)
 from srmp_spark.testing.fuzz.url_shapes import (
     ALLOWED,
     ALLOWED_PATTERN,
@@ -70,7 +76,9 @@ class _Sender:
     """One connection of a sender, from its own address."""
 
     def __init__(self, endpoint: tuple[str, int]) -> None:
-        self._connection = socket.create_connection(endpoint, timeout=10, source_address=(SENDER, 0))
+        self._connection = socket.create_connection(
+            endpoint, timeout=10, source_address=(SENDER, 0)
+        )
         self._number = 0
         self.taken: Counter[str] = Counter()
 
@@ -135,7 +143,13 @@ def attack(directory: Path, more_allowed: Sequence[str] = ()) -> Found:
         "begun": begun,
         "ours": 1,
         "seen": len(calls),
-        "outside": sorted({f"{c.address}:{c.port} {_target(c)}" for c in calls if (c.address, c.port) not in MAY_BE_CALLED}),
+        "outside": sorted(
+            {
+                f"{c.address}:{c.port} {_target(c)}"
+                for c in calls
+                if (c.address, c.port) not in MAY_BE_CALLED
+            }
+        ),
         "places": places,
         "called": dict(Counter(f"{call.address} {_target(call)}" for call in shapes)),
         "rebound": names.asked["own-then-private.test"],

@@ -12,7 +12,14 @@ from typing import Any
 from srmp_spark import names
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
-from srmp_spark.queue_manager import chunked, http_answer, http_client, request_head, srmp_endpoint, url_policy
+from srmp_spark.queue_manager import (
+    chunked,
+    http_answer,
+    http_client,
+    request_head,
+    srmp_endpoint,
+    url_policy,
+)
 from srmp_spark.queue_manager.api import http as api_http
 from srmp_spark.queue_manager.http_limits import CONTENT_MAX
 from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished
@@ -41,7 +48,14 @@ from srmp_spark.srmp.windows_layout import read_windows_envelope
 from srmp_spark.testing.fuzz import pgm_packets, pgm_sessions, samples, wsrm_messages
 from srmp_spark.testing.fuzz.judge import Outcome, Target, ViolationError
 from srmp_spark.testing.fuzz.mutators import HTTP, JSON, MARKUP
-from srmp_spark.testing.fuzz.pieces import ReceiptPosts, SrmpPort, check_pieces, cut, read_answers, read_chunked
+from srmp_spark.testing.fuzz.pieces import (
+    ReceiptPosts,
+    SrmpPort,
+    check_pieces,
+    cut,
+    read_answers,
+    read_chunked,
+)
 from srmp_spark.testing.plain_reading import read_envelope
 
 STATUSES = frozenset((400, 408, 411, 413, 414, 415, 417, 431, 501, 505, 405))
@@ -56,8 +70,15 @@ def _files(*modules: ModuleType) -> frozenset[str]:
 
 def _refused(error: RemoteProtocolError) -> Outcome:
     text = str(error)
-    if error.status_hint not in STATUSES or not error.section or len(text) > REASON_MAX or not text.isprintable():
-        raise ViolationError(f"a refusal that cannot be told: {error.status_hint} {error.section!r} {text[:200]!r}")
+    if (
+        error.status_hint not in STATUSES
+        or not error.section
+        or len(text) > REASON_MAX
+        or not text.isprintable()
+    ):
+        raise ViolationError(
+            f"a refusal that cannot be told: {error.status_hint} {error.section!r} {text[:200]!r}"
+        )
     return Outcome(False, (error.status_hint, error.section, text))
 
 
@@ -71,20 +92,32 @@ def _demand(holds: bool, what: str) -> None:
 HEAD = (
     b"POST /msmq/private$/orders HTTP/1.1\r\nHost: machine2\r\n"
     b'Content-Type: multipart/related; boundary="MSMQ - SOAP boundary, 292"; type=text/xml\r\n'
-    b'Content-Length: 2300\r\nSOAPAction: "MSMQMessage"\r\nProxy-Accept: NonInteractiveClient\r\n\r\n'
+    b'Content-Length: 2300\r\nSOAPAction: "MSMQMessage"\r\nProxy-Accept: '
+    b"NonInteractiveClient\r\n\r\n"
 )
 HEADS = (
     HEAD,
     HEAD.replace(b"; type", b";\r\n\ttype"),
     HEAD.replace(b"Content-Length: 2300", b"Transfer-Encoding: chunked"),
-    HEAD.replace(b"Proxy-Accept: NonInteractiveClient", b"Expect: 100-continue\r\nConnection: close"),
+    HEAD.replace(
+        b"Proxy-Accept: NonInteractiveClient", b"Expect: 100-continue\r\nConnection: close"
+    ),
     HEAD.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"orders", b"orders?SenderStream=x"),
-    HEAD.replace(b"/msmq", b"http://machine2:80/msmq").replace(b"Proxy-Accept: NonInteractiveClient", b"Srmp-Probe: 1"),
+    HEAD.replace(b"/msmq", b"http://machine2:80/msmq").replace(
+        b"Proxy-Accept: NonInteractiveClient", b"Srmp-Probe: 1"
+    ),
 )
 
 
 def _head_state(head: RequestHead) -> tuple[Any, ...]:
-    return head.target, head.length, head.keep_alive, head.version, head.expects_continue, head.headers[b"content-type"]
+    return (
+        head.target,
+        head.length,
+        head.keep_alive,
+        head.version,
+        head.expects_continue,
+        head.headers[b"content-type"],
+    )
 
 
 def parse_head(data: bytes) -> Outcome:
@@ -101,20 +134,28 @@ def check_head(data: bytes, outcome: Outcome, rng: Random) -> None:
     """Windows' own head is read the same quickly; no beginning of a good head is refused; readers find its Content-Type."""
     quick = RequestHead.of_windows(data)
     if quick is not None:
-        _demand(outcome == Outcome(True, _head_state(quick[0])), f"of_windows {_head_state(quick[0])}, parse {outcome.value}")
+        _demand(
+            outcome == Outcome(True, _head_state(quick[0])),
+            f"of_windows {_head_state(quick[0])}, parse {outcome.value}",
+        )
     if not outcome.accepted:
         _demand(outcome.value in STATUSES, f"status {outcome.value}")
         return
     head = data[: data.find(b"\r\n\r\n") + 4] if b"\r\n\r\n" in data else data + b"\r\n\r\n"
     _demand(outcome.value[5] == content_type_of(head), "readers find another Content-Type")
-    _demand(outcome.value[1] is None or 0 <= outcome.value[1] <= CONTENT_MAX, "a length out of its limits")
+    _demand(
+        outcome.value[1] is None or 0 <= outcome.value[1] <= CONTENT_MAX,
+        "a length out of its limits",
+    )
     soap_action_of(head)
     seen = 0
     for piece in cut(head[:-1], rng):
         try:
             check_unfinished(head[: seen + len(piece)], seen)
         except HeadError as error:
-            raise ViolationError(f"its first {seen + len(piece)} bytes are refused with {error.status}") from None
+            raise ViolationError(
+                f"its first {seen + len(piece)} bytes are refused with {error.status}"
+            ) from None
         seen += len(piece)
 
 
@@ -132,7 +173,12 @@ def _connection_seeds() -> list[bytes]:
         HEADS[3].replace(b"2300", b"5") + b"hello" + small + b"hello",
         HEADS[1].replace(b"2300", b"5") + b"hello",
         HEADS[4].replace(b"2300", b"5") + b"hello",
-        small.replace(b"SOAPAction", b"X-A: b\r\nSOAPAction") + b"hello" + te + body + small + b"hello",
+        small.replace(b"SOAPAction", b"X-A: b\r\nSOAPAction")
+        + b"hello"
+        + te
+        + body
+        + small
+        + b"hello",
     ]
 
 
@@ -173,7 +219,10 @@ def check_mime(data: bytes, outcome: Outcome, rng: Random) -> None:
     spans = sorted(span for span in parts[:3] if span is not None)
     _demand(parts.envelope == spans[0], "the envelope is not the first part")
     ends = [0, *(end for _, end in spans)]
-    inside = all(before <= start <= end <= len(content) for before, (start, end) in zip(ends, spans, strict=False))
+    inside = all(
+        before <= start <= end <= len(content)
+        for before, (start, end) in zip(ends, spans, strict=False)
+    )
     _demand(inside, f"parts overlap or lie outside: {parts}")
     _demand(parts.envelope[1] - parts.envelope[0] <= ENVELOPE_MAX, "ENVELOPE_MAX passed")
     _demand(sum(end - start for start, end in spans[1:]) <= BODY_MAX, "BODY_MAX passed")
@@ -195,7 +244,8 @@ def check_envelope(data: bytes, outcome: Outcome, rng: Random) -> None:
         return
     fast = read_windows_envelope(b"(" + data + b")", 1, len(data) + 1)
     _demand(
-        fast is None or (outcome.accepted and fast == outcome.value), f"windows_layout reads {fast}, the reader {outcome.value}"
+        fast is None or (outcome.accepted and fast == outcome.value),
+        f"windows_layout reads {fast}, the reader {outcome.value}",
     )
     with contextlib.suppress(UnicodeDecodeError):
         text = data.decode()
@@ -204,7 +254,9 @@ def check_envelope(data: bytes, outcome: Outcome, rng: Random) -> None:
                 learned = Outcome(True, message_of(_layouts.read(text), b"", None))
             except RemoteProtocolError as error:
                 learned = _refused(error)
-            _demand(learned == outcome, f"learned_layouts: {learned.value}, the reader: {outcome.value}")
+            _demand(
+                learned == outcome, f"learned_layouts: {learned.value}, the reader: {outcome.value}"
+            )
     if outcome.accepted:
         check_again(outcome.value)
 
@@ -220,7 +272,8 @@ def check_again(message: Message) -> None:
     if message.has_msmq:
         correlation, algorithm = message.correlation or bytes(20), message.hash_algorithm
         expected = expected._replace(
-            correlation=correlation, hash_algorithm=again.hash_algorithm if algorithm is None else algorithm
+            correlation=correlation,
+            hash_algorithm=again.hash_algorithm if algorithm is None else algorithm,
         )
     _demand(again == expected, f"written and read again: {again}, before: {expected}")
 
@@ -246,7 +299,9 @@ def check_message(data: bytes, outcome: Outcome, rng: Random) -> None:
 VALUES: dict[str, Callable[[str], Any]] = {
     "date": values.parse_date,
     "number": lambda text: values.unsigned_long(text, "n"),
-    "position": lambda text: values.sequence_number(text, "n", minimum=0, maximum=2**32 - 1, section="s"),
+    "position": lambda text: values.sequence_number(
+        text, "n", minimum=0, maximum=2**32 - 1, section="s"
+    ),
     "message id": values.parse_message_id,
     "stream id": values.parse_stream_id,
     "correlation": values.parse_correlation,
@@ -263,14 +318,25 @@ NAMES: dict[str, Callable[[str], Any]] = {
 }
 """What may raise :class:`ValueError`; their callers word the refusal."""
 VALUE_SEEDS = (
-    b"20070608T023719", b"20380119T031407", b"00010101T000000", b"0", b"4839986701558349830", b"18446744073709551615",
-    b"uuid:4494@32221eda-9376-46df-b6ed-783091123831", b"uid:2744e4e1-2b48-43e8-b441-42745f280d53\\4839986701558349830",
-    b"AAAAAAAAAAAAAAAAAAAAAAAAAAA=", b"http://machine2/msmq/private$/simpleq", b"DIRECT=http://machine2/msmq/q",
+    b"20070608T023719",
+    b"20380119T031407",
+    b"00010101T000000",
+    b"0",
+    b"4839986701558349830",
+    b"18446744073709551615",
+    b"uuid:4494@32221eda-9376-46df-b6ed-783091123831",
+    b"uid:2744e4e1-2b48-43e8-b441-42745f280d53\\4839986701558349830",
+    b"AAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+    b"http://machine2/msmq/private$/simpleq",
+    b"DIRECT=http://machine2/msmq/q",
     b"MSMQ:MULTICAST=234.1.1.1:8001",
-    b"MSMQ:DIRECT=OS:machine1\\private$\\q", b"https://[::1]:8443/msmq/private$\\q?SenderStream=x",
+    b"MSMQ:DIRECT=OS:machine1\\private$\\q",
+    b"https://[::1]:8443/msmq/private$\\q?SenderStream=x",
     b"/msmq/private$/orders?SenderStream=x",
-    b".\\private$\\orders", b"http://192.0.2.7:80/msmq/a%20b", b"32221eda-9376-46df-b6ed-783091123831",
-)  # fmt: skip
+    b".\\private$\\orders",
+    b"http://192.0.2.7:80/msmq/a%20b",
+    b"32221eda-9376-46df-b6ed-783091123831",
+)
 
 
 def _value(parse: Callable[[str], Any], text: str) -> Outcome:
@@ -307,15 +373,28 @@ def check_values(data: bytes, outcome: Outcome, rng: Random) -> None:
     if "position" in found:
         _demand(str(found["position"]) == text, "position")
     if "correlation" in found:
-        _demand(values.format_correlation(found["correlation"]) == text or len(found["correlation"]) == 20, "correlation")
+        _demand(
+            values.format_correlation(found["correlation"]) == text
+            or len(found["correlation"]) == 20,
+            "correlation",
+        )
     if found.get("via") is not None:
-        _demand(values.parse_response_queue(values.format_response_queue(found["via"])) == found["via"], "via")
+        _demand(
+            values.parse_response_queue(values.format_response_queue(found["via"])) == found["via"],
+            "via",
+        )
     for name in ("queue", "target"):
         if name in found:
-            _demand(names.canonical_queue_name(found[name]) == found[name], f"{name} {found[name]!r} is not canonical")
+            _demand(
+                names.canonical_queue_name(found[name]) == found[name],
+                f"{name} {found[name]!r} is not canonical",
+            )
     if "receipt url" in found:
         host = found["receipt url"].host
-        _demand(host == names.canonical_host(host) and not set(host) & set("@/\\?# \r\n"), f"host {host!r}")
+        _demand(
+            host == names.canonical_host(host) and not set(host) & set("@/\\?# \r\n"),
+            f"host {host!r}",
+        )
         _demand(found["receipt url"] == found["url"], "two readings of a URL")
 
 
@@ -371,13 +450,23 @@ def check_api(data: bytes, outcome: Outcome, rng: Random) -> None:
 ANSWERS = (
     b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" * 2,
     (
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Length: 2\r\n\r\nok"
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 2026 00:00:00 "
+        b"GMT\r\nContent-Length: 2\r\n\r\nok"
         b"HTTP/1.1 503 No\r\nRetry-After: 30\r\nContent-Length: 0\r\n\r\n"
     ),
-    b"HTTP/1.1 400 Bad Request\r\nSrmp-Reason: unknown-queue; x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+    (
+        b"HTTP/1.1 400 Bad Request\r\nSrmp-Reason: unknown-queue; x\r\nContent-Length: "
+        b"0\r\nConnection: close\r\n\r\n"
+    ),
+    (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\nHTTP/1.1 "
+        b"204 No Content\r\n\r\n"
+    ),
     b"HTTP/1.0 200 OK\r\n\r\nuntil the end",
-    b"HTTP/1.1 301 Moved\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\nHTTP/1.1 304 Not Modified\r\n\r\n",
+    (
+        b"HTTP/1.1 301 Moved\r\nLocation: http://169.254.169.254/\r\nContent-Length: "
+        b"0\r\n\r\nHTTP/1.1 304 Not Modified\r\n\r\n"
+    ),
 )
 
 
@@ -385,15 +474,20 @@ def all_targets(directory: Path) -> Iterable[Target]:
     """Every parser; ``directory`` holds the saved samples (``tests/data/srmp``), its neighbour ``pgm`` those of PGM."""
     port, receipts = SrmpPort(), ReceiptPosts()
     contents = _content_seeds(directory)
-    chunks = [data.partition(b"\r\n\r\n")[2] for data in _connection_seeds() if b"chunked" in data] + [
-        b"1\r\na\r\n" * 9 + b"0\r\n\r\nnext"
-    ]
+    chunks = [
+        data.partition(b"\r\n\r\n")[2] for data in _connection_seeds() if b"chunked" in data
+    ] + [b"1\r\na\r\n" * 9 + b"0\r\n\r\nnext"]
 
     def in_pieces(read: Callable[[Any], Outcome]) -> Callable[[bytes, Outcome, Random], None]:
         return lambda data, outcome, rng: check_pieces(read, data, outcome, rng)
 
     reading = (
-        ("connection", _connection_seeds(), port.read, _files(srmp_endpoint, request_head, chunked)),
+        (
+            "connection",
+            _connection_seeds(),
+            port.read,
+            _files(srmp_endpoint, request_head, chunked),
+        ),
         ("chunked", chunks, read_chunked, _files(chunked)),
         ("answer", ANSWERS, read_answers, _files(exchange, http_answer)),
         ("receipt-answer", ANSWERS, receipts.read, _files(http_client, http_answer)),
@@ -403,13 +497,25 @@ def all_targets(directory: Path) -> Iterable[Target]:
         yield Target(name, seeds, HTTP, parse, in_pieces(read), files)
     yield Target("head", HEADS, HTTP, parse_head, check_head, _files(request_head, http_head))
     yield Target("mime", contents, HTTP, parse_mime, check_mime, _files(mime))
-    codec = _files(windows_layout, learned_layouts, envelope_reader, envelope_values, xml_tree, values)
-    yield Target("envelope", samples.envelopes(directory), MARKUP, parse_envelope, check_envelope, codec)
+    codec = _files(
+        windows_layout, learned_layouts, envelope_reader, envelope_values, xml_tree, values
+    )
+    yield Target(
+        "envelope", samples.envelopes(directory), MARKUP, parse_envelope, check_envelope, codec
+    )
     message = codec | _files(decoder, mime, encoder)
     yield Target("message", contents, (*MARKUP, *HTTP), parse_message, check_message, message)
     words = _files(values, names, http_head, url_policy)
     yield Target("values", VALUE_SEEDS, MARKUP, parse_values, check_values, words)
-    yield Target("api", API_SEEDS, JSON, parse_api, check_api, _files(api_http), memory_times=API_MEMORY_TIMES)
+    yield Target(
+        "api",
+        API_SEEDS,
+        JSON,
+        parse_api,
+        check_api,
+        _files(api_http),
+        memory_times=API_MEMORY_TIMES,
+    )
     yield pgm_packets.target(directory.with_name("pgm"))
     yield pgm_sessions.target(directory.with_name("pgm"))
     yield wsrm_messages.target(directory.with_name("wsrm"))

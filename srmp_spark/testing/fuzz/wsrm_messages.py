@@ -46,15 +46,32 @@ REASON_MAX = 400
 OURS = "urn:uuid:1"
 """The sequence that both roles have."""
 TOKENS = (
-    *MARKUP, b"<r:Identifier>urn:uuid:1</r:Identifier>", b"<r:MessageNumber>2</r:MessageNumber>", b"<r:LastMessage/>",
-    b"<r:None/>", b"<r:Final/>", b"<r:Nack>2</r:Nack>", b'<r:AcknowledgementRange Lower="1" Upper="3"/>',
-    b"<r:BufferRemaining>1</r:BufferRemaining>", b"<s:Header>", b"</s:Header>", b"<s:Body>", b"</s:Body>", b"<s:Body/>",
-    b'<n:BufferRemaining xmlns:n="http://schemas.microsoft.com/ws/2006/05/rm">0</n:BufferRemaining>', b' s:role="urn:x"',
-    b'<x xmlns="urn:x" s:mustUnderstand="1"/>', b"<r:Expires>PT0S</r:Expires>", b"PT1H", b"xmlns:r=''",
-    b"http://schemas.xmlsoap.org/ws/2005/02/rm", b"http://docs.oasis-open.org/ws-rx/wsrm/200702",
-    b"http://schemas.xmlsoap.org/ws/2004/08/addressing", b"http://www.w3.org/2005/08/addressing",
+    *MARKUP,
+    b"<r:Identifier>urn:uuid:1</r:Identifier>",
+    b"<r:MessageNumber>2</r:MessageNumber>",
+    b"<r:LastMessage/>",
+    b"<r:None/>",
+    b"<r:Final/>",
+    b"<r:Nack>2</r:Nack>",
+    b'<r:AcknowledgementRange Lower="1" Upper="3"/>',
+    b"<r:BufferRemaining>1</r:BufferRemaining>",
+    b"<s:Header>",
+    b"</s:Header>",
+    b"<s:Body>",
+    b"</s:Body>",
+    b"<s:Body/>",
+    b'<n:BufferRemaining xmlns:n="http://schemas.microsoft.com/ws/2006/05/rm">0</n:BufferRemaining>',
+    b' s:role="urn:x"',
+    b'<x xmlns="urn:x" s:mustUnderstand="1"/>',
+    b"<r:Expires>PT0S</r:Expires>",
+    b"PT1H",
+    b"xmlns:r=''",
+    b"http://schemas.xmlsoap.org/ws/2005/02/rm",
+    b"http://docs.oasis-open.org/ws-rx/wsrm/200702",
+    b"http://schemas.xmlsoap.org/ws/2004/08/addressing",
+    b"http://www.w3.org/2005/08/addressing",
     b"<a:ReferenceParameters><y/></a:ReferenceParameters>",
-)  # fmt: skip
+)
 _ENVELOPE = re.compile(rb"<(?:\w+:)?Envelope.*?</(?:\w+:)?Envelope>", re.DOTALL)
 
 
@@ -67,31 +84,58 @@ def _written() -> list[bytes]:
     ):
         is_new = rm is RmVersion.V1_1
         here = EndpointReference(addressing.anonymous)
-        plain = SoapMessage(soap=soap, addressing=addressing, rm=rm, action="urn:a", message_id="urn:uuid:m", to="http://h/q")
+        plain = SoapMessage(
+            soap=soap,
+            addressing=addressing,
+            rm=rm,
+            action="urn:a",
+            message_id="urn:uuid:m",
+            to="http://h/q",
+        )
         offer = Offer("urn:uuid:o", here if is_new else None, 0)
         ack = SequenceAcknowledgement(OURS, ((1, 1), (3, 4)), (), False, 3)
         messages = [
-            replace(plain, sequence=Sequence(OURS, 2), ack_requested=(AckRequested(OURS),), body=b"<b xmlns='urn:b'>1</b>"),
+            replace(
+                plain,
+                sequence=Sequence(OURS, 2),
+                ack_requested=(AckRequested(OURS),),
+                body=b"<b xmlns='urn:b'>1</b>",
+            ),
             replace(plain, acknowledgements=(ack,)),
             replace(plain, acknowledgements=(SequenceAcknowledgement(OURS, (), (2, 3)),)),
             replace(plain, content=CreateSequence(here, 60_000, offer), reply_to=here),
-            replace(plain, content=CreateSequenceResponse(OURS, 0, None, here), relates_to="urn:uuid:create"),
+            replace(
+                plain,
+                content=CreateSequenceResponse(OURS, 0, None, here),
+                relates_to="urn:uuid:create",
+            ),
             replace(plain, content=TerminateSequence(OURS)),
             replace(plain, content=fault_of(FaultCode.UNKNOWN_SEQUENCE, rm, OURS)),
-        ]  # fmt: skip
+        ]
         if is_new:
             messages += [
-                replace(plain, content=CloseSequence(OURS, 4)), replace(plain, content=MakeConnection("urn:x")),
-                replace(plain, acknowledgements=(replace(ack, is_final=True),), message_pending=True),
-            ]  # fmt: skip
+                replace(plain, content=CloseSequence(OURS, 4)),
+                replace(plain, content=MakeConnection("urn:x")),
+                replace(
+                    plain, acknowledgements=(replace(ack, is_final=True),), message_pending=True
+                ),
+            ]
         found += [encode(message) for message in messages]
     return found
 
 
 def seeds(directory: Path) -> list[bytes]:
     """``directory`` is ``tests/data/wsrm``: one captured message of each kind, and ours."""
-    kept = ("wcf_", "cxf_wire_rm11_", "metro_wire_rm10", "metro_wire_rm11_fault", "metro_wire_rm11_mc")
-    texts = [path.read_bytes() for path in sorted(directory.glob("*.xml")) if path.name.startswith(kept)]
+    kept = (
+        "wcf_",
+        "cxf_wire_rm11_",
+        "metro_wire_rm10",
+        "metro_wire_rm11_fault",
+        "metro_wire_rm11_mc",
+    )
+    texts = [
+        path.read_bytes() for path in sorted(directory.glob("*.xml")) if path.name.startswith(kept)
+    ]
     return [each for text in texts for each in _ENVELOPE.findall(text)] + _written()
 
 
@@ -101,8 +145,15 @@ def parse(data: bytes) -> Outcome:
         return Outcome(True, decode(data))
     except RemoteProtocolError as error:
         text = str(error)
-        if error.status_hint not in (400, 413) or not error.section or len(text) > REASON_MAX or not text.isprintable():
-            raise ViolationError(f"a refusal that cannot be told: {error.status_hint} {text[:200]!r}") from None
+        if (
+            error.status_hint not in (400, 413)
+            or not error.section
+            or len(text) > REASON_MAX
+            or not text.isprintable()
+        ):
+            raise ViolationError(
+                f"a refusal that cannot be told: {error.status_hint} {text[:200]!r}"
+            ) from None
         return Outcome(False, (error.status_hint, error.section, text))
 
 
@@ -134,7 +185,11 @@ def _to_a_destination(message: SoapMessage) -> None:
     destination, store = Destination("http://h/q", lambda: f"urn:uuid:{next(identifiers)}"), Store()
     rm, addressing = version_of(message), message.addressing
     plain = SoapMessage(soap=message.soap, addressing=addressing, rm=rm, action="urn:a")
-    create = replace(plain, content=CreateSequence(EndpointReference(addressing.anonymous)), message_id="urn:uuid:first")
+    create = replace(
+        plain,
+        content=CreateSequence(EndpointReference(addressing.anonymous)),
+        message_id="urn:uuid:first",
+    )
     for each in (create, replace(plain, sequence=Sequence(OURS, 1)), message):
         received = destination.receive(each, None, 1.0, 1)
         store.begin(Commit(list(received.deliveries), destination.changes()))
@@ -149,17 +204,29 @@ def _to_a_destination(message: SoapMessage) -> None:
 
 def _to_a_source(message: SoapMessage) -> None:
     rm, addressing = version_of(message), message.addressing
-    source = Source(SourceSettings(to="http://h/q", soap=message.soap, addressing=addressing, rm=rm), "urn:uuid:create", 0.0)
+    source = Source(
+        SourceSettings(to="http://h/q", soap=message.soap, addressing=addressing, rm=rm),
+        "urn:uuid:create",
+        0.0,
+    )
     created = SoapMessage(
-        soap=message.soap, addressing=addressing, rm=rm, action="urn:a", content=CreateSequenceResponse(OURS),
+        soap=message.soap,
+        addressing=addressing,
+        rm=rm,
+        action="urn:a",
+        content=CreateSequenceResponse(OURS),
         relates_to="urn:uuid:create",
-    )  # fmt: skip
+    )
     source.enqueue(20)
     source.received(created, 0.0)
     source.poll(0.0)
     source.received(message, 1.0)
     for output in source.poll(1e6):
-        sent = output.message if isinstance(output, Control) else source.envelope(output, "urn:a", b"", "urn:uuid:m")
+        sent = (
+            output.message
+            if isinstance(output, Control)
+            else source.envelope(output, "urn:a", b"", "urn:uuid:m")
+        )
         decode(encode(sent))
     if source.sent > 20 or len(source.in_flight) > source.settings.window:
         raise ViolationError(f"{source!r}")

@@ -32,7 +32,16 @@ BYTES_MAX = 10 * 1_048_576
 """Above what the process held when the bomb had been read into memory."""
 PIECE = 4_096
 """Bytes of a piece: Expat before 2.6.0 looks at an unfinished token again with each."""
-WATCHED = ("open", "socket", "subprocess", "os.system", "os.exec", "urllib", "http", "ctypes.dlopen")
+WATCHED = (
+    "open",
+    "socket",
+    "subprocess",
+    "os.system",
+    "os.exec",
+    "urllib",
+    "http",
+    "ctypes.dlopen",
+)
 """Audit events that no message may cause, by their beginnings."""
 
 
@@ -84,7 +93,11 @@ def _namespaces(count: int) -> bytes:
 
 
 _SIZED: dict[str, tuple[Callable[[int], bytes], int, int]] = {
-    "quadratic blow-up": (lambda n: _with_label(b"&a;" * n, b'<!DOCTYPE x [<!ENTITY a "' + b"x" * n + b'">]>'), 50_000, 10_000),
+    "quadratic blow-up": (
+        lambda n: _with_label(b"&a;" * n, b'<!DOCTYPE x [<!ENTITY a "' + b"x" * n + b'">]>'),
+        50_000,
+        10_000,
+    ),
     "depth": (lambda n: _inside(b"<x>" * n + b"</x>" * n), 1_000_000, 1_900),
     "depth without end": (lambda n: b"<x>" * n, 1_000_000, 3_900),
     "attributes": (lambda n: _inside(_attributes(n)), 200_000, 5_000),
@@ -96,7 +109,11 @@ _SIZED: dict[str, tuple[Callable[[int], bytes], int, int]] = {
     ),
     "a token as a label": (lambda n: _with_label(b"x" * n), 32 * 1_048_576, 60_000),
     "a token as a name": (lambda n: _inside(b"<" + b"x" * n + b"/>"), 32 * 1_048_576, 60_000),
-    "a token as an attribute": (lambda n: _inside(b"<x a='" + b"x" * n + b"'/>"), 32 * 1_048_576, 60_000),
+    "a token as an attribute": (
+        lambda n: _inside(b"<x a='" + b"x" * n + b"'/>"),
+        32 * 1_048_576,
+        60_000,
+    ),
     "a token that does not end": (lambda n: b"<x a='" + b"x" * n, 32 * 1_048_576, 65_000),
     "a comment": (lambda n: _inside(b"<!--" + b"x" * n + b"-->"), 32 * 1_048_576, 60_000),
     "a comment that does not end": (lambda n: _inside(b"<!--" + b"x" * n), 32 * 1_048_576, 60_000),
@@ -104,8 +121,16 @@ _SIZED: dict[str, tuple[Callable[[int], bytes], int, int]] = {
     "sections": (lambda n: _inside(b"<x>" + b"<![CDATA[x]]>" * n + b"</x>"), 1_000_000, 4_900),
     "references": (lambda n: _with_label(b"&#120;" * n), 2_000_000, 10_000),
     "elements": (lambda n: _inside(b"<a/>" * n), 2_000_000, 15_000),
-    "colliding names": (lambda n: _inside(b"".join(b"<a%d b%d=''/>" % (i, i) for i in range(n))), 200_000, 3_000),
-    "a declaration of blanks": (lambda n: b"<?xml version='1.0'" + b" " * n + b"?>" + _good(), 16 * 1_048_576, 63_000),
+    "colliding names": (
+        lambda n: _inside(b"".join(b"<a%d b%d=''/>" % (i, i) for i in range(n))),
+        200_000,
+        3_000,
+    ),
+    "a declaration of blanks": (
+        lambda n: b"<?xml version='1.0'" + b" " * n + b"?>" + _good(),
+        16 * 1_048_576,
+        63_000,
+    ),
 }
 """How each is made of a number, the number of the list, and the largest that fits ENVELOPE_MAX."""
 MAY_PASS = frozenset(
@@ -129,18 +154,36 @@ def bombs() -> Iterator[Bomb]:
     declared = b'<!DOCTYPE x [<!ENTITY e SYSTEM "%b">]>'
     yield Bomb("an external entity, file", _with_label(b"&e;", declared % b"file:///etc/hostname"))
     yield Bomb("an external entity, network", _with_label(b"&e;", declared % b"http://192.0.2.1/x"))
-    yield Bomb("a parameter entity", _with_label(b"x", b'<!DOCTYPE x [<!ENTITY % p SYSTEM "http://192.0.2.1/x"> %p;]>'))
+    yield Bomb(
+        "a parameter entity",
+        _with_label(b"x", b'<!DOCTYPE x [<!ENTITY % p SYSTEM "http://192.0.2.1/x"> %p;]>'),
+    )
     yield Bomb("an external subset", b'<!DOCTYPE x SYSTEM "http://192.0.2.1/x.dtd">' + _good())
     yield Bomb("a public subset", b'<!DOCTYPE x PUBLIC "-//X//Y" "file:///etc/hostname">' + _good())
     yield Bomb("an empty DTD", b"<!DOCTYPE x>" + _good())
-    yield Bomb("an empty DTD behind a declaration and a comment", b"<?xml version='1.0'?>\n<!-- x -->\n<!DOCTYPE x>" + _good())
-    yield Bomb("a schema location", _good().replace(b"<se:Header>", b"<?xml-model href='file:///etc/hostname'?><se:Header>"))
+    yield Bomb(
+        "an empty DTD behind a declaration and a comment",
+        b"<?xml version='1.0'?>\n<!-- x -->\n<!DOCTYPE x>" + _good(),
+    )
+    yield Bomb(
+        "a schema location",
+        _good().replace(b"<se:Header>", b"<?xml-model href='file:///etc/hostname'?><se:Header>"),
+    )
     yield Bomb("a style sheet", b"<?xml-stylesheet href='http://192.0.2.1/x.xsl'?>" + _good())
     for code in ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-7"):
         yield Bomb(f"in {code}", _billion_laughs().decode().encode(code))
-        yield Bomb(f"in {code}, declared", f'<?xml version="1.0" encoding="{code}"?>{_billion_laughs().decode()}'.encode(code))
-    yield Bomb("UTF-7 declared, ASCII sent", b'<?xml version="1.0" encoding="UTF-7"?>+ADwAIQ-DOCTYPE x+AD4-' + _good())
-    yield Bomb("UTF-16 declared, ASCII sent", b'<?xml version="1.0" encoding="UTF-16"?>' + _billion_laughs())
+        yield Bomb(
+            f"in {code}, declared",
+            f'<?xml version="1.0" encoding="{code}"?>{_billion_laughs().decode()}'.encode(code),
+        )
+    yield Bomb(
+        "UTF-7 declared, ASCII sent",
+        b'<?xml version="1.0" encoding="UTF-7"?>+ADwAIQ-DOCTYPE x+AD4-' + _good(),
+    )
+    yield Bomb(
+        "UTF-16 declared, ASCII sent",
+        b'<?xml version="1.0" encoding="UTF-16"?>' + _billion_laughs(),
+    )
     yield Bomb("an unknown encoding", b'<?xml version="1.0" encoding="x-none"?>' + _good())
     yield Bomb("a mark of UTF-16 before ASCII", b"\xff\xfe" + _billion_laughs())
     for name, (make, large, fitting) in _SIZED.items():
@@ -150,8 +193,14 @@ def bombs() -> Iterator[Bomb]:
 
 def as_multipart(xml: bytes) -> bytes:
     """The content of a message with this envelope, its lengths true; boundary ``b``."""
-    body = b"\r\nContent-Type: application/octet-stream\r\nContent-Length: 1\r\nContent-Id: body@x\r\n\r\nx"
-    return b"--b\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: %d\r\n\r\n%b--b%b--b--\r\n" % (len(xml), xml, body)
+    body = (
+        b"\r\nContent-Type: application/octet-stream\r\nContent-Length: "
+        b"1\r\nContent-Id: body@x\r\n\r\nx"
+    )
+    return (
+        b"--b\r\nContent-Type: text/xml; charset=UTF-8\r\nContent-Length: "
+        b"%d\r\n\r\n%b--b%b--b--\r\n" % (len(xml), xml, body)
+    )
 
 
 # --- the child ----------------------------------------------------------------------------------------------------------------
@@ -170,12 +219,18 @@ def _reset() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def measure(content_type: bytes, content: bytes, *, chunked: bool = False, name: str = "", way: str = "") -> Measured:
+def measure(
+    content_type: bytes, content: bytes, *, chunked: bool = False, name: str = "", way: str = ""
+) -> Measured:
     """Decode in this process and see what it takes; ``chunked``: in pieces of 4 KiB of ``Transfer-Encoding: chunked`` first.
 
     Once a process: an audit hook stays.
     """
-    wire = b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in _pieces(content)) + b"0\r\n\r\n" if chunked else b""
+    wire = (
+        b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in _pieces(content)) + b"0\r\n\r\n"
+        if chunked
+        else b""
+    )
     events: list[str] = []
     watching = False
 
@@ -208,7 +263,13 @@ def measure(content_type: bytes, content: bytes, *, chunked: bool = False, name:
     milliseconds = (time.thread_time() - begin) * 1000
     grown = _highest() - before
     return Measured(
-        name=name, way=way, refused=status != 200, status=status, milliseconds=milliseconds, bytes=grown, events=events
+        name=name,
+        way=way,
+        refused=status != 200,
+        status=status,
+        milliseconds=milliseconds,
+        bytes=grown,
+        events=events,
     )
 
 
@@ -245,7 +306,9 @@ def measure_all() -> Iterator[Measured]:
         yield _apart(partial(measure, b"text/xml", bomb.xml, name=bomb.name, way="text/xml"))
         yield _apart(partial(measure, MULTIPART, content, name=bomb.name, way="multipart"))
         if len(content) <= limits.CONTENT_MAX:
-            yield _apart(partial(measure, MULTIPART, content, chunked=True, name=bomb.name, way="chunked"))
+            yield _apart(
+                partial(measure, MULTIPART, content, chunked=True, name=bomb.name, way="chunked")
+            )
 
 
 if __name__ == "__main__":

@@ -21,7 +21,16 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from srmp_spark.testing.pgm import openpgm
-from srmp_spark.testing.pgm.two_hosts import HERE, RULES, THERE, TwoHosts, inside, is_inside, may_unshare, missing_tools
+from srmp_spark.testing.pgm.two_hosts import (
+    HERE,
+    RULES,
+    THERE,
+    TwoHosts,
+    inside,
+    is_inside,
+    may_unshare,
+    missing_tools,
+)
 
 GROUP, PORT, UDP_PORT = "239.192.9.1", 7500, 3055
 OURS = [sys.executable, "-m", "srmp_spark.testing.pgm.peer"]
@@ -45,7 +54,10 @@ class Case(NamedTuple):
     loss: str
 
     def __str__(self) -> str:
-        return f"{self.pgm}, we {'send' if self.direction == 'send' else 'receive'}, {self.size} octets, {self.loss}"
+        return (
+            f"{self.pgm}, we {'send' if self.direction == 'send' else 'receive'}, "
+            f"{self.size} octets, {self.loss}"
+        )
 
     @property
     def udp_port(self) -> int | None:
@@ -66,7 +78,11 @@ class Outcome(NamedTuple):
     def problem(self) -> str | None:
         """What is wrong; ``None``: every APDU came, in order, whole."""
         sent, got = self.sent, self.received
-        wrong = {name: got[name] for name in ("gaps", "bad", "missing", "resets", "lost_packets") if got.get(name)}
+        wrong = {
+            name: got[name]
+            for name in ("gaps", "bad", "missing", "resets", "lost_packets")
+            if got.get(name)
+        }
         if got["msgs"] != sent["msgs"]:
             wrong["received"] = f"{got['msgs']} of {sent['msgs']}"
         return None if not wrong else ", ".join(f"{name} {value}" for name, value in wrong.items())
@@ -75,7 +91,17 @@ class Outcome(NamedTuple):
 def ours(role: str, case: Case, at: str, *more: str) -> list[str]:
     """Our peer's command."""
     encapsulation = "raw" if case.udp_port is None else f"udp:{case.udp_port}"
-    return [*OURS, role, "--interface", at, "--address", f"{GROUP}:{PORT}", "--pgm", encapsulation, *more]
+    return [
+        *OURS,
+        role,
+        "--interface",
+        at,
+        "--address",
+        f"{GROUP}:{PORT}",
+        "--pgm",
+        encapsulation,
+        *more,
+    ]
 
 
 def theirs(role: str, case: Case, at: str, *more: str) -> list[str]:
@@ -94,7 +120,12 @@ def run_both(receiving: list[str], sending: list[str], seconds: float = RUN_SECO
                 _until_ready(receiver, errors)
             time.sleep(HEAD_START)
             sender = subprocess.run(  # noqa: S603
-                sending, stdout=subprocess.PIPE, stderr=errors, text=True, check=False, timeout=seconds
+                sending,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                check=False,
+                timeout=seconds,
             )
             said, _ = receiver.communicate(timeout=seconds)
         finally:
@@ -102,7 +133,9 @@ def run_both(receiving: list[str], sending: list[str], seconds: float = RUN_SECO
             receiver.wait()
         errors.seek(0)
         try:
-            return Outcome(json.loads(sender.stdout.splitlines()[-1]), json.loads(said.splitlines()[-1]))
+            return Outcome(
+                json.loads(sender.stdout.splitlines()[-1]), json.loads(said.splitlines()[-1])
+            )
         except (IndexError, ValueError):
             codes = f"exit codes {sender.returncode} and {receiver.returncode}"
             raise RuntimeError(f"no summary, {codes}: {errors.read()[-2000:]}") from None
@@ -126,7 +159,9 @@ def run_case(hosts: TwoHosts, case: Case) -> Outcome:
         sending = ours("send", case, HERE, "--count", count, "--size", size, "--rate", rate)
     else:
         receiving = ours("recv", case, THERE)
-        linger = "6000" if case.loss == "first RDATA" else "2500"  # half of what is missing comes with each round of NAKs
+        linger = (
+            "6000" if case.loss == "first RDATA" else "2500"
+        )  # half of what is missing comes with each round of NAKs
         sending = theirs("send", case, HERE, "-c", count, "-s", size, "-r", rate, "-L", linger)
     return run_both([*hosts.there(), *receiving], sending)
 
@@ -136,13 +171,28 @@ def run_profile(hosts: TwoHosts, direction: str) -> Outcome:
     case = Case("raw", direction, 20_000, "5 %")
     hosts.lose(case.loss, case.udp_port, GROUP)
     if direction == "send":
-        times = ["--nak-bo", "50", "--nak-rpt", "750", "--nak-rdata", "2000", "--ncf-retries", "10", "--data-retries", "10"]
+        times = [
+            "--nak-bo",
+            "50",
+            "--nak-rpt",
+            "750",
+            "--nak-rdata",
+            "2000",
+            "--ncf-retries",
+            "10",
+            "--data-retries",
+            "10",
+        ]
         receiving = theirs("recv", case, THERE, "-T", "9000", *times)
         sending = ours("send", case, HERE, "--count", "25", "--size", "20000", "--linger", "8")
     else:
-        receiving = ours("recv", case, THERE, "--nak-rpt", "0.75", "--nak-rdata", "2", "--idle", "9")
+        receiving = ours(
+            "recv", case, THERE, "--nak-rpt", "0.75", "--nak-rdata", "2", "--idle", "9"
+        )
         beats = ["-W", "300", "-a", "500", "-H", "1000,2000,4000,8000,15000"]
-        sending = theirs("send", case, HERE, "-c", "25", "-s", "20000", "-r", "70000", "-L", "8000", *beats)
+        sending = theirs(
+            "send", case, HERE, "-c", "25", "-s", "20000", "-r", "70000", "-L", "8000", *beats
+        )
     return run_both([*hosts.there(), *receiving], sending)
 
 
@@ -156,10 +206,19 @@ def run_zmq(hosts: TwoHosts, pgm: str) -> str | None:
         kept = Path(folder) / "apdus"
         keep = ["--address", f"{GROUP}:{port}", "--keep", str(kept), "--idle", "3"]
         receiver = subprocess.Popen(  # noqa: S603
-            [*hosts.there(), *ours("recv", case, THERE, *keep)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [*hosts.there(), *ours("recv", case, THERE, *keep)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         time.sleep(HEAD_START)
-        publish = [openpgm.DEBIAN_PYTHON, str(openpgm.ZMQ_PUB), f"{scheme}://{HERE};{GROUP}:{port}", str(count), "300"]
+        publish = [
+            openpgm.DEBIAN_PYTHON,
+            str(openpgm.ZMQ_PUB),
+            f"{scheme}://{HERE};{GROUP}:{port}",
+            str(count),
+            "300",
+        ]
         subprocess.run(publish, capture_output=True, check=True, timeout=RUN_SECONDS)  # noqa: S603
         said = json.loads(receiver.communicate(timeout=RUN_SECONDS)[0].splitlines()[-1])
         if said["lost_packets"]:
@@ -167,14 +226,38 @@ def run_zmq(hosts: TwoHosts, pgm: str) -> str | None:
         octets = b"".join(bytes.fromhex(line) for line in kept.read_text().split())
         missing = [index for index in range(count) if b"%08d" % index not in octets]
         if missing:
-            return f"{len(missing)} of {count} messages of zmq did not come, the first is {missing[0]}"
-        subscribe = [*hosts.there(), openpgm.DEBIAN_PYTHON, str(openpgm.ZMQ_SUB), f"{scheme}://{THERE};{GROUP}:{port}"]
-        subscriber = subprocess.Popen([*subscribe, str(count), "8000"], stdout=subprocess.PIPE, text=True)  # noqa: S603
+            return (
+                f"{len(missing)} of {count} messages of zmq did not come, the first is {missing[0]}"
+            )
+        subscribe = [
+            *hosts.there(),
+            openpgm.DEBIAN_PYTHON,
+            str(openpgm.ZMQ_SUB),
+            f"{scheme}://{THERE};{GROUP}:{port}",
+        ]
+        subscriber = subprocess.Popen(  # noqa: S603
+            [*subscribe, str(count), "8000"], stdout=subprocess.PIPE, text=True
+        )
         time.sleep(2 * HEAD_START)
-        again = ["--address", f"{GROUP}:{port}", "--replay", str(kept), "--rate", "500000", "--linger", "3"]
-        subprocess.run(ours("send", case, HERE, *again), capture_output=True, check=True, timeout=RUN_SECONDS)  # noqa: S603
+        again = [
+            "--address",
+            f"{GROUP}:{port}",
+            "--replay",
+            str(kept),
+            "--rate",
+            "500000",
+            "--linger",
+            "3",
+        ]
+        subprocess.run(  # noqa: S603
+            ours("send", case, HERE, *again), capture_output=True, check=True, timeout=RUN_SECONDS
+        )
         heard, _ = subscriber.communicate(timeout=RUN_SECONDS)
-    return None if f"received {count} of {count}" in heard and "gap" not in heard else f"zmq says {heard.strip()[-200:]}"
+    return (
+        None
+        if f"received {count} of {count}" in heard and "gap" not in heard
+        else f"zmq says {heard.strip()[-200:]}"
+    )
 
 
 def run_tshark(hosts: TwoHosts, pgm: str) -> str | None:
@@ -194,10 +277,32 @@ def run_tshark(hosts: TwoHosts, pgm: str) -> str | None:
         shark.terminate()
         shark.wait()
         as_pgm = ["-d", f"udp.port=={UDP_PORT},pgm"] if pgm == "udp" else []
-        fields = [part for name in ("pgm.hdr.type", "pgm.hdr.cksum.status", "_ws.malformed", "_ws.expert.severity")
-                  for part in ("-e", name)]  # fmt: skip
-        decode = ["tshark", "-r", str(capture), *as_pgm, "-o", "pgm.check_checksum:TRUE", "-Y", "pgm", "-T", "fields", *fields]
-        lines = subprocess.run(decode, capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S603
+        fields = [
+            part
+            for name in (
+                "pgm.hdr.type",
+                "pgm.hdr.cksum.status",
+                "_ws.malformed",
+                "_ws.expert.severity",
+            )
+            for part in ("-e", name)
+        ]
+        decode = [
+            "tshark",
+            "-r",
+            str(capture),
+            *as_pgm,
+            "-o",
+            "pgm.check_checksum:TRUE",
+            "-Y",
+            "pgm",
+            "-T",
+            "fields",
+            *fields,
+        ]
+        lines = subprocess.run(  # noqa: S603
+            decode, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
     rows = [(line.split("\t") + [""] * 4)[:4] for line in lines]
     kinds = {row[0] for row in rows}
     # Wireshark 4.0 writes the checksum itself into that field, too, and its verdict behind it.
@@ -210,22 +315,39 @@ def run_tshark(hosts: TwoHosts, pgm: str) -> str | None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Everything; 0 if all of it holds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", nargs=4, action="append", metavar=("raw|udp", "send|recv", "SIZE", "LOSS"), default=[])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--case",
+        nargs=4,
+        action="append",
+        metavar=("raw|udp", "send|recv", "SIZE", "LOSS"),
+        default=[],
+    )
     args = parser.parse_args(arguments)
     lacking = missing_tools()
     if lacking or openpgm.flags() is None:
-        print(f"interop-pgm: missing {', '.join(lacking) or 'libpgm'}: apt-get install {openpgm.PACKAGES}", file=sys.stderr)
+        print(
+            f"interop-pgm: missing {', '.join(lacking) or 'libpgm'}: apt-get install "
+            f"{openpgm.PACKAGES}",
+            file=sys.stderr,
+        )
         return 2
     if not is_inside():
         if not may_unshare():
-            print("interop-pgm: this kernel allows no user namespaces (unshare -rn): run it as root", file=sys.stderr)
+            print(
+                "interop-pgm: this kernel allows no user namespaces (unshare -rn): run it as root",
+                file=sys.stderr,
+            )
             return 2
         openpgm.build()
         given = sys.argv[1:] if arguments is None else arguments
         again = inside([sys.executable, "-m", "srmp_spark.testing.pgm.interop", *given])
         return subprocess.run(again, check=False).returncode  # noqa: S603
-    cases = [Case(pgm, direction, int(size), loss) for pgm, direction, size, loss in args.case] or list(ALL)
+    cases = [
+        Case(pgm, direction, int(size), loss) for pgm, direction, size, loss in args.case
+    ] or list(ALL)
     failed = 0
     with TwoHosts() as hosts:
         for case in cases:
@@ -244,15 +366,23 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _others(hosts: TwoHosts) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = [
-        (f"constants of [MC-MQSRM] 2.1.3.1, we {word}", lambda direction=direction: run_profile(hosts, direction).problem)
+        (
+            f"constants of [MC-MQSRM] 2.1.3.1, we {word}",
+            lambda direction=direction: run_profile(hosts, direction).problem,
+        )
         for direction, word in (("send", "send"), ("recv", "receive"))
     ]
     if openpgm.has_zmq():
         found += [(f"libzmq, {pgm}", lambda pgm=pgm: run_zmq(hosts, pgm)) for pgm in ("raw", "udp")]
     else:
-        print("libzmq is missing, so it is NOT looked at: apt-get install libzmq5 python3-zmq", file=sys.stderr)
+        print(
+            "libzmq is missing, so it is NOT looked at: apt-get install libzmq5 python3-zmq",
+            file=sys.stderr,
+        )
     if shutil.which("tshark") is not None:
-        found += [(f"tshark, {pgm}", lambda pgm=pgm: run_tshark(hosts, pgm)) for pgm in ("raw", "udp")]
+        found += [
+            (f"tshark, {pgm}", lambda pgm=pgm: run_tshark(hosts, pgm)) for pgm in ("raw", "udp")
+        ]
     else:
         print("tshark is missing, so it is NOT asked: apt-get install tshark", file=sys.stderr)
     return found

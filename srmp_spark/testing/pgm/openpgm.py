@@ -21,8 +21,11 @@ def flags() -> list[str] | None:
     if shutil.which("cc") is None or shutil.which("pkg-config") is None:
         return None
     asked = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "openpgm-5.3"], capture_output=True, text=True, check=False  # noqa: S607
-    )  # fmt: skip
+        ["pkg-config", "--cflags", "--libs", "openpgm-5.3"],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return asked.stdout.split() if asked.returncode == 0 else None
 
 
@@ -38,7 +41,9 @@ def build() -> Path:
     if not program.exists():
         new = program.with_suffix(f".{os.getpid()}")
         command = ["cc", "-O2", "-std=gnu99", str(SOURCE), "-o", str(new), *found]
-        made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)  # noqa: S603
+        made = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS
+        )
         if made.returncode != 0:
             raise RuntimeError(f"pgmpeer cannot be built: {made.stderr[-1000:]}")
         new.replace(program)
@@ -49,6 +54,9 @@ def has_zmq() -> bool:
     """Whether Debian's libzmq with PGM is here."""
     code = "import sys, zmq; sys.exit(not zmq.has('pgm'))"
     try:
-        return subprocess.run([DEBIAN_PYTHON, "-c", code], capture_output=True, check=False).returncode == 0  # noqa: S603
+        return (
+            subprocess.run([DEBIAN_PYTHON, "-c", code], capture_output=True, check=False).returncode  # noqa: S603
+            == 0
+        )
     except OSError:
         return False

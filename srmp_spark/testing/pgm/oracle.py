@@ -154,7 +154,12 @@ class ReceiverLedger:
         self.ended: SessionEnded | None = None
         self.first: int | None = None
         self.next = 0
-        self.allowed: set[LossReason] = {LossReason.TRAIL, LossReason.RETRIES, LossReason.INCOMPLETE, LossReason.JOINED}
+        self.allowed: set[LossReason] = {
+            LossReason.TRAIL,
+            LossReason.RETRIES,
+            LossReason.INCOMPLETE,
+            LossReason.JOINED,
+        }
         """Reasons that this run can have."""
         self.problems: list[str] = []
         self._source = source
@@ -182,8 +187,14 @@ class ReceiverLedger:
             self.problems.append(f"{packet} went upstream")
         elif len(set(packet.numbers)) != len(packet.numbers):
             self.problems.append(f"a NAK with a number twice: {packet.numbers}")
-        elif any(not self.next <= unwrap(number, self.next) <= self._source.lead for number in packet.numbers):
-            self.problems.append(f"a NAK for {packet.numbers}, next is {wrap(self.next)}, sent was {wrap(self._source.lead)}")
+        elif any(
+            not self.next <= unwrap(number, self.next) <= self._source.lead
+            for number in packet.numbers
+        ):
+            self.problems.append(
+                f"a NAK for {packet.numbers}, next is {wrap(self.next)}, sent was "
+                f"{wrap(self._source.lead)}"
+            )
 
     def _step(self, event: Apdu | DataLost, now: float) -> None:
         if self.ended is not None:
@@ -216,12 +227,18 @@ class ReceiverLedger:
         elif reason is LossReason.TRAIL and number >= self._source.trail:
             self.problems.append(f"{number} is lost by the trail, which is {self._source.trail}")
         elif reason is LossReason.TRAIL and self._was_there_long_enough(number, now):
-            self.problems.append(f"{number} could be repaired long after the faults ended, and was not")
+            self.problems.append(
+                f"{number} could be repaired long after the faults ended, and was not"
+            )
         elif reason is LossReason.RETRIES:
             cycles = min(settings.nak_ncf_retries, settings.nak_data_retries) + 1
-            least = min(settings.repair_secs, cycles * min(settings.nak_rpt_ivl, settings.nak_rdata_ivl))
+            least = min(
+                settings.repair_secs, cycles * min(settings.nak_rpt_ivl, settings.nak_rdata_ivl)
+            )
             if now - self._source.sent_at[number] < least - ROUNDING:
-                self.problems.append(f"{number} was given up after {now - self._source.sent_at[number]:.3f} s")
+                self.problems.append(
+                    f"{number} was given up after {now - self._source.sent_at[number]:.3f} s"
+                )
 
     def _was_there_long_enough(self, number: int, now: float) -> bool:
         """Three cycles of NAK generation, and the time to send all of the window twice."""
@@ -230,14 +247,23 @@ class ReceiverLedger:
         if healed_at is None:
             return False
         cycle = settings.nak_rb_ivl[1] + settings.nak_rpt_ivl + settings.nak_rdata_ivl
-        return now - max(healed_at, source.sent_at[number]) > 5.0 + 3 * cycle + 2 * source.octets / source.settings.txw_max_rte
+        return (
+            now - max(healed_at, source.sent_at[number])
+            > 5.0 + 3 * cycle + 2 * source.octets / source.settings.txw_max_rte
+        )
 
     def verdict(self) -> list[str]:
         """When all is over."""
         problems = list(dict.fromkeys(self.problems))
         if self.first is not None and self.ended is None:
-            problems.append(f"the session never ended; next is {self.next}, sent was {self._source.lead}")
-        if self.ended is not None and self.next != self._source.lead + 1 and LossReason.SILENT not in self.allowed:
+            problems.append(
+                f"the session never ended; next is {self.next}, sent was {self._source.lead}"
+            )
+        if (
+            self.ended is not None
+            and self.next != self._source.lead + 1
+            and LossReason.SILENT not in self.allowed
+        ):
             problems.append(f"told up to {self.next - 1}, sent was {self._source.lead}")
         for number, reason in self._lost.items():
             if reason in (LossReason.INCOMPLETE, LossReason.JOINED):
@@ -251,7 +277,11 @@ class ReceiverLedger:
             return []
         begin, end = self._source.ranges[place]
         if reason is LossReason.JOINED:
-            return [] if self.first is not None and begin < self.first else [f"{number} joined nothing"]
+            return (
+                []
+                if self.first is not None and begin < self.first
+                else [f"{number} joined nothing"]
+            )
         others = (self._lost.get(other) for other in range(begin, end + 1))
         if any(other not in (None, LossReason.INCOMPLETE) for other in others):
             return []

@@ -31,7 +31,13 @@ from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
 from srmp_spark.pgm.source import Source
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS, UPSTREAM, Inlet, Outlet, tpdu_of
+from srmp_spark.queue_manager.multicast.sockets import (
+    READ_FIRST_SECONDS,
+    UPSTREAM,
+    Inlet,
+    Outlet,
+    tpdu_of,
+)
 
 _NUMBERS = struct.Struct("!QQ")
 _PATTERN = bytes(range(256)) * 260
@@ -55,10 +61,14 @@ def _usage(began: float, ended: float, messages: int, octets: int) -> dict[str, 
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = ended - began
     return {
-        "msgs": messages, "bytes": octets, "secs": round(seconds, 4),
+        "msgs": messages,
+        "bytes": octets,
+        "secs": round(seconds, 4),
         "MBps": round(octets / seconds / 1e6, 2) if seconds > 0 else 0,
-        "cpu_user": round(used.ru_utime, 3), "cpu_sys": round(used.ru_stime, 3), "rss_kib": used.ru_maxrss,
-    }  # fmt: skip
+        "cpu_user": round(used.ru_utime, 3),
+        "cpu_sys": round(used.ru_stime, 3),
+        "rss_kib": used.ru_maxrss,
+    }
 
 
 class Sending:
@@ -68,18 +78,35 @@ class Sending:
         self._args = args
         encapsulation: Encapsulation = args.pgm
         address: MulticastAddress = args.address
-        self._outlet = Outlet(encapsulation, interface, address.group, args.ttl, is_source=True, packs=not args.no_packs)
+        self._outlet = Outlet(
+            encapsulation,
+            interface,
+            address.group,
+            args.ttl,
+            is_source=True,
+            packs=not args.no_packs,
+        )
         self._inlet = Inlet.of_group(encapsulation, interface, address.group, only=UPSTREAM)
-        chosen: dict[str, Any] = {"txw_max_rte": args.rate, "token_bucket": args.bucket} if args.rate else {}
+        chosen: dict[str, Any] = (
+            {"txw_max_rte": args.rate, "token_bucket": args.bucket} if args.rate else {}
+        )
         if args.window:
-            chosen |= {"txw_secs": args.window, "txw_adv_secs": 0.15 * args.window, "txw_adv_ivl": 0.15 * args.window}
+            chosen |= {
+                "txw_secs": args.window,
+                "txw_adv_secs": 0.15 * args.window,
+                "txw_adv_ivl": 0.15 * args.window,
+            }
         settings = SourceSettings(**chosen)
         settings = replace(settings, tpdu_max=tpdu_of(settings.tpdu_max, encapsulation, interface))
         tsi = Tsi(SystemRandom().randbytes(6), SystemRandom().randrange(1, 65_536))
         self.source = Source(
-            tsi, address.port, source=nla_of(interface.address), group=nla_of(address.group), now=time.monotonic(),
+            tsi,
+            address.port,
+            source=nla_of(interface.address),
+            group=nla_of(address.group),
+            now=time.monotonic(),
             settings=settings,
-        )  # fmt: skip
+        )
 
     def run(self) -> dict[str, Any]:
         """The summary."""
@@ -88,7 +115,9 @@ class Sending:
         began = time.monotonic()
         octets = messages = 0
         for apdu in self._apdus():
-            while self.source.waiting and not self.source.has_room(self.source.settings.queue_bytes_max - QUEUED_OCTETS):
+            while self.source.waiting and not self.source.has_room(
+                self.source.settings.queue_bytes_max - QUEUED_OCTETS
+            ):
                 self._turn(time.monotonic(), sleeps=True)
             self.source.send(apdu)
             octets += len(apdu)
@@ -152,7 +181,9 @@ class Receiving:
             "nak_rate_max": args.nak_rate,
         }
         settings = ReceiverSettings(**faster)
-        self._engine = Receiver(address.port, nla_of(address.group), SystemRandom().uniform, settings)
+        self._engine = Receiver(
+            address.port, nla_of(address.group), SystemRandom().uniform, settings
+        )
         self.messages = self.octets = self.total = self.next = 0
         self.gaps = self.bad = self.lost = 0
         self.began = self.ended = 0.0
@@ -175,7 +206,9 @@ class Receiving:
                 self._do(self._engine.poll(now))
             if self.messages > before:
                 last = now
-            if (self.total and self.next >= self.total) or (args.expect and self.messages >= args.expect):
+            if (self.total and self.next >= self.total) or (
+                args.expect and self.messages >= args.expect
+            ):
                 break
             if now - last > args.idle and (self.messages or now - started > args.patience):
                 break
@@ -183,12 +216,20 @@ class Receiving:
         if args.keep is not None:
             Path(args.keep).write_text("\n".join(self._kept))
         sessions = {
-            name: sum(session.counts[name] for session in self._engine) for name in ("odata", "rdata", "duplicate", "nak")
+            name: sum(session.counts[name] for session in self._engine)
+            for name in ("odata", "rdata", "duplicate", "nak")
         }
-        found = {"role": "recv", "total_sent": self.total, "missing": max(self.total - self.messages, 0), "gaps": self.gaps}
-        return _usage(self.began, self.ended, self.messages, self.octets) | found | {
-            "bad": self.bad, "lost_packets": self.lost, "packets": sessions
-        }  # fmt: skip
+        found = {
+            "role": "recv",
+            "total_sent": self.total,
+            "missing": max(self.total - self.messages, 0),
+            "gaps": self.gaps,
+        }
+        return (
+            _usage(self.began, self.ended, self.messages, self.octets)
+            | found
+            | {"bad": self.bad, "lost_packets": self.lost, "packets": sessions}
+        )
 
     def _do(self, outputs: list[Output]) -> None:
         for output in outputs:
@@ -220,7 +261,9 @@ class Receiving:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one; 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("role", choices=("send", "recv"))
     parser.add_argument("--interface", default="127.0.0.1")
     parser.add_argument("--address", type=MulticastAddress.parse, required=True)
@@ -228,22 +271,39 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ttl", type=int, default=1)
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--size", type=int, default=1000)
-    parser.add_argument("--rate", type=float, default=0.0, help="octets a second (default: that of the document)")
-    parser.add_argument("--bucket", type=float, default=0.002, help="seconds of --rate in the token bucket")
-    parser.add_argument("--window", type=float, default=0.0, help="seconds that can be repaired (default: TXW_SECS)")
+    parser.add_argument(
+        "--rate", type=float, default=0.0, help="octets a second (default: that of the document)"
+    )
+    parser.add_argument(
+        "--bucket", type=float, default=0.002, help="seconds of --rate in the token bucket"
+    )
+    parser.add_argument(
+        "--window", type=float, default=0.0, help="seconds that can be repaired (default: TXW_SECS)"
+    )
     parser.add_argument("--start", type=float, default=1.2, help="seconds of SPMs before the data")
-    parser.add_argument("--linger", type=float, default=2.0, help="seconds of repairs after the last APDU")
+    parser.add_argument(
+        "--linger", type=float, default=2.0, help="seconds of repairs after the last APDU"
+    )
     parser.add_argument("--fin", type=float, default=0.2)
     parser.add_argument("--no-packs", action="store_true", help="one packet in a sendmsg")
     parser.add_argument("--replay", help="a file of APDUs in hexadecimal to send instead")
-    parser.add_argument("--keep", help="a file for what comes, in hexadecimal; nothing is checked then")
+    parser.add_argument(
+        "--keep", help="a file for what comes, in hexadecimal; nothing is checked then"
+    )
     parser.add_argument("--idle", type=float, default=4.0)
-    parser.add_argument("--patience", type=float, default=15.0, help="seconds to wait for the first APDU")
+    parser.add_argument(
+        "--patience", type=float, default=15.0, help="seconds to wait for the first APDU"
+    )
     parser.add_argument("--expect", type=int, default=0)
     parser.add_argument("--nak-rpt", type=float, default=0.2)
     parser.add_argument("--nak-rdata", type=float, default=0.4)
     parser.add_argument("--nak-rate", type=float, default=1000.0)
-    parser.add_argument("--lose", type=float, default=0.0, help="drop this share of what arrives, where no nftables can")
+    parser.add_argument(
+        "--lose",
+        type=float,
+        default=0.0,
+        help="drop this share of what arrives, where no nftables can",
+    )
     args = parser.parse_args(arguments)
     interface = find_interface(args.interface)
     summary = (Sending if args.role == "send" else Receiving)(args, interface).run()

@@ -247,17 +247,31 @@ def _source_with(**parts: type[object]) -> type[Source]:
 
 
 PLANTED_RECEIVERS: dict[str, type[Receiver]] = {
-    **{each.__name__: _session_with(assembler_class=each) for each in (SilentGap, LossOneShort, HalfAnApdu)},
-    **{each.__name__: _session_with(window_class=each) for each in (AnyOrder, LateCopiesKept, TrailTooFar, NeverForgets)},
+    **{
+        each.__name__: _session_with(assembler_class=each)
+        for each in (SilentGap, LossOneShort, HalfAnApdu)
+    },
+    **{
+        each.__name__: _session_with(window_class=each)
+        for each in (AnyOrder, LateCopiesKept, TrailTooFar, NeverForgets)
+    },
     **{
         each.__name__: _session_with(repairs_class=each)
         for each in (GivesUpAtOnce, NeverAsks, AsksForWhatCame, ConfirmedIsReceived, NakFlood)
     },
-    **{each.__name__: type("Faulty", (Receiver,), {"session_class": each}) for each in (FinEndsAtOnce, WrapForgotten)},
+    **{
+        each.__name__: type("Faulty", (Receiver,), {"session_class": each})
+        for each in (FinEndsAtOnce, WrapForgotten)
+    },
     "AnySource": AnySource,
 }
 PLANTED_SOURCES: dict[str, type[Source]] = {
-    **{each.__name__: _source_with(window_class=each) for each in (PendingForgotten, WindowTooShort, LeadOneAhead)},
-    **{each.__name__: _source_with(repairs_class=each) for each in (RepairsEachNak, RepairsTheNext)},
+    **{
+        each.__name__: _source_with(window_class=each)
+        for each in (PendingForgotten, WindowTooShort, LeadOneAhead)
+    },
+    **{
+        each.__name__: _source_with(repairs_class=each) for each in (RepairsEachNak, RepairsTheNext)
+    },
     **{each.__name__: each for each in (NoBucket, NoSpms, NakOfTheOtherHalf, FinWithoutDraining)},
 }

@@ -49,7 +49,10 @@ SEEDS_PER_REPORT = 200
 
 TSI, PORT = Tsi(b"\x0a\x0b\x0c\x0d\x0e\x0f", 0x1234), 7500
 GROUP = nla_of("239.192.9.1")
-ADDRESSES = {name: nla_of(f"10.99.0.{number}") for number, name in enumerate(("source", "a", "b", "c", "stranger"), 1)}
+ADDRESSES = {
+    name: nla_of(f"10.99.0.{number}")
+    for number, name in enumerate(("source", "a", "b", "c", "stranger"), 1)
+}
 NAMES = {address: name for name, address in ADDRESSES.items()}
 ODATA = int(PacketType.ODATA)
 
@@ -70,16 +73,22 @@ class Outcome:
         return not self.problems
 
     def __str__(self) -> str:
-        return f"seed {self.seed}: {len(self.problems)} problems" + "".join(f"\n  {each}" for each in self.problems[:5])
+        return f"seed {self.seed}: {len(self.problems)} problems" + "".join(
+            f"\n  {each}" for each in self.problems[:5]
+        )
 
 
 class Simulation:
     """One run."""
 
     def __init__(
-        self, seed: int, *, source_class: type[Source] = Source, receiver_class: type[Receiver] = Receiver,
+        self,
+        seed: int,
+        *,
+        source_class: type[Source] = Source,
+        receiver_class: type[Receiver] = Receiver,
         log: Callable[[str], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.random = random = Random(seed)
         self.clock = clock = SimClock()
         self.marks: Counter[str] = Counter()
@@ -92,7 +101,13 @@ class Simulation:
         self.source_settings = self._draw_source_settings()
         first = wrap(random.choice((0, random.getrandbits(32), 2**32 - random.randint(0, 60))))
         self.source = source_class(
-            TSI, PORT, source=ADDRESSES["source"], group=GROUP, now=clock.now, settings=self.source_settings, first=first
+            TSI,
+            PORT,
+            source=ADDRESSES["source"],
+            group=GROUP,
+            now=clock.now,
+            settings=self.source_settings,
+            first=first,
         )
         self.ledger = SourceLedger(self.source_settings, first)
         self.group.join("source", self._source_hears)
@@ -113,11 +128,18 @@ class Simulation:
         secs = 60.0 if self.gentle else random.choice((2.0, 5.0, 20.0, 60.0))
         rate = random.choice((4_000.0, 20_000.0, 70_000.0, 1e6))
         return SourceSettings(
-            txw_max_rte=rate, txw_secs=secs, txw_adv_secs=0.15 * secs, txw_adv_ivl=0.15 * secs,
-            advance_delay_max=0.15 * secs, tpdu_max=random.choice((100, 300, 1472)),
-            join_percent=random.choice((0, 0, 50, 75)), ncf_rate_max=random.choice((1000.0, 30.0)),
-            txw_sqns_max=random.randint(4, 40) if secs <= 5.0 and random.random() < 0.4 else 2**31 - 1,
-        )  # fmt: skip
+            txw_max_rte=rate,
+            txw_secs=secs,
+            txw_adv_secs=0.15 * secs,
+            txw_adv_ivl=0.15 * secs,
+            advance_delay_max=0.15 * secs,
+            tpdu_max=random.choice((100, 300, 1472)),
+            join_percent=random.choice((0, 0, 50, 75)),
+            ncf_rate_max=random.choice((1000.0, 30.0)),
+            txw_sqns_max=random.randint(4, 40)
+            if secs <= 5.0 and random.random() < 0.4
+            else 2**31 - 1,
+        )
 
     def _draw_receiver_settings(self) -> ReceiverSettings:
         random = self.random
@@ -126,11 +148,17 @@ class Simulation:
             fast = 1.0  # all retries would be made before so slow a source has sent the repairs that were asked for at once
         is_small = not self.gentle and random.random() < 0.15
         return ReceiverSettings(
-            nak_rb_ivl=(0.01 * fast, 0.05 * fast), nak_rpt_ivl=0.75 * fast, nak_rdata_ivl=2.0 * fast,
-            nak_ncf_retries=10 if self.gentle else random.choice((10, 10, 2, 0)), repair_secs=70.0, session_idle=20.0,
-            multicast_naks=random.random() < 0.7, honour_join=random.random() < 0.7,
-            rxw_sqns_max=random.randint(2, 12) if is_small else 16_384, nak_rate_max=random.choice((100.0, 10.0)),
-        )  # fmt: skip
+            nak_rb_ivl=(0.01 * fast, 0.05 * fast),
+            nak_rpt_ivl=0.75 * fast,
+            nak_rdata_ivl=2.0 * fast,
+            nak_ncf_retries=10 if self.gentle else random.choice((10, 10, 2, 0)),
+            repair_secs=70.0,
+            session_idle=20.0,
+            multicast_naks=random.random() < 0.7,
+            honour_join=random.random() < 0.7,
+            rxw_sqns_max=random.randint(2, 12) if is_small else 16_384,
+            nak_rate_max=random.choice((100.0, 10.0)),
+        )
 
     def _schedule(self) -> None:
         random, clock = self.random, self.clock
@@ -144,7 +172,12 @@ class Simulation:
             clock.after(when - when % random.choice((1e-9, 1.0)), self._send, self._drawn_apdu())
         if not self.gentle:
             if random.random() < 0.2:
-                clock.after(random.uniform(0.0, self.span), self.group.cut, random.choice("abc"), random.uniform(0.0, 6.0))
+                clock.after(
+                    random.uniform(0.0, self.span),
+                    self.group.cut,
+                    random.choice("abc"),
+                    random.uniform(0.0, 6.0),
+                )
             if random.random() < 0.2:
                 clock.after(random.uniform(0.0, self.span), self._storm, random.randint(10, 300))
             if random.random() < 0.2:
@@ -154,7 +187,13 @@ class Simulation:
     def _drawn_apdu(self) -> bytes:
         random = self.random
         kind = random.random()
-        size = random.randint(1, 90) if kind < 0.6 else random.randint(91, 1500) if kind < 0.97 else random.randint(1501, 6000)
+        size = (
+            random.randint(1, 90)
+            if kind < 0.6
+            else random.randint(91, 1500)
+            if kind < 0.97
+            else random.randint(1501, 6000)
+        )
         return random.randbytes(size)
 
     # --- hosts ----------------------------------------------------------------------------------------------------------
@@ -214,7 +253,9 @@ class Simulation:
     def _trace(self, sender: str, packet: bytes) -> None:
         if self._log is not None:
             told = decode(packet)
-            self._note(f"{sender}: {told._replace(payload=b'') if isinstance(told, Data) else told}")
+            self._note(
+                f"{sender}: {told._replace(payload=b'') if isinstance(told, Data) else told}"
+            )
 
     def _source_hears(self, octets: bytes, sender: str) -> None:
         if self.is_silent:
@@ -225,7 +266,12 @@ class Simulation:
             self.marks["damaged packet refused"] += 1
             return
         now, source = self.clock.now, self.source
-        if isinstance(packet, Nak) and packet.type is PacketType.NAK and source.state in ANSWERS and packet.tsi == TSI:
+        if (
+            isinstance(packet, Nak)
+            and packet.type is PacketType.NAK
+            and source.state in ANSWERS
+            and packet.tsi == TSI
+        ):
             self.ledger.asked(packet.numbers, source.window.trail)
         self._source_says(source.receive(packet, now))
         self._poll_source()
@@ -238,7 +284,9 @@ class Simulation:
             return
         if isinstance(packet, Data) and packet.is_repair:
             self._heard[name, packet.sequence_number] += 1
-        self._receiver_says(name, self.receivers[name].receive(packet, ADDRESSES[sender], self.clock.now))
+        self._receiver_says(
+            name, self.receivers[name].receive(packet, ADDRESSES[sender], self.clock.now)
+        )
 
     def _poll_receiver(self, name: str) -> None:
         self._receiver_says(name, self.receivers[name].poll(self.clock.now))
@@ -267,11 +315,24 @@ class Simulation:
     def _storm(self, left: int) -> None:
         """Somebody asks for everything, again and again."""
         random, window = self.random, self.source.window
-        numbers = [wrap(random.randint(window.trail - 3, window.lead + 3)) for _ in range(random.choice((1, 1, 8)))]
-        nak = Nak(PacketType.NAK, TSI, PORT, numbers[0], ADDRESSES["source"], GROUP, Options(nak_list=tuple(numbers[1:])))
+        numbers = [
+            wrap(random.randint(window.trail - 3, window.lead + 3))
+            for _ in range(random.choice((1, 1, 8)))
+        ]
+        nak = Nak(
+            PacketType.NAK,
+            TSI,
+            PORT,
+            numbers[0],
+            ADDRESSES["source"],
+            GROUP,
+            Options(nak_list=tuple(numbers[1:])),
+        )
         self.group.unicast("stranger", "source", encode(nak))
         if random.random() < 0.3:
-            self.group.multicast(random.choice(("stranger", "source")), encode(nak._replace(type=PacketType.NCF)))
+            self.group.multicast(
+                random.choice(("stranger", "source")), encode(nak._replace(type=PacketType.NCF))
+            )
         self.marks["storm"] += 1
         if left > 1:
             self.clock.after(random.expovariate(500.0), self._storm, left - 1)
@@ -280,10 +341,20 @@ class Simulation:
         """Another host uses the same TSI: a session of its own, and none of ours."""
         random = self.random
         number = random.getrandbits(32)
-        packet = random.choice((
-            Spm(TSI, PORT, number, number, wrap(number + 5), ADDRESSES["stranger"], Options(fin=random.random() < 0.5)),
-            Data(random.random() < 0.5, TSI, PORT, number, number, b"forged"),
-        ))  # fmt: skip
+        packet = random.choice(
+            (
+                Spm(
+                    TSI,
+                    PORT,
+                    number,
+                    number,
+                    wrap(number + 5),
+                    ADDRESSES["stranger"],
+                    Options(fin=random.random() < 0.5),
+                ),
+                Data(random.random() < 0.5, TSI, PORT, number, number, b"forged"),
+            )
+        )
         self.group.multicast("stranger", encode(packet))
         self.marks["stranger"] += 1
         if left > 1:
@@ -319,14 +390,37 @@ class Simulation:
         for name, ledger in self.ledgers.items():
             self.problems += ledger.verdict()
             self.marks.update(ledger.told)
-            lost = [each for each in ledger.told if each.startswith("lost") and LossReason.JOINED.value not in each]
+            lost = [
+                each
+                for each in ledger.told
+                if each.startswith("lost") and LossReason.JOINED.value not in each
+            ]
             if self.gentle and self.ending == "close" and lost:
                 self.problems.append(f"{name}: {lost} in a gentle run")
-            kept = sum(session.window.octets for session in self.receivers[name] if session.window is not None)
+            kept = sum(
+                session.window.octets
+                for session in self.receivers[name]
+                if session.window is not None
+            )
             if kept != self.receivers[name].budget.used:
-                self.problems.append(f"{name}: sessions hold {kept} octets, the budget says {self.receivers[name].budget.used}")
-            ours = next((session for session in self.receivers[name] if session.key.source == ADDRESSES["source"]), None)
-            if ledger.ended is not None and ours is not None and ours.window is not None and ours.window.octets:
+                self.problems.append(
+                    f"{name}: sessions hold {kept} octets, the budget says "
+                    f"{self.receivers[name].budget.used}"
+                )
+            ours = next(
+                (
+                    session
+                    for session in self.receivers[name]
+                    if session.key.source == ADDRESSES["source"]
+                ),
+                None,
+            )
+            if (
+                ledger.ended is not None
+                and ours is not None
+                and ours.window is not None
+                and ours.window.octets
+            ):
                 self.problems.append(f"{name}: {ours.window.octets} octets are held after the end")
         self.problems += dict.fromkeys(self.ledger.problems)
         self.marks["repairs heard"] += self._heard.total()
@@ -338,20 +432,30 @@ class Simulation:
 
     def _all_ended(self) -> bool:
         return (
-            self.group.faults is None and bool(self.ledgers) and all(each.ended is not None for each in self.ledgers.values())
+            self.group.faults is None
+            and bool(self.ledgers)
+            and all(each.ended is not None for each in self.ledgers.values())
         )
 
 
 def run(
-    seed: int, *, source_class: type[Source] = Source, receiver_class: type[Receiver] = Receiver, digest: bool = False,
+    seed: int,
+    *,
+    source_class: type[Source] = Source,
+    receiver_class: type[Receiver] = Receiver,
+    digest: bool = False,
     log: Callable[[str], None] | None = None,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """One seed. ``digest``: with the SHA-256 of the log, which must depend on nothing but the seed."""
     sha = hashlib.sha256()
     if digest:
         log = lambda line: sha.update(line.encode())  # noqa: E731  # one word for it is enough
-    outcome = Simulation(seed, source_class=source_class, receiver_class=receiver_class, log=log).run(seed)
-    return Outcome(seed, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest() if digest else "")
+    outcome = Simulation(
+        seed, source_class=source_class, receiver_class=receiver_class, log=log
+    ).run(seed)
+    return Outcome(
+        seed, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest() if digest else ""
+    )
 
 
 def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
@@ -378,7 +482,10 @@ def simulate(first: int, count: int, jobs: int) -> int:
     begin = time.perf_counter()
     marks: Counter[str] = Counter()
     runs = steps = 0
-    chunks = [range(at, min(at + SEEDS_PER_REPORT, first + count)) for at in range(first, first + count, SEEDS_PER_REPORT)]
+    chunks = [
+        range(at, min(at + SEEDS_PER_REPORT, first + count))
+        for at in range(first, first + count, SEEDS_PER_REPORT)
+    ]
     with ProcessPoolExecutor(jobs) as pool:
         for chunk_runs, chunk_marks, chunk_steps, failed in pool.map(run_many, chunks):
             runs += chunk_runs
@@ -388,7 +495,10 @@ def simulate(first: int, count: int, jobs: int) -> int:
             if failed:
                 pool.shutdown(wait=False, cancel_futures=True)
                 _say(f"\n{failed[0]}")
-                _say(f"repeat it: python -m srmp_spark.testing.pgm.simulation --seed {failed[0].seed} --trace")
+                _say(
+                    "repeat it: python -m srmp_spark.testing.pgm.simulation --seed "
+                    f"{failed[0].seed} --trace"
+                )
                 return 1
     _say(f"\n0 violations in {runs} seeds ({steps} steps); what happened how often:")
     for name, times in sorted(marks.items()):
@@ -399,12 +509,19 @@ def simulate(first: int, count: int, jobs: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m srmp_spark.testing.pgm.simulation", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m srmp_spark.testing.pgm.simulation",
+        description=(__doc__ or "").partition("\n")[0],
     )
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)")
-    parser.add_argument("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")
+    parser.add_argument(
+        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
+    )
     parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
-    parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happens")
+    parser.add_argument(
+        "--trace", action="store_true", help="with --seed: print everything that happens"
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
     options = parser.parse_args(arguments)
     if options.seed is None:

@@ -75,7 +75,19 @@ class TwoHosts:
             if time.monotonic() > end:
                 raise RuntimeError("no second namespace")
             time.sleep(0.01)
-        _run("ip", "link", "add", "va", "type", "veth", "peer", "name", "vb", "netns", str(holder.pid))
+        _run(
+            "ip",
+            "link",
+            "add",
+            "va",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "vb",
+            "netns",
+            str(holder.pid),
+        )
         for name, address, there in (("va", HERE, []), ("vb", THERE, self.there())):
             _run(*there, "ip", "addr", "add", f"{address}/24", "dev", name)
             _run(*there, "ip", "link", "set", "lo", "up")
@@ -84,7 +96,12 @@ class TwoHosts:
             _run(*there, "ip", "route", "add", "224.0.0.0/4", "dev", name)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._holder is not None:
             self._holder.kill()
             self._holder.wait()
@@ -97,15 +114,25 @@ class TwoHosts:
     def lose(self, loss: str, udp_port: int | None, group: str, *, here: bool = False) -> None:
         """From now on packets to ``group`` are lost so (:data:`RULES`) where they arrive."""
         at = [] if here else self.there()
-        subprocess.run([*at, "nft", "delete", "table", "ip", "loss"], capture_output=True, check=False)  # noqa: S603
+        subprocess.run(  # noqa: S603
+            [*at, "nft", "delete", "table", "ip", "loss"], capture_output=True, check=False
+        )
         if not RULES[loss]:
             return
         _run(*at, "nft", "add", "table", "ip", "loss")
-        _run(*at, "nft", "add chain ip loss arriving { type filter hook prerouting priority -300; }")
-        proto, header = ("ip protocol 113", 0) if udp_port is None else (f"udp dport {udp_port}", 64)
+        _run(
+            *at, "nft", "add chain ip loss arriving { type filter hook prerouting priority -300; }"
+        )
+        proto, header = (
+            ("ip protocol 113", 0) if udp_port is None else (f"udp dport {udp_port}", 64)
+        )
         fields = {"type": f"@th,{header + 32},8", "number": f"@th,{header + 128},32"}
         for rule in RULES[loss]:
-            _run(*at, "nft", f"add rule ip loss arriving ip daddr {group} {proto} {rule.format(**fields)}")
+            _run(
+                *at,
+                "nft",
+                f"add rule ip loss arriving ip daddr {group} {proto} {rule.format(**fields)}",
+            )
 
 
 if __name__ == "__main__":

@@ -102,16 +102,24 @@ class _Session:
         self._clock = clock
 
     def request(
-        self, method: str, url: str, *, params: Mapping[str, Any], data: bytes | None, headers: Mapping[str, str],
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, Any],
+        data: bytes | None,
+        headers: Mapping[str, str],
         **_: object,
-    ) -> _Response:  # fmt: skip
+    ) -> _Response:
         """Call the queue manager, or be refused by the network. Nobody but the caller lives: waiting would bring nothing."""
         if self._queue_manager.is_away:
             raise requests.ConnectionError("nobody listens there")
         asked = dict(params)
         self._clock.now += float(asked.pop("wait", 0.0))
         path = url[len(self._queue_manager.url) :]
-        answer = self._queue_manager.call(method, path, urlencode(asked).encode(), data or b"", {**headers, CLIENT_HEADER: "1"})
+        answer = self._queue_manager.call(
+            method, path, urlencode(asked).encode(), data or b"", {**headers, CLIENT_HEADER: "1"}
+        )
         return _Response(url, answer)
 
 
@@ -139,7 +147,9 @@ class _ReadInTurn(Generic[T]):
         """It holds nothing."""
 
 
-def _in_turn(calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | None = None) -> list[T]:
+def _in_turn(
+    calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | None = None
+) -> list[T]:
     """Do as :func:`srmp_spark.spark.parallel.gather`, one call after the other."""
     results: list[T] = []
     for call in calls:
@@ -150,7 +160,9 @@ def _in_turn(calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | Non
 
 
 @contextlib.contextmanager
-def inside(queue_managers_by_url: Mapping[str, StoredQueueManager], clock: SimClock, processes: Processes) -> Iterator[None]:
+def inside(
+    queue_managers_by_url: Mapping[str, StoredQueueManager], clock: SimClock, processes: Processes
+) -> Iterator[None]:
     """Make every client in this process call these queue managers, at the time of ``clock``."""
 
     def session(client: api.QueueManagerClient) -> _Session:

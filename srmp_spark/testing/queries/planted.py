@@ -17,10 +17,17 @@ Marks = marks.Marks
 
 
 def _mark_what_the_queue_manager_thinks(
-    self: Any, key: LogKey, position: Position, first: int | None, taken: object, client: QueueManagerClient  # noqa: ANN401
+    self: Any,  # noqa: ANN401
+    key: LogKey,
+    position: Position,
+    first: int | None,
+    taken: object,
+    client: QueueManagerClient,
 ) -> int:
     holder = self._keeper.holder
-    return client.received(key.queue, self._consumer, epoch=position.epoch, to=position.sequence, holder=holder)
+    return client.received(
+        key.queue, self._consumer, epoch=position.epoch, to=position.sequence, holder=holder
+    )
 
 
 def _lease_with_a_plan(self: Any, key: LogKey, client: QueueManagerClient) -> Registration:  # noqa: ANN401  # Marks
@@ -29,7 +36,9 @@ def _lease_with_a_plan(self: Any, key: LogKey, client: QueueManagerClient) -> Re
 
 def _begin_with_a_plan(self: Any, key: LogKey, first: int | None = None) -> int:  # noqa: ANN401  # Marks
     answer = self._keeper.acquire(self._logs.client(key), key.queue, self._consumer, first=first)
-    self._sent[key] = Position(answer.epoch, answer.received if first is None else max(answer.received, first - 1))
+    self._sent[key] = Position(
+        answer.epoch, answer.received if first is None else max(answer.received, first - 1)
+    )
     return int(answer.received)
 
 
@@ -42,10 +51,22 @@ def _begin_at_the_start(self: Any, start: Offsets, end: Offsets) -> dict[LogKey,
 
 
 def _mark_what_was_left_out(
-    self: Any, key: LogKey, position: Position, first: int | None, taken: object, client: QueueManagerClient  # noqa: ANN401
+    self: Any,  # noqa: ANN401
+    key: LogKey,
+    position: Position,
+    first: int | None,
+    taken: object,
+    client: QueueManagerClient,
 ) -> int:
     holder = self._keeper.holder
-    return client.received(key.queue, self._consumer, epoch=position.epoch, first=first, to=position.sequence, holder=holder)
+    return client.received(
+        key.queue,
+        self._consumer,
+        epoch=position.epoch,
+        first=first,
+        to=position.sequence,
+        holder=holder,
+    )
 
 
 _newcomers = _Driver._newcomers  # noqa: SLF001
@@ -58,7 +79,10 @@ def _newcomers_of_any_name(self: Any, start: Offsets) -> dict[LogKey, tuple[Posi
         return _newcomers(self, start)
 
 
-def _newcomers_of_a_query_that_began(self: Any, start: Offsets) -> dict[LogKey, tuple[Position, Began]]:  # noqa: ANN401
+def _newcomers_of_a_query_that_began(
+    self: Any,  # noqa: ANN401
+    start: Offsets,
+) -> dict[LogKey, tuple[Position, Began]]:
     if self._initial is not None:
         self._looked |= set(self._logs.managers)
     with mock.patch.object(self, "_retained", {}):
@@ -80,8 +104,10 @@ PLANTS: dict[str, tuple[tuple[object, str, Callable[..., object]], ...]] = {
     ),
     "mark-covers-what-was-left-out": ((Marks, "_mark", _mark_what_was_left_out),),
     "first-batch-again-from-a-new-beginning": ((_Driver, "_beginnings", _begin_at_the_start),),
-    "queue-that-joins-with-the-first-batch-again": ((_Driver, "_newcomers", _newcomers_of_a_query_that_began),),
-}  # fmt: skip
+    "queue-that-joins-with-the-first-batch-again": (
+        (_Driver, "_newcomers", _newcomers_of_a_query_that_began),
+    ),
+}
 """Name → what is put in the place of what. The first four are bugs that users met."""
 
 

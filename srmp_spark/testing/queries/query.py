@@ -30,6 +30,7 @@ from srmp_spark.testing.sim_clock import SimClock
 PAUSE_SECONDS = 6.0
 """Between two batches: longer than the queues of a listing, and a queue manager that is away, are remembered."""
 
+
 class Surroundings(Protocol):
     """What a query lives in: see :mod:`.world`."""
 
@@ -85,8 +86,14 @@ class Asked:
     fail_on_data_loss: bool = True
 
     def __str__(self) -> str:
-        starting = self.starting if isinstance(self.starting, str) else json.dumps(dict(self.starting))
-        parts = [f"queue={','.join(self.queues)}", f"startingOffsets={starting}", f"readMode={self.read_mode}"]
+        starting = (
+            self.starting if isinstance(self.starting, str) else json.dumps(dict(self.starting))
+        )
+        parts = [
+            f"queue={','.join(self.queues)}",
+            f"startingOffsets={starting}",
+            f"readMode={self.read_mode}",
+        ]
         parts += [f"queueManager={','.join(self.queue_managers)}", f"consumer={self.consumer}"]
         parts += [] if self.max_rows is None else [f"maxOffsetsPerTrigger={self.max_rows}"]
         parts += ["trigger=availableNow"] if self.available_now else []
@@ -101,14 +108,18 @@ class Asked:
         return {
             "queueManager": ",".join(world.url(each) for each in self.queue_managers),
             "queue": ",".join(world.full_name(each) for each in self.queues),
-            "startingOffsets": starting, "readMode": self.read_mode, "consumer": self.consumer,
+            "startingOffsets": starting,
+            "readMode": self.read_mode,
+            "consumer": self.consumer,
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             **({} if self.max_rows is None else {"maxOffsetsPerTrigger": str(self.max_rows)}),
-        }  # fmt: skip
+        }
 
     def names(self, log: Log) -> bool:
         """Return whether these options read a queue."""
-        return log.queue_manager in self.queue_managers and any(is_glob(each) or each == log.queue for each in self.queues)
+        return log.queue_manager in self.queue_managers and any(
+            is_glob(each) or each == log.queue for each in self.queues
+        )
 
 
 @dataclass(frozen=True)
@@ -167,7 +178,11 @@ class Query:
     @property
     def holds(self) -> str | None:
         """Return the consumer whose leases it holds, if it lives and receives."""
-        return self.life.asked.consumer if self.life is not None and self.life.asked.read_mode == "receive" else None
+        return (
+            self.life.asked.consumer
+            if self.life is not None and self.life.asked.read_mode == "receive"
+            else None
+        )
 
     @property
     def begins_anew(self) -> bool:
@@ -216,7 +231,12 @@ class Query:
         self._world.log.clear()
         self._world.processes.current = life.process
         try:
-            return {"begin": self._begin, "plan": self._plan, "read": self._read, "commit": self._commit}[life.todo](life)
+            return {
+                "begin": self._begin,
+                "plan": self._plan,
+                "read": self._read,
+                "commit": self._commit,
+            }[life.todo](life)
         except SrmpSparkError as error:
             self._judge_end(life, error)
             self._world.note(f"  {self.name} ends: {type(error).__name__}: {error}")
@@ -232,7 +252,10 @@ class Query:
         if self.begins_anew:
             seen = self._seen(life)
             life.initial = life.reader.initialOffset()
-            life.initial_met = {log: each.met(self._rule(life, log, joined=True), each.marks) for log, each in seen.items()}
+            life.initial_met = {
+                log: each.met(self._rule(life, log, joined=True), each.marks)
+                for log, each in seen.items()
+            }
             self._should_have_told(life)
             self._may_leave_out_what_was_received(seen)
         life.todo = "plan"
@@ -265,7 +288,9 @@ class Query:
         if life.asked.read_mode == "receive":
             world.truth.planned(self.name, life.asked.consumer, set(self._seen(life)))
         for log in newcomers:
-            world.happened["a queue joined" if self._is_restart(life, log) else "a queue appeared"] += 1
+            world.happened[
+                "a queue joined" if self._is_restart(life, log) else "a queue appeared"
+            ] += 1
         life.has_planned = True
         life.looked |= {each for each in life.asked.queue_managers if not world.is_away(each)}
         if self.offsets and _text(end) == _text(start):
@@ -286,7 +311,10 @@ class Query:
         for partition in life.reader.partitions(life.start, self.offsets[number]):
             executor = SrmpStreamReader(parse(life.asked.spark_options(world)))
             for batch in executor.read(partition):
-                columns = (batch.column(name).to_pylist() for name in ("queue_manager", "queue", "sequence", "label"))
+                columns = (
+                    batch.column(name).to_pylist()
+                    for name in ("queue_manager", "queue", "sequence", "label")
+                )
                 rows += (world.row(*each) for each in zip(*columns, strict=True))
         world.note(f"  {self.name} reads batch {number}: {', '.join(map(str, rows)) or 'nothing'}")
         world.truth.read(self.name, number, rows)
@@ -310,11 +338,15 @@ class Query:
 
     def _newcomers(self, life: Life) -> dict[Log, Met]:
         world = self._world
-        known = set(world.truth.checkpoint(self.name).met) if self.offsets else set(life.initial_met)
+        known = (
+            set(world.truth.checkpoint(self.name).met) if self.offsets else set(life.initial_met)
+        )
         now = self._seen(life)
         found = now if life.goal is None else life.goal
         return {
-            log: each.met(self._rule(life, log, joined=self._is_restart(life, log)), now.get(log, each).marks)
+            log: each.met(
+                self._rule(life, log, joined=self._is_restart(life, log)), now.get(log, each).marks
+            )
             for log, each in found.items()
             if log not in known and not world.is_away(log.queue_manager)
         }
@@ -335,7 +367,9 @@ class Query:
             return starting
         if not joined:
             return "earliest"
-        return starting if isinstance(starting, str) else dict(starting).get(log.queue, "unreceived")
+        return (
+            starting if isinstance(starting, str) else dict(starting).get(log.queue, "unreceived")
+        )
 
     # --- what it must say ---------------------------------------------------------------------------------------------
 
@@ -356,10 +390,13 @@ class Query:
         there = set(world.here(life.asked.queue_managers))
         goal = None if life.goal is None else {log.queue_manager for log in life.goal}
         return {
-            log for log in known
-            if log not in there and life.asked.names(log) and not world.is_away(log.queue_manager)
+            log
+            for log in known
+            if log not in there
+            and life.asked.names(log)
+            and not world.is_away(log.queue_manager)
             and (goal is None or log.queue_manager in goal)
-        }  # fmt: skip
+        }
 
     def _must_be_told(self, life: Life) -> None:
         """Note what this micro-step must say, before it is taken."""
@@ -369,13 +406,20 @@ class Query:
     def _should_have_told(self, life: Life) -> None:
         """It went well."""
         if self._names:
-            raise BrokenPromiseError(f"{self.name} reads {', '.join(self._names)}, which nobody has, and nobody is told")
+            raise BrokenPromiseError(
+                f"{self.name} reads {', '.join(self._names)}, which nobody has, and nobody is told"
+            )
         if self._gone and life.asked.fail_on_data_loss:
             gone = ", ".join(map(str, self._gone))
-            raise BrokenPromiseError(f"{self.name} goes on without {gone}, and failOnDataLoss is true")
+            raise BrokenPromiseError(
+                f"{self.name} goes on without {gone}, and failOnDataLoss is true"
+            )
         unsaid = {log for log in self._gone if not life.has_planned and not self._was_said(log)}
         if unsaid:
-            raise BrokenPromiseError(f"{self.name} goes on without {', '.join(map(str, unsaid))}, and the log does not say so")
+            raise BrokenPromiseError(
+                f"{self.name} goes on without {', '.join(map(str, unsaid))}, and the log "
+                "does not say so"
+            )
 
     def _was_said(self, log: Log) -> bool:
         """Return whether the log of this micro-step tells that rows of a queue are lost."""
@@ -398,7 +442,9 @@ class Query:
             is_explained = asked.fail_on_data_loss and bool(known & world.broken)
         if not is_explained:
             what = f"{type(error).__name__}: {error}"
-            raise BrokenPromiseError(f"{self.name} ends, and nothing explains why: {what}") from error
+            raise BrokenPromiseError(
+                f"{self.name} ends, and nothing explains why: {what}"
+            ) from error
 
 
 def _text(offset: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Run schedules, judge each of them, and make a failing one short.
 
-    python -m srmp_spark.testing.queries --schedules 10000
-    python -m srmp_spark.testing.queries --seed 4711
+python -m srmp_spark.testing.queries --schedules 10000
+python -m srmp_spark.testing.queries --seed 4711
 """
 
 from __future__ import annotations
@@ -36,13 +36,17 @@ class Finding:
     story: tuple[str, ...]
 
     def __str__(self) -> str:
-        return "\n".join((f"seed {self.seed}: {self.broken}", *(f"  {line}" for line in self.story)))
+        return "\n".join(
+            (f"seed {self.seed}: {self.broken}", *(f"  {line}" for line in self.story))
+        )
 
 
 def run(
-    stores: Managers, steps: Sequence[Step], note: Callable[[str], object] = lambda line: None,
+    stores: Managers,
+    steps: Sequence[Step],
+    note: Callable[[str], object] = lambda line: None,
     make_query: Callable[[World, str], Query] = Query,
-) -> str | None:  # fmt: skip
+) -> str | None:
     """Take the steps, settle and judge; return the promise that is broken, if one is."""
     world = World(stores, note, make_query)
     with heard(world):
@@ -112,17 +116,25 @@ def simulate(first: int, count: int, jobs: int, plant: str | None) -> int:
     """Run ``count`` seeds from ``first``; exit code 1 at the first that breaks a promise."""
     began = time.monotonic()
     end = first + count
-    chunks = [range(at, min(at + SCHEDULES_PER_REPORT, end)) for at in range(first, end, SCHEDULES_PER_REPORT)]
+    chunks = [
+        range(at, min(at + SCHEDULES_PER_REPORT, end))
+        for at in range(first, end, SCHEDULES_PER_REPORT)
+    ]
     done = 0
     happened: Counter[str] = Counter()
     with ProcessPoolExecutor(jobs) as pool:
         for number, finding, more in pool.map(partial(find_in_process, plant=plant), chunks):
             done += number
             happened.update(more)
-            _say(f"{done} of {count} schedules, {done / (time.monotonic() - began):.0f} in a second")
+            _say(
+                f"{done} of {count} schedules, {done / (time.monotonic() - began):.0f} in a second"
+            )
             if finding is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
-                _say(f"{finding}\nrepeat it: python -m srmp_spark.testing.queries --seed {finding.seed}")
+                _say(
+                    f"{finding}\nrepeat it: python -m srmp_spark.testing.queries --seed "
+                    f"{finding.seed}"
+                )
                 return 1
     _say(f"no promise was broken in {done} schedules; what happened how often:")
     for name, times in sorted(happened.items()):
@@ -138,11 +150,19 @@ def _say(text: str) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m srmp_spark.testing.queries")
-    parser.add_argument("--schedules", type=int, default=1500, metavar="N", help="how many (default: 1500)")
-    parser.add_argument("--first", type=int, default=0, metavar="K", help="the seed of the first (default: 0)")
+    parser.add_argument(
+        "--schedules", type=int, default=1500, metavar="N", help="how many (default: 1500)"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="K", help="the seed of the first (default: 0)"
+    )
     parser.add_argument("--seed", type=int, metavar="K", help="only the schedule of this seed")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
-    parser.add_argument("--plant", choices=sorted(PLANTS), help="take a repair out, to see that the model finds it")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes"
+    )
+    parser.add_argument(
+        "--plant", choices=sorted(PLANTS), help="take a repair out, to see that the model finds it"
+    )
     options = parser.parse_args(arguments)
     if options.seed is None:
         return simulate(options.first, options.schedules, options.jobs, options.plant)

@@ -47,7 +47,9 @@ class Drawing:
 
     def __init__(self, seed: int | str) -> None:
         self.random = random = Random(seed)
-        self.managers = QUEUE_MANAGERS if random.random() < TWO_QUEUE_MANAGERS_SHARE else QUEUE_MANAGERS[:1]
+        self.managers = (
+            QUEUE_MANAGERS if random.random() < TWO_QUEUE_MANAGERS_SHARE else QUEUE_MANAGERS[:1]
+        )
         self.queues = QUEUES[: random.choice((1, 2, 2, 3))]
         self.checkpoints = ("query 1", "query 2")[: random.choice((1, 2, 2))]
         self.consumers = CONSUMERS[: random.choice((1, 1, 2))]
@@ -74,15 +76,23 @@ class Drawing:
         return [Log(manager, queue) for queue in self.queues for manager in self.managers]
 
     def _arrive(self, log: Log) -> Arrive:
-        return Arrive(log, tuple(self.random.choice((3, 3, 3, 6)) for _ in range(self.random.randint(1, 4))))
+        return Arrive(
+            log, tuple(self.random.choice((3, 3, 3, 6)) for _ in range(self.random.randint(1, 4)))
+        )
 
     def _draw(self, kind: str) -> list[Step]:
         random = self.random
-        log, checkpoint, manager = random.choice(self._logs()), random.choice(self.checkpoints), random.choice(self.managers)
+        log, checkpoint, manager = (
+            random.choice(self._logs()),
+            random.choice(self.checkpoints),
+            random.choice(self.managers),
+        )
         if kind == "Start":
             steps: list[Step] = [Start(checkpoint, self._asked(checkpoint))]
             if random.random() < 0.7:
-                steps.append(Advance(checkpoint, random.choice((1, 2, 3, 4, 4, 5, TO_THE_END, TO_THE_END))))
+                steps.append(
+                    Advance(checkpoint, random.choice((1, 2, 3, 4, 4, 5, TO_THE_END, TO_THE_END)))
+                )
             return steps
         if kind == "MakeQueue":
             return self._make_queue()
@@ -97,7 +107,9 @@ class Drawing:
             "Purge": lambda: Purge(log),
             "Delete": lambda: Delete(log),
             "Restart": lambda: Restart(manager),
-            "Restore": lambda: Restore(manager, frozenset({log.queue}) if random.random() < 0.5 else frozenset()),
+            "Restore": lambda: Restore(
+                manager, frozenset({log.queue}) if random.random() < 0.5 else frozenset()
+            ),
             "Leave": lambda: Leave(manager),
             "ComeBack": lambda: ComeBack(manager),
         }
@@ -114,12 +126,19 @@ class Drawing:
     def _asked(self, checkpoint: str) -> Asked:
         """Return the options of a start: those of the start before with one or two changes, mostly."""
         random, before = self.random, self.asked.get(checkpoint)
-        asked = Asked(self.managers, self._queues(), consumer=self.consumers[0]) if before is None else before
+        asked = (
+            Asked(self.managers, self._queues(), consumer=self.consumers[0])
+            if before is None
+            else before
+        )
         for _ in range(random.choice((0, 1, 1, 2)) if before is not None else 4):
             asked = self._changed(asked)
         if not isinstance(asked.starting, str):
             named = self.queues if "*" in asked.queues else asked.queues
-            asked = replace(asked, starting=tuple((queue, random.choice((-2, -1, -1, 1, 1, 2, 3))) for queue in named))
+            asked = replace(
+                asked,
+                starting=tuple((queue, random.choice((-2, -1, -1, 1, 1, 2, 3))) for queue in named),
+            )
         self.asked[checkpoint] = asked
         if random.random() < 0.06:
             return replace(asked, queues=(MISSPELT, *asked.queues[1:]))
@@ -128,15 +147,30 @@ class Drawing:
     def _queues(self) -> tuple[str, ...]:
         if self.random.random() < 0.3:
             return ("*",)
-        return tuple(sorted(self.random.sample(self.queues, self.random.randint(1, len(self.queues)))))
+        return tuple(
+            sorted(self.random.sample(self.queues, self.random.randint(1, len(self.queues))))
+        )
 
     def _changed(self, asked: Asked) -> Asked:
         random = self.random
-        what = random.choice(("queues", "starting", "read_mode", "consumer", "max_rows", "available_now", "fail", "managers"))
+        what = random.choice(
+            (
+                "queues",
+                "starting",
+                "read_mode",
+                "consumer",
+                "max_rows",
+                "available_now",
+                "fail",
+                "managers",
+            )
+        )
         if what == "queues":
             return replace(asked, queues=self._queues())
         if what == "starting":
-            starting = random.choice(("unreceived", "unreceived", "latest", "latest", "earliest", ()))
+            starting = random.choice(
+                ("unreceived", "unreceived", "latest", "latest", "earliest", ())
+            )
             return replace(asked, starting=starting)
         if what == "read_mode":
             return replace(asked, read_mode=random.choice(("receive", "receive", "peek")))

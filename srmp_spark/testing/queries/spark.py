@@ -114,7 +114,9 @@ class SparkSurroundings:
 
     def make_query(self, world: World, name: str) -> Query:
         """Return the query of a checkpoint."""
-        return SparkQuery(world, name, self.spark, self.directory / f"checkpoints-{self.schedules}" / name)
+        return SparkQuery(
+            world, name, self.spark, self.directory / f"checkpoints-{self.schedules}" / name
+        )
 
     def close(self) -> None:
         """End the queue managers."""
@@ -180,7 +182,9 @@ class SparkQuery(Query):
         for log, each in seen.items():
             checkpoint.met.setdefault(log, each.met(self._rule(life, log, joined=True), each.marks))
         if self.begins_anew:
-            self._may_leave_out_what_was_received({log: each for log, each in seen.items() if log in known})
+            self._may_leave_out_what_was_received(
+                {log: each for log, each in seen.items() if log in known}
+            )
         if asked.read_mode == "receive":
             checkpoint.consumers.add(asked.consumer)
         error = self._runs_of_spark(asked, fails=fails)
@@ -196,7 +200,9 @@ class SparkQuery(Query):
             return False
         self._should_have_told(life)
         if asked.read_mode == "receive":
-            world.truth.planned(self.name, asked.consumer, {log for log in seen if asked.names(log)})
+            world.truth.planned(
+                self.name, asked.consumer, {log for log in seen if asked.names(log)}
+            )
         return True
 
     def _runs_of_spark(self, asked: Asked, *, fails: bool) -> Exception | None:
@@ -206,7 +212,9 @@ class SparkQuery(Query):
             rows = batch.select("queue_manager", "queue", "sequence", "label").collect()
             try:
                 found = [world.row(*each) for each in rows]
-                world.note(f"  {self.name} reads batch {number}: {', '.join(map(str, found)) or 'nothing'}")
+                world.note(
+                    f"  {self.name} reads batch {number}: {', '.join(map(str, found)) or 'nothing'}"
+                )
                 world.truth.read(self.name, number, found)
                 world.happened["rows were read"] += len(found)
             except BrokenPromiseError as error:
@@ -219,7 +227,9 @@ class SparkQuery(Query):
         if "maxOffsetsPerTrigger" in options and not asked.available_now:
             del options["maxOffsetsPerTrigger"]
         frame = self._spark.readStream.format("srmp").options(**options).load()
-        writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(self._checkpoint))
+        writer = frame.writeStream.foreachBatch(take).option(
+            "checkpointLocation", str(self._checkpoint)
+        )
         query = (writer.trigger(availableNow=True) if asked.available_now else writer).start()
         has_ended = True
         try:
@@ -236,7 +246,10 @@ class SparkQuery(Query):
     def _look_at_the_logs(self, asked: Asked, known: dict[Log, Met]) -> None:
         """Read what Spark's offset log and commit log have now."""
         checkpoint = self._world.truth.checkpoint(self.name)
-        self.offsets = [_last_line(self._checkpoint / "offsets" / str(n)) for n in _numbers(self._checkpoint / "offsets")]
+        self.offsets = [
+            _last_line(self._checkpoint / "offsets" / str(n))
+            for n in _numbers(self._checkpoint / "offsets")
+        ]
         for number in _numbers(self._checkpoint / "commits"):
             if number not in self.commits:
                 self.commits.add(number)
@@ -245,9 +258,13 @@ class SparkQuery(Query):
         offset = self.offsets[-1] if self.offsets else {"qm": {}}
         stands_in = {
             self._world.log_of(guid, queue)
-            for guid, epochs in offset["qm"].items() for queues in epochs.values() for queue in queues
-        }  # fmt: skip
-        checkpoint.met = {log: met for log, met in checkpoint.met.items() if log in known or log in stands_in}
+            for guid, epochs in offset["qm"].items()
+            for queues in epochs.values()
+            for queue in queues
+        }
+        checkpoint.met = {
+            log: met for log, met in checkpoint.met.items() if log in known or log in stands_in
+        }
 
 
 def _numbers(folder: Path) -> list[int]:
@@ -266,4 +283,3 @@ def _error_of_ours(text: str) -> errors.SrmpSparkError:
             kind: type[errors.SrmpSparkError] = getattr(errors, name)
             return kind(text)
     return ApiError(409, "not-registered" if "not-registered" in text else "unknown", text, "")
-

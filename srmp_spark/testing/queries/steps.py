@@ -42,7 +42,10 @@ class Arrive:
     priorities: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"{len(self.priorities)} messages arrive in {self.log}, priorities {', '.join(map(str, self.priorities))}"
+        return (
+            f"{len(self.priorities)} messages arrive in {self.log}, priorities "
+            f"{', '.join(map(str, self.priorities))}"
+        )
 
     def do(self, world: World) -> None:
         """Store the messages."""
@@ -86,7 +89,10 @@ class Receive:
     count: int
 
     def __str__(self) -> str:
-        return f"`receive --consumer {self.consumer} --max {self.count}` takes rows of {self.log} by priority"
+        return (
+            f"`receive --consumer {self.consumer} --max {self.count}` takes rows of "
+            f"{self.log} by priority"
+        )
 
     def do(self, world: World) -> None:
         """Call the command."""
@@ -143,7 +149,9 @@ class Restore:
     lose: frozenset[str]
 
     def __str__(self) -> str:
-        without = f", without the newest commit of {', '.join(sorted(self.lose))}" if self.lose else ""
+        without = (
+            f", without the newest commit of {', '.join(sorted(self.lose))}" if self.lose else ""
+        )
         return f"queue manager {self.queue_manager} is restored{without}"
 
     def do(self, world: World) -> None:
@@ -165,7 +173,9 @@ class Start:
         """Start the query."""
         query = world.query(self.checkpoint)
         for other in world.queries.values():
-            if other is query or (self.asked.read_mode == "receive" and other.holds == self.asked.consumer):
+            if other is query or (
+                self.asked.read_mode == "receive" and other.holds == self.asked.consumer
+            ):
                 other.stop()
         query.start(self.asked)
 

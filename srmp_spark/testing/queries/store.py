@@ -24,8 +24,9 @@ from srmp_spark.queue_manager.api.health import HealthApi
 from srmp_spark.queue_manager.api.router import Router
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.reader.process import Reader
-from srmp_spark.queue_manager.service import QueueManager, ensure_queues
+from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.store.directory import DATABASE_FILE, IDENTITY_FILE, DataDirectory
 from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
@@ -81,15 +82,20 @@ class _ReaderInside:
     def __init__(self, directory: DataDirectory) -> None:
         control: Any = SimpleNamespace(fileno=lambda: -1)
         settings = {
-            "data_dir": str(directory.path), "queue_manager": directory.queue_manager, "state": None, "state_interval": 5.0,
-        }  # fmt: skip
+            "data_dir": str(directory.path),
+            "queue_manager": directory.queue_manager,
+            "state": None,
+            "state_interval": 5.0,
+        }
         self._reader = Reader(control, settings)
 
     async def ask(self, command: dict[str, Any], *, seconds: float | None = None) -> dict[str, Any]:
         """Return the head of an answer."""
         return self._run(command).value
 
-    async def open(self, command: dict[str, Any]) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
+    async def open(
+        self, command: dict[str, Any]
+    ) -> tuple[dict[str, Any], AsyncGenerator[bytes, None]]:
         """Return the head of an answer and its data."""
         answer = self._run(command)
 
@@ -152,7 +158,9 @@ def restored(directory: Path, lose: Callable[[str], int]) -> dict[str, int]:
     writer = connect_writer(directory / DATABASE_FILE)
     writer.execute("BEGIN IMMEDIATE")
     writer.execute("UPDATE consumers SET planned = NULL, holder = NULL, lease_until = NULL")
-    for queue_id, name in writer.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL").fetchall():
+    for queue_id, name in writer.execute(
+        "SELECT id, name FROM queues WHERE deleted_at IS NULL"
+    ).fetchall():
         end = end_of(writer, queue_id)
         lost[name] = end + 1
         for _ in range(lose(name)):
@@ -174,7 +182,9 @@ def restored(directory: Path, lose: Callable[[str], int]) -> dict[str, int]:
 class StoredQueueManager:
     """One queue manager over the lives that it has. ``url`` is its address for clients; nobody listens there."""
 
-    def __init__(self, directory: Path, url: str, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, directory: Path, url: str, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.url = url
         self.is_away = False
         """No client reaches it. It lives on."""
@@ -184,7 +194,9 @@ class StoredQueueManager:
         self._clock = clock
         self._loop = loop
         self._lock = threading.Lock()
-        self._config = load({"data_dir": str(directory), "listen": "127.0.0.1:1801", "api": "127.0.0.1:8081"}, {})
+        self._config = load(
+            {"data_dir": str(directory), "listen": "127.0.0.1:1801", "api": "127.0.0.1:8081"}, {}
+        )
         self._open()
         self.guid = self._directory.queue_manager
 
@@ -195,7 +207,12 @@ class StoredQueueManager:
         directory = self._directory = DataDirectory.open(self._path, now=self._clock.utc())
         config = self._config
         manager = self._manager = QueueManager(
-            config, directory, config.local_hosts(config.listen), PUBLIC_BASE, self._clock, on_fatal=_fail
+            config,
+            directory,
+            config.local_hosts(config.listen),
+            PUBLIC_BASE,
+            self._clock,
+            on_fatal=_fail,
         )
         _CommitHere(manager.journal)
         manager.reader = _ReaderInside(directory)  # type: ignore[assignment]  # the part of it that the API calls
@@ -231,12 +248,19 @@ class StoredQueueManager:
         return lost
 
     def call(
-        self, method: str, path: str, query: bytes = b"", body: bytes = b"", headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        query: bytes = b"",
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Call the API. From any thread; one call at a time."""
         called = self._call(method, path, query, body, headers or {})
         with self._lock:
-            return self._at_once(called) if method == "GET" else self._loop.run_until_complete(called)
+            return (
+                self._at_once(called) if method == "GET" else self._loop.run_until_complete(called)
+            )
 
     def _at_once(self, called: Coroutine[Any, Any, Answer]) -> Answer:
         """Return the answer of a call that waits for nothing but turns: without a task and the loop it costs half."""
@@ -250,7 +274,9 @@ class StoredQueueManager:
             asyncio.events._set_running_loop(None)  # noqa: SLF001
         raise AssertionError("a GET waits for something: call it in the loop")
 
-    async def _call(self, method: str, path: str, query: bytes, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def _call(
+        self, method: str, path: str, query: bytes, body: bytes, headers: Mapping[str, str]
+    ) -> Answer:
         events = [{"type": "http.request", "body": body, "more_body": False}]
         sent: list[dict[str, Any]] = []
 
@@ -264,10 +290,14 @@ class StoredQueueManager:
 
         given = {"host": "127.0.0.1:8081", **headers}
         scope = {
-            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": query,
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query,
             "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
             "extensions": {OWNER: os.getuid()},
-        }  # fmt: skip
+        }
         await self._app(scope, receive, send)  # type: ignore[arg-type]  # events of ASGI
         found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return Answer(sent[0]["status"], found, b"".join(event["body"] for event in sent[1:]))

@@ -118,7 +118,11 @@ class Truth:
 
     def arrived(self, rows: Rows) -> None:
         """Note that messages are stored."""
-        _expect(not rows & (self.rows | self.gone), "sequences are never used again", rows & (self.rows | self.gone))
+        _expect(
+            not rows & (self.rows | self.gone),
+            "sequences are never used again",
+            rows & (self.rows | self.gone),
+        )
         self.rows |= rows
 
     def went(self, rows: Rows) -> None:
@@ -128,7 +132,11 @@ class Truth:
 
     def took(self, consumer: str, rows: Rows, marks: Rows) -> None:
         """Note that a consumer took rows by command, when it had received ``marks``."""
-        _expect(not rows & marks, f"`receive` gave consumer {consumer} rows that it had received before", rows & marks)
+        _expect(
+            not rows & marks,
+            f"`receive` gave consumer {consumer} rows that it had received before",
+            rows & marks,
+        )
         self._taken.setdefault(consumer, set()).update(rows)
         self._must.setdefault(consumer, set()).update(rows)
 
@@ -140,12 +148,20 @@ class Truth:
         """Note that a batch of a checkpoint was read, perhaps once more after a crash."""
         checkpoint, found = self.checkpoint(name), frozenset(rows)
         _expect(len(rows) == len(found), f"batch {batch} of {name} has a row twice", found)
-        others = set().union(*(each for number, each in checkpoint.batches.items() if number != batch))
-        _expect(not found & others, f"batch {batch} of {name} has rows that an earlier batch had", found & others)
+        others = set().union(
+            *(each for number, each in checkpoint.batches.items() if number != batch)
+        )
+        _expect(
+            not found & others,
+            f"batch {batch} of {name} has rows that an earlier batch had",
+            found & others,
+        )
         unmet = {row for row in found if row.log not in checkpoint.met}
         _expect(not unmet, f"{name} reads queues that it never met", unmet)
         left_out = {row for row in found if row in checkpoint.met[row.log].leaves_out}
-        _expect(not left_out, f"batch {batch} of {name} has rows that its query leaves out", left_out)
+        _expect(
+            not left_out, f"batch {batch} of {name} has rows that its query leaves out", left_out
+        )
         strange = {row for row in found if row not in self.rows and row not in self.gone}
         _expect(not strange, f"batch {batch} of {name} has rows that never arrived", strange)
         checkpoint.batches[batch] = checkpoint.batches.get(batch, NO_ROWS) | found
@@ -160,7 +176,11 @@ class Truth:
     def planned(self, name: str, consumer: str, logs: set[Log]) -> None:
         """Note that a query planned its next batch, and could reach the queue managers of ``logs``, which its options name."""
         checkpoint = self.checkpoint(name)
-        batches = (checkpoint.batches.get(each, NO_ROWS) for each, by in checkpoint.committed_as.items() if by == consumer)
+        batches = (
+            checkpoint.batches.get(each, NO_ROWS)
+            for each, by in checkpoint.committed_as.items()
+            if by == consumer
+        )
         processed = {row for rows in batches for row in rows if row.log in logs}
         self._must.setdefault(consumer, set()).update(processed)
 
@@ -169,23 +189,42 @@ class Truth:
     def check_marks(self, consumer: str, marks: Rows) -> None:
         """Judge what a consumer has received of the rows that are there."""
         missing = (self._must.get(consumer, set()) & self.rows) - marks
-        _expect(not missing, f"rows were processed and consumer {consumer} has not received them", missing)
+        _expect(
+            not missing,
+            f"rows were processed and consumer {consumer} has not received them",
+            missing,
+        )
         may = set(self._taken.get(consumer, ()))
         for checkpoint in self.checkpoints.values():
             if consumer in checkpoint.consumers:
                 may |= checkpoint.processed
-        _expect(marks <= may, f"rows count as received by consumer {consumer}, and nobody has read them for it", marks - may)
+        _expect(
+            marks <= may,
+            f"rows count as received by consumer {consumer}, and nobody has read them for it",
+            marks - may,
+        )
 
     def check_whole(self, name: str, logs: set[Log]) -> None:
         """Judge a checkpoint that has run to the end, with options that name ``logs``."""
         checkpoint = self.checkpoint(name)
         unmet = {log for log in logs if log not in checkpoint.met}
-        _expect(not unmet, f"{name} has run to the end and never met {', '.join(map(str, unmet))}", set())
+        _expect(
+            not unmet,
+            f"{name} has run to the end and never met {', '.join(map(str, unmet))}",
+            set(),
+        )
         due = {
-            row for log in logs for row in self.of(log)
-            if row not in checkpoint.met[log].leaves_out and row not in checkpoint.met[log].may_leave_out
-        }  # fmt: skip
-        _expect(due <= checkpoint.had, f"{name} has run to the end and never had rows that it must read", due - checkpoint.had)
+            row
+            for log in logs
+            for row in self.of(log)
+            if row not in checkpoint.met[log].leaves_out
+            and row not in checkpoint.met[log].may_leave_out
+        }
+        _expect(
+            due <= checkpoint.had,
+            f"{name} has run to the end and never had rows that it must read",
+            due - checkpoint.had,
+        )
 
 
 def _expect(holds: bool, what: str, rows: set[Row] | Rows) -> None:

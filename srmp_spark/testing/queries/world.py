@@ -89,7 +89,9 @@ class Stores:
         self.schedules = 0
         self.happened: Counter[str] = Counter()
         self._loop = asyncio.new_event_loop()
-        self._directory = Path(tempfile.mkdtemp(prefix="srmp-queries-", dir=MEMORY if MEMORY.is_dir() else None))
+        self._directory = Path(
+            tempfile.mkdtemp(prefix="srmp-queries-", dir=MEMORY if MEMORY.is_dir() else None)
+        )
         self._made = 0
         self.managers: dict[str, StoredQueueManager] = {}
         self._by_url: dict[str, StoredQueueManager] = {}
@@ -100,7 +102,9 @@ class Stores:
         for name in QUEUE_MANAGERS:
             url = f"http://127.0.0.1:{9000 + QUEUE_MANAGERS.index(name)}"
             directory = self._directory / f"{name}{self._made}"
-            self.managers[name] = self._by_url[url] = StoredQueueManager(directory, url, self.clock, self._loop)
+            self.managers[name] = self._by_url[url] = StoredQueueManager(
+                directory, url, self.clock, self._loop
+            )
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
@@ -134,9 +138,11 @@ class World:
     """What one schedule happens to."""
 
     def __init__(
-        self, stores: Managers, note: Callable[[str], object] = lambda line: None,
+        self,
+        stores: Managers,
+        note: Callable[[str], object] = lambda line: None,
         make_query: Callable[[World, str], Query] = Query,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.note = note
         self._make_query = make_query
         self.clock = stores.clock
@@ -173,7 +179,9 @@ class World:
         """Return the row that a query has read. Raises :class:`BrokenPromiseError` if another message has that place."""
         row = Row(self.log_of(guid, queue), sequence)
         if self._labels.get(row, label) != label:
-            raise BrokenPromiseError(f"row {row} was message {self._labels[row]!r} and is {label!r}")
+            raise BrokenPromiseError(
+                f"row {row} was message {self._labels[row]!r} and is {label!r}"
+            )
         return row
 
     def was_said(self, what: str, log: Log) -> bool:
@@ -199,7 +207,9 @@ class World:
         """Return which rows of a queue a consumer has received, as its queue manager says; they are judged."""
         runs = self._managers[log.queue_manager].marks(self.full_name(log.queue), consumer)
         rows = self.truth.of(log)
-        return frozenset(row for row in rows if any(first <= row.sequence <= last for first, last in runs))
+        return frozenset(
+            row for row in rows if any(first <= row.sequence <= last for first, last in runs)
+        )
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -219,7 +229,13 @@ class World:
             return
         client, name = self.client(log.queue_manager), self.full_name(log.queue)
         labels = [f"{log} {len(self._labels) + n}" for n in range(len(priorities))]
-        client.send(name, [{"label": label, "priority": each} for label, each in zip(labels, priorities, strict=True)])
+        client.send(
+            name,
+            [
+                {"label": label, "priority": each}
+                for label, each in zip(labels, priorities, strict=True)
+            ],
+        )
         last = self._managers[log.queue_manager].end(name)
         rows = [Row(log, last - len(labels) + 1 + n) for n in range(len(labels))]
         self._labels.update(zip(rows, labels, strict=True))
@@ -254,9 +270,17 @@ class World:
         self._used.add(consumer)
         process = self.processes.begin()
         arguments = argparse.Namespace(
-            api=self.url(log.queue_manager), token_file=None, allow_plain_token=False, table=False, body="none", after=None,
-            queue=self.full_name(log.queue), consumer=consumer, max=count, reject=False,
-        )  # fmt: skip
+            api=self.url(log.queue_manager),
+            token_file=None,
+            allow_plain_token=False,
+            table=False,
+            body="none",
+            after=None,
+            queue=self.full_name(log.queue),
+            consumer=consumer,
+            max=count,
+            reject=False,
+        )
         marks = self.marks(log, consumer)
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             _receive(arguments)
@@ -299,7 +323,9 @@ class World:
 
     def query(self, name: str) -> Query:
         """Return the query of a checkpoint."""
-        self._used |= {each.asked.consumer for each in self.queries.values() if each.asked is not None}
+        self._used |= {
+            each.asked.consumer for each in self.queries.values() if each.asked is not None
+        }
         found = self.queries.get(name)
         if found is None:
             found = self.queries[name] = self._make_query(self, name)
@@ -316,7 +342,10 @@ class World:
         self.check_marks()
         for name, query in self.queries.items():
             if query.asked is not None and query.offsets:
-                self.note(f"at the end {name} goes on to the end, as AvailableNow with failOnDataLoss=false")
+                self.note(
+                    f"at the end {name} goes on to the end, as AvailableNow with "
+                    "failOnDataLoss=false"
+                )
                 self._run_to_the_end(query, query.asked)
         self.check_marks()
         for consumer in CONSUMERS:
@@ -332,9 +361,15 @@ class World:
         if not isinstance(starting, str):
             starting = "unreceived"
         last = Asked(
-            asked.queue_managers, queues, starting, asked.read_mode, asked.consumer, asked.max_rows,
-            available_now=True, fail_on_data_loss=False,
-        )  # fmt: skip
+            asked.queue_managers,
+            queues,
+            starting,
+            asked.read_mode,
+            asked.consumer,
+            asked.max_rows,
+            available_now=True,
+            fail_on_data_loss=False,
+        )
         query.start(last)
         if not query.to_the_end():
             raise BrokenPromiseError(f"{query.name} cannot go on to the end")
@@ -343,7 +378,9 @@ class World:
 
     def _read_what_waits(self, consumer: str) -> None:
         """Check that a new query of a consumer reads what the consumer has not received, and nothing else."""
-        waiting = {row for log in self._queues for row in self.truth.of(log) - self.marks(log, consumer)}
+        waiting = {
+            row for log in self._queues for row in self.truth.of(log) - self.marks(log, consumer)
+        }
         query = self.query(f"new-{consumer}")
         self.note(f"at the end a new query of {consumer} reads what waits")
         query.start(Asked(tuple(self._managers), ("*",), consumer=consumer, available_now=True))
@@ -352,7 +389,9 @@ class World:
         query.stop()
         had = self.truth.checkpoint(query.name).had
         if had != waiting:
-            raise BrokenPromiseError(f"a new query of {consumer} was to read {sorted(waiting)} and read {sorted(had)}")
+            raise BrokenPromiseError(
+                f"a new query of {consumer} was to read {sorted(waiting)} and read {sorted(had)}"
+            )
         self.check_marks()
 
     def check_marks(self) -> None:

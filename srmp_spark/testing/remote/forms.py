@@ -22,7 +22,9 @@ def sections_in(form: str, packet: bytes) -> tuple[SectionBuffer, ...]:
         octets = Random(packet).randbytes(len(packet))
         return (SectionBuffer(SectionType.FULL_PACKET, len(octets), octets),)
     if form == "short":
-        return (SectionBuffer(SectionType.BINARY_FIRST, len(packet) - 4 - len(packet) % 60, packet),)
+        return (
+            SectionBuffer(SectionType.BINARY_FIRST, len(packet) - 4 - len(packet) % 60, packet),
+        )
     if form == "two":
         return in_two_sections(packet)
     if form == "first":

@@ -87,11 +87,13 @@ class ForeignQueue:
         return MessagePacket(
             base=BaseHeader(priority=priority),
             user=UserHeader(
-                source_queue_manager=GUID, message_id=number, sent_time=1_790_000_000,
+                source_queue_manager=GUID,
+                message_id=number,
+                sent_time=1_790_000_000,
                 destination_queue=direct_queue(r"OS:host\q"),
             ),
             properties=MessagePropertiesHeader(message_body=b"body %d" % number),
-        ).encode()  # fmt: skip
+        ).encode()
 
     def sections(self, lookup_id: int) -> tuple[SectionBuffer, ...]:
         """A message as an answer has it; a hostile queue has another method here."""
@@ -168,7 +170,14 @@ class Connection:
         if opnum == 5:
             return StatusResponse(OK)
         if opnum == 9:
-            found = next((each for each, owner in queue.locks.items() if owner == (self.number, asked.request_id)), None)
+            found = next(
+                (
+                    each
+                    for each, owner in queue.locks.items()
+                    if owner == (self.number, asked.request_id)
+                ),
+                None,
+            )
             if found is None:
                 return StatusResponse(INVALID_HANDLE)
             del queue.locks[found]
@@ -184,15 +193,23 @@ class Connection:
             if found not in queue.messages:
                 return StartReceiveResponse(0, 0, (), NOT_FOUND)
             if found in queue.locks:
-                return StartReceiveResponse(0, 0, (), USAGE if asked.action == 0x40000010 else NOT_FOUND)
+                return StartReceiveResponse(
+                    0, 0, (), USAGE if asked.action == 0x40000010 else NOT_FOUND
+                )
         elif asked.action == 0x40000011:
-            behind = sorted(each for each in queue.messages if each not in queue.locks and each > asked.lookup_id)
+            behind = sorted(
+                each
+                for each in queue.messages
+                if each not in queue.locks and each > asked.lookup_id
+            )
             if asked.lookup_id not in queue.messages or not behind:
                 return StartReceiveResponse(0, 0, (), NOT_FOUND)
             found = behind[0]
         elif asked.cursor:
             cursor = -1 if queue.loops else self._cursor
-            free = sorted(each for each in queue.messages if each not in queue.locks and each > cursor)
+            free = sorted(
+                each for each in queue.messages if each not in queue.locks and each > cursor
+            )
             if not free:
                 return StartReceiveResponse(0, 0, (), EMPTY)
             found = self._cursor = free[0]

@@ -33,7 +33,9 @@ ROUND_SECONDS = 0.01
 class Faults:
     """How likely each is."""
 
-    def __init__(self, *, before: float = 0.0, after: float = 0.0, end_lost: float = 0.0, thief: float = 0.0) -> None:
+    def __init__(
+        self, *, before: float = 0.0, after: float = 0.0, end_lost: float = 0.0, thief: float = 0.0
+    ) -> None:
         self.before, self.after, self.end_lost, self.thief = before, after, end_lost, thief
 
 
@@ -47,7 +49,9 @@ class ForeignServer:
         """Messages that still come, a few at a time, with random priorities."""
         self.away_after_end = False
         """Whether it is away, until it is switched on, as soon as an answer of End was lost."""
-        self.instead: Callable[[asyncio.Transport, CallReceived], bool] = lambda transport, call: False
+        self.instead: Callable[[asyncio.Transport, CallReceived], bool] = lambda transport, call: (
+            False
+        )
         """Whether a call was answered in the transport itself, by a test that is hostile."""
         self.through: Callable[[bytes], bytes] = lambda data: data
         """What becomes of the bytes of answers on their way, by a test that is hostile."""
@@ -97,8 +101,12 @@ class ForeignServer:
             return
         settings = ServerSettings(interfaces={REMOTE_READ: frozenset(METHODS)}, port=self.port)
         rng, groups = random.Random(1), itertools.count(1)
-        self.associations: Associations[int] = Associations(new_id=lambda: next(groups), new_uuid=lambda: rng.randbytes(16))
-        self._server = await self.loop.create_server(lambda: _Connection(self, settings), "127.0.0.1", self.port)
+        self.associations: Associations[int] = Associations(
+            new_id=lambda: next(groups), new_uuid=lambda: rng.randbytes(16)
+        )
+        self._server = await self.loop.create_server(
+            lambda: _Connection(self, settings), "127.0.0.1", self.port
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _off(self) -> None:

@@ -31,7 +31,10 @@ def live(seeds: range) -> tuple[Counter[str], list[str]]:
 
 def _seeds(first: int, count: int, jobs: int) -> int:
     begun = time.monotonic()
-    parts = [range(at, min(at + SEEDS_AT_ONCE, first + count)) for at in range(first, first + count, SEEDS_AT_ONCE)]
+    parts = [
+        range(at, min(at + SEEDS_AT_ONCE, first + count))
+        for at in range(first, first + count, SEEDS_AT_ONCE)
+    ]
     marks: Counter[str] = Counter()
     wrong: list[str] = []
     with ProcessPoolExecutor(jobs) as pool:
@@ -42,7 +45,10 @@ def _seeds(first: int, count: int, jobs: int) -> int:
         print(problem)
     for name, times in sorted(marks.items()):
         print(f"  {name:42} {times}")
-    print(f"{len(wrong)} violations in {count} seeds, {count / (time.monotonic() - begun):.0f} seeds/s")
+    print(
+        f"{len(wrong)} violations in {count} seeds, "
+        f"{count / (time.monotonic() - begun):.0f} seeds/s"
+    )
     return 1 if wrong else 0
 
 
@@ -56,18 +62,28 @@ def _day(traffic: Traffic) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run seeds, or a day; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m srmp_spark.testing.wayout", description="the way out in virtual time")
+    parser = argparse.ArgumentParser(
+        prog="python -m srmp_spark.testing.wayout", description="the way out in virtual time"
+    )
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--day", action="store_true", help="the day of traffic instead of seeds")
     parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--destinations", type=int, default=1_000)
-    parser.add_argument("--pause", type=float, default=600.0, help="mean seconds between two batches for one destination")
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=600.0,
+        help="mean seconds between two batches for one destination",
+    )
     args = parser.parse_args(arguments)
     if args.day:
         traffic = Traffic(
-            destinations=args.destinations, seconds=args.hours * 3_600, pause_s=args.pause, connections=args.destinations
+            destinations=args.destinations,
+            seconds=args.hours * 3_600,
+            pause_s=args.pause,
+            connections=args.destinations,
         )
         return _day(traffic)
     return _seeds(args.first, args.seeds, args.jobs)

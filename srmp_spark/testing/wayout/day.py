@@ -52,10 +52,16 @@ class Ways:
 
     def ratios(self, alone: Ways) -> dict[str, float]:
         """How much longer than ``alone``, for each figure."""
-        return {name: getattr(self, name) / getattr(alone, name) for name in ("mean", "p50", "p99", "p999", "most")}
+        return {
+            name: getattr(self, name) / getattr(alone, name)
+            for name in ("mean", "p50", "p99", "p999", "most")
+        }
 
     def __str__(self) -> str:
-        figures = ", ".join(f"{name} {getattr(self, name) * 1_000:.1f}" for name in ("mean", "p50", "p99", "p999", "most"))
+        figures = ", ".join(
+            f"{name} {getattr(self, name) * 1_000:.1f}"
+            for name in ("mean", "p50", "p99", "p999", "most")
+        )
         return f"{self.rows} rows, ms: {figures}"
 
 
@@ -65,13 +71,17 @@ class _Day:
         self._net = Net(lambda peer, message: self._rig.receipt(peer, message))
         self._rig: Rig
         troubled = int(traffic.destinations * traffic.troubled_share)
-        self._addresses = [f"10.{number // 250}.{number % 250}.1" for number in range(traffic.destinations)]
+        self._addresses = [
+            f"10.{number // 250}.{number % 250}.1" for number in range(traffic.destinations)
+        ]
         self._good = self._addresses[troubled:]
         self._is_good = frozenset(self._good)
         self._used = self._addresses if with_troubled else self._good
         for number, address in enumerate(self._addresses):
             drawn = Random(f"{traffic.seed} {address}")
-            manner = Manner(latency_s=drawn.uniform(0.001, 0.05), answer_s=drawn.uniform(0.005, 0.1))
+            manner = Manner(
+                latency_s=drawn.uniform(0.001, 0.05), answer_s=drawn.uniform(0.005, 0.1)
+            )
             if number < troubled:
                 _make_bad(manner, TROUBLES[number % len(TROUBLES)])
             self._net.peers[address] = Peer(manner)
@@ -99,14 +109,18 @@ class _Day:
             names = [f"{address} {at:.6f} {number}" for number in range(drawn.randint(1, 3))]
             if at >= WARM_UP_S and address in self._is_good:
                 self._committed.update((name, loop.time()) for name in names)
-            loop.create_task(self._rig.commit({QueueKey(f"http://{address}/msmq/private$/q", kind): names}))
+            loop.create_task(
+                self._rig.commit({QueueKey(f"http://{address}/msmq/private$/q", kind): names})
+            )
             heapq.heappush(due, (at + drawn.expovariate(1.0 / traffic.pause_s), address))
             if loop.time() - swept_at > DRAIN_S:
                 swept_at = loop.time()
                 self._sweep()
         await asyncio.sleep(DRAIN_S)
         self._sweep()
-        assert not self._committed, f"{len(self._committed)} rows for good destinations did not arrive"
+        assert not self._committed, (
+            f"{len(self._committed)} rows for good destinations did not arrive"
+        )
         await self._rig.dispatcher.connections.stop()
 
     def _sweep(self) -> None:
@@ -134,7 +148,9 @@ def _make_bad(manner: Manner, trouble: str) -> None:
 
 def _ways(found: list[float]) -> Ways:
     found.sort()
-    p50, p99, p999 = (found[min(len(found) - 1, int(share * len(found)))] for share in (0.5, 0.99, 0.999))
+    p50, p99, p999 = (
+        found[min(len(found) - 1, int(share * len(found)))] for share in (0.5, 0.99, 0.999)
+    )
     return Ways(len(found), sum(found) / len(found), p50, p99, p999, found[-1])
 
 

@@ -56,10 +56,13 @@ class _Tables:
         """Make a group of dead letters of one message."""
         self.letters_for.add(target)
         cursor = self.connection.execute(
-            "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, ids_base, application, batch, "
+            "INSERT INTO moved(fate, destination, kind, stream_ordinal, base, serials, "
+            "ids_base, application, batch, "
             "enqueued_at, reason, in_doubt, moved_at, target, rows, bytes, position, data_id) "
-            "VALUES ('dead', 'd', 'stream', '1', 0, x'', 0, 'a', 'b', 0, 'refused', 0, 0, ?, 1, 0, 0, 0)", (target,),
-        )  # fmt: skip
+            "VALUES ('dead', 'd', 'stream', '1', 0, x'', 0, 'a', 'b', 0, 'refused', 0, 0, "
+            "?, 1, 0, 0, 0)",
+            (target,),
+        )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
@@ -114,7 +117,9 @@ class _Living:
         self._random = random = Random(f"letters {life.seed}")
         self._tables = _Tables()
         self._cursors = LetterCursors(cast("Any", self._tables), self._tables.letters_for)
-        self._queues = {f"private$/{name}": _Queue() for name in random.sample("abcdef", random.randint(2, 5))}
+        self._queues = {
+            f"private$/{name}": _Queue() for name in random.sample("abcdef", random.randint(2, 5))
+        }
         self._sender_is_away_until = 0.0
         self._last_kill = 0.0
         self._letters: _SimDeadLetters
@@ -127,7 +132,9 @@ class _Living:
             (random.uniform(0.0, TROUBLE_S), "die") for _ in range(random.randint(1, LETTERS_MAX))
         ]
         events += [(random.uniform(0.0, TROUBLE_S), "shut") for _ in range(random.randint(0, 4))]
-        events += [(random.uniform(0.0, TROUBLE_S), "kill") for _ in range(random.choice((0, 0, 1, 3)))]
+        events += [
+            (random.uniform(0.0, TROUBLE_S), "kill") for _ in range(random.choice((0, 0, 1, 3)))
+        ]
         begun = loop.time()
         for at, what in sorted(events):
             await asyncio.sleep(max(0.0, begun + at - loop.time()))
@@ -141,9 +148,10 @@ class _Living:
 
     def _start(self) -> None:
         manager = SimpleNamespace(
-            directory=SimpleNamespace(queue_manager=GUID), outgoing=SimpleNamespace(link=self),
+            directory=SimpleNamespace(queue_manager=GUID),
+            outgoing=SimpleNamespace(link=self),
             acceptor=SimpleNamespace(gate=None),
-        )  # fmt: skip
+        )
         self._letters = _SimDeadLetters(cast("Any", manager))
         self._letters.living = self
         self._letters.start()
@@ -215,8 +223,12 @@ class _Living:
         for name, queue in self._queues.items():
             if queue.rows != list(queue.died):
                 lost = [number for number in queue.died if number not in queue.stored]
-                self._life.problems.append(f"{name}: lost {lost}" if lost else f"{name}: out of order {queue.rows}")
+                self._life.problems.append(
+                    f"{name}: lost {lost}" if lost else f"{name}: out of order {queue.rows}"
+                )
             for number, at in queue.stored.items():
                 since = max(queue.died[number], queue.shut_until, self._last_kill)
                 if at - since > LATE_S:
-                    self._life.problems.append(f"{name}: letter {number} was late: {at - since:.1f} s")
+                    self._life.problems.append(
+                        f"{name}: letter {number} was late: {at - since:.1f} s"
+                    )

@@ -41,9 +41,12 @@ DROP_SHARE = 0.15
 LARGE_BYTES_MAX = 4_000_000
 POISON_SHARE = 0.25
 ROOM = {
-    "queue_manager.sender.dispatcher.DESTINATIONS_MAX": 24, "queue_manager.sender.dispatcher.FORGOTTEN_AT_ONCE": 2,
-    "queue_manager.sender.dispatcher.BATCH_RECORDS_MAX": 40, "srmp.sender.RECORDS_MAX": 44, "srmp.outgoing_room.OTHERS_MAX": 24,
-}  # fmt: skip
+    "queue_manager.sender.dispatcher.DESTINATIONS_MAX": 24,
+    "queue_manager.sender.dispatcher.FORGOTTEN_AT_ONCE": 2,
+    "queue_manager.sender.dispatcher.BATCH_RECORDS_MAX": 40,
+    "srmp.sender.RECORDS_MAX": 44,
+    "srmp.outgoing_room.OTHERS_MAX": 24,
+}
 """Limits that a life reaches: records are forgotten in it, and only in a crowd is there no room."""
 CROWD = {**ROOM, "srmp.outgoing_room.OTHERS_MAX": 4}
 TROUBLES = ("refused", "never", "silent", "503", "late")
@@ -113,9 +116,15 @@ class _Living:
             if random.random() < 0.3:
                 peer.manner.status = lambda row: 400 if row.endswith("poison") else 200
             found.append(Destination(host, address, peer, trouble))
-        troubled = random.sample(found, min(len(found) - 1, random.randint(5, 9) if self._is_crowd else random.randint(0, 3)))
+        troubled = random.sample(
+            found,
+            min(len(found) - 1, random.randint(5, 9) if self._is_crowd else random.randint(0, 3)),
+        )
         for destination in troubled:
-            destination.host, destination.trouble = destination.address, random.choice((*TROUBLES, "line", "line"))
+            destination.host, destination.trouble = (
+                destination.address,
+                random.choice((*TROUBLES, "line", "line")),
+            )
             _make_bad(destination.peer.manner, destination.trouble, random)
         return found
 
@@ -144,7 +153,9 @@ class _Living:
         settings = SenderSettings(in_flight_max=IN_FLIGHT, resend_table=(30.0, 30.0, 300.0))
         rig = self._rig = Rig(loop, self._net, settings=settings)
         trouble_s = random.uniform(60.0, TROUBLE_S_MAX)
-        times = sorted(random.uniform(0.0, trouble_s) for _ in range(random.randint(1, BATCHES_MAX)))
+        times = sorted(
+            random.uniform(0.0, trouble_s) for _ in range(random.randint(1, BATCHES_MAX))
+        )
         begun = loop.time()
         for number, at in enumerate(times):
             await asyncio.sleep(max(0.0, begun + at - loop.time()))
@@ -156,7 +167,11 @@ class _Living:
         await asyncio.sleep(max(0.0, begun + trouble_s - loop.time()))
         for destination in self._destinations:
             if destination.trouble in TROUBLES:
-                good = Manner(status=destination.peer.manner.status if destination.trouble != "503" else (lambda row: 200))
+                good = Manner(
+                    status=destination.peer.manner.status
+                    if destination.trouble != "503"
+                    else (lambda row: 200)
+                )
                 destination.peer.manner = good
         end = loop.time() + END_S
         while not rig.is_idle and loop.time() < end:
@@ -180,11 +195,15 @@ class _Living:
         rows: dict[QueueKey, list[str]] = {}
         if beside is not None and random.random() < 0.8:
             rows[beside.key] = [self._row(beside.key, beside.destination)]
-        for destination in random.sample(self._destinations, min(len(self._destinations), random.randint(1, 4))):
+        for destination in random.sample(
+            self._destinations, min(len(self._destinations), random.randint(1, 4))
+        ):
             kind: Kind = random.choice(("stream", "plain"))
             key = QueueKey(f"http://{destination.host}/msmq/private$/q", kind)
             if key not in rows:
-                rows[key] = [self._row(key, destination) for _ in range(random.choice((1, 1, 2, 5, 12)))]
+                rows[key] = [
+                    self._row(key, destination) for _ in range(random.choice((1, 1, 2, 5, 12)))
+                ]
         outcome = await self._rig.commit(rows)
         if isinstance(outcome, Exception):
             self._life.problems.append(f"batch {number} was refused: {outcome}")
@@ -224,7 +243,9 @@ class _Living:
             names = set(wanted)
             arrived = [name for name, _ in rows[0].destination.peer.taken if name in names]
             if arrived != wanted and len(arrived) == len(wanted):
-                life.problems.append(f"{key.kind} rows to {key.destination} arrived out of order: {arrived}")
+                life.problems.append(
+                    f"{key.kind} rows to {key.destination} arrived out of order: {arrived}"
+                )
         if len(queues) > ROOM["queue_manager.sender.dispatcher.DESTINATIONS_MAX"]:
             life.marks["more-than-records"] += 1
 
@@ -234,17 +255,27 @@ class _Living:
         if letter is not None:
             life.marks[f"dead-{letter.reason}"] += 1
             expected = {
-                "no-room": name in self._without_room, "refused": name in destination.peer.refused,
+                "no-room": name in self._without_room,
+                "refused": name in destination.peer.refused,
                 "dropped": row.key in self._dropped,
-            }  # fmt: skip
+            }
             if not expected.get(letter.reason):
                 return [f"{name} is a dead letter: {letter.reason}"]
             is_taken = any(taken == name for taken, _ in destination.peer.taken)
-            return [f"{name} was taken, and is a dead letter without doubt"] if is_taken and not letter.in_doubt else []
+            return (
+                [f"{name} was taken, and is a dead letter without doubt"]
+                if is_taken and not letter.in_doubt
+                else []
+            )
         times = [at for taken, at in destination.peer.taken if taken == name]
         seen = destination.peer.seen.get(name, 0)
         if not times:
-            return [f"{name} was committed and is nowhere: left {seen} times, {destination.trouble or 'good'}"]
+            return [
+                (
+                    f"{name} was committed and is nowhere: left {seen} times, "
+                    f"{destination.trouble or 'good'}"
+                )
+            ]
         if row.destination.trouble not in TROUBLES and seen > 1:
             return [f"{name} was sent {seen} times as a whole, {destination.trouble or 'good'}"]
         if row.key.kind == "stream" and len(times) > 1:

@@ -70,7 +70,11 @@ class Net:
         self._number += 1
         self._on_the_way[self._number] = send.message
         body = bytes(self.sizes.get(send.message.body.decode(), BODY_BYTES))
-        return b"POST / HTTP/1.1\r\nX-Row: %d\r\nContent-Length: %d\r\n\r\n%b" % (self._number, len(body), body)
+        return b"POST / HTTP/1.1\r\nX-Row: %d\r\nContent-Length: %d\r\n\r\n%b" % (
+            self._number,
+            len(body),
+            body,
+        )
 
     async def connect(
         self, protocol_factory: Callable[[], asyncio.Protocol], address: str, port: int
@@ -128,7 +132,9 @@ class Net:
 class SimTransport(asyncio.Transport):
     """Our end of a simulated connection."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, net: Net, peer: Peer, protocol: asyncio.Protocol) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, net: Net, peer: Peer, protocol: asyncio.Protocol
+    ) -> None:
         super().__init__()
         self._loop, self._net, self._peer, self._protocol = loop, net, peer, protocol
         self._written_at = loop.time()

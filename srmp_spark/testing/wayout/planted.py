@@ -50,7 +50,11 @@ def time_counts_from_posting() -> Iterator[None]:
     """A large message on a slow line is sent whole again and again, because each 200 comes too late."""
 
     def overdue(self: Wire) -> str | None:
-        is_old = self.busy and self.exchange is not None and self.connections.time() - self.began_at > ANSWER_SECONDS
+        is_old = (
+            self.busy
+            and self.exchange is not None
+            and self.connections.time() - self.began_at > ANSWER_SECONDS
+        )
         return "no answer" if is_old else None
 
     with mock.patch.object(Wire, "overdue", overdue):
@@ -61,7 +65,9 @@ def time_counts_from_posting() -> Iterator[None]:
 def nothing_is_forgotten() -> Iterator[None]:
     """After as many destinations as there are records each row for another one is a dead letter: sending stops for good."""
 
-    def forget_idle(self: Sender, count: int, may_forget: Callable[[QueueKey], bool]) -> list[QueueKey]:
+    def forget_idle(
+        self: Sender, count: int, may_forget: Callable[[QueueKey], bool]
+    ) -> list[QueueKey]:
         return []
 
     kept = property(lambda queue: False)
@@ -77,7 +83,9 @@ def no_room_fails_the_batch() -> Iterator[None]:
     """One row for a destination that finds no room fails the whole batch, and a stream query with it, for ever."""
     commit = Dispatcher.commit
 
-    async def checked(self: Dispatcher, prepare: Callable[[int], Prepared], origin: str = "") -> CommittedBatch:
+    async def checked(
+        self: Dispatcher, prepare: Callable[[int], Prepared], origin: str = ""
+    ) -> CommittedBatch:
         def prepared(at: int) -> Prepared:
             found = prepare(at)
             if not all(self.sender.room.admits(part.key, part.origin) for part in found.parts):
@@ -99,7 +107,10 @@ def drop_forgets_new_messages() -> Iterator[None]:
         queue = self.get(destination, kind)
         if queue is None:
             return forget(self, destination, kind)
-        with mock.patch.object(type(queue), "idle", True), mock.patch.object(OutgoingStream, "ended", True):
+        with (
+            mock.patch.object(type(queue), "idle", True),
+            mock.patch.object(OutgoingStream, "ended", True),
+        ):
             return forget(self, destination, kind)
 
     with mock.patch.object(Sender, "forget", forgets):
@@ -151,10 +162,14 @@ def handed_before_stored() -> Iterator[None]:
 PLANTED_IN_LIFE: Mapping[str, Callable[[], Any]] = {
     bug.__name__: bug
     for bug in (
-        withdrawn_is_trouble, first_address_alone, time_counts_from_posting, nothing_is_forgotten, no_room_fails_the_batch,
+        withdrawn_is_trouble,
+        first_address_alone,
+        time_counts_from_posting,
+        nothing_is_forgotten,
+        no_room_fails_the_batch,
         drop_forgets_new_messages,
     )
-}  # fmt: skip
+}
 PLANTED_IN_LETTERS: Mapping[str, Callable[[], Any]] = {
     bug.__name__: bug for bug in (a_held_queue_holds_all, one_cursor_for_all, handed_before_stored)
 }

@@ -19,7 +19,15 @@ from srmp_spark.queue_manager.sender.exchange import Exchange
 from srmp_spark.queue_manager.sender.receipts import Found
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
-from srmp_spark.srmp.outgoing_effects import DeadLetter, Enqueued, Load, OutgoingChanges, QueueKey, SerialRun, StoredMessage
+from srmp_spark.srmp.outgoing_effects import (
+    DeadLetter,
+    Enqueued,
+    Load,
+    OutgoingChanges,
+    QueueKey,
+    SerialRun,
+    StoredMessage,
+)
 from srmp_spark.srmp.outgoing_states import SenderSettings
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.packing import Part
@@ -50,7 +58,10 @@ class Batch:
     @property
     def parts(self) -> list[Part]:
         """What goes out, by queue."""
-        return [Part(number, key, len(rows), False) for number, (key, rows) in enumerate(self.rows.items())]
+        return [
+            Part(number, key, len(rows), False)
+            for number, (key, rows) in enumerate(self.rows.items())
+        ]
 
     @property
     def identifiers(self) -> int:
@@ -66,7 +77,9 @@ class Batch:
         """Nothing was written."""
         return True
 
-    def numbered(self, ids_first: int, enqueued: Iterable[Enqueued], unsent: AbstractSet[int] = frozenset()) -> Numbered:
+    def numbered(
+        self, ids_first: int, enqueued: Iterable[Enqueued], unsent: AbstractSet[int] = frozenset()
+    ) -> Numbered:
         """Return the batch with its numbers."""
         return Numbered(cast("Any", self), ids_first, tuple(enqueued), unsent)
 
@@ -102,7 +115,13 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
         return found
 
     def write(
-        self, changes: OutgoingChanges, at: int, *, batches: Sequence[Numbered], sent: object, sessions: object
+        self,
+        changes: OutgoingChanges,
+        at: int,
+        *,
+        batches: Sequence[Numbered],
+        sent: object,
+        sessions: object,
     ) -> Committed:
         """Store messages and their ends."""
         self.begin((changes, batches))
@@ -115,7 +134,10 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
         self._forget(key for key in changes.forgotten if key in anew)
         for batch in batches:
             for part, enqueued, rows in zip(
-                batch.preparation.parts, batch.enqueued, cast("Batch", batch.preparation).rows.values(), strict=True
+                batch.preparation.parts,
+                batch.enqueued,
+                cast("Batch", batch.preparation).rows.values(),
+                strict=True,
             ):
                 if part.number in batch.unsent:
                     run = SerialRun(enqueued.key, enqueued.first, enqueued.last)
@@ -138,9 +160,15 @@ class SimOutboxTables(Synced[tuple[OutgoingChanges, Sequence[Numbered]]]):
 
     def _message(self, key: QueueKey, row: str) -> Message:
         return Message(
-            destination=key.destination, action="MSMQ:", lineage=IDENTITY, uniquifier=self._identifiers, has_msmq=True,
-            durable=True, body=row.encode(), source_qm=IDENTITY,
-        )  # fmt: skip
+            destination=key.destination,
+            action="MSMQ:",
+            lineage=IDENTITY,
+            uniquifier=self._identifiers,
+            has_msmq=True,
+            durable=True,
+            body=row.encode(),
+            source_qm=IDENTITY,
+        )
 
     def _take(self, key: QueueKey, first: int, last: int) -> list[StoredMessage]:
         queue = self.messages.get(key, {})
@@ -197,7 +225,9 @@ class Limits:
         """Let them count."""
         with ExitStack() as stack:
             place = "srmp_spark.queue_manager.sender.connections"
-            stack.enter_context(mock.patch(f"{place}.connections_allowed", return_value=self.connections))
+            stack.enter_context(
+                mock.patch(f"{place}.connections_allowed", return_value=self.connections)
+            )
             for name, value in self.names.items():
                 stack.enter_context(mock.patch(f"srmp_spark.{name}", value))
             yield
@@ -215,9 +245,15 @@ class Rig:
         self._identifiers = 0
         store = SimStoreThread(loop, self.outbox.write)
         self.dispatcher = Dispatcher(
-            cast("Any", self.outbox), self.sender, cast("Any", store), cast("Any", self), loop,
-            receipts_url=RECEIPTS_URL, receipts_read_to=0, reserve=self._reserve,
-        )  # fmt: skip
+            cast("Any", self.outbox),
+            self.sender,
+            cast("Any", store),
+            cast("Any", self),
+            loop,
+            receipts_url=RECEIPTS_URL,
+            receipts_read_to=0,
+            reserve=self._reserve,
+        )
         self.dispatcher.receipts_came()
 
     async def _reserve(self, count: int) -> int:
@@ -233,11 +269,19 @@ class Rig:
         """Store a stream receipt of a peer in the order queue."""
         assert message.stream is not None
         receipt = Receipt("stream", stream_id=message.stream.id, last_ordinal=peer.number)
-        found = Message(RECEIPTS_URL, ORDERING_ACK_ACTION, has_msmq=True, message_class=CLASS_ORDER_ACK, receipt=receipt)
+        found = Message(
+            RECEIPTS_URL,
+            ORDERING_ACK_ACTION,
+            has_msmq=True,
+            message_class=CLASS_ORDER_ACK,
+            receipt=receipt,
+        )
         self._receipts.append(found)
         self.dispatcher.receipts_came()
 
-    async def commit(self, rows: Mapping[QueueKey, Sequence[str]]) -> CommittedBatch | SrmpSparkError:
+    async def commit(
+        self, rows: Mapping[QueueKey, Sequence[str]]
+    ) -> CommittedBatch | SrmpSparkError:
         """Commit a batch; return what the caller is told."""
         try:
             return await self.dispatcher.commit(lambda _at: cast("Any", Batch(rows)))
@@ -257,8 +301,12 @@ def simulated(net: Net, limits: Limits, resolve: Resolve | None = None) -> Itera
     level = log.level
     with ExitStack() as stack:
         stack.enter_context(limits.set())
-        stack.enter_context(mock.patch.object(Wire, "request", lambda _wire, send: net.request(send)))
-        unsent = property(lambda exchange: exchange._transport.unsent_bytes if exchange.usable else 0)  # noqa: SLF001  # ours
+        stack.enter_context(
+            mock.patch.object(Wire, "request", lambda _wire, send: net.request(send))
+        )
+        unsent = property(
+            lambda exchange: exchange._transport.unsent_bytes if exchange.usable else 0  # noqa: SLF001  # ours
+        )
         stack.enter_context(mock.patch.object(Exchange, "unsent_bytes", unsent))
         if resolve is not None:
             stack.enter_context(mock.patch.object(Addresses.__init__, "__defaults__", (resolve,)))

@@ -13,7 +13,10 @@ START_S = 1_000.0
 START_UTC_US = 1_800_000_000_000_000
 
 _T = TypeVar("_T")
-Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[tuple[asyncio.Transport, asyncio.Protocol]]]
+Connect = Callable[
+    [Callable[[], asyncio.Protocol], str, int],
+    Awaitable[tuple[asyncio.Transport, asyncio.Protocol]],
+]
 """Makes a simulated connection: the protocol's factory, an address, a port."""
 
 
@@ -24,7 +27,9 @@ class _NoSelector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise RuntimeError("nothing will ever happen: something waits for an event that nobody brings")
+            raise RuntimeError(
+                "nothing will ever happen: something waits for an event that nobody brings"
+            )
         self.now += max(0.0, timeout)
         return []
 
@@ -50,11 +55,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Microseconds since 1970, UTC."""
         return START_UTC_US + int((self._virtual.now - START_S) * 1_000_000)
 
-    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # noqa: ANN401  # asyncio's
+    async def create_connection(
+        self,
+        protocol_factory: Any,  # noqa: ANN401  # asyncio's
+        host: Any = None,  # noqa: ANN401  # asyncio's
+        port: Any = None,  # noqa: ANN401  # asyncio's
+        **_: Any,  # noqa: ANN401  # asyncio's
+    ) -> Any:  # noqa: ANN401  # asyncio's
         """Connect to a simulated peer; TLS is not simulated."""
         return await self._make_connection(protocol_factory, host, port)
 
-    def run_in_executor(self, executor: Executor | None, func: Callable[..., _T], *args: Any) -> asyncio.Future[_T]:  # type: ignore[override]  # noqa: ANN401  # asyncio's
+    def run_in_executor(
+        self,
+        executor: Executor | None,
+        func: Callable[..., _T],
+        *args: Any,  # noqa: ANN401  # asyncio's
+    ) -> asyncio.Future[_T]:  # type: ignore[override]
         """Call ``func`` now: threads have no part in virtual time."""
         future: asyncio.Future[_T] = self.create_future()
         try:
@@ -67,7 +83,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.bugs.append(f"{context.get('message')}: {context.get('exception')!r}")
 
 
-def run_virtual(connect: Connect, main: Callable[[VirtualLoop], Coroutine[Any, Any, _T]]) -> tuple[_T, list[str]]:
+def run_virtual(
+    connect: Connect, main: Callable[[VirtualLoop], Coroutine[Any, Any, _T]]
+) -> tuple[_T, list[str]]:
     """Run ``main`` in a loop of its own; return its result, and what nobody caught."""
     loop = VirtualLoop(connect)
     asyncio.set_event_loop(loop)

@@ -12,7 +12,14 @@ from srmp_spark.testing.wsrm.oracle import SourceJudge, Store
 from srmp_spark.wsrm.elements import EndpointReference, SoapMessage
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 from srmp_spark.wsrm.source import Source
-from srmp_spark.wsrm.source_effects import Acknowledged, Ended, Opened, SourceSettings, Suspicious, Transmit
+from srmp_spark.wsrm.source_effects import (
+    Acknowledged,
+    Ended,
+    Opened,
+    SourceSettings,
+    Suspicious,
+    Transmit,
+)
 from srmp_spark.wsrm.source_states import OVER, SourceState
 
 Versions = tuple[SoapVersion, AddressingVersion, RmVersion]
@@ -40,16 +47,29 @@ class Client:
     """Sends ``messages`` in one sequence and ends it."""
 
     def __init__(
-        self, name: str, world: World, versions: Versions, source_class: type[Source], *,
-        is_anonymous: bool, window: int, interval: float, messages: int,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        world: World,
+        versions: Versions,
+        source_class: type[Source],
+        *,
+        is_anonymous: bool,
+        window: int,
+        interval: float,
+        messages: int,
+    ) -> None:
         self.name = name
         self._world = world
         soap, addressing, rm = versions
         self.settings = SourceSettings(
-            to="http://qm/wsrm/q", soap=soap, addressing=addressing, rm=rm, window=window, poll_interval=interval,
+            to="http://qm/wsrm/q",
+            soap=soap,
+            addressing=addressing,
+            rm=rm,
+            window=window,
+            poll_interval=interval,
             acks_to=None if is_anonymous else EndpointReference(f"http://client/{name}"),
-        )  # fmt: skip
+        )
         self._source_class = source_class
         self._messages = messages
         self.source: Source | None = None
@@ -61,7 +81,11 @@ class Client:
     @property
     def is_over(self) -> bool:
         """The sequence ended and nothing more is to be sent."""
-        return self.source is not None and self.source.state in OVER and self.source.next_timer() is None
+        return (
+            self.source is not None
+            and self.source.state in OVER
+            and self.source.next_timer() is None
+        )
 
     def begin(self) -> None:
         """All messages are there, the network decides when they leave."""
@@ -154,7 +178,9 @@ class Client:
                 for first, last in event.ranges:
                     self.acknowledged |= set(range(first, last + 1))
                     if last > stored:
-                        problems.append(f"{self.name} takes {last} for delivered, {stored} is stored")
+                        problems.append(
+                            f"{self.name} takes {last} for delivered, {stored} is stored"
+                        )
             elif isinstance(event, Ended) and event.fault is not None:
                 problems.append(f"{self.name}: {event.fault}")
             elif isinstance(event, Suspicious):
@@ -165,7 +191,11 @@ class Client:
         source = self.source
         if source is None:
             return [f"{self.name} never began"]
-        rows = [(number, body) for identifier, number, body in store.rows if identifier == source.identifier and identifier]
+        rows = [
+            (number, body)
+            for identifier, number, body in store.rows
+            if identifier == source.identifier and identifier
+        ]
         expected = [(number, self.body(number)) for number in range(1, self._messages + 1)]
         problems = []
         if rows != expected:

@@ -34,7 +34,9 @@ class Store(Synced[Commit]):
 
     def apply(self, transaction: Commit) -> None:
         """It is synced."""
-        self.rows += [(each.identifier, each.number, each.message.body) for each in transaction.deliveries]
+        self.rows += [
+            (each.identifier, each.number, each.message.body) for each in transaction.deliveries
+        ]
         for row in transaction.changes.sequences:
             self.sequences[row.identifier] = row
             self.accepted[row.identifier] = row.accepted
@@ -90,19 +92,25 @@ class SourceJudge:
         elif on_their_way > self.window or (self.value != ABSENT and on_their_way > self.value):
             said = "nothing" if self.value == ABSENT else self.value
             self.problems.append(
-                f"{self.name}: {on_their_way} on their way, the window is {self.window}, the destination said {said}"
+                f"{self.name}: {on_their_way} on their way, the window is {self.window}, "
+                f"the destination said {said}"
             )
 
     def asks(self, now: float) -> None:
         """An AckRequested by itself."""
         self.last_ask = now
         if self.value != 0:
-            self.problems.append(f"{self.name} polls, and the destination never said 0, or has said more since")
+            self.problems.append(
+                f"{self.name} polls, and the destination never said 0, or has said more since"
+            )
 
     def check(self, now: float) -> None:
         """Did it ask in time?"""
         if self.zero_since is not None and now - self.last_ask > self.interval + ASK_SLACK:
-            self.problems.append(f"{self.name}: the destination said 0, and nobody asked for {now - self.last_ask:.1f} s")
+            self.problems.append(
+                f"{self.name}: the destination said 0, and nobody asked for "
+                f"{now - self.last_ask:.1f} s"
+            )
             self.zero_since = None
 
 
@@ -117,5 +125,7 @@ def judge_acknowledgement(ack: SequenceAcknowledgement, store: Store, buffer: in
     if ack.buffer_remaining == ABSENT:
         problems.append("an acknowledgement without BufferRemaining")
     elif ack.buffer_remaining > max(0, buffer - store.waiting):
-        problems.append(f"BufferRemaining {ack.buffer_remaining}, room for {max(0, buffer - store.waiting)}")
+        problems.append(
+            f"BufferRemaining {ack.buffer_remaining}, room for {max(0, buffer - store.waiting)}"
+        )
     return problems

@@ -10,8 +10,21 @@ from collections.abc import Callable, Iterable
 
 from srmp_spark.srmp.effects import Committed
 from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import Delivery, Durable, Output, Received, Respond, SequenceRow
-from srmp_spark.wsrm.elements import ABSENT, CreateSequence, Range, SequenceAcknowledgement, SoapMessage
+from srmp_spark.wsrm.destination_effects import (
+    Delivery,
+    Durable,
+    Output,
+    Received,
+    Respond,
+    SequenceRow,
+)
+from srmp_spark.wsrm.elements import (
+    ABSENT,
+    CreateSequence,
+    Range,
+    SequenceAcknowledgement,
+    SoapMessage,
+)
 from srmp_spark.wsrm.flow_control import FlowControlObject
 from srmp_spark.wsrm.inbound_sequence import InboundSequence
 from srmp_spark.wsrm.limits import WINDOW_MAX
@@ -129,7 +142,11 @@ class NeverSendsAgain(Source):
     """What is lost is lost."""
 
     def poll(
-        self, now: float, has: Callable[[int], bool] = lambda number: True, *, new_max: int = WINDOW_MAX
+        self,
+        now: float,
+        has: Callable[[int], bool] = lambda number: True,
+        *,
+        new_max: int = WINDOW_MAX,
     ) -> list[SourceOutput]:
         outputs = super().poll(now, has, new_max=new_max)
         return [each for each in outputs if not (isinstance(each, Transmit) and each.is_again)]
@@ -158,7 +175,9 @@ class NumbersUsedTwice(Source):
     @classmethod
     def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
         sent = max(row.sent - 1, 0)
-        in_flight = tuple((first, min(last, sent)) for first, last in row.in_flight if first <= sent)
+        in_flight = tuple(
+            (first, min(last, sent)) for first, last in row.in_flight if first <= sent
+        )
         return super().restored(settings, row._replace(sent=sent, in_flight=in_flight), now)
 
 
@@ -185,7 +204,9 @@ class AcknowledgesWhatItHolds(InboundSequence):
     def acknowledgement(self, buffer_remaining: int) -> SequenceAcknowledgement:
         ack = super().acknowledgement(buffer_remaining)
         held = tuple((number, number) for number in sorted(self.held))
-        return SequenceAcknowledgement(ack.identifier, (*ack.ranges, *held), (), ack.is_final, ack.buffer_remaining)
+        return SequenceAcknowledgement(
+            ack.identifier, (*ack.ranges, *held), (), ack.is_final, ack.buffer_remaining
+        )
 
 
 class AnyOrder(InboundSequence):
@@ -221,8 +242,14 @@ class CopiesLowerTheValue(Destination):
     held_back = 0
 
     def receive(
-        self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "", client: str | None = None,
-    ) -> Received:  # fmt: skip
+        self,
+        message: SoapMessage,
+        payload: object,
+        now: float,
+        utc: int,
+        owner: str = "",
+        client: str | None = None,
+    ) -> Received:
         received = super().receive(message, payload, now, utc, owner, client)
         if message.sequence is not None and not received.deliveries:
             self.flow.message_received()
@@ -264,8 +291,14 @@ class CreatesTwice(Destination):
     """A repeated CreateSequence makes a second sequence."""
 
     def receive(
-        self, message: SoapMessage, payload: object, now: float, utc: int, owner: str = "", client: str | None = None,
-    ) -> Received:  # fmt: skip
+        self,
+        message: SoapMessage,
+        payload: object,
+        now: float,
+        utc: int,
+        owner: str = "",
+        client: str | None = None,
+    ) -> Received:
         if isinstance(message.content, CreateSequence):
             self._created.clear()
         return super().receive(message, payload, now, utc, owner, client)
@@ -275,9 +308,14 @@ class RestartForgets(Destination):
     """What was accepted before a restart is accepted once more."""
 
     def restore(
-        self, rows: Iterable[SequenceRow], proof: Committed, now: float, utc: int, owner: str = "",
+        self,
+        rows: Iterable[SequenceRow],
+        proof: Committed,
+        now: float,
+        utc: int,
+        owner: str = "",
         client: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         lost = [row._replace(accepted=max(row.accepted - 1, 0)) for row in rows]
         super().restore(lost, proof, now, utc, owner, client)
 
@@ -305,11 +343,26 @@ def _destination_with(**parts: type[object]) -> type[Destination]:
 PLANTED_SOURCES: dict[str, type[Source]] = {
     **{
         each.__name__: _polls_as(each)
-        for each in (NoQuota, OneTooMany, SendsWhilePolling, NeverPolls, PollsOnce, PollsOn, MissingIsZero)
+        for each in (
+            NoQuota,
+            OneTooMany,
+            SendsWhilePolling,
+            NeverPolls,
+            PollsOnce,
+            PollsOn,
+            MissingIsZero,
+        )
     },
     **{
         each.__name__: each
-        for each in (OldAcknowledgementCounts, NewestBelieved, NeverSendsAgain, PollingForgotten, EndsEarly, NumbersUsedTwice)
+        for each in (
+            OldAcknowledgementCounts,
+            NewestBelieved,
+            NeverSendsAgain,
+            PollingForgotten,
+            EndsEarly,
+            NumbersUsedTwice,
+        )
     },
 }
 PLANTED_DESTINATIONS: dict[str, type[Destination]] = {
@@ -326,6 +379,13 @@ PLANTED_DESTINATIONS: dict[str, type[Destination]] = {
     },
     "RoomOfYesterday": _destination_with(flow_class=RoomOfYesterday),
     **{
-        each.__name__: each for each in (CopiesLowerTheValue, NeverTellsOfRoom, CreatesTwice, RestartForgets, SilentToAddresses)
+        each.__name__: each
+        for each in (
+            CopiesLowerTheValue,
+            NeverTellsOfRoom,
+            CreatesTwice,
+            RestartForgets,
+            SilentToAddresses,
+        )
     },
 }

@@ -30,7 +30,13 @@ from srmp_spark.testing.wsrm.client import Client
 from srmp_spark.testing.wsrm.oracle import Commit, Store, judge_acknowledgement
 from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import DestinationSettings, Later, Output, Received, Respond
+from srmp_spark.wsrm.destination_effects import (
+    DestinationSettings,
+    Later,
+    Output,
+    Received,
+    Respond,
+)
 from srmp_spark.wsrm.elements import ABSENT, AckRequested, SoapMessage
 from srmp_spark.wsrm.encoder import encode
 from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
@@ -68,7 +74,9 @@ class Outcome:
         return not self.problems
 
     def __str__(self) -> str:
-        return f"seed {self.seed}: {len(self.problems)} problems" + "".join(f"\n  {each}" for each in self.problems[:5])
+        return f"seed {self.seed}: {len(self.problems)} problems" + "".join(
+            f"\n  {each}" for each in self.problems[:5]
+        )
 
 
 @dataclass(slots=True)
@@ -85,16 +93,22 @@ class Simulation:
     """One run."""
 
     def __init__(
-        self, seed: int, *, source_class: type[Source] = Source, destination_class: type[Destination] = Destination,
+        self,
+        seed: int,
+        *,
+        source_class: type[Source] = Source,
+        destination_class: type[Destination] = Destination,
         log: Callable[[str], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.random = random = Random(seed)
         self.clock = SimClock()
         self.marks: Counter[str] = Counter()
         self.problems: list[str] = []
         self.log = log
         self.faults: Faults | None = Faults(
-            random.choice((0.0, 0.1, 0.3)), random.choice((0.0, 0.1, 0.3)), random.choice((0.05, 1.0, 5.0))
+            random.choice((0.0, 0.1, 0.3)),
+            random.choice((0.0, 0.1, 0.3)),
+            random.choice((0.05, 1.0, 5.0)),
         )
         self.buffer = random.choice((1, 2, 2, 3, 5, 8))
         self.in_bytes = random.random() < 0.2
@@ -114,7 +128,10 @@ class Simulation:
         self.span = random.uniform(1.0, SPAN_S_MAX)
         self.is_consuming = False
         self._made: set[str] = set()
-        self.clients = {name: self._new_client(name, source_class) for name in ("a", "b", "c")[: random.randint(1, 3)]}
+        self.clients = {
+            name: self._new_client(name, source_class)
+            for name in ("a", "b", "c")[: random.randint(1, 3)]
+        }
         self._schedule()
 
     def note(self, text: str) -> None:
@@ -125,14 +142,22 @@ class Simulation:
     # --- what is drawn --------------------------------------------------------------------------------------------------
 
     def _new_destination(self) -> Destination:
-        return self._destination_class("http://qm/wsrm/q", lambda: f"urn:uuid:{next(self._identifiers)}", self.settings)
+        return self._destination_class(
+            "http://qm/wsrm/q", lambda: f"urn:uuid:{next(self._identifiers)}", self.settings
+        )
 
     def _new_client(self, name: str, source_class: type[Source]) -> Client:
         random = self.random
         client = Client(
-            name, self, random.choice(VERSIONS), source_class, is_anonymous=random.random() < 0.5,
-            window=random.choice((1, 3, 8, 20)), interval=random.choice((5.0, 30.0)), messages=random.randint(0, MESSAGES_MAX),
-        )  # fmt: skip
+            name,
+            self,
+            random.choice(VERSIONS),
+            source_class,
+            is_anonymous=random.random() < 0.5,
+            window=random.choice((1, 3, 8, 20)),
+            interval=random.choice((5.0, 30.0)),
+            messages=random.randint(0, MESSAGES_MAX),
+        )
         self.marks[f"version {client.settings.rm.name}"] += 1
         self.marks["anonymous" if client.settings.acks_to is None else "addressable"] += 1
         return client
@@ -165,7 +190,9 @@ class Simulation:
             times = 2 if random.random() < faults.double else 1
             self.marks["doubled"] += times - 1
         for _ in range(times):
-            self.clock.after(random.uniform(0.001, 0.01 if faults is None else faults.delay), arrive, message)
+            self.clock.after(
+                random.uniform(0.001, 0.01 if faults is None else faults.delay), arrive, message
+            )
 
     # --- the destination ------------------------------------------------------------------------------------------------
 
@@ -177,7 +204,9 @@ class Simulation:
             if known is not None and not known.knows(header.number):
                 self.marks["dropped by a full queue"] += 1
                 asked = (AckRequested(header.identifier),)
-                message = replace(message, sequence=None, body=b"", ack_requested=asked, action="urn:dropped")
+                message = replace(
+                    message, sequence=None, body=b"", ack_requested=asked, action="urn:dropped"
+                )
         received = destination.receive(message, None, self.clock.now, self.clock.utc())
         self._batch.append((received, answer))
         if not self.store.busy:
@@ -189,7 +218,9 @@ class Simulation:
         self.store.begin(Commit(deliveries, self.destination.changes()))
         self.clock.after(self.random.uniform(0.001, 0.05), self._synced, self.life, batch)
 
-    def _synced(self, life: int, batch: list[tuple[Received, Callable[[SoapMessage | None], None]]]) -> None:
+    def _synced(
+        self, life: int, batch: list[tuple[Received, Callable[[SoapMessage | None], None]]]
+    ) -> None:
         if life != self.life:
             return
         before = len(self.store.rows)
@@ -198,14 +229,18 @@ class Simulation:
             self.note(f"row {row}")
         self._say(self._set_room())
         for (_, answer), outputs in zip(
-            batch, self.destination.committed([received for received, _ in batch], proof, self.clock.now), strict=True
+            batch,
+            self.destination.committed([received for received, _ in batch], proof, self.clock.now),
+            strict=True,
         ):
             self._say(outputs, answer)
         if self._batch:
             self._begin()
         self._arm()
 
-    def _say(self, outputs: list[Output], answer: Callable[[SoapMessage | None], None] | None = None) -> None:
+    def _say(
+        self, outputs: list[Output], answer: Callable[[SoapMessage | None], None] | None = None
+    ) -> None:
         for output in outputs:
             assert not isinstance(output, Later), "none of our sources makes an Offer"
             message = output.message
@@ -214,7 +249,9 @@ class Simulation:
                     self.problems += judge_acknowledgement(ack, self.store, self.buffer)
                     self.marks["BufferRemaining 0"] += ack.buffer_remaining == 0
                 if self.is_silent:
-                    acks = tuple(replace(ack, buffer_remaining=ABSENT) for ack in message.acknowledgements)
+                    acks = tuple(
+                        replace(ack, buffer_remaining=ABSENT) for ack in message.acknowledgements
+                    )
                     message = replace(message, acknowledgements=acks)
             if isinstance(output, Respond):
                 assert answer is not None, "only a request is answered"
@@ -231,14 +268,17 @@ class Simulation:
     def _set_room(self) -> list[Output]:
         """The queue tells its room. Whoever has an address and was told 0 must hear of it now."""
         waits = {
-            each.identifier for each in self.destination
+            each.identifier
+            for each in self.destination
             if each.told == 0 and not each.is_anonymous and each.state.name == "OPEN"
-        }  # fmt: skip
+        }
         outputs = self.destination.set_room(max(0, self.buffer - self.store.waiting))
         said = [output.message for output in outputs if not isinstance(output, Later)]
         told = {ack.identifier for message in said if message for ack in message.acknowledgements}
         if self.destination.flow.get_buffer_remaining() and waits - told:
-            self.problems.append(f"room returned, and {sorted(waits - told)} were told 0 and not that")
+            self.problems.append(
+                f"room returned, and {sorted(waits - told)} were told 0 and not that"
+            )
         return outputs
 
     def _poll(self) -> None:
@@ -263,7 +303,9 @@ class Simulation:
         self.life += 1
         self._batch = []
         self.destination = self._new_destination()
-        self.destination.restore(self.store.sequences.values(), self.store.proof(), self.clock.now, self.clock.utc())
+        self.destination.restore(
+            self.store.sequences.values(), self.store.proof(), self.clock.now, self.clock.utc()
+        )
         self._say(self._set_room())
         self._arm()
 
@@ -309,7 +351,11 @@ class Simulation:
         if not self._all_over():
             self.problems.append(f"no end {END_S_MAX:.0f} s after the faults")
         known = Counter(row.create_id for row in self.store.sequences.values())
-        self.problems += [f"{times} sequences for {message_id}" for message_id, times in known.items() if times > 1]
+        self.problems += [
+            f"{times} sequences for {message_id}"
+            for message_id, times in known.items()
+            if times > 1
+        ]
         return Outcome(seed, list(dict.fromkeys(self.problems)), steps, self.marks)
 
     def _all_over(self) -> bool:
@@ -317,15 +363,23 @@ class Simulation:
 
 
 def run(
-    seed: int, *, source_class: type[Source] = Source, destination_class: type[Destination] = Destination, digest: bool = False,
+    seed: int,
+    *,
+    source_class: type[Source] = Source,
+    destination_class: type[Destination] = Destination,
+    digest: bool = False,
     log: Callable[[str], None] | None = None,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """One seed. ``digest``: with the SHA-256 of the log, which must depend on nothing but the seed."""
     sha = hashlib.sha256()
     if digest:
         log = lambda line: sha.update(line.encode())  # noqa: E731  # one word for it is enough
-    outcome = Simulation(seed, source_class=source_class, destination_class=destination_class, log=log).run(seed)
-    return Outcome(seed, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest() if digest else "")
+    outcome = Simulation(
+        seed, source_class=source_class, destination_class=destination_class, log=log
+    ).run(seed)
+    return Outcome(
+        seed, outcome.problems, outcome.steps, outcome.marks, sha.hexdigest() if digest else ""
+    )
 
 
 def run_many(seeds: Iterable[int]) -> tuple[int, Counter[str], int, list[Outcome]]:
@@ -352,7 +406,10 @@ def simulate(first: int, total: int, jobs: int) -> int:
     begin = time.perf_counter()
     marks: Counter[str] = Counter()
     runs = steps = 0
-    chunks = [range(at, min(at + SEEDS_PER_REPORT, first + total)) for at in range(first, first + total, SEEDS_PER_REPORT)]
+    chunks = [
+        range(at, min(at + SEEDS_PER_REPORT, first + total))
+        for at in range(first, first + total, SEEDS_PER_REPORT)
+    ]
     with ProcessPoolExecutor(jobs) as pool:
         for chunk_runs, chunk_marks, chunk_steps, failed in pool.map(run_many, chunks):
             runs += chunk_runs
@@ -362,7 +419,10 @@ def simulate(first: int, total: int, jobs: int) -> int:
             if failed:
                 pool.shutdown(wait=False, cancel_futures=True)
                 _say(f"\n{failed[0]}")
-                _say(f"repeat it: python -m srmp_spark.testing.wsrm.simulation --seed {failed[0].seed} --trace")
+                _say(
+                    "repeat it: python -m srmp_spark.testing.wsrm.simulation --seed "
+                    f"{failed[0].seed} --trace"
+                )
                 return 1
     _say(f"\n0 violations in {runs} seeds ({steps} steps); what happened how often:")
     for name, times in sorted(marks.items()):
@@ -373,12 +433,19 @@ def simulate(first: int, total: int, jobs: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m srmp_spark.testing.wsrm.simulation", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m srmp_spark.testing.wsrm.simulation",
+        description=(__doc__ or "").partition("\n")[0],
     )
-    parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)")
-    parser.add_argument("--first", type=int, default=0, metavar="K", help="the first of them (default: 0)")
+    parser.add_argument(
+        "--seeds", type=int, default=1000, metavar="N", help="how many seeds to run (default: 1000)"
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="K", help="the first of them (default: 0)"
+    )
     parser.add_argument("--seed", type=int, metavar="K", help="run only this seed")
-    parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happens")
+    parser.add_argument(
+        "--trace", action="store_true", help="with --seed: print everything that happens"
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
     options = parser.parse_args(arguments)
     if options.seed is None:

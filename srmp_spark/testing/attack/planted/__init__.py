@@ -18,4 +18,7 @@ def environment_for(bug: str) -> dict[str, str]:
     if not bug:
         return {}
     folder = str(Path(__file__).parent)
-    return {VARIABLE: bug, "PYTHONPATH": os.pathsep.join((folder, os.environ.get("PYTHONPATH", "")))}
+    return {
+        VARIABLE: bug,
+        "PYTHONPATH": os.pathsep.join((folder, os.environ.get("PYTHONPATH", ""))),
+    }

@@ -29,7 +29,9 @@ def search_for_each_prefix() -> None:
     from srmp_spark.wsrm import xml_tree
 
     def prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
-        return {p for p in known if p and re.search(rb"(?<![\w.\-])%s:" % re.escape(p.encode()), body)}
+        return {
+            p for p in known if p and re.search(rb"(?<![\w.\-])%s:" % re.escape(p.encode()), body)
+        }
 
     _put(xml_tree, "_prefixes_used", prefixes_used)
 
@@ -246,16 +248,26 @@ class Bug:
 
 
 BUGS: dict[str, Bug] = {
-    "wsrm-other-version": Bug(sequence_of_another_version, "wsrm", frozenset({"log", "exit"}), (1,)),
-    "wsrm-endpoint": Bug(endpoint_that_cannot_be_read, "wsrm", frozenset({"set-aside", "restart"}), (2,)),
-    "wsrm-prefixes": Bug(search_for_each_prefix, "wsrm", frozenset({"starved", "late", "silent", "log"}), (3,)),
+    "wsrm-other-version": Bug(
+        sequence_of_another_version, "wsrm", frozenset({"log", "exit"}), (1,)
+    ),
+    "wsrm-endpoint": Bug(
+        endpoint_that_cannot_be_read, "wsrm", frozenset({"set-aside", "restart"}), (2,)
+    ),
+    "wsrm-prefixes": Bug(
+        search_for_each_prefix, "wsrm", frozenset({"starved", "late", "silent", "log"}), (3,)
+    ),
     "wsrm-one-client": Bug(sequences_for_one_client, "wsrm", frozenset({"starved"}), (9,)),
     "wsrm-gap": Bug(gap_of_one_client, "wsrm", frozenset({"starved"}), (19,)),
     "api-connections": Bug(connections_of_the_api, "api", frozenset({"connections"}), (4,)),
     "api-status": Bug(sequences_in_status, "api", frozenset({"leak"}), (5,)),
     "api-bodies": Bug(bodies_of_the_api, "api", frozenset({"late", "memory", "answer"}), (8,)),
-    "rpc-cancels": Bug(cancels_of_nobody, "rpc", frozenset({"starved", "late", "slow", "log"}), (16,)),
-    "rpc-answers": Bug(answers_that_nobody_reads, "rpc", frozenset({"memory", "late", "slow"}), (18,)),
+    "rpc-cancels": Bug(
+        cancels_of_nobody, "rpc", frozenset({"starved", "late", "slow", "log"}), (16,)
+    ),
+    "rpc-answers": Bug(
+        answers_that_nobody_reads, "rpc", frozenset({"memory", "late", "slow"}), (18,)
+    ),
     "rpc-connections": Bug(connections_of_rpc, "rpc", frozenset({"starved"}), (6,)),
     "remote-sections": Bug(
         first_section_alone, "remote", frozenset({"damaged", "set-aside", "lost", "stuck"}), (15,)

@@ -18,24 +18,56 @@ from srmp_spark.testing.attack.wire import Answer
 TOKENS = {"reader": READER_TOKEN, "writer": WRITER_TOKEN, "wrong": "x" * 32, "none": ""}
 HOSTS = ("127.0.0.1", "localhost", "[::1]evil", "evil.example", "127.0.0.1:1", "[::1]", "")
 ORIGINS = ("", "", "", "", "http://localhost:3000", "null", "https://evil.example")
-QUEUES = (OWN, OWN, OWN, SECRET, SHARED, "private$/nobody", "a" * 200, "private$/low;journal", "..", "%00", "private$/*")
+QUEUES = (
+    OWN,
+    OWN,
+    OWN,
+    SECRET,
+    SHARED,
+    "private$/nobody",
+    "a" * 200,
+    "private$/low;journal",
+    "..",
+    "%00",
+    "private$/*",
+)
 TARGETS = (
-    ("GET", "/v1/status"), ("GET", "/metrics"), ("GET", "/v1/queues"), ("GET", "/v1/queues/{queue}"), ("GET", "/readyz"),
-    ("PUT", "/v1/queues/{queue}"), ("DELETE", "/v1/queues/{queue}"), ("POST", "/v1/queues/{queue}/purge"),
-    ("POST", "/v1/queues/{queue}/pause"), ("POST", "/v1/queues/{queue}/messages"), ("POST", "/v1/queues/{queue}/messages"),
-    ("GET", "/v1/queues/{queue}/range?after={n}&timeout={n}"), ("GET", "/v1/queues/{queue}/rows?after={n}&to={m}"),
+    ("GET", "/v1/status"),
+    ("GET", "/metrics"),
+    ("GET", "/v1/queues"),
+    ("GET", "/v1/queues/{queue}"),
+    ("GET", "/readyz"),
+    ("PUT", "/v1/queues/{queue}"),
+    ("DELETE", "/v1/queues/{queue}"),
+    ("POST", "/v1/queues/{queue}/purge"),
+    ("POST", "/v1/queues/{queue}/pause"),
+    ("POST", "/v1/queues/{queue}/messages"),
+    ("POST", "/v1/queues/{queue}/messages"),
+    ("GET", "/v1/queues/{queue}/range?after={n}&timeout={n}"),
+    ("GET", "/v1/queues/{queue}/rows?after={n}&to={m}"),
     ("GET", "/v1/queues/{queue}/rows?after=0&to={m}&columns=label"),
     ("GET", "/v1/queues/{queue}/rows?after=0&to={m}&columns={name}"),
-    ("GET", "/v1/queues/{queue}/holes"), ("GET", "/v1/queues/{queue}/first"), ("POST", "/v1/subscriptions/resume"),
-    ("GET", "/v1/status?summary=1"), ("GET", "/v1/status?queues={queue}&limit={n}&after={name}"),
+    ("GET", "/v1/queues/{queue}/holes"),
+    ("GET", "/v1/queues/{queue}/first"),
+    ("POST", "/v1/subscriptions/resume"),
+    ("GET", "/v1/status?summary=1"),
+    ("GET", "/v1/status?queues={queue}&limit={n}&after={name}"),
     ("GET", "/v1/queues?limit={n}"),
     ("POST", "/v1/queues/{queue}/consumers/{name}/register"),
-    ("POST", "/v1/queues/{queue}/consumers/{name}/received"), ("POST", "/v1/queues/{queue}/consumers/{name}/release"),
-    ("POST", "/v1/outbox/app/b/stage?partition=0&attempt={n}"), ("POST", "/v1/outbox/app/b/commit"),
-    ("POST", "/v1/outgoing/messages"), ("POST", "/v1/outgoing/states"), ("GET", "/v1/subscriptions"),
-    ("PUT", "/v1/subscriptions"), ("POST", "/v1/streams/{queue}/discard"), ("POST", "/v1/queues/{queue}/give-up"),
-    ("DELETE", "/v1/subscriptions?host=a&queue=b"), ("POST", "/v1/outgoing/x/pause"), ("PATCH", "/v1/{name}"),
-)  # fmt: skip
+    ("POST", "/v1/queues/{queue}/consumers/{name}/received"),
+    ("POST", "/v1/queues/{queue}/consumers/{name}/release"),
+    ("POST", "/v1/outbox/app/b/stage?partition=0&attempt={n}"),
+    ("POST", "/v1/outbox/app/b/commit"),
+    ("POST", "/v1/outgoing/messages"),
+    ("POST", "/v1/outgoing/states"),
+    ("GET", "/v1/subscriptions"),
+    ("PUT", "/v1/subscriptions"),
+    ("POST", "/v1/streams/{queue}/discard"),
+    ("POST", "/v1/queues/{queue}/give-up"),
+    ("DELETE", "/v1/subscriptions?host=a&queue=b"),
+    ("POST", "/v1/outgoing/x/pause"),
+    ("PATCH", "/v1/{name}"),
+)
 NUMBERS = ("0", "1", "2", "-1", "9" * 19, "9" * 40, "x", "1e3", "")
 SHAPES = ("none", "register", "messages", "list", "deep", "large", "long", "keys", "nan")
 """Kinds of bodies; :func:`body_of` writes them."""
@@ -62,16 +94,43 @@ class ApiWalker:
             return idle(rng)
         method, target = rng.choice(TARGETS)
         given: dict[str, Any] = {
-            **how(rng), "method": method, "target": target, "queue": rng.choice(QUEUES), "n": rng.choice(NUMBERS),
-            "m": rng.choice(NUMBERS), "name": rng.choice(("default", f"c{rng.randrange(400)}", "x" * 300)),
-            "token": home if rng.random() < 0.8 else rng.choice(tuple(TOKENS)), "origin": rng.choice(ORIGINS),
-            "host": HOSTS[0] if rng.random() < 0.8 else rng.choice(HOSTS), "type": rng.choice(("json", "json", "json", "text")),
-            "shape": "none" if method == "GET" else rng.choices(SHAPES, (6, 20, 20, 3, 3, 3, 3, 3, 3))[0],
-        }  # fmt: skip
+            **how(rng),
+            "method": method,
+            "target": target,
+            "queue": rng.choice(QUEUES),
+            "n": rng.choice(NUMBERS),
+            "m": rng.choice(NUMBERS),
+            "name": rng.choice(("default", f"c{rng.randrange(400)}", "x" * 300)),
+            "token": home if rng.random() < 0.8 else rng.choice(tuple(TOKENS)),
+            "origin": rng.choice(ORIGINS),
+            "host": HOSTS[0] if rng.random() < 0.8 else rng.choice(HOSTS),
+            "type": rng.choice(("json", "json", "json", "text")),
+            "shape": "none"
+            if method == "GET"
+            else rng.choices(SHAPES, (6, 20, 20, 3, 3, 3, 3, 3, 3))[0],
+        }
         if kind == "many":
-            heavy = {"shape": rng.choice(("large", "long", "keys")), "target": "/v1/queues/{queue}/consumers/{name}/register"}
-            served = {"token": "reader", "origin": "", "host": HOSTS[0], "type": "json"}  # else nobody reads its body
-            return Step("many", {**given, **heavy, **served, "method": "POST", "queue": OWN, "count": rng.choice((4, 12))})
+            heavy = {
+                "shape": rng.choice(("large", "long", "keys")),
+                "target": "/v1/queues/{queue}/consumers/{name}/register",
+            }
+            served = {
+                "token": "reader",
+                "origin": "",
+                "host": HOSTS[0],
+                "type": "json",
+            }  # else nobody reads its body
+            return Step(
+                "many",
+                {
+                    **given,
+                    **heavy,
+                    **served,
+                    "method": "POST",
+                    "queue": OWN,
+                    "count": rng.choice((4, 12)),
+                },
+            )
         if rng.random() < 0.15:
             given["mutated"] = rng.randrange(1 << 30)
         return Step("call", given)
@@ -103,7 +162,10 @@ class ApiPlayer(HttpPlayer):
         raw = self._raw(given)
         if "mutated" in given:
             raw = MUTATOR.mutate(raw, Random(given["mutated"]))
-        sent = f"{given['method']} {given['target']} of {given['token']} with a body of kind {given['shape']}"
+        sent = (
+            f"{given['method']} {given['target']} of {given['token']} with a body of "
+            f"kind {given['shape']}"
+        )
         answer = await self.request(raw, given, sent)
         if answer is None:
             return
@@ -112,7 +174,11 @@ class ApiPlayer(HttpPlayer):
             raise FoundError(Finding("answer", f"api says that it has a bug to {sent}"))
         if given["queue"] == SECRET and "mutated" not in given:
             self._check_rights(given["target"], answer, sent)
-        if given["token"] in ("none", "wrong") and answer.status in (200, 201, 204) and given["target"].startswith("/v1"):
+        if (
+            given["token"] in ("none", "wrong")
+            and answer.status in (200, 201, 204)
+            and given["target"].startswith("/v1")
+        ):
             raise FoundError(Finding("rights", f"{sent} was allowed"))
 
     @staticmethod
@@ -128,13 +194,23 @@ class ApiPlayer(HttpPlayer):
         port = self.scene.ports["api"][1]
         host = given["host"]
         host = f"{host}:{port}" if host in ("127.0.0.1", "localhost", "[::1]") else host
-        headers = {"Host": host, "Content-Type": "application/json" if given["type"] == "json" else "text/plain"}
+        headers = {
+            "Host": host,
+            "Content-Type": "application/json" if given["type"] == "json" else "text/plain",
+        }
         if given["origin"]:
             headers["Origin"] = given["origin"]
         if TOKENS[given["token"]]:
             headers["Authorization"] = f"Bearer {TOKENS[given['token']]}"
-        values = {"queue": given["queue"].replace("/", "%2F"), "n": given["n"], "m": given["m"], "name": given["name"]}
-        return http_request(given["method"], given["target"].format(**values), body_of(given["shape"]), headers)
+        values = {
+            "queue": given["queue"].replace("/", "%2F"),
+            "n": given["n"],
+            "m": given["m"],
+            "name": given["name"],
+        }
+        return http_request(
+            given["method"], given["target"].format(**values), body_of(given["shape"]), headers
+        )
 
 
 def body_of(shape: str) -> bytes:

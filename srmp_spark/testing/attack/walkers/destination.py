@@ -84,7 +84,11 @@ class DestinationPlayer(OutgoingPlayer):
         elif step.kind == "behave":
             await asyncio.to_thread(self.destinations.bad.behave, given["what"], given["seed"])
         elif step.kind == "good":
-            await self.post_good(given["queue"], given["count"], "transactional" if given["queue"] == STREAM else "recoverable")
+            await self.post_good(
+                given["queue"],
+                given["count"],
+                "transactional" if given["queue"] == STREAM else "recoverable",
+            )
         elif step.kind == "bad":
             await self._send_bad(given)
         elif step.kind == "arrived":
@@ -101,9 +105,17 @@ class DestinationPlayer(OutgoingPlayer):
         if kind == "wsrm":
             body, more = b"<n>" + body + b"</n>", {"soap_action": "urn:a"}
         else:
-            more["delivery"] = {"stream": "transactional", "plain": "recoverable", "express": "express"}[kind]
+            more["delivery"] = {
+                "stream": "transactional",
+                "plain": "recoverable",
+                "express": "express",
+            }[kind]
         text = base64.b64encode(body).decode()
-        messages = [{"destination": url, "body_base64": text, **more} for url in urls for _ in range(given["count"])]
+        messages = [
+            {"destination": url, "body_base64": text, **more}
+            for url in urls
+            for _ in range(given["count"])
+        ]
         step = max(1, min(1_000, MESSAGES_MAX // (2 * len(text) + 1)))
         for begin in range(0, len(messages), step):
             await self.post(messages[begin : begin + step])

@@ -13,8 +13,15 @@ from srmp_spark.testing.attack.walkers.stages import StageWalker
 from srmp_spark.testing.attack.walkers.wsrm import WsrmWalker
 
 _EVERY: tuple[Walker, ...] = (
-    SrmpWalker(), WsrmWalker(), ApiWalker(), RpcWalker("rpc"), RpcWalker("mapper"), MulticastWalker(), RemoteServerWalker(),
-    StageWalker(), DestinationWalker(),
-)  # fmt: skip
+    SrmpWalker(),
+    WsrmWalker(),
+    ApiWalker(),
+    RpcWalker("rpc"),
+    RpcWalker("mapper"),
+    MulticastWalker(),
+    RemoteServerWalker(),
+    StageWalker(),
+    DestinationWalker(),
+)
 WALKERS: dict[str, Walker] = {walker.port: walker for walker in _EVERY}
 """By the name for ``--port``."""

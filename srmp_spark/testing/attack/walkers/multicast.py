@@ -33,10 +33,15 @@ class MulticastWalker:
 
     def _step(self, rng: Random) -> Step:
         given: dict[str, Any] = {
-            "what": rng.choice(("spm", "odata", "odata", "rdata", "nak", "ncf", "octets")), "source": rng.randrange(1, 200),
-            "number": rng.choice(NUMBERS), "trail": rng.choice(NUMBERS), "lead": rng.choice(NUMBERS),
-            "path": rng.choice(PATHS), "size": rng.choice((0, 1, 100, 1_400)), "count": rng.choice((1, 1, 1, 20, 2_000)),
-        }  # fmt: skip
+            "what": rng.choice(("spm", "odata", "odata", "rdata", "nak", "ncf", "octets")),
+            "source": rng.randrange(1, 200),
+            "number": rng.choice(NUMBERS),
+            "trail": rng.choice(NUMBERS),
+            "lead": rng.choice(NUMBERS),
+            "path": rng.choice(PATHS),
+            "size": rng.choice((0, 1, 100, 1_400)),
+            "count": rng.choice((1, 1, 1, 20, 2_000)),
+        }
         if rng.random() < 0.3:
             given["mutated"] = rng.randrange(1 << 30)
         return Step("packet", given)
@@ -52,7 +57,9 @@ class MulticastPlayer:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+        self._socket.setsockopt(
+            socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1")
+        )
         self._spms = 0
 
     async def close(self) -> None:
@@ -78,9 +85,27 @@ class MulticastPlayer:
         number = (given["number"] + more) % 2**32
         if given["what"] == "spm":
             self._spms += 1
-            return encode(Spm(tsi, GROUP_PORT, self._spms, given["trail"], given["lead"], nla_of(given["path"])))
+            return encode(
+                Spm(
+                    tsi,
+                    GROUP_PORT,
+                    self._spms,
+                    given["trail"],
+                    given["lead"],
+                    nla_of(given["path"]),
+                )
+            )
         if given["what"] in ("odata", "rdata"):
-            return encode(Data(given["what"] == "rdata", tsi, GROUP_PORT, number, given["trail"], bytes(given["size"])))
+            return encode(
+                Data(
+                    given["what"] == "rdata",
+                    tsi,
+                    GROUP_PORT,
+                    number,
+                    given["trail"],
+                    bytes(given["size"]),
+                )
+            )
         if given["what"] in ("nak", "ncf"):
             kind = PacketType.NAK if given["what"] == "nak" else PacketType.NCF
             return encode(Nak(kind, tsi, GROUP_PORT, number, nla_of("127.0.0.1"), nla_of(GROUP)))

@@ -47,9 +47,15 @@ class OutgoingPlayer:
             self._connection.abort()
             self._connection = None
 
-    async def call(self, method: str, target: str, content: bytes, mime: str = "application/json") -> Answer:
+    async def call(
+        self, method: str, target: str, content: bytes, mime: str = "application/json"
+    ) -> Answer:
         """Return the answer to a call, made again while it has none or 503. Raises :class:`FoundError`."""
-        headers = {"Host": "127.0.0.1", "Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": mime}
+        headers = {
+            "Host": "127.0.0.1",
+            "Authorization": f"Bearer {ADMIN_TOKEN}",
+            "Content-Type": mime,
+        }
         raw = http_request(method, target, content, headers)
         patience, problem = Patience(CALL_SECONDS), ""
         while not patience.is_over:
@@ -71,22 +77,37 @@ class OutgoingPlayer:
                 await self.close()
                 raise FoundError(Finding("silent", f"api: {error} to {method} {target}")) from None
             await asyncio.sleep(AGAIN_SECONDS)
-        raise FoundError(Finding("api", f"{method} {target} of {self.port} fails for {CALL_SECONDS} s: {problem}"))
+        raise FoundError(
+            Finding(
+                "api", f"{method} {target} of {self.port} fails for {CALL_SECONDS} s: {problem}"
+            )
+        )
 
     async def post(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Send messages. Raises :class:`FoundError` if they are refused."""
         answer = await self.call("POST", "/v1/outgoing/messages", json.dumps(messages).encode())
         if answer.status != 200:
-            raise FoundError(Finding("answer", f"api answered {answer.status} to a good message: {answer.content[:300]!r}"))
+            raise FoundError(
+                Finding(
+                    "answer",
+                    f"api answered {answer.status} to a good message: {answer.content[:300]!r}",
+                )
+            )
 
     async def post_good(self, queue: str, count: int, delivery: str) -> None:
         """Send messages to the good destination; each is known by a key, so that a call may be made again."""
         numbers = self.destinations.ask(queue, count)
-        await self.post([
-            {"destination": self.destinations.good_url(queue), "body_base64": base64.b64encode(b"%d" % number).decode(),
-             "delivery": delivery, "key": f"{queue} {number}"}
-            for number in numbers
-        ])  # fmt: skip
+        await self.post(
+            [
+                {
+                    "destination": self.destinations.good_url(queue),
+                    "body_base64": base64.b64encode(b"%d" % number).decode(),
+                    "delivery": delivery,
+                    "key": f"{queue} {number}",
+                }
+                for number in numbers
+            ]
+        )
         self.destinations.taken(queue, numbers)
 
     async def see_arrived(self) -> None:

@@ -75,9 +75,13 @@ def how(rng: Random) -> dict[str, Any]:
 def idle(rng: Random) -> Step:
     """Draw connections that say nothing, or half of a head, for a while."""
     count = rng.choice((5, 50, 300, IDLE_MAX, IDLE_MAX))
-    said = rng.choice(("", "POST / HT", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\nx"))
+    said = rng.choice(
+        ("", "POST / HT", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999\r\n\r\nx")
+    )
     seconds = rng.choice((0.0, 0.5, EVICTED_SECONDS, EVICTED_SECONDS))
-    return Step("idle", {"count": count, "said": said, "seconds": seconds, "who": rng.choice(ADDRESSES)})
+    return Step(
+        "idle", {"count": count, "said": said, "seconds": seconds, "who": rng.choice(ADDRESSES)}
+    )
 
 
 async def check_open(port: str, opened: Sequence[Connection], most: int) -> None:
@@ -88,7 +92,12 @@ async def check_open(port: str, opened: Sequence[Connection], most: int) -> None
         if (count := closed.count(False)) <= most + most // 8:
             break
         if time.monotonic() > ends_at:
-            raise FoundError(Finding("connections", f"{port} holds {count} connections of one client, its limit is {most}"))
+            raise FoundError(
+                Finding(
+                    "connections",
+                    f"{port} holds {count} connections of one client, its limit is {most}",
+                )
+            )
 
 
 class HttpPlayer:
@@ -97,7 +106,9 @@ class HttpPlayer:
     port = ""
     connections_max = 0
     """Connections that the port promises to hold at most; 0 if one step cannot go beyond it."""
-    allowed = frozenset((200, 202, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 417, 429, 431, 501, 503, 505))
+    allowed = frozenset(
+        (200, 202, 400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 417, 429, 431, 501, 503, 505)
+    )
     """Statuses that the documents allow."""
 
     def __init__(self, scene: Scene) -> None:
@@ -162,7 +173,9 @@ class HttpPlayer:
                 return None  # a length that promises more than was sent
             raise FoundError(Finding("silent", f"{self.port}: {error} to {sent}")) from None
         if "mutated" in given or answer.headers.get("connection", "").lower() == "close":
-            self._drop(name)  # a mutant may have promised more than was sent: what follows would be its body
+            self._drop(
+                name
+            )  # a mutant may have promised more than was sent: what follows would be its body
         check_status(self.port, answer.status, self.allowed, sent)
         return answer
 
@@ -171,7 +184,9 @@ class HttpPlayer:
         if connection is not None:
             connection.abort()
 
-    async def pipeline(self, raws: Sequence[bytes], given: Mapping[str, Any], *, reads: bool = True) -> None:
+    async def pipeline(
+        self, raws: Sequence[bytes], given: Mapping[str, Any], *, reads: bool = True
+    ) -> None:
         """Send requests one behind the other on a connection of its own, and read the answers meanwhile, or never."""
         connection = await self._try_open(given["who"], reads=reads)
         if connection is None:
@@ -206,11 +221,16 @@ class HttpPlayer:
         with contextlib.suppress(ClosedError, SilentError):
             for _ in range(count):
                 answer = await connection.answer(20.0)
-                check_status(self.port, answer.status, self.allowed, "one of many requests behind each other")
+                check_status(
+                    self.port, answer.status, self.allowed, "one of many requests behind each other"
+                )
 
 
 def http_request(method: str, target: str, content: bytes, headers: Mapping[str, str]) -> bytes:
     """Write a request of HTTP with a true length."""
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [
+        f"{method} {target} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
     lines.append(f"Content-Length: {len(content)}")
     return "\r\n".join((*lines, "", "")).encode("latin-1", "replace") + content

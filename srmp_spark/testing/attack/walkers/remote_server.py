@@ -37,7 +37,9 @@ class RemoteServerWalker:
             is_told = what == "loops" and which == "copy"
             if is_told:  # an unreadable head is told of after UNREADABLE_WALKED_MAX reads: minutes on a busy machine
                 steps.append(Step("clear", {"at": which}))
-            steps.append(Step("behave", {"at": which, "what": what, "seed": rng.randrange(1 << 30)}))
+            steps.append(
+                Step("behave", {"at": which, "what": what, "seed": rng.randrange(1 << 30)})
+            )
             if is_told:
                 whole = Step("put", {"at": which, "count": 3, "form": "whole", "head": True})
                 steps += [whole, Step("told", {"at": which, "what": "loops"})]
@@ -51,7 +53,15 @@ class RemoteServerWalker:
     def _put(rng: Random, which: str) -> Step:
         form = rng.choice((*READABLE_FORMS, *READABLE_FORMS, *UNREADABLE_FORMS))
         count = rng.choice((1, 10, 300) if form in READABLE_FORMS else (1, 40, 1_100))
-        return Step("put", {"at": which, "count": count, "form": form, "head": form in UNREADABLE_FORMS or rng.random() < 0.3})
+        return Step(
+            "put",
+            {
+                "at": which,
+                "count": count,
+                "form": form,
+                "head": form in UNREADABLE_FORMS or rng.random() < 0.3,
+            },
+        )
 
     def player(self, scene: Scene) -> RemoteServerPlayer:
         """Return a player for one walk."""
@@ -78,7 +88,9 @@ class RemoteServerPlayer:
         remote = self.scene.remotes[given["at"]]
         if step.kind == "put":
             self.scene.requests[self.port] += given["count"]
-            await asyncio.to_thread(remote.put, given["count"], given["form"], at_the_head=given["head"])
+            await asyncio.to_thread(
+                remote.put, given["count"], given["form"], at_the_head=given["head"]
+            )
         elif step.kind == "behave":
             await asyncio.to_thread(remote.behave, given["what"], given["seed"])
         elif step.kind == "clear":
@@ -92,9 +104,16 @@ class RemoteServerPlayer:
         """Wait until the operator can read why what the server does was ended. Raises :class:`FoundError`."""
         host, port = self.scene.ports["api"]
         patience = Patience(PULL_MAX)
-        while not await asyncio.to_thread(self.scene.remotes[which].has_told, f"http://{host}:{port}", ADMIN_TOKEN, what):
+        while not await asyncio.to_thread(
+            self.scene.remotes[which].has_told, f"http://{host}:{port}", ADMIN_TOKEN, what
+        ):
             if patience.is_over:
-                raise FoundError(Finding("untold", f"{which} does {what!r}, and nothing is said of it in {PULL_MAX} s"))
+                raise FoundError(
+                    Finding(
+                        "untold",
+                        f"{which} does {what!r}, and nothing is said of it in {PULL_MAX} s",
+                    )
+                )
             await asyncio.sleep(ASK_SECONDS)
 
     async def _settle(self, which: str) -> None:
@@ -105,9 +124,13 @@ class RemoteServerPlayer:
         patience = Patience(PULL_MAX)
         while True:
             try:
-                found = await asyncio.to_thread(remote.problem, f"http://{host}:{port}", ADMIN_TOKEN, self.scene.epoch)
+                found = await asyncio.to_thread(
+                    remote.problem, f"http://{host}:{port}", ADMIN_TOKEN, self.scene.epoch
+                )
             except (ApiError, ApiUnreachableError) as error:
-                kind = "damaged" if isinstance(error, ApiError) and error.code == "damaged" else "api"
+                kind = (
+                    "damaged" if isinstance(error, ApiError) and error.code == "damaged" else "api"
+                )
                 found = Finding(kind, f"the rows of {remote.local}: {error}")
             if found is None or found.kind in ("doubled", "damaged") or patience.is_over:
                 break

@@ -37,7 +37,19 @@ from srmp_spark.testing.attack.walkers import subqueues
 from srmp_spark.testing.attack.walkers.playing import ADDRESSES, MUTATOR
 from srmp_spark.testing.attack.wire import ClosedError, Connection, cut
 
-PDUS = ("bind", "request", "request", "first", "middle", "last", "cancel", "orphaned", "alter", "auth3", "octets")
+PDUS = (
+    "bind",
+    "request",
+    "request",
+    "first",
+    "middle",
+    "last",
+    "cancel",
+    "orphaned",
+    "alter",
+    "auth3",
+    "octets",
+)
 PEEKS = 60
 """Calls under way at once: CALLS_MAX is 64."""
 IDLE_MAX = 2_300
@@ -77,26 +89,38 @@ class RpcWalker:
 
     def _step(self, rng: Random) -> Step:
         calls = (2, 4) if self.port == "rpc" else (0, 0)
-        kind = rng.choices(("pdu", "flood", "idle", "hold", "unread", "subqueues"), (100, 6, 5, 3, *calls))[0]
+        kind = rng.choices(
+            ("pdu", "flood", "idle", "hold", "unread", "subqueues"), (100, 6, 5, 3, *calls)
+        )[0]
         if kind == "idle":
             given = {
-                "count": rng.choice((5, 100, 600, IDLE_MAX, IDLE_MAX)), "bound": rng.random() < 0.5,
-                "seconds": rng.choice((0.0, 0.5, 2.0, 15.0, 15.0, 15.0)), "who": rng.choice(ADDRESSES),
-            }  # fmt: skip
+                "count": rng.choice((5, 100, 600, IDLE_MAX, IDLE_MAX)),
+                "bound": rng.random() < 0.5,
+                "seconds": rng.choice((0.0, 0.5, 2.0, 15.0, 15.0, 15.0)),
+                "who": rng.choice(ADDRESSES),
+            }
             return Step("idle", given)
         if kind == "unread":
             return Step("unread", {"count": rng.choice((1, 4, 8)), "peeks": PEEKS})
         if kind == "subqueues":
             return Step("subqueues", subqueues.drawn(rng))
         if kind == "hold":
-            return Step("hold", {
-                "count": rng.choice((4, 40, 400, 400)), "bytes": rng.choice((60_000, 1_000_000, 4_000_000, 4_000_000)),
-                "seconds": rng.choice((0.0, 2.0)), "who": rng.choice(ADDRESSES),
-            })  # fmt: skip
+            return Step(
+                "hold",
+                {
+                    "count": rng.choice((4, 40, 400, 400)),
+                    "bytes": rng.choice((60_000, 1_000_000, 4_000_000, 4_000_000)),
+                    "seconds": rng.choice((0.0, 2.0)),
+                    "who": rng.choice(ADDRESSES),
+                },
+            )
         step = self._pdu(rng, rng.choice(PDUS))
         if kind == "flood":
             if rng.random() < 0.3:
-                return Step("flood", {**step.given, "what": "cancel", "count": 1_000_000, "lines": LINES[-1]})
+                return Step(
+                    "flood",
+                    {**step.given, "what": "cancel", "count": 1_000_000, "lines": LINES[-1]},
+                )
             what = rng.choice((*PDUS, "cancel", "cancel"))
             count, lines = rng.choice((200, 5_000, 40_000, 1_000_000)), rng.choice(LINES)
             return Step("flood", {**step.given, "what": what, "count": count, "lines": lines})
@@ -104,11 +128,17 @@ class RpcWalker:
 
     def _pdu(self, rng: Random, what: str) -> Step:
         given: dict[str, Any] = {
-            "conn": rng.choice("ab"), "who": rng.choice(ADDRESSES), "what": what,
+            "conn": rng.choice("ab"),
+            "who": rng.choice(ADDRESSES),
+            "what": what,
             "call": rng.choice((1, 1, 2, 3, 4, 9, 2**31 - 1)),
-            "opnum": rng.randrange(20), "context": rng.choice((0, 0, 0, 1, 7)), "size": rng.choice((0, 20, 200, 5_000, 60_000)),
-            "read": rng.random() < 0.5, "level": rng.choice((0, 0, 0, 0, 2, 5, 6, 99)), "auth": rng.choice((9, 10, 16, 255)),
-        }  # fmt: skip
+            "opnum": rng.randrange(20),
+            "context": rng.choice((0, 0, 0, 1, 7)),
+            "size": rng.choice((0, 20, 200, 5_000, 60_000)),
+            "read": rng.random() < 0.5,
+            "level": rng.choice((0, 0, 0, 0, 2, 5, 6, 99)),
+            "auth": rng.choice((9, 10, 16, 255)),
+        }
         if rng.random() < 0.2:
             given["cut"] = rng.randrange(1 << 30)
         if rng.random() < 0.2:
@@ -143,10 +173,16 @@ class RpcPlayer:
         elif step.kind == "hold":
             await self._hold(given)
         elif step.kind == "unread":
-            await asyncio.gather(*(asyncio.to_thread(self._unread, given["peeks"]) for _ in range(given["count"])))
+            await asyncio.gather(
+                *(asyncio.to_thread(self._unread, given["peeks"]) for _ in range(given["count"]))
+            )
         elif step.kind == "subqueues":
-            read = functools.partial(subqueues.read, self.scene.ports["rpc"], given, count=self._count)
-            await asyncio.gather(*(asyncio.to_thread(read, reader=number) for number in range(given["readers"])))
+            read = functools.partial(
+                subqueues.read, self.scene.ports["rpc"], given, count=self._count
+            )
+            await asyncio.gather(
+                *(asyncio.to_thread(read, reader=number) for number in range(given["readers"]))
+            )
         elif given.get("lines"):
             await asyncio.gather(*(self._flood(given) for _ in range(given["lines"])))
         else:
@@ -180,7 +216,9 @@ class RpcPlayer:
             for _ in range(given["count"]):
                 connection = await Connection.open(self.scene.ports[self._port], given["who"])
                 opened.append(connection)
-                await connection.send([bind_pdu(0, 10), encode_pdu(PduType.REQUEST, FIRST_FRAGMENT, 2, middle)])
+                await connection.send(
+                    [bind_pdu(0, 10), encode_pdu(PduType.REQUEST, FIRST_FRAGMENT, 2, middle)]
+                )
         rest = encode_pdu(PduType.REQUEST, 0, 2, middle)
         for _ in range(given["bytes"] // HELD_FRAGMENT):
             for each in opened:
@@ -219,13 +257,16 @@ class RpcPlayer:
         said: Iterator[bytes] = self._counted(pieces, together)
         if "cut" in given:
             said = (
-                part for number, piece in enumerate(said)
+                part
+                for number, piece in enumerate(said)
                 for part in (cut(piece, Random(given["cut"])) if number < CUT_PIECES else (piece,))
-            )  # fmt: skip
+            )
         try:
             connection = self._connections.get(name)
             if connection is None:
-                connection = self._connections[name] = await Connection.open(self.scene.ports[self._port], given["who"])
+                connection = self._connections[name] = await Connection.open(
+                    self.scene.ports[self._port], given["who"]
+                )
             await asyncio.wait_for(connection.send(said), 10.0)
             if given["read"] and await connection.is_closed(0.05):
                 self._connections.pop(name).abort()
@@ -245,33 +286,45 @@ class RpcPlayer:
         if what == "orphaned":
             return encode_orphaned(call)
         if what == "auth3":
-            trailer = AuthTrailer(given["auth"], given["level"], 0, b"t" * (1 + given["size"] % 3_000))
+            trailer = AuthTrailer(
+                given["auth"], given["level"], 0, b"t" * (1 + given["size"] % 3_000)
+            )
             return encode_pdu(PduType.AUTH3, WHOLE, call, bytes(4), trailer)
         if what == "octets":
             return Random(call).randbytes(given["size"])
-        flags = {"request": WHOLE, "first": FIRST_FRAGMENT, "middle": 0, "last": LAST_FRAGMENT}[what]
+        flags = {"request": WHOLE, "first": FIRST_FRAGMENT, "middle": 0, "last": LAST_FRAGMENT}[
+            what
+        ]
         if what in ("request", "first"):
             self._calls += 1
             call = self._calls
-        (piece,) = request_pieces(given["context"], given["opnum"], bytes(given["size"]), fragment=65_535)
+        (piece,) = request_pieces(
+            given["context"], given["opnum"], bytes(given["size"]), fragment=65_535
+        )
         return encode_pdu(PduType.REQUEST, flags, call, piece.body)
 
     def _unread(self, peeks: int) -> None:
         """Ask for a large message again and again, and read no answer."""
         import time
 
-        with contextlib.suppress(SrmpSparkError), RemoteMachine.connect(*self.scene.ports["rpc"]) as machine:
+        with (
+            contextlib.suppress(SrmpSparkError),
+            RemoteMachine.connect(*self.scene.ports["rpc"]) as machine,
+        ):
             queue = machine.open(queue_format_for("127.0.0.1", OWN), ACCESS_PEEK, SHARE_DENY_NONE)
             for number in range(1, peeks + 1):
                 self.scene.requests["rpc"] += 1
                 machine.begin(
                     7,
                     StartReceiveRequest(
-                        queue.handle, action=Action.PEEK_CURRENT, request_id=number, max_body_size=ALL,
+                        queue.handle,
+                        action=Action.PEEK_CURRENT,
+                        request_id=number,
+                        max_body_size=ALL,
                         max_compound_message_size=ALL,
                     ),
                     more=number < peeks,
-                )  # fmt: skip
+                )
             time.sleep(UNREAD_SECONDS)
 
 

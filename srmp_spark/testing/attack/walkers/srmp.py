@@ -13,8 +13,20 @@ from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, Foreign
 
 LINEAGES = tuple(f"0a0b0c0d-aaaa-bbbb-cccc-{number:012d}" for number in range(3))
 """Identities of sending queue managers."""
-QUEUES = (SHARED, SHARED, SHARED, "private$/ordered", "private$/ordered", SECRET, "private$/nobody", "private$/order_queue$",
-          "private$/shared;journal", "private$/shared;poison", "..%2f..", "private$/forward$")  # fmt: skip
+QUEUES = (
+    SHARED,
+    SHARED,
+    SHARED,
+    "private$/ordered",
+    "private$/ordered",
+    SECRET,
+    "private$/nobody",
+    "private$/order_queue$",
+    "private$/shared;journal",
+    "private$/shared;poison",
+    "..%2f..",
+    "private$/forward$",
+)
 SENT_AT = 1_790_000_000
 BAD = "http://{bad}/msmq/private$/order_queue$"
 """Where receipts go to the hostile server (:mod:`srmp_spark.testing.attack.hostile_http`); the player knows its port."""
@@ -37,10 +49,20 @@ class SrmpWalker:
         if kind == "idle":
             return idle(rng)
         if kind == "raw":
-            return Step("raw", {**how(rng), "octets": rng.randbytes(rng.choice((1, 50, 5_000))).hex(), "mutated": 1})
+            return Step(
+                "raw",
+                {
+                    **how(rng),
+                    "octets": rng.randbytes(rng.choice((1, 50, 5_000))).hex(),
+                    "mutated": 1,
+                },
+            )
         given: dict[str, Any] = {**how(rng), "message": self._message(rng)}
         if kind == "flood":
-            return Step("flood", {**given, "count": rng.choice((20, 200, 1_000)), "reads": rng.random() < 0.7})
+            return Step(
+                "flood",
+                {**given, "count": rng.choice((20, 200, 1_000)), "reads": rng.random() < 0.7},
+            )
         if rng.random() < 0.3:
             given["mutated"] = rng.randrange(1 << 30)
         given["dialect"] = rng.choice(list(Dialect)).value
@@ -48,24 +70,45 @@ class SrmpWalker:
 
     def _message(self, rng: Random) -> dict[str, Any]:
         message: dict[str, Any] = {
-            "queue": rng.choice(QUEUES), "lineage": rng.choice(LINEAGES), "number": rng.randrange(1, 40),
+            "queue": rng.choice(QUEUES),
+            "lineage": rng.choice(LINEAGES),
+            "number": rng.randrange(1, 40),
             "size": rng.choices(SIZES, (5, 5, 20, 10, 5, 1, 1))[0],
-        }  # fmt: skip
+        }
         if rng.random() < 0.5:
             current = rng.randrange(1, 12)
-            message["stream"] = [rng.randrange(1, 4), current, rng.choice((0, current - 1, rng.randrange(12)))]
+            message["stream"] = [
+                rng.randrange(1, 4),
+                current,
+                rng.choice((0, current - 1, rng.randrange(12))),
+            ]
             if current == 1 or rng.random() < 0.3:
                 message["receipts_to"] = rng.choice(
-                    (BAD, BAD, "http://127.0.0.2:9/msmq/private$/order_queue$",
-                     "http://[::1]/x", "no url", "http://a/" + "b" * 3_000)
+                    (
+                        BAD,
+                        BAD,
+                        "http://127.0.0.2:9/msmq/private$/order_queue$",
+                        "http://[::1]/x",
+                        "no url",
+                        "http://a/" + "b" * 3_000,
+                    )
                 )
         if rng.random() < 0.2:
             message["more"] = rng.choice(
-                ({"durable": True}, {"priority": rng.choice((0, 7, 8, 255))}, {"label": "l" * rng.choice((249, 250, 9_000))},
-                 {"delivery_receipt_to": BAD}, {"expires_at": 1}, {"message_class": 255},
-                 {"commitment_receipt_to": "http://127.0.0.2:9/msmq/private$/q", "journal": True},
-                 {"commitment_receipt_to": BAD, "delivery_receipt_to": BAD})
-            )  # fmt: skip
+                (
+                    {"durable": True},
+                    {"priority": rng.choice((0, 7, 8, 255))},
+                    {"label": "l" * rng.choice((249, 250, 9_000))},
+                    {"delivery_receipt_to": BAD},
+                    {"expires_at": 1},
+                    {"message_class": 255},
+                    {
+                        "commitment_receipt_to": "http://127.0.0.2:9/msmq/private$/q",
+                        "journal": True,
+                    },
+                    {"commitment_receipt_to": BAD, "delivery_receipt_to": BAD},
+                )
+            )
         return message
 
     def player(self, scene: Scene) -> SrmpPlayer:
@@ -87,7 +130,10 @@ class SrmpPlayer(HttpPlayer):
             await self.request(bytes.fromhex(given["octets"]) + b"\r\n\r\n", given, "no HTTP")
         elif step.kind == "flood":
             first = given["message"]["number"]
-            raws = [self._raw({**given["message"], "number": first + n}, Dialect.EXAMPLES) for n in range(given["count"])]
+            raws = [
+                self._raw({**given["message"], "number": first + n}, Dialect.EXAMPLES)
+                for n in range(given["count"])
+            ]
             await self.pipeline(raws, given, reads=given["reads"])
         else:
             raw = self._raw(given["message"], Dialect(given["dialect"]))
@@ -103,15 +149,27 @@ class SrmpPlayer(HttpPlayer):
         if "stream" in given:
             ordinal, current, previous = given["stream"]
             stream = ForeignStream(
-                guid=given["lineage"], ordinal=SENT_AT << 32 | ordinal, current=current, previous=previous,
+                guid=given["lineage"],
+                ordinal=SENT_AT << 32 | ordinal,
+                current=current,
+                previous=previous,
                 receipts_to=self._url(given.get("receipts_to")),
-            )  # fmt: skip
+            )
         message = ForeignMessage(
-            to=f"http://{host}:{port}/msmq/{given['queue']}", lineage=given["lineage"], uniquifier=given["number"],
-            sent_at=SENT_AT, body=b"x" * given["size"], stream=stream, **more,
-        )  # fmt: skip
+            to=f"http://{host}:{port}/msmq/{given['queue']}",
+            lineage=given["lineage"],
+            uniquifier=given["number"],
+            sent_at=SENT_AT,
+            body=b"x" * given["size"],
+            stream=stream,
+            **more,
+        )
         return post(message, dialect).raw
 
     def _url(self, written: str | None) -> str | None:
         bad = self.scene.destinations
-        return written if written is None or bad is None else written.replace("{bad}", f"{ADDRESSES[0]}:{bad.bad.port}")
+        return (
+            written
+            if written is None or bad is None
+            else written.replace("{bad}", f"{ADDRESSES[0]}:{bad.bad.port}")
+        )

@@ -44,17 +44,28 @@ class StageWalker:
             elif kind == "good":
                 steps.append(Step("good", {"count": rng.choice((1, 5))}))
             else:
-                steps.append(Step(kind, {"rows": rng.choice((1, 50)), "compression": rng.choice(("", "zstd", "lz4"))}))
+                steps.append(
+                    Step(
+                        kind,
+                        {
+                            "rows": rng.choice((1, 50)),
+                            "compression": rng.choice(("", "zstd", "lz4")),
+                        },
+                    )
+                )
         last = Step("honest", {"rows": 2, "compression": ""})
         return [*steps, last, Step("good", {"count": 1}), Step("arrived")]
 
     @staticmethod
     def _stage(rng: Random) -> Step:
         given: dict[str, Any] = {
-            "form": rng.choice((*HOSTILE, *ANYHOW, *ANYHOW)), "seed": rng.randrange(1 << 30),
-            "times": rng.choice((1, 1, 2)), "at_once": rng.choice((1, 1, 1, AT_ONCE_MAX)),
-            "partition": rng.choice((0, 7)), "commit": rng.random() < 0.7,
-        }  # fmt: skip
+            "form": rng.choice((*HOSTILE, *ANYHOW, *ANYHOW)),
+            "seed": rng.randrange(1 << 30),
+            "times": rng.choice((1, 1, 2)),
+            "at_once": rng.choice((1, 1, 1, AT_ONCE_MAX)),
+            "partition": rng.choice((0, 7)),
+            "commit": rng.random() < 0.7,
+        }
         return Step("stage", given)
 
     def player(self, scene: Scene) -> StagePlayer:
@@ -110,7 +121,9 @@ class StagePlayer(OutgoingPlayer):
         self._number += 1
         numbers = self.destinations.ask(STAGED, given["rows"])
         bodies = [b"%d" % number for number in numbers]
-        content = stream_of(bodies, self.destinations.good_url(STAGED), given["compression"] or None)
+        content = stream_of(
+            bodies, self.destinations.good_url(STAGED), given["compression"] or None
+        )
         name = await self.stage(content, 0, "honest")
         if not name:
             raise FoundError(Finding("answer", "api refused a good stage"))
@@ -120,7 +133,9 @@ class StagePlayer(OutgoingPlayer):
 
     async def stage(self, content: bytes, partition: int, form: str) -> str:
         """Return the name that a stage got, or nothing if it is refused."""
-        target = f"/v1/outbox/attack/{self._batch}-{self._number}/stage?partition={partition}&attempt=0"
+        target = (
+            f"/v1/outbox/attack/{self._batch}-{self._number}/stage?partition={partition}&attempt=0"
+        )
         answer = await self.call("POST", target, content, ARROW_STREAM)
         if answer.status == 200:
             return str(json.loads(answer.content)["stage"])
@@ -139,4 +154,6 @@ class StagePlayer(OutgoingPlayer):
 
     def _check_refusal(self, status: int, content: bytes, sent: str) -> None:
         if status not in REFUSALS or not json.loads(content).get("error", {}).get("message"):
-            raise FoundError(Finding("answer", f"api answered {status} to {sent}: {content[:300]!r}"))
+            raise FoundError(
+                Finding("answer", f"api answered {status} to {sent}: {content[:300]!r}")
+            )

@@ -15,7 +15,13 @@ from srmp_spark.client.remote_queue import RemoteMachine, RemoteQueue
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.lookup_identifier import rebuilt
-from srmp_spark.mqrr.ndr.methods import ACCESS_MOVE, ACCESS_PEEK, ACCESS_RECEIVE, MoveMessageRequest, OpenRequest
+from srmp_spark.mqrr.ndr.methods import (
+    ACCESS_MOVE,
+    ACCESS_PEEK,
+    ACCESS_RECEIVE,
+    MoveMessageRequest,
+    OpenRequest,
+)
 from srmp_spark.mqrr.ndr.receive import NO_TRANSACTION
 from srmp_spark.mqrr.queue_format import QueueFormat, queue_format_for
 from srmp_spark.mqrr.status import Status
@@ -33,12 +39,17 @@ PRIORITIES = (0, 3, 3, 7)
 def drawn(rng: Random) -> dict[str, Any]:
     """Return what one reader does."""
     return {
-        "seed": rng.randrange(1 << 30), "calls": rng.choice((10, 60, 300)), "names": rng.choice(NAMES),
-        "readers": rng.choice((1, 1, 3)), "leaves": rng.random() < 0.6,
-    }  # fmt: skip
+        "seed": rng.randrange(1 << 30),
+        "calls": rng.choice((10, 60, 300)),
+        "names": rng.choice(NAMES),
+        "readers": rng.choice((1, 1, 3)),
+        "leaves": rng.random() < 0.6,
+    }
 
 
-def read(port: tuple[str, int], given: Mapping[str, Any], reader: int, count: Callable[[], None]) -> None:
+def read(
+    port: tuple[str, int], given: Mapping[str, Any], reader: int, count: Callable[[], None]
+) -> None:
     """Play one reader of a step; ``count`` is called for each call. Refusals are answers like any other."""
     rng = Random(f"{given['seed']} {reader}")
     opened: list[RemoteQueue] = []
@@ -67,7 +78,9 @@ def _call(rng: Random, machine: RemoteMachine, opened: list[RemoteQueue], names:
         to = queue_format_for("127.0.0.1", OWN) if what == "back" else _name(rng, names)
         opened_there = machine.call(11, OpenRequest(to, ACCESS_MOVE))
         lookup = rebuilt(rng.randrange(1, SEQUENCES), priority=rng.choice(PRIORITIES))
-        machine.call(10, MoveMessageRequest(queue.handle, opened_there.move_context, lookup, NO_TRANSACTION))
+        machine.call(
+            10, MoveMessageRequest(queue.handle, opened_there.move_context, lookup, NO_TRANSACTION)
+        )
     elif what == "purge":
         queue.purge()
     else:

@@ -12,7 +12,14 @@ from srmp_spark.testing.attack.judge import OPTIONAL_MAX, Finding, FoundError
 from srmp_spark.testing.attack.scene import SECRET, SHARED, Scene
 from srmp_spark.testing.attack.soap import MIME, OPERATIONS, VERSIONS, envelope_of
 from srmp_spark.testing.attack.steps import Step
-from srmp_spark.testing.attack.walkers.playing import ADDRESSES, MUTATOR, HttpPlayer, how, http_request, idle
+from srmp_spark.testing.attack.walkers.playing import (
+    ADDRESSES,
+    MUTATOR,
+    HttpPlayer,
+    how,
+    http_request,
+    idle,
+)
 
 AT_ONCE = 4
 """One walk alone would wait for its floods and its silence, and its gateway has a process of its own."""
@@ -67,37 +74,77 @@ class WsrmWalker:
         if kind == "idle":
             return idle(rng)
         if kind == "gap":
-            return Step("gap", {
-                "who": rng.choice(ADDRESSES), "queue": usual.queue(rng), "version": usual.version(rng), "number": 1,
-                "count": rng.choice((10, GAP_MAX, GAP_MAX)), "acks": "anonymous", "id": "", "seconds": GAP_SECONDS,
-            })  # fmt: skip
+            return Step(
+                "gap",
+                {
+                    "who": rng.choice(ADDRESSES),
+                    "queue": usual.queue(rng),
+                    "version": usual.version(rng),
+                    "number": 1,
+                    "count": rng.choice((10, GAP_MAX, GAP_MAX)),
+                    "acks": "anonymous",
+                    "id": "",
+                    "seconds": GAP_SECONDS,
+                },
+            )
         step = self._say(rng, usual, rng.choice(OPERATIONS))
         if kind == "flood":
-            given = {**step.given, "op": rng.choice(("CreateSequence", "CreateSequence", "Sequence")),
-                     "count": rng.choice((20, 300, FLOOD_MAX, FLOOD_MAX))}  # fmt: skip
+            given = {
+                **step.given,
+                "op": rng.choice(("CreateSequence", "CreateSequence", "Sequence")),
+                "count": rng.choice((20, 300, FLOOD_MAX, FLOOD_MAX)),
+            }
             if given["count"] == FLOOD_MAX:  # a flood that fills a table must be one that is served
                 given["acks"] = "anonymous"
                 given.pop("prefixes", None)
             return Step("flood", given)
         if kind == "heavy":
-            given = {**step.given, "op": rng.choice(("Sequence", "nothing")), "prefixes": [rng.choice((60, 124)),
-                     rng.choice((1, 500, 3_500)), rng.random() < 0.6], "size": rng.choice((200_000, 3_000_000)),
-                     "queue": rng.choice(QUEUES)}  # fmt: skip
+            given = {
+                **step.given,
+                "op": rng.choice(("Sequence", "nothing")),
+                "prefixes": [
+                    rng.choice((60, 124)),
+                    rng.choice((1, 500, 3_500)),
+                    rng.random() < 0.6,
+                ],
+                "size": rng.choice((200_000, 3_000_000)),
+                "queue": rng.choice(QUEUES),
+            }
             return Step("say", given)
         return step
 
     def _say(self, rng: Random, usual: Usual, operation: str) -> Step:
         given: dict[str, Any] = {
-            **how(rng), "queue": usual.queue(rng), "op": operation, "version": usual.version(rng),
-            "seq": rng.choice(usual.names), "number": rng.choice(NUMBERS),
-            "acks": rng.choice(("anonymous", "anonymous", "anonymous", "polled", "http://127.0.0.2:9/acks", "none", "x y")),
+            **how(rng),
+            "queue": usual.queue(rng),
+            "op": operation,
+            "version": usual.version(rng),
+            "seq": rng.choice(usual.names),
+            "number": rng.choice(NUMBERS),
+            "acks": rng.choice(
+                (
+                    "anonymous",
+                    "anonymous",
+                    "anonymous",
+                    "polled",
+                    "http://127.0.0.2:9/acks",
+                    "none",
+                    "x y",
+                )
+            ),
             "id": rng.choice(("", "", "urn:uuid:same")),
-        }  # fmt: skip
+        }
         if rng.random() < 0.25:
-            given["prefixes"] = [rng.choice((1, 20, 55, 63, 90)), rng.choice((1, 2, 40)), rng.random() < 0.2]
+            given["prefixes"] = [
+                rng.choice((1, 20, 55, 63, 90)),
+                rng.choice((1, 2, 40)),
+                rng.random() < 0.2,
+            ]
         if operation == "CreateSequence" and rng.random() < 0.4:
             given["parameter"] = rng.choice(("text", "nested", "large"))
-            if rng.random() < 0.5:  # each element has as many declarations as it may, and together they are more
+            if (
+                rng.random() < 0.5
+            ):  # each element has as many declarations as it may, and together they are more
                 given["prefixes"] = [rng.choice((33, 55, 60)), rng.choice((1, 2, 20)), False]
         if rng.random() < 0.1:
             given["size"] = rng.choice((1_000, 60_000, 1_000_000))
@@ -127,7 +174,10 @@ class WsrmPlayer(HttpPlayer):
         if step.kind == "idle":
             await self.stay_idle(given)
         elif step.kind == "flood":
-            raws = [self._raw({**given, "number": n + 2, "size": 0, "id": ""}) for n in range(given["count"])]
+            raws = [
+                self._raw({**given, "number": n + 2, "size": 0, "id": ""})
+                for n in range(given["count"])
+            ]
             await self.pipeline(raws, given)
         elif step.kind == "gap":
             await self._hold_gap(given)
@@ -138,12 +188,16 @@ class WsrmPlayer(HttpPlayer):
         raw = self._raw(given)
         if "mutated" in given:
             raw = MUTATOR.mutate(raw, Random(given["mutated"]))
-        answer = await self.request(raw, given, f"{given['op']} in version {given['version']} for {given['queue']}")
+        answer = await self.request(
+            raw, given, f"{given['op']} in version {given['version']} for {given['queue']}"
+        )
         if answer is None:
             return
         self.scene.check_secrets(self.port, answer.content)
         if answer.status == 500 and b"Fault" not in answer.content:
-            raise FoundError(Finding("answer", f"wsrm answered 500 without a fault of SOAP to {given['op']}"))
+            raise FoundError(
+                Finding("answer", f"wsrm answered 500 without a fault of SOAP to {given['op']}")
+            )
         begun = _IDENTIFIER.search(answer.content)
         if begun is not None:
             self._identifiers[given["seq"]] = begun[1].decode("ascii", "replace")
@@ -157,7 +211,10 @@ class WsrmPlayer(HttpPlayer):
         if begun is None:
             return
         self._identifiers["gap"] = begun[1].decode("ascii", "replace")
-        raws = [self._raw({**asked, "op": "Sequence", "number": number + 2}) for number in range(given["count"])]
+        raws = [
+            self._raw({**asked, "op": "Sequence", "number": number + 2})
+            for number in range(given["count"])
+        ]
         await self.pipeline(raws, given)
         await asyncio.sleep(given["seconds"])
 
