@@ -128,10 +128,8 @@ def unpack_group(blob: bytes) -> Iterator[tuple[int, Record]]:
         at += sender_n
         post = blob[at : at + post_n]
         at += post_n
-        yield (
-            sequence,
-            Record(Arrival(arrived, transport, peer, sender), post, head_length, Form(form)),
-        )  # type: ignore[arg-type]  # a checksummed Transport
+        arrival = Arrival(arrived, transport, peer, sender)  # type: ignore[arg-type]  # a checksummed Transport
+        yield sequence, Record(arrival, post, head_length, Form(form))
 
 
 def post_lengths(blob: bytes) -> list[int]:

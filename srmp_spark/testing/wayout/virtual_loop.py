@@ -65,12 +65,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Connect to a simulated peer; TLS is not simulated."""
         return await self._make_connection(protocol_factory, host, port)
 
-    def run_in_executor(
+    def run_in_executor(  # type: ignore[override]
         self,
         executor: Executor | None,
         func: Callable[..., _T],
         *args: Any,  # noqa: ANN401  # asyncio's
-    ) -> asyncio.Future[_T]:  # type: ignore[override]
+    ) -> asyncio.Future[_T]:
         """Call ``func`` now: threads have no part in virtual time."""
         future: asyncio.Future[_T] = self.create_future()
         try:

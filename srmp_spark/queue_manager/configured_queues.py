@@ -1,0 +1,53 @@
+"""Create the queues that the configuration names, when a queue manager starts."""
+
+from __future__ import annotations
+
+import logging
+
+from srmp_spark.errors import ApiError, ConfigurationError, StoreError, with_hint
+from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, canonical_queue_name
+from srmp_spark.queue_manager.service import QueueManager
+from srmp_spark.queue_manager.writers import open_forwarding
+
+log = logging.getLogger(__name__)
+
+
+async def ensure_queues(manager: QueueManager) -> None:
+    """Create the queues of the configuration, and our order queue. Raises :class:`ConfigurationError` for a wrong kind."""
+    wanted = [
+        (ORDER_QUEUE, False),
+        *((spec.name, spec.transactional) for spec in manager.config.queue),
+    ]
+    if manager.config.forwarding.is_on:
+        wanted.insert(1, (FORWARD_QUEUE, False))
+        if manager.config.store_and_forward and not manager.config.allow_url:
+            log.warning(
+                "forward.no_host: --store-and-forward needs --allow-url PATTERN for each "
+                "host that it may forward to"
+            )
+        if (overlooked := open_forwarding(manager.config.writer)) is not None:
+            log.warning("forward.open: %s", overlooked)
+    for name, transactional in wanted:
+        await _ensure_queue(manager, name, transactional=transactional)
+    for spec in manager.config.queue:
+        if spec.journal:
+            await _ensure_queue(manager, spec.name, transactional=spec.transactional, journal=True)
+        if spec.multicast is not None:
+            manager.receiver.queues[spec.name].multicast = str(spec.multicast)
+    await manager.subqueues.look()  # those that are empty after a kill: nobody has them open
+
+
+async def _ensure_queue(
+    manager: QueueManager, name: str, *, transactional: bool, journal: bool | None = None
+) -> None:
+    try:
+        await manager.create_queue(
+            canonical_queue_name(name), transactional=transactional, journal=journal
+        )
+    except (ApiError, StoreError) as error:
+        message = (
+            with_hint(error.message, error.hint) if isinstance(error, ApiError) else str(error)
+        )
+        if isinstance(error, ApiError) and error.code == "queue-kind":
+            message += f" (start it without --queue {name} for that)"
+        raise ConfigurationError(f"--queue {name}: {message}") from None
