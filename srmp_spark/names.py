@@ -305,9 +305,8 @@ def queue_of_path(path: str) -> str:
         raise ValueError(
             "an encoded slash, backslash, dot or NUL in a queue path; write / or \\ as it is"
         )
-    decoded = (
-        unquote_to_bytes(path).decode("utf-8").replace("\\", "/")
-    )  # UnicodeDecodeError is a ValueError
+    # UnicodeDecodeError is a ValueError
+    decoded = unquote_to_bytes(path).decode("utf-8").replace("\\", "/")
     segments = decoded.split("/")
     if (
         len(segments) < 3

@@ -81,9 +81,8 @@ def run(plan: Plan) -> Iterator[Figure]:
             if not warm and end >= messages * WARM_SHARE:
                 warm = time.monotonic()
             if warm and not sealed and any((folder / "data" / "segments").glob("*/*")):
-                sealed = (
-                    time.monotonic() + SEALED_S
-                )  # from here on all its parts have done what they do
+                # From here on all its parts have done what they do
+                sealed = time.monotonic() + SEALED_S
             time.sleep(QUICK_LOOK_S if plan.quick else LOOK_S)
         away = time.monotonic()
         say(

@@ -560,9 +560,8 @@ class QueueManagerClient:
             session = requests.Session()
             session.auth = _Bearer(self._token)
             session.headers[CLIENT_HEADER] = "1"
-            session.trust_env = (
-                not self._is_loopback
-            )  # a proxy from the environment cannot reach our own loopback
+            # A proxy from the environment cannot reach our own loopback
+            session.trust_env = not self._is_loopback
             session.verify = (
                 self.url.lower().startswith("https:") and ca_bundle(os.environ)
             ) or True

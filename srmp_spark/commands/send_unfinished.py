@@ -58,9 +58,8 @@ def unfinished(state: str, outgoing: Mapping[str, Any] | None) -> str:
             "gives it up",
         )
     if error is not None:
-        remedy = (
-            "" if is_reliable(told.get("destination", "")) else _remedy(error)
-        )  # those are of MSMQ
+        # Those are of MSMQ
+        remedy = "" if is_reliable(told.get("destination", "")) else _remedy(error)
         return with_hint(
             f"not acknowledged: {error}; it is kept and tried again",
             remedy or "see streams --table",

@@ -589,9 +589,8 @@ def _convert(option: Option, where: str, value: Any) -> Any:  # noqa: ANN401  # 
         try:
             return option.convert(str(item))
         except ValueError as error:
-            got = (
-                f"the file {item}" if option.convert is read_token else f"got {item!r}"
-            )  # what it holds is told to nobody
+            # What it holds is told to nobody
+            got = f"the file {item}" if option.convert is read_token else f"got {item!r}"
             raise ConfigurationError(f"{where}: {error} ({got})") from None
 
     if option.many:

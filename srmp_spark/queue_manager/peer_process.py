@@ -67,9 +67,8 @@ def _ask(family: int, *, local: tuple[str, int], remote: tuple[str, int]) -> int
         return None
     user: int
     user, inode = _OWNER_AND_INODE.unpack_from(answer, _HEADER.size + _ANSWER_UID)
-    return (
-        user if inode else None
-    )  # a socket that was closed is nobody's, and the kernel shows it as root's
+    # A socket that was closed is nobody's, and the kernel shows it as root's
+    return user if inode else None
 
 
 def _packed(host: str, family: int) -> bytes:

@@ -63,9 +63,8 @@ class Replies:
         self.ok_close = self._build(200, "Connection: close\r\n")
 
     def _build(self, status: int, more: str) -> bytes:
-        length = (
-            "" if status == 204 else "Content-Length: 0\r\n"
-        )  # RFC 9110 8.6: a 204 must not carry one
+        # RFC 9110 8.6: a 204 must not carry one
+        length = "" if status == 204 else "Content-Length: 0\r\n"
         return (
             f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: "
             f"{SERVER}\r\n{length}{more}\r\n"

@@ -237,9 +237,8 @@ class SrmpConnection(asyncio.Protocol):
                 if self._keep(data):
                     self._unfinished_head(0)
                 return
-            self._probe = (
-                _PROBE_FIELD in data[:end].lower()
-            )  # also where the head is refused before its fields are read
+            # Also where the head is refused before its fields are read
+            self._probe = _PROBE_FIELD in data[:end].lower()
         try:
             if found is not None:
                 head, end = found

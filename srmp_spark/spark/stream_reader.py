@@ -359,9 +359,8 @@ class _Driver:
         if entered is not None:
             self._elsewhere.joined(key)
             how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
-            level = (
-                logging.WARNING if has_joined else logging.INFO
-            )  # where rows may be passed over, everybody shall read it
+            # Where rows may be passed over, everybody shall read it
+            level = logging.WARNING if has_joined else logging.INFO
             _log.log(
                 level,
                 "log.%s log=%s first=%s (%s)",

@@ -235,9 +235,8 @@ def _date(at: int | None) -> str:
 
 
 def _services(message: Message, parts: list[str]) -> None:
-    durable = (
-        message.durable or message.stream is not None
-    )  # 2.2.5.3: a stream message MUST have <durable/>
+    # 2.2.5.3: a stream message MUST have <durable/>
+    durable = message.durable or message.stream is not None
     if (
         not durable
         and message.delivery_receipt_to is None

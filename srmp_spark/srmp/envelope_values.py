@@ -155,9 +155,8 @@ def _stream(fields: Fields) -> StreamPosition:
     """``<Stream>`` ([MC-MQSRM] 2.2.5.3). That ``<durable/>`` MUST stand beside it is not asked for: 4.4 has none."""
     stream_id = parse_stream_id(_value(fields, "stream/streamId"))
     current = _position(fields, "stream/current", 1)
-    previous = (
-        current - 1
-    )  # 3.1.1.2 prints "<previous> - 1", which would define the absent element by itself
+    # 3.1.1.2 prints "<previous> - 1", which would define the absent element by itself
+    previous = current - 1
     if "stream/previous" in fields:
         previous = _position(fields, "stream/previous", 0)
     if "stream/start" not in fields:

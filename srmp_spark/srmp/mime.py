@@ -205,9 +205,8 @@ def _walk(delimiter: bytes, content: bytes) -> Parts:
     body: Span | None = None
     extension: Span | None = None
     body_id = extension_id = b""
-    at = (
-        2 if content[:2] == b"\r\n" else 0
-    )  # RFC 2046 lets a CRLF stand before the first delimiter too
+    # RFC 2046 lets a CRLF stand before the first delimiter too
+    at = 2 if content[:2] == b"\r\n" else 0
     count = 0
     while True:
         if not content.startswith(delimiter, at):

@@ -298,9 +298,8 @@ class OutgoingStream(OutgoingQueue):
             self.held_to = max(self.held_to, send.serial)
             self._forget_doubts()
             if self.receipt_wait_at is not None and self._is_first(send):
-                self.receipt_wait_at = (
-                    now + self.resend_interval
-                )  # a large one may have been under way for all of it
+                # A large one may have been under way for all of it
+                self.receipt_wait_at = now + self.resend_interval
 
     def refused(self, send: Send, at: int) -> None:
         """400: it is taken out, and what followed it goes again with a ``<previous>`` that bridges it."""
@@ -471,9 +470,8 @@ class OutgoingStream(OutgoingQueue):
                 1, self.window_max // 2
             )  # perhaps something on the way does not keep the order
             self.resend()
-        self.receipt_wait_at = (
-            now + self.resend_interval
-        )  # the pass before may still be under way: let it end
+        # The pass before may still be under way: let it end
+        self.receipt_wait_at = now + self.resend_interval
 
     @property
     def _first_is_under_way(self) -> bool:

@@ -65,9 +65,8 @@ def marked_beyond(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
         (marks.RECEIVED_MAX,),
     ).fetchall()
     for queue_id, name, received, has_ahead in rows:
-        mark = (
-            marks.highest(connection, queue_id) if has_ahead else received
-        )  # received out of turn counts as well
+        # Received out of turn counts as well
+        mark = marks.highest(connection, queue_id) if has_ahead else received
         if mark > (end := end_of(connection, queue_id)):
             found[name] = mark, end
     return found

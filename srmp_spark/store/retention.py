@@ -115,9 +115,8 @@ def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
         "SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)
     ).fetchone()[0]
     if queue not in RECEIVED_BY_NOBODY and to > state.kept_after(db, queue_id):
-        return (
-            trimmed_to + 1
-        )  # the plan is of a queue that was deleted and made again meanwhile: marks never go back
+        # The plan is of a queue that was deleted and made again meanwhile: marks never go back
+        return trimmed_to + 1
     if to > trimmed_to:
         sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)
         db.execute("UPDATE queues SET trimmed_to = ? WHERE id = ?", (to, queue_id))

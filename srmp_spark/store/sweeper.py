@@ -97,9 +97,8 @@ def sweep(transaction: Transaction) -> bool:
         "DELETE FROM groups WHERE id BETWEEN ? AND ? AND first >= ?",
         (row_key(queue_id, first), end, first),
     )
-    transaction.written += (
-        size + SWEEP_LOG_BYTES
-    )  # less for large bodies, whose pages are not written
+    # Less for large bodies, whose pages are not written
+    transaction.written += size + SWEEP_LOG_BYTES
     if not found or (end == found[-1][0] and len(found) < SWEEP_GROUPS_MAX):
         db.execute("DELETE FROM garbage WHERE id = ?", (number,))
     else:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,21 @@ class Bug:
     old: str
     new: str
 
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Return what finds ``old``, however the formatter has broken its lines."""
+        core = self.old.strip()
+        before, _, after = self.old.partition(core)
+        pieces = [
+            rf",?\s*{re.escape(piece)}" if piece in ")]}" else re.escape(piece)
+            for piece in re.findall(r"\w+|[^\w\s]", core)
+        ]
+        return re.compile(re.escape(before) + r"\s*".join(pieces) + re.escape(after))
+
+    def planted_in(self, text: str) -> str:
+        """Return ``text`` with ``new`` in the place of ``old``."""
+        return self.pattern.sub(lambda _: self.new, text)
+
     def faults(self, package: Path = ROOT / PACKAGE) -> list[str]:
         """What is wrong with it before anything runs, in words that say what to do."""
         path = package / self.file
@@ -78,7 +94,7 @@ class Bug:
                     "the sentence is kept now"
                 )
             ]
-        found = path.read_text(encoding="utf-8").count(self.old)
+        found = len(self.pattern.findall(path.read_text(encoding="utf-8")))
         if found != 1:
             return [
                 (
@@ -145,7 +161,7 @@ def sabotage(bug: Bug, tests: Sequence[str], project: Path) -> tuple[int, str]:
     """Plant ``bug`` in the copy, run ``tests``, and take it out again."""
     path = project / PACKAGE / bug.file
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(bug.old, bug.new), encoding="utf-8")
+    path.write_text(bug.planted_in(text), encoding="utf-8")
     try:
         return run_tests(project, tests)
     finally:

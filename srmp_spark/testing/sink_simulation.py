@@ -235,9 +235,8 @@ class Schedule:
             sequence = random.choice((source[-1] + 1, source[-1], 4_095))
             runs = random.choice((1, 1, 1, 2))
             for attempt in range(runs):
-                version = (
-                    attempt if random.random() < 0.2 else 0
-                )  # a clock in the body: other content when it is run again
+                # A clock in the body: other content when it is run again
+                version = attempt if random.random() < 0.2 else 0
                 for n in range(len(self._sinks)):
                     if not self._sink(n, str(number), source, version):
                         break  # Spark runs the batch again, or the query ends

@@ -270,9 +270,8 @@ class Maker:
         assert world.send(world.message(world.WRITERS, 21, 1)).status == 403
         token = {"Authorization": f"Bearer {world.READER}"}
         assert world.send(world.message(world.WRITERS, 21, 1), token).status == 200
-        assert (
-            world.send(world.message("private$/old-orders", 22, 1)).status == 200
-        )  # a redirection leads it elsewhere
+        # A redirection leads it elsewhere
+        assert world.send(world.message("private$/old-orders", 22, 1)).status == 200
 
     def _rich(self, number: int) -> Any:
         return world.message(

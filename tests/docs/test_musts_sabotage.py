@@ -23,7 +23,7 @@ def test_each_bug_is_still_a_program_and_of_a_sentence_that_names_tests() -> Non
     for bug in bugs():
         assert tests[bug.id], bug.id
         text = (musts.ROOT / PACKAGE / bug.file).read_text(encoding="utf-8")
-        compile(text.replace(bug.old, bug.new), bug.file, "exec")
+        compile(bug.planted_in(text), bug.file, "exec")
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,8 @@ def test_a_page_shows_what_one_sees(page: str, tmp_path: Path) -> None:
 def test_the_same_multicast_as_windows_speaks_it(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "try-multicast.md").read_text()
     assert "`--pgm raw` in place of `--pgm udp:3055`" in page
-    dice = (
-        random.SystemRandom()
-    )  # raw packets reach every process of the host, another run of this test among them
+    # Raw packets reach every process of the host, another run of this test among them
+    dice = random.SystemRandom()
     page = page.replace(
         "239.192.61.1", f"239.192.{dice.randrange(100, 250)}.{dice.randrange(1, 250)}"
     )

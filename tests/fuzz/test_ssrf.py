@@ -61,9 +61,8 @@ def test_nobody_is_called_whom_neither_the_sender_s_address_nor_a_pattern_allows
     )
     # no amplifier
     assert found["per_message"] == 1
-    assert (
-        0.5 * FLOOD <= found["flood"] <= FLOOD
-    )  # how many a second: queue_manager/test_receipts_sender.py
+    # How many a second: queue_manager/test_receipts_sender.py
+    assert 0.5 * FLOOD <= found["flood"] <= FLOOD
 
 
 @needs_a_network_of_its_own

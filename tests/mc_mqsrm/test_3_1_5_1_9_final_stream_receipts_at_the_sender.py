@@ -202,9 +202,8 @@ def test_a_stream_that_was_begun_anew_still_hears_of_the_messages_of_the_one_bef
     old, new = -1, 0
     assert playbook >> restart() << sends(3, position=1, start=True, again=True) >> answer(200)
     assert playbook >> final_receipt(2, stream=old, positive=False) << dead(2, "not-received")
-    assert (
-        playbook >> final_receipt(3, stream=old) << verdict("old")
-    )  # position 3 has moved to the new stream
+    # Position 3 has moved to the new stream
+    assert playbook >> final_receipt(3, stream=old) << verdict("old")
     assert playbook >> stream_receipt(1, stream=old) << verdict("old")
     assert playbook >> stream_receipt(1, stream=new) >> final_receipt(1, stream=new) << delivered(3)
     assert stream_of(playbook).earlier != ()

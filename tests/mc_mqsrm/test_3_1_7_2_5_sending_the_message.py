@@ -170,9 +170,8 @@ def test_behind_a_refused_message_the_pipeline_goes_again_with_a_bridge() -> Non
         << dead(2, "refused", status=400)
         << sends(3, previous=1, again=True)
     )
-    assert (
-        playbook >> answer(200) << sends(4, previous=3)
-    )  # the late answer to the first 3 says nothing
+    # The late answer to the first 3 says nothing
+    assert playbook >> answer(200) << sends(4, previous=3)
 
 
 def test_behind_trouble_the_pipeline_goes_again_in_order() -> None:

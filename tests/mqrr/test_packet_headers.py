@@ -109,9 +109,8 @@ def test_user_header():
     assert flags >> 5 & 3 == 1
     assert (flags >> 10 & 7, flags >> 13 & 7, flags >> 16 & 7) == (7, 6, 5)
     present = 1 << 8 | 1 << 9 | 1 << 19 | 1 << 20 | 1 << 21 | 1 << 22 | 1 << 23 | 1 << 28
-    assert (
-        flags & ~0x7FC7F == present
-    )  # JN, JP and the seven announcements; no reserved bit, and not AH
+    # JN, JP and the seven announcements; no reserved bit, and not AH
+    assert flags & ~0x7FC7F == present
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,8 @@ def test_the_user_message_that_ms_mqqb_prints():
     )
     assert properties.encryption_algorithm == 0x6801
     assert packet.body == "a".encode("utf-16-le") * 1000
-    assert (
-        packet.trailers is None
-    )  # it came from one queue manager to another, and not by a remote read
+    # It came from one queue manager to another, and not by a remote read
+    assert packet.trailers is None
 
 
 def test_the_srmp_message_of_an_independent_builder():

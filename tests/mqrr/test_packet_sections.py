@@ -46,9 +46,8 @@ def test_a_limit_that_is_large_enough_gives_the_full_packet(packet, limit):
 def test_t24_a_smaller_limit_gives_the_first_bytes_of_the_body_and_all_that_follows(limit):
     first, second = split(WITH_TRAILERS, limit)
     assert (first.type, second.type) == (SectionType.BINARY_FIRST, SectionType.BINARY_SECOND)
-    assert (
-        first.size_alloc - len(first.data) == 10 - limit
-    )  # "the size of the message body that was not transferred"
+    # "the size of the message body that was not transferred"
+    assert first.size_alloc - len(first.data) == 10 - limit
     assert second.size_alloc == len(second.data)
     packet = join_sections([first, second])
     assert (packet.body, packet.missing) == (b"0123456789"[:limit], 10 - limit)

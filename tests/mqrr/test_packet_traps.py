@@ -258,9 +258,8 @@ def test_t28_trailers_are_counted_by_packet_size_or_not():
 
 def test_t29_what_the_document_says_beside_its_dump_is_not_what_the_dump_holds():
     packet = parse_message_packet(sample("mqqb_f7_usermessage_completed"))
-    assert (
-        packet.user.sent_time == 0x524F494C
-    )  # "LIOR", copied from the signature; the prose says 1141966310
+    # "LIOR", copied from the signature; the prose says 1141966310
+    assert packet.user.sent_time == 0x524F494C
     assert packet.properties.message_size == 2000  # the prose says 20
 
 
@@ -268,9 +267,8 @@ def test_t30_the_base_header_announces_the_debug_header():
     data = binary(debug=DebugHeader()).encode()
     assert data[2] & 0x20
     plain = binary().encode()
-    assert (
-        data[16 + 44 : 16 + 48] == plain[16 + 44 : 16 + 48]
-    )  # UserHeader.Flags know nothing of it
+    # UserHeader.Flags know nothing of it
+    assert data[16 + 44 : 16 + 48] == plain[16 + 44 : 16 + 48]
 
 
 def test_t31_the_priority_of_a_transactional_message_is_0():

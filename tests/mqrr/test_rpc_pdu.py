@@ -280,9 +280,8 @@ def test_a_stub_is_cut_into_fragments_and_put_together(size, token_size):
     assembly = Assembly(1, parsed[0], limit=size, limit_name="X")
     left = size
     for piece, response in zip(pieces, parsed, strict=True):
-        assert (
-            response.alloc_hint == left
-        )  # "the combined stub data length of all remaining fragment PDUs"
+        # "the combined stub data length of all remaining fragment PDUs"
+        assert response.alloc_hint == left
         left -= len(response.stub)
         assert 16 + len(piece.body) + (8 + token_size if token_size else 0) <= 1432
         if not piece.flags & 2:

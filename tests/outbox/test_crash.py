@@ -161,9 +161,8 @@ def test_any_statement_fails(
 ) -> None:
     """Stage, commit, send, finish and bury, with a failure at each statement that writes; then the next process goes on."""
     step = 1 if FULL else 3
-    at = (
-        0 if FULL else ((batch, plain, plain_at_first).index(rows) + after) % step
-    )  # together they meet every remainder
+    # Together they meet every remainder
+    at = 0 if FULL else ((batch, plain, plain_at_first).index(rows) + after) % step
     while True:
         at += step
         directory = tmp_path / str(at)

@@ -58,9 +58,8 @@ def rig(directory: Path, test: Callable[[QueueManager, Maintenance, Clock], Any]
                 on_fatal=pytest.fail,
             )
             await ensure_queues(manager)
-            await (
-                manager.journal.checkpoint()
-            )  # what the log has yet to copy would count as promised
+            # What the log has yet to copy would count as promised
+            await manager.journal.checkpoint()
             try:
                 result = test(manager, Maintenance(manager, on_unused=lambda: None), clock)
                 if result is not None:

@@ -200,9 +200,8 @@ def test_to_a_sender_it_is_not_there(served: Served):
 def test_who_declares_it_keeps_it_and_senders_find_it_then(served: Served):
     name = served.queue()
     with served.machine() as machine, opened(machine, f"{name};a"):
-        assert (
-            status_of_post(served, f"{name};a") == 400
-        )  # what a destination leads to is remembered
+        # What a destination leads to is remembered
+        assert status_of_post(served, f"{name};a") == 400
         served.client.put_queue(f"{name};a")
         assert status_of_post(served, f"{name};a") == 200
     assert served.waiting(f"{name};a") == 1

@@ -111,9 +111,8 @@ def test_with_force_it_ends_within_its_interval_and_names_what_it_accepted_meanw
     assert original.restored() == [1, 2]
     found = rf"state\.unpublished queue={re.escape(ORDERS)} .* first=(\d+) last=(\d+)"
     named = re.findall(found, original.running.stderr())
-    first, last = (
-        named[-1] if named else (1, 0)
-    )  # the last one is of when nothing was accepted any more
+    # The last one is of when nothing was accepted any more
+    first, last = named[-1] if named else (1, 0)
     accounted_for = [1, 2, *range(int(first), int(last) + 1)]
     assert accounted_for == list(range(1, original.acknowledged + 1)), (
         "each is there, or its place is named"

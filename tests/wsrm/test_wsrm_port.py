@@ -320,9 +320,8 @@ def test_what_is_no_message_and_what_is_a_wrong_one(running: RunningQueueManager
         assert client.post(b"<x/>", soap, path)[0] == 400
     for path in ("/wsrmx/private$/orders", "/msmq/private$/orders", "/"):
         assert client.post(b"<x/>", soap, path)[0] == 404
-    assert (
-        client.post(encode(client.message(body=b"<x/>")), http_fields(wrong))[0] == 400
-    )  # WSRMRequired
+    # WSRMRequired
+    assert client.post(encode(client.message(body=b"<x/>")), http_fields(wrong))[0] == 400
 
 
 def test_only_writers_write(start: Start, tmp_path: Path) -> None:

@@ -334,9 +334,8 @@ class Receiving:
         if request is None or request.state is not RequestState.HELD or request.found is None:
             return Status.MQ_ERROR_INVALID_PARAMETER
         if request.transaction is not None and not transactional:
-            return (
-                Status.MQ_ERROR_INVALID_PARAMETER
-            )  # "ended through R_EndTransactionalReceive, not through this method"
+            # "ended through R_EndTransactionalReceive, not through this method"
+            return Status.MQ_ERROR_INVALID_PARAMETER
         del descriptor.requests[request.id]
         queue, found = descriptor.queue, request.found
         if queue.state_of(found) is PositionState.GONE:

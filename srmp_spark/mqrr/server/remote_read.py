@@ -311,9 +311,8 @@ class RemoteReadServer:
     def _create_cursor(self, descriptor: OpenQueue) -> CursorResponse:
         if len(descriptor.cursors) >= CURSORS_MAX:
             return CursorResponse(0, Status.MQ_ERROR_INSUFFICIENT_RESOURCES)
-        self._cursors = (
-            self._cursors % 0xFFFFFFFF + 1
-        )  # 0 is no cursor; four billion later the first ones are long closed
+        # 0 is no cursor; four billion later the first ones are long closed
+        self._cursors = self._cursors % 0xFFFFFFFF + 1
         descriptor.cursors[self._cursors] = Cursor(self._cursors)
         return CursorResponse(self._cursors, Status.MQ_OK)
 

@@ -112,9 +112,8 @@ class Transactions:
     def set_class(self, descriptor: OpenQueue, asked: SetClassRequest) -> Status:
         """R_SetUserAcknowledgementClass: a message that was received is rejected if its transaction is committed."""
         if not descriptor.may_receive:
-            return (
-                Status.MQ_ERROR_INVALID_HANDLE
-            )  # "opened with dwAccess set to MQ_RECEIVE_ACCESS": who only looks rejects nothing
+            # "opened with dwAccess set to MQ_RECEIVE_ACCESS": who only looks rejects nothing
+            return Status.MQ_ERROR_INVALID_HANDLE
         if asked.message_class not in (0, NACK_RECEIVE_REJECTED):
             return Status.MQ_ERROR_INVALID_PARAMETER
         if descriptor.queue.state_of(asked.lookup_id) is PositionState.GONE:

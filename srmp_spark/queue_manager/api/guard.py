@@ -168,9 +168,8 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
             queue = parameters[
                 "queue"
             ]  # no queue can be called so; the handler says why, if the token gets there
-        queue = (
-            base_of_journal(queue) or queue
-        )  # a journal holds the queue's rows: it is for whom the queue is
+        # A journal holds the queue's rows: it is for whom the queue is
+        queue = base_of_journal(queue) or queue
         if token.allows(verb, queue):
             return
         what, wanted = f"queue {queue}", queue

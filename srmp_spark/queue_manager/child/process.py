@@ -44,9 +44,8 @@ def run_child(serve: Callable[[socket.socket, dict[str, Any]], object]) -> NoRet
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log_to_stderr()
-    logging.Formatter.converter = (
-        time.gmtime
-    )  # as the main process: all three write to one standard error
+    # As the main process: all three write to one standard error
+    logging.Formatter.converter = time.gmtime
     serve(socket.socket(fileno=int(sys.argv[1])), settings)
     logging.shutdown()
     os._exit(0)  # threads that still write to callers, or look up names, must not hold us up

@@ -304,9 +304,8 @@ class RemoteReadService:
                 self._manager, queue, turn=self._turn, came=self._came, deleted=self._deleted
             )
         served.opened += 1
-        served.receivers += (
-            asked.receive
-        )  # before we wait: nobody gives up the lease that we are about to share
+        # Before we wait: nobody gives up the lease that we are about to share
+        served.receivers += asked.receive
         try:
             if asked.receive:
                 await self._manager.register(

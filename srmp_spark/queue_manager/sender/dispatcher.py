@@ -294,9 +294,8 @@ class Dispatcher:
         changes = self.sender.changes()
         batches = [each.numbered for each in given]
         sent = self.sendings.of(changes)
-        sessions = (
-            self.connections.sessions.take_changes()
-        )  # after the engine's: what they name no more is finished with these
+        # After the engine's: what they name no more is finished with these
+        sessions = self.connections.sessions.take_changes()
         future = self._store.run(
             partial(self._outbox.write, changes, at, batches=batches, sent=sent, sessions=sessions)
         )
@@ -611,9 +610,8 @@ class Dispatcher:
         )
 
     def _seen(self, load: Load, future: asyncio.Future[Sequence[StoredMessage]]) -> None:
-        found = (
-            future.result() if future.exception() is None else None
-        )  # damage is told when the peer is reached
+        # Damage is told when the peer is reached
+        found = future.result() if future.exception() is None else None
         more = self.sender.seen(load, found, self._clock.monotonic(), self._late_at())
         if more is not None and not self._stopping:
             self._see(more, more)

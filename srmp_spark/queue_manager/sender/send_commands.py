@@ -240,9 +240,8 @@ class SendCommands:
                 break
             await self._dispatcher.moved(key, left)
         if "acknowledged" in states:
-            await (
-                self._dispatcher.written()
-            )  # the engine is ahead of the disk: a dead letter may be about to be stored
+            # The engine is ahead of the disk: a dead letter may be about to be stored
+            await self._dispatcher.written()
             ended = await self._store.run(partial(_ended, self._outbox, key, serials))
             states = [
                 ended.get(serial, state) for serial, state in zip(serials, states, strict=True)
@@ -262,9 +261,8 @@ class SendCommands:
         foreign = [each for each in serials if queue is None or not _is_of(queue, each)]
         if queue is not None and not foreign:
             return key, {}
-        await (
-            self._dispatcher.written()
-        )  # what became of the last ones of a forgotten record may be about to be stored
+        # What became of the last ones of a forgotten record may be about to be stored
+        await self._dispatcher.written()
         earlier = await self._store.run(partial(_ended, self._outbox, key, foreign))
         missing = [serial for serial in foreign if serial not in earlier]
         if (

@@ -107,9 +107,8 @@ class Sendings:
             if stream is not None
             else None
         )
-        resend_at = (
-            None if due is None else utc + int((due - monotonic) * 1_000_000) + 500_000
-        )  # the two clocks differ by less
+        # The two clocks differ by less
+        resend_at = None if due is None else utc + int((due - monotonic) * 1_000_000) + 500_000
         doubtful = queue.doubtful | {send.serial for send in queue.in_flight.values()}
         return LiveQueue(
             queue.state.value,

@@ -101,9 +101,8 @@ class ReliablePort:
     def _on_message(self, message: Asked | Arrived | Counted | HandshakeRefused | Drained) -> None:
         if isinstance(message, Asked | Arrived):
             assert self._link is not None
-            channel = (
-                self._link.channel
-            )  # the one by which it came: the next gateway has other requests
+            # The one by which it came: the next gateway has other requests
+            channel = self._link.channel
             if channel is None:
                 return
             request = Request(message.request, message.client, channel.send)

@@ -160,9 +160,8 @@ def _add_words(sums: np.ndarray, words: np.ndarray, starts: np.ndarray) -> None:
         np.right_shift(product, _HALF, out=work)
         np.bitwise_xor(work, product, out=work)
         np.multiply(work, _FORWARD[: end - begin], out=work)
-        low = (
-            int(np.searchsorted(first, begin, side="right")) - 1
-        )  # the row that the segment begins in
+        # The row that the segment begins in
+        low = int(np.searchsorted(first, begin, side="right")) - 1
         high = int(np.searchsorted(first, end, side="left"))
         places = np.maximum(first[low:high] - begin, 0)
         parts = np.add.reduceat(work, places)

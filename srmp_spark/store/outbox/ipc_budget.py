@@ -39,9 +39,8 @@ def check_sizes(open_messages: Callable[[], pa.ipc.MessageReader]) -> None:
                 _check("a record batch has", _unpacked(header, message.body))
             elif message.type == "dictionary":
                 number = header.scalar(_ID, "<q", 0)
-                before = (
-                    dictionaries.get(number, 0) if header.scalar(_IS_DELTA, "<?", False) else 0
-                )  # a default
+                # A default
+                before = dictionaries.get(number, 0) if header.scalar(_IS_DELTA, "<?", False) else 0
                 dictionaries[number] = before + _unpacked(header.table(_DATA), message.body)
                 _check("the dictionaries have", sum(dictionaries.values()))
     except (struct.error, IndexError) as error:

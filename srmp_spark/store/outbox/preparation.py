@@ -683,9 +683,8 @@ def _name(scan: Scan, number: int) -> str:
             columns = piece.slice.columns
             if "key" in columns and columns["key"][row].is_valid:
                 key = f"key {columns['key'][row].as_py().decode(errors='replace')!r}"
-                return (
-                    f"{key} ({place})" if scan.rows > 1 else key
-                )  # of `send`, a batch of one: it knows no partitions
+                # Of `send`, a batch of one: it knows no partitions
+                return f"{key} ({place})" if scan.rows > 1 else key
             if "sequence" in columns and columns["sequence"][row].is_valid:
                 queue = columns["queue"][row].as_py() if "queue" in columns else "?"
                 return f"{queue} {columns['sequence'][row]} ({place})"

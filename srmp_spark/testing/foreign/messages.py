@@ -303,9 +303,8 @@ def post(message: ForeignMessage, dialect: Dialect = Dialect.EXAMPLES, signature
     """The whole request: envelope, body and extension as a multipart (2.2.2)."""
     boundary = f"MSMQ - SOAP boundary, {message.uniquifier % 100_000}"
     delimiter = b"--" + boundary.encode()
-    gap = (
-        b"\r\n" if dialect is Dialect.PRINTED else b""
-    )  # RFC 2046: the line end before a delimiter belongs to it
+    # RFC 2046: the line end before a delimiter belongs to it
+    gap = b"\r\n" if dialect is Dialect.PRINTED else b""
     soap = envelope(message, dialect, signature).encode("utf-8")
     content = (
         delimiter

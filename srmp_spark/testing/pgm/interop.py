@@ -159,9 +159,8 @@ def run_case(hosts: TwoHosts, case: Case) -> Outcome:
         sending = ours("send", case, HERE, "--count", count, "--size", size, "--rate", rate)
     else:
         receiving = ours("recv", case, THERE)
-        linger = (
-            "6000" if case.loss == "first RDATA" else "2500"
-        )  # half of what is missing comes with each round of NAKs
+        # Half of what is missing comes with each round of NAKs
+        linger = "6000" if case.loss == "first RDATA" else "2500"
         sending = theirs("send", case, HERE, "-c", count, "-s", size, "-r", rate, "-L", linger)
     return run_both([*hosts.there(), *receiving], sending)
 
