@@ -1,21 +1,25 @@
-"""From a whole POST to an answer: decode, ask the engine, store, and only then 200.
+"""Turn a whole POST into an answer: decode, ask the engine, store, and only then answer 200.
 
     POST → decode → Receiver.receive → Refused ──────────────────────────────▶ 400, 503
                                      → Pending → Journal.submit → Committed
                                        → Receiver.committed → Ok ────────────▶ 200
 
-Everything before the commit is done in one call, in the loop. What the journal collects for one transaction is one batch
-here, answered in the order of submission by one callback. A commit that fails ends the process; nothing is answered then.
+Everything before the commit is done in one call, in the loop. The messages that the journal
+collects for one transaction are one batch here. One callback answers the batch in the order of
+submission. A commit that fails ends the process, and then nothing is answered.
 
-**Every row can be decoded.** What is decoded before the engine sees a message is what readers will decode: the bytes of the
-stored post after its head, by the Content-Type that :func:`content_type_of` finds in that head (:class:`RequestHead` has it
-from there, ``api/messages.py`` calls it). What does not decode is refused, so no 200 stands for a row that cannot be read.
+**Every row can be decoded.** Readers decode the same bytes that are decoded here before the engine
+sees a message: the bytes of the stored post after its head. The Content-Type is the one that
+:func:`content_type_of` finds in that head (:class:`RequestHead` has it from there,
+``api/messages.py`` calls it). A message that cannot be decoded is refused, so no 200 stands for a
+row that cannot be read.
 
-**Faults of ours are of two kinds, and the type says which.** The engine judges a message before it changes anything. An
-exception until then stays inside that request: it is answered 503, is logged once with the place where it was raised, and
-nothing else notices it. Once the engine has changed history, queue end or stream, the row must reach the journal: else the
-sender's repeat would be answered 200 without one. So what fails between the two, a :class:`MemoryAheadError`, ends the process
-unanswered, like a failed commit.
+**Faults of ours are of two kinds, and the type says which.** The engine judges a message before it
+changes anything. An exception until then stays inside that request: the request is answered 503,
+the exception is logged once with the place where it was raised, and nothing else notices it. Once
+the engine has changed history, queue end or stream, the row must reach the journal. Otherwise the
+sender's repeat would be answered 200 without a row. So a failure between the two, a
+:class:`MemoryAheadError`, ends the process unanswered, like a failed commit.
 """
 
 from __future__ import annotations
@@ -55,26 +59,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GATE_SECTION = "docs/GUARANTEES.md promise 2"
-"""What a 503 of the gate refers to: our own trouble is never a 400."""
+"""Reference in each 503 of the gate. Our own trouble is never answered 400."""
 TOLD_MAX = 1_000
-"""Refusals that the log explains."""
+"""Most refusals that the log explains. Further ones are counted only."""
 NAME_MAX, TEXT_MAX = 200, 500
-"""Characters of a destination, and of a reason, in the log: a sender chooses both."""
+"""Most characters of a destination, and of a reason, in the log.
+
+Both are cut there, because a sender chooses them.
+"""
 
 _RELIABLE = re.compile(rb"(?:https?://[^/]*)?/wsrm(?=[/\\])", re.IGNORECASE)
-"""A request target of WS-ReliableMessaging, which earlier releases served on the SRMP port."""
+"""Matches a request target of WS-ReliableMessaging, which earlier releases served on the SRMP port.
+"""
 
 
 class Gate(NamedTuple):
-    """Why nothing is accepted at present, though it may be later."""
+    """The reason why nothing is accepted at present, though messages may be accepted later."""
 
     reason: str
-    """Short, for metrics: ``disk-full``."""
+    """A short name for metrics, for example ``disk-full``."""
     message: str
 
 
 _Waiting = tuple[Pending, Requester, int, Arrival]
-"""A message whose commit is awaited: the engine's word, who waits, the bytes of its post, how it came."""
+"""A message whose commit is awaited: the engine's result, the requester that waits, the number of
+bytes of the post, the arrival.
+"""
 
 
 @lru_cache(TARGETS_REMEMBERED)
@@ -86,7 +96,7 @@ def _checked_target(target: bytes) -> str:
 
 
 class Acceptor:
-    """Engine, journal and the requests between them."""
+    """Leads each message through decoding, engine and journal to its answer."""
 
     def __init__(
         self,
@@ -102,12 +112,15 @@ class Acceptor:
         discarded: Callable[[Undecided, Reason], object],
         writers: Writers | None = None,
     ) -> None:
-        """``writers``: who may write to which queue; ``None``: everybody.
+        """Create the acceptor of one queue manager.
 
-        ``arm_receipts`` is called when a stream receipt may have become due earlier; ``stored`` after each commit and for
-        each queue that got rows: name, first and last sequence, bytes, arrival time of the first; ``moved`` when a message
-        came again at another place, and ``discarded`` when one was not to be kept, and why, to put that into the transaction
-        that is being collected."""
+        ``arm_receipts`` is called when a stream receipt may have become due earlier. ``stored`` is
+        called after each commit, for each queue that got rows, with the name of the queue, first
+        and last sequence, bytes, and arrival time of the first row. ``moved`` is called when a
+        message arrived again at another place in its stream. ``discarded`` is called with the
+        reason when a message must not be kept. Both add to the transaction that is being collected.
+        ``writers`` says who may write to which queue; with ``None`` everybody may.
+        """
         self._receiver = receiver
         self._journal = journal
         self._metrics = metrics
@@ -124,27 +137,33 @@ class Acceptor:
         self._discarded = discarded
         self._batch: list[_Waiting] = []
         self._collecting: object = None
-        """Which of the journal's transactions ``_batch`` belongs to."""
+        """The transaction of the journal that ``_batch`` belongs to."""
         self.gate: Gate | None = None
-        """While set, everything is answered 503."""
+        """While this is set, every request is answered 503."""
         self.unwritten_bytes = 0
-        """Of posts that were taken and are not on the disk yet: its free space does not show them."""
+        """Bytes of accepted posts that are not on the disk yet.
+
+        The free space of the disk does not show them.
+        """
         self.room = sys.maxsize
-        """Bytes that may be taken before :attr:`look`."""
+        """Bytes that may be accepted before :attr:`look` is called."""
         self.look: Callable[[], object] = lambda: None
-        """Looks at the disk: sets :attr:`room`, and the gate if there is none."""
+        """Looks at the disk: sets :attr:`room`, and sets the gate if there is no room."""
 
     def __repr__(self) -> str:
         return f"<Acceptor batch={len(self._batch)} gate={self.gate.reason if self.gate else None}>"
 
-    # --- from the SRMP port -----------------------------------------------------------------------------------------------
+    # --- from the SRMP port -----------------------------------------------------------------------
 
     def check_target(self, target: bytes) -> None:
-        """Raise :class:`RemoteProtocolError` (400) for a request target that can be no queue: bad input 19."""
+        """Raise :class:`RemoteProtocolError` if a request target cannot be a queue (bad input 19).
+
+        The status is 400, or 404 for a target of WS-ReliableMessaging.
+        """
         _checked_target(target)
 
     def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
-        """A whole request."""
+        """Decode and judge one whole request of the SRMP port, and see it to its answer."""
         if self._is_closed_to(connection):
             return
         headers = head.headers
@@ -182,9 +201,10 @@ class Acceptor:
         head_length: int,
         destination: str,
     ) -> None:
-        """Take a message that a gateway has decoded from ``post``; its signature is judged here, where the keys are.
+        """Accept a message that a gateway has decoded from ``post``, and see it to its answer.
 
-        ``parts`` says where its parts lie behind the head, ``destination`` what the log calls the way by which it came.
+        The signature is judged here, where the keys are. ``parts`` says where the parts of the
+        message lie after the head. ``destination`` names the transport in the log.
         """
         if self._is_closed_to(sender):
             return
@@ -200,7 +220,7 @@ class Acceptor:
         self.take(message, arrival, post, head_length, sender)
 
     def _is_closed_to(self, sender: Sender) -> bool:
-        """Whether nothing is accepted at present; ``sender`` is answered then."""
+        """Return whether nothing is accepted at present. ``sender`` is answered 503 then."""
         gate = self.gate
         if gate is not None:
             sender.refuse(503, gate.reason, GATE_SECTION, RETRY_AFTER_SECONDS)
@@ -215,15 +235,16 @@ class Acceptor:
         sender.refuse(error.status_hint, "malformed", error.section)
 
     def _is_no_writer(self, sender: Sender, message: Message, authorization: bytes) -> bool:
-        """Whether ``sender`` may not write where ``message`` goes to; it is answered then.
+        """Return whether ``sender`` may not write to the queue of ``message``.
 
-        The access check in place of that of [MC-MQSRM] 3.1.5.1.12, before the engine is asked: nothing moves.
+        ``sender`` is answered then. This access check replaces the one of [MC-MQSRM] 3.1.5.1.12. It
+        precedes the engine, so no state changes when it refuses.
         """
         if self._writers is None:
             return False
         queue = self._receiver.judge(message)
         if isinstance(queue, Refused):
-            return False  # the engine says why, in its own words
+            return False  # The engine gives the reason.
         refused = self.refuses_writer(
             queue.name, Caller(sender.peer, sender.sender_name, authorization)
         )
@@ -232,18 +253,21 @@ class Acceptor:
         return refused is not None
 
     def refuses_writer(self, queue: str, caller: Caller) -> Refused | None:
-        """Return why ``caller`` may not write to ``queue``, or None; asked for every way in."""
+        """Return the refusal if ``caller`` may not write to ``queue``, or ``None`` if it may.
+
+        Every transport asks this.
+        """
         return None if self._writers is None else self._writers.refuses(queue, caller)
 
     def _probe(self, connection: Sender, message: Message) -> None:
-        """``srmp-spark doctor``: judge like any message, keep nothing, and never answer 200."""
+        """Judge a message of ``srmp-spark doctor``, keep nothing, and never answer 200."""
         found = self._receiver.judge(message)
         if isinstance(found, Refused):
             connection.refuse(found.status, found.reason, found.section, found.retry_after)
         else:
             connection.refuse(204, "probe", found.name)
 
-    # --- from anywhere ------------------------------------------------------------------------------------------------------
+    # --- from anywhere ----------------------------------------------------------------------------
 
     def take(
         self,
@@ -257,8 +281,10 @@ class Acceptor:
     ) -> Refused | Pending:
         """Decide about a decoded message and see it to its answer.
 
-        ``message`` is what decoding ``post`` gives, its signature checked; ``form`` says how, if ``post`` is none.
-        Raises :class:`ProcessMustEndError` when the process is about to end: then nothing may be answered.
+        ``message`` is the result of decoding ``post``, with its signature checked. ``form`` is the
+        form in which the row is stored, if ``post`` is not an SRMP post. Return the engine's
+        result. Raises :class:`ProcessMustEndError` when the process is about to end; then nothing
+        may be answered.
         """
         now = self._monotonic()
         try:
@@ -297,8 +323,10 @@ class Acceptor:
         sender_name: str | None,
         text: str,
     ) -> None:
-        """Log a refusal once for each reason, destination and sender (403: each stream): nobody else here knows what a 400
-        makes its sender delete.
+        """Log a refusal once for each reason, destination and sender (for a 403: for each text).
+
+        The log must explain it, because a 400 makes its sender delete the message, and no other
+        place records the reason.
         """
         key = (
             (reason, text, "")
@@ -326,8 +354,11 @@ class Acceptor:
         )
 
     def move_in(self, queue: str, record: Record, requester: Requester) -> int:
-        """Make a row of another queue of ours one of this queue; return its sequence. Raises as :meth:`take`."""
-        try:  # it is marked as received in its queue: memory is ahead already
+        """Make a row of another queue of ours a row of ``queue``, and return its sequence.
+
+        Raises :class:`ProcessMustEndError` as :meth:`take`.
+        """
+        try:  # The row is marked as received in its queue, so memory is ahead of the disk already.
             outcome = self._receiver.move_in(queue)
         except Exception as error:
             log.exception("accept.fatal queue=%s", queue)
@@ -336,7 +367,10 @@ class Acceptor:
         return outcome.sequence
 
     def insert(self, queue: str, message: Message, record: Record, requester: Requester) -> None:
-        """Make a message whose turn has come by another protocol a row. Raises as :meth:`take`."""
+        """Make a message a row when its turn has come by another protocol.
+
+        Raises :class:`ProcessMustEndError` as :meth:`take`.
+        """
         self._submit_or_end(
             self._receiver.insert_in(queue, message, record.arrival), record, requester, queue
         )
@@ -344,17 +378,20 @@ class Acceptor:
     def _submit_or_end(
         self, outcome: Pending, record: Record, requester: Requester, to: str
     ) -> None:
-        """Hand what the engine has accepted to the journal. Raises :class:`ProcessMustEndError` when that does not work."""
+        """Hand a message that the engine has accepted to the journal.
+
+        Raises :class:`ProcessMustEndError` when that fails.
+        """
         try:
             self._submit(outcome, record, requester)
-        except ProcessMustEndError:  # the journal has failed before, and said so
+        except ProcessMustEndError:  # The journal has failed before and logged it.
             raise
         except Exception as error:
             log.exception("accept.fatal to=%r", to[:NAME_MAX])
             raise self._journal.abandon("taking a message", error) from error
 
     def _submit(self, outcome: Pending, record: Record, requester: Requester) -> None:
-        """Hand what the engine has taken to the journal."""
+        """Hand a message that the engine has accepted to the journal, and count its bytes."""
         journal = self._journal
         collecting = journal.collecting
         callback = None
@@ -379,24 +416,26 @@ class Acceptor:
             self.look()
 
     def _committed(self, batch: list[_Waiting], proof: Committed) -> None:
-        """The journal's answer to one batch."""
+        """Answer the requesters of one batch, which the journal has committed."""
         oks = self._receiver.committed([waiting[0] for waiting in batch], proof, self._monotonic())
         self.unwritten_bytes -= sum([waiting[2] for waiting in batch])
         try:
             self._count(batch)
-        except Exception:  # they are stored, whatever is told of it: their senders must hear so
+        except Exception:
+            # The messages are stored, so their senders must be answered even if the count is wrong.
             log.exception("accept.count_failed messages=%d", len(batch))
         now = time.perf_counter()
         observe = self._metrics.accept_seconds.observe
         for (_, requester, _, _), ok in zip(batch, oks, strict=True):
             try:
                 requester.acknowledge(ok)
-            except Exception:  # one connection's bug must not leave the others without their answer
+            except Exception:
+                # A bug in one connection must not leave the others without an answer.
                 log.exception("accept.answer_failed answer=%r", requester)
             observe(now - requester.read_at)
 
     def _count(self, batch: list[_Waiting]) -> None:
-        """Tell catalogue, metrics and receipts what was committed."""
+        """Report the committed messages to catalogue, metrics and receipts."""
         metrics = self._metrics
         rows: dict[str, list[int]] = {}
         transports: dict[tuple[str, str], int] = {}
@@ -424,7 +463,9 @@ class Acceptor:
             found = rows.get(queue)
             if found is None:
                 rows[queue] = [pending.sequence, pending.sequence, size, arrival.at]
-            else:  # a batch holds the rows of a queue without a gap: the engine gives the sequences out in this order
+            else:
+                # A batch holds the rows of a queue without a gap, because the engine assigns
+                # sequences in this order.
                 found[1] = pending.sequence
                 found[2] += size
         for queue, (first, last, size, at) in rows.items():
@@ -435,7 +476,11 @@ class Acceptor:
             self._arm_receipts()
 
     def _tell_move(self, stream: IncomingStream) -> None:
-        """Over plain HTTP an address proves nothing, and is all there is: an operator may know whether the sender moved."""
+        """Log a warning if a stream is now sent from another address than before.
+
+        Over plain HTTP an address proves nothing, but it is the only evidence. An operator may know
+        whether the sender moved.
+        """
         before = stream.take_move(self._monotonic())
         if before is not None:
             log.warning(
@@ -449,7 +494,10 @@ class Acceptor:
 
 
 def _tell_stale(mark: StreamMark, arrival: Arrival) -> None:
-    """Messages of a stream before the live one are answered 200 and not kept: an honest sender does not know that."""
+    """Log a warning about messages of a stream that is older than the live one.
+
+    Such messages are answered 200 and not kept, and an honest sender does not know that.
+    """
     log.warning(
         "stream.stale queue=%s stream_id=%s live=%s peer=%s: late copies, or its sender "
         "counts from where it stood before and "

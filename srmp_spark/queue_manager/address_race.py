@@ -1,10 +1,12 @@
-"""Connects to the first of a host's addresses that answers (RFC 8305, Happy Eyeballs).
+"""Connect to the first of a host's addresses that answers (RFC 8305, Happy Eyeballs).
 
-A host of two families whose IPv6 packets are swallowed somewhere is usual. Whoever tries its addresses one after the other
-waits for the whole time of the first one, every time. So the next address is tried after a short delay, while the attempt
-before it goes on; the first connection wins, and all others are closed before anything is written to them.
+Hosts with both IPv4 and IPv6 are common, and often some router drops their IPv6 packets. A client
+that tries the addresses one after the other waits for the whole time-out of the first address every
+time. So the next address is tried after a short delay, while the earlier attempt continues. The
+first connection wins, and all others are closed before anything is written to them.
 
-The caller gives the addresses, each of which may be called: nothing is looked up here, so nothing that was judged can change.
+The caller gives the addresses, each of which may be called. Nothing is looked up here, so a judged
+address cannot change.
 """
 
 from __future__ import annotations
@@ -16,33 +18,44 @@ from itertools import chain, zip_longest
 from typing import TypeVar
 
 ADDRESSES_MAX = 4
-"""Addresses of one host that are tried."""
+"""Most addresses of one host that are tried; further addresses are ignored."""
 DELAY_SECONDS = 0.25
-"""The Connection Attempt Delay of RFC 8305, section 5: a connection that is slower is raced by the next address."""
+"""Seconds after which the next address is tried too: the Connection Attempt Delay of RFC 8305,
+section 5.
+"""
 
 T = TypeVar("T")
 
 
 class Overlap:
-    """Attempts at once beyond the first of each host: each needs a descriptor that nobody has counted."""
+    """A budget of simultaneous attempts beyond the first attempt of each host.
+
+    Each such attempt needs a descriptor that no other limit counts.
+    """
 
     def __init__(self, most: int) -> None:
         self._left = most
 
     def take(self) -> bool:
-        """Return whether one more may begin; then :meth:`give_back`."""
+        """Return whether one more attempt may begin.
+
+        If so, call :meth:`give_back` when the attempt is over.
+        """
         if self._left <= 0:
             return False
         self._left -= 1
         return True
 
     def give_back(self) -> None:
-        """Count it no longer."""
+        """Return the place of one attempt to the budget, when the attempt is over."""
         self._left += 1
 
 
 def interleaved(addresses: Sequence[str]) -> list[str]:
-    """Return the addresses that are tried, of both families in turn, the resolver's first one first (RFC 8305, section 4)."""
+    """Return the addresses to try, both families in turn (RFC 8305, section 4).
+
+    The resolver's first address comes first. At most ADDRESSES_MAX addresses are returned.
+    """
     families: dict[int, list[str]] = {}
     for address in addresses:
         families.setdefault(ipaddress.ip_address(address.partition("%")[0]).version, []).append(
@@ -60,8 +73,9 @@ async def connect_first(
 ) -> tuple[str, T]:
     """Return the first of ``addresses`` that :func:`connect` connects to, with its connection.
 
-    ``discard`` closes a connection that came too late. Raises the last :class:`OSError` if none connects; for a time-out
-    cancel it. Where ``overlap`` has nothing left the next attempt ends the one before it.
+    ``discard`` closes a connection that came too late. Raises the last :class:`OSError` if no
+    address connects. There is no time-out: cancel the call to end it. If ``overlap`` has no place
+    left, the next attempt ends the one before it.
     """
     waiting = interleaved(addresses)
     running: dict[asyncio.Task[T], str] = {}

@@ -1,7 +1,9 @@
-"""What the main process knows of each queue without asking the database: ends, epochs, what waits, consumers.
+"""Keep in memory what the main process must know of each queue without asking the database.
 
-The engine has its own view (:class:`QueueState`: the last sequence *given out*); here is what is *committed*, which is all
-that a reader may see. Kept up to date by the commits themselves.
+The catalogue holds ends, epochs, waiting rows and consumers. The engine has its own view
+(:class:`QueueState`), with the last sequence that was *assigned*. The catalogue has the last
+sequence that is *committed*, and a reader may see no more than that. The commits themselves keep
+the catalogue up to date.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ from srmp_spark.store.transaction import Transaction
 from srmp_spark.store.waiting import Waiting
 
 WAITERS_MAX = 1_000
-"""Long polls on one queue at once."""
+"""Most long polls on one queue at once. A further one is answered 503."""
 NOTHING = SequenceSet()
-"""What is received out of turn of a queue that nobody receives from."""
+"""The set of rows received out of turn, for a queue that nobody receives from: empty."""
 
 
 class UnknownQueueError(ApiError):
-    """There is no queue called ``queue``. :meth:`Catalogue.explained` finds the one that was meant, for people to read."""
+    """There is no queue called ``queue``. :meth:`Catalogue.explained` adds a hint for people."""
 
     def __init__(self, queue: str) -> None:
         hint = "create it with serve --queue, or PUT /v1/queues/NAME"
@@ -48,102 +50,136 @@ class UnknownQueueError(ApiError):
 
 
 class QueueEpoch(NamedTuple):
-    """The rows of one epoch in one queue begin at ``first``, and end before the next one's."""
+    """One epoch of one queue.
+
+    The rows of the epoch begin at ``first`` and end before the first row of the next epoch.
+    """
 
     epoch: str
     first: int
 
 
 class EpochSpan(NamedTuple):
-    """What there is of one epoch of a queue."""
+    """The sequences of one epoch of a queue."""
 
     epoch: str
     begin: int
-    """Its first sequence, retained or not."""
+    """The first sequence of the epoch, whether it is retained or not."""
     first: int
-    """Its oldest retained sequence; ``end`` + 1 if none."""
+    """The oldest retained sequence of the epoch; ``end`` + 1 if none is retained."""
     end: int
     next_epoch: str | None
 
 
 @dataclass(slots=True)
 class Queue:
-    """A queue of ours."""
+    """One queue of this queue manager, as the main process knows it."""
 
     id: int
     name: str
     state: QueueState
-    """The engine's side; ``paused``, ``bytes_waiting`` and ``count`` are kept up to date here."""
+    """The engine's view of the queue.
+
+    The catalogue keeps its ``paused``, ``bytes_waiting`` and ``count`` up to date.
+    """
     epochs: list[QueueEpoch]
     trimmed_to: int
     end: int
-    """The last committed sequence."""
+    """The sequence of the last committed row."""
     waiting: Waiting
     unsealed_bytes: int = 0
-    """Bytes that came since there was nothing more to seal."""
+    """Bytes that arrived since the last time when there was nothing more to seal."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
     waiters: set[asyncio.Future[None]] = field(default_factory=set)
     deciding: Deciding = field(default_factory=Deciding)
-    """What the default consumer's marks have decided and the store does not hold yet."""
+    """Decisions of the default consumer's marks that the store does not hold yet."""
     damage: dict[str, str] = field(default_factory=dict)
-    """Rows that cannot be read: who found out (``read``, ``seal``, ``retain``, ``publish``) → what it said."""
+    """Reports of rows that cannot be read: by the task that found them (``read``, ``seal``,
+    ``retain``, ``publish``), its error message.
+    """
     on_marks: Callable[[], object] | None = None
-    """Called when the default consumer took something, or rows went: there may be room."""
+    """Called when the default consumer received rows, or rows were deleted.
+
+    There may be room again.
+    """
     read_to: int = 0
-    """Of our order queue: rows up to here were read by the sender process for good; no consumer's mark stands for that."""
+    """For our order queue: the sender process has read the rows up to this sequence and needs them
+    no longer. No consumer's mark stands for that.
+    """
     journal: Queue | None = None
-    """Its journal (:mod:`.queue_journal`), if it keeps one."""
+    """The journal of the queue (:mod:`.queue_journal`), or ``None`` if it keeps none."""
     grown: set[str] = field(default_factory=set)
-    """Where its name is noted when it gets rows: the catalogue's (:attr:`Catalogue.grown`)."""
+    """The set that gets the name of the queue when it gets rows: the catalogue's
+    :attr:`Catalogue.grown`.
+    """
 
     @property
     def log_name(self) -> str:
-        """The queue in whose log the rows are: this one, for a journal another."""
+        """Return the name of the queue whose log holds the rows.
+
+        For a journal that is another queue.
+        """
         return self.name
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that the default consumer has not received; of our order queue, that the sender process has not read."""
+        """Return the bytes that the default consumer has not received.
+
+        For our order queue these are the bytes that the sender process has not read.
+        """
         return self.waiting.bytes
 
     def stored_name(self, consumer: str) -> str:
-        """The name that a consumer is saved under."""
+        """Return the name under which a consumer is saved."""
         return consumer
 
     @property
     def default(self) -> Consumer:
-        """The consumer that decides."""
+        """Return the default consumer, whose marks decide about rows."""
         return self.consumer(DEFAULT_CONSUMER)
 
     @property
     def consumers_full(self) -> bool:
-        """Whether there are as many consumers as may be, beside the one that decides, which always finds its place."""
+        """Return whether the queue has CONSUMERS_MAX consumers apart from the default consumer.
+
+        The default consumer can always be added.
+        """
         return len(self.consumers) - (DEFAULT_CONSUMER in self.consumers) >= CONSUMERS_MAX
 
     @property
     def listed(self) -> bool:
-        """Whether people see it in lists: a queue that we made ourselves only once something is in it, a subqueue that nobody
-        declared only in the entry of its queue."""
+        """Return whether lists for people show the queue.
+
+        A queue of our own is shown once it has had a row. A subqueue that nobody declared is shown
+        only in the entry of its queue.
+        """
         return self.state.declared and (self.name not in OWN_QUEUES or self.end > 0)
 
     @property
     def quota_bytes(self) -> int:
-        """What the quota counts: nothing in a system queue, which nobody receives from and retention alone empties."""
+        """Return the bytes that count for the quota.
+
+        For a system queue that is 0, because nobody receives from it and only retention empties it.
+        """
         return 0 if self.name in RECEIVED_BY_NOBODY else self.waiting.bytes
 
     def weigh(self) -> None:
-        """Tell the engine what waits."""
+        """Report the waiting bytes to the engine."""
         self.state.weigh(self.quota_bytes)
         if self.name in RECEIVED_BY_NOBODY:
             self.state.unread_bytes = self.waiting.bytes
 
     def was_read(self, to: int) -> None:
-        """Our order queue: the sender process needs the rows up to ``to`` no more."""
+        """Note that the sender process no longer needs the rows up to ``to`` of our order queue."""
         self.read_to = to
         self.marks_moved()
 
     def consumer(self, name: str) -> Consumer:
-        """A consumer, made when it is asked for. Raises a 400."""
+        """Return the consumer ``name``, and create it if it does not exist.
+
+        Raises :class:`ApiError`: 400 if this is no consumer name, 409 if the queue has too many
+        consumers.
+        """
         found = self.consumers.get(name)
         if found is None:
             if (
@@ -168,7 +204,10 @@ class Queue:
         return found
 
     def span(self, epoch: str | None) -> EpochSpan:
-        """What there is of an epoch; ``None``: the current one. Raises a 409."""
+        """Return the sequences of an epoch; ``None`` means the current epoch.
+
+        Raises :class:`ApiError` (409) if the queue has no such epoch.
+        """
         position = len(self.epochs) - 1
         if epoch is not None:
             position = next((n for n, each in enumerate(self.epochs) if each.epoch == epoch), -1)
@@ -189,7 +228,10 @@ class Queue:
         )
 
     def stored(self, first: int, last: int, size: int, arrived_at: int) -> None:
-        """The rows ``first`` to ``last`` were committed: ``size`` bytes, the first of which arrived at ``arrived_at``."""
+        """Note that the rows ``first`` to ``last`` were committed.
+
+        They have ``size`` bytes, and the first of them arrived at ``arrived_at``.
+        """
         self.end = last
         self.unsealed_bytes += size
         self.grown.add(self.name)
@@ -202,16 +244,20 @@ class Queue:
             self.wake()
 
     def trimmed(self, to: int) -> None:
-        """Retention has deleted the rows up to ``to``."""
+        """Note that retention has deleted the rows up to ``to``."""
         self.trimmed_to = max(self.trimmed_to, to)
         for each in (self, self.journal):
             if each is not None:
                 each.waiting.trim(to)
-        self.damage.clear()  # perhaps these rows; if not, the next one to read them says so again
+        # The damage was perhaps in these rows. If not, the next reader reports it again.
+        self.damage.clear()
         self.marks_moved()
 
     def marks_moved(self) -> None:
-        """The default consumer's marks, or the retained range, changed."""
+        """Count again what waits.
+
+        Call after the default consumer's marks or the retained rows changed.
+        """
         default = self.default
         if self.name in RECEIVED_BY_NOBODY:
             self.waiting.receive(max(self.read_to, self.trimmed_to), NOTHING)
@@ -227,38 +273,48 @@ class Queue:
             self.journal.marks_moved()
 
     def cut(self, holes: Sequence[Range]) -> None:
-        """These rows, ascending and disjoint, are holes now; :meth:`marks_moved` is next."""
+        """Note that ``holes``, which are ascending and disjoint, have no rows any longer.
+
+        Call :meth:`marks_moved` next.
+        """
         for each in (self, self.journal):
             if each is not None:
                 each.waiting.cut(holes)
 
     def close_up(self, consumer: Consumer) -> None:
-        """Rows that are no more cannot be received: a mark that stands before them goes on behind them.
+        """Move the mark of ``consumer`` past rows that no longer exist.
 
-        Without it who receives row by row stands before a hole for ever, and with the mark retention.
+        Such rows cannot be received. Without this a consumer that receives row by row would stop
+        before a hole forever, and its mark would hold up retention.
         """
         consumer.pass_over(self.trimmed_to, self.waiting.holes)
 
     def waiting_for(self, consumer: Consumer) -> int:
-        """How many rows a consumer has not received; holes are none."""
+        """Return how many rows ``consumer`` has not received. Holes do not count."""
         low = max(self.trimmed_to, consumer.received) + 1
         return max(0, self.end + 1 - low) - count_in_either(
             low, self.end, consumer.ahead, self.waiting.holes
         )
 
     def behind_hole(self, after: int) -> int:
-        """Where the rows after ``after`` begin, less one: a hole there may be as long as all that a lost disk took along."""
+        """Return the sequence before the first row after ``after``.
+
+        A hole at that place may be as long as all the rows that were lost with a disk.
+        """
         return self.waiting.holes.next_missing(after + 1) - 1
 
     def wake(self) -> None:
-        """Something was committed: long polls look again."""
+        """Wake the long polls of the queue, because something was committed."""
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
         self.waiters.clear()
 
     async def changed(self, seconds: float) -> None:
-        """Wait for the next commit, at most so long. Raises a 503 beyond WAITERS_MAX."""
+        """Wait for the next commit, at most ``seconds``.
+
+        Raises :class:`ApiError` (503) if WAITERS_MAX calls wait already.
+        """
         if len(self.waiters) >= WAITERS_MAX:
             raise ApiError(
                 503,
@@ -277,21 +333,33 @@ class Queue:
 
 
 class Catalogue:
-    """All queues by canonical name."""
+    """All queues of this queue manager, by canonical name."""
 
     def __init__(self) -> None:
         self._queues: dict[str, Queue] = {}
         self._in_order: list[Queue] | None = None
-        """All queues by name, until one is added or removed: who lists them does not sort ten thousand each time."""
+        """All queues sorted by name, until one is added or removed.
+
+        So a listing need not sort ten thousand queues each time.
+        """
         self._subqueues: dict[str, dict[str, Queue]] = {}
-        """Queue → its subqueues that nobody declared, by name."""
+        """The subqueues that nobody declared, by name, for each queue."""
         self.grown: set[str] = set()
-        """The queues that got rows since sealing looked at them; whoever looks takes the names out."""
+        """The names of queues that got rows since sealing looked at them.
+
+        The code that looks at a queue removes its name.
+        """
         self.on_purge: Callable[[Transaction], object] | None = None
-        """Called in each transaction that purges a queue: its rows have left for who looks, and may be back after a crash."""
+        """Called in each transaction that purges a queue.
+
+        Whoever looks at the queue no longer sees its rows, but they may be back after a crash.
+        """
         self.hold_readers: Callable[[], Callable[[], object]] | None = None
-        """Called before the first transaction of a purge, which may need several; what it returns is called when the last one
-        is stored, or the purge has failed."""
+        """Called before the first transaction of a purge, which may need several.
+
+        It returns a function, which is called when the last transaction is stored or the purge has
+        failed.
+        """
 
     def __iter__(self) -> Iterator[Queue]:
         if self._in_order is None:
@@ -302,7 +370,7 @@ class Catalogue:
         return len(self._queues)
 
     def with_journals(self) -> Iterator[Queue]:
-        """All that can be read."""
+        """Yield all queues and journals, which is everything that can be read."""
         for queue in self:
             yield queue
             if queue.journal is not None:
@@ -310,36 +378,48 @@ class Catalogue:
 
     @property
     def undeclared(self) -> list[Queue]:
-        """Every subqueue that nobody declared."""
+        """Return every subqueue that nobody declared."""
         return [queue for each in self._subqueues.values() for queue in each.values()]
 
     def subqueues_of(self, name: str) -> list[Queue]:
-        """Return the subqueues of a queue that nobody declared, in the order of their names."""
+        """Return the subqueues of a queue that nobody declared, sorted by name."""
         found = self._subqueues.get(name, {})
         return [found[each] for each in sorted(found)]
 
     @property
     def declared_count(self) -> int:
-        """How many queues there are without subqueues that nobody declared, which have a limit of their own."""
+        """Return the number of queues without subqueues that nobody declared.
+
+        Those subqueues have a limit of their own.
+        """
         return len(self._queues) - sum(map(len, self._subqueues.values()))
 
     def purging(self, transaction: Transaction, queue: Queue) -> None:
-        """The marks of ``queue`` have passed what this transaction takes away."""
+        """Note that this transaction deletes rows of ``queue``.
+
+        The marks of the queue have passed these rows already.
+        """
         queue.marks_moved()
-        transaction.after_commit.append(
-            queue.marks_moved
-        )  # rows of this very commit were counted as waiting
+        # Count again after the commit, because rows of this commit were counted as waiting.
+        transaction.after_commit.append(queue.marks_moved)
         if self.on_purge is not None:
             self.on_purge(transaction)
 
     def get(self, name: str) -> Queue | None:
-        """A queue, or the journal of one, by its canonical name."""
+        """Return a queue, or the journal of one, by its canonical name.
+
+        Return ``None`` if there is none.
+        """
         found = self._queues.get(name)
         base = base_of_journal(name) if found is None else None
         return found if base is None or base not in self._queues else self._queues[base].journal
 
     def find(self, text: str) -> Queue:
-        """A queue by any spelling of its name. Raises a 400 or :class:`UnknownQueueError`, which is cheap."""
+        """Return a queue by any spelling of its name.
+
+        Raises :class:`ApiError` (400) if this is no name, and :class:`UnknownQueueError` if there
+        is no such queue. The error is cheap: it has no search for similar names.
+        """
         try:
             name = canonical_queue_name(text)
         except ValueError as error:
@@ -352,7 +432,11 @@ class Catalogue:
         return queue
 
     def explained(self, unknown: UnknownQueueError, sees: Callable[[str], bool]) -> ApiError:
-        """Return the error with what the caller can do next; ``sees``: whether the caller may hear of a queue."""
+        """Return the error with a hint that says what the caller can do next.
+
+        ``sees`` returns whether the caller may know of a queue. Only the names of such queues occur
+        in the hint.
+        """
         name = unknown.queue
         base = base_of_journal(name)
         if base is not None and base in self._queues and sees(base):
@@ -366,7 +450,10 @@ class Catalogue:
         return ApiError(unknown.status, unknown.code, unknown.message, hint)
 
     def find_base(self, text: str) -> Queue:
-        """:meth:`find` for what can be done to a queue alone. Raises a 400 for a journal."""
+        """Return a queue as :meth:`find`, for an action that a journal does not have.
+
+        Raises :class:`ApiError` (400) if the name is that of a journal.
+        """
         queue = self.find(text)
         if queue.log_name != queue.name:
             hint = (
@@ -382,7 +469,7 @@ class Catalogue:
         return queue
 
     def add(self, stored: StoredQueue, state: QueueState) -> Queue:
-        """A queue that exists in store and engine."""
+        """Add a queue that exists in store and engine, and return it."""
         epochs = [QueueEpoch(*each) for each in stored.epochs]
         queue = Queue(
             stored.id, stored.name, state, epochs, stored.trimmed_to, stored.end, stored.waiting
@@ -396,14 +483,14 @@ class Catalogue:
         return queue
 
     def note_declared(self, name: str) -> None:
-        """Count a subqueue that remote readers made as a queue like any other."""
+        """Count a subqueue that remote readers created as a declared queue from now on."""
         found = self._subqueues.get(_base_of(name), {})
         found.pop(name, None)
         if not found:
             self._subqueues.pop(_base_of(name), None)
 
     def remove(self, name: str) -> None:
-        """A queue that is gone; calls that wait for it wake up."""
+        """Remove a queue that was deleted, and wake the calls that wait for it."""
         queue = self._queues.pop(name)
         self._in_order = None
         self.note_declared(name)

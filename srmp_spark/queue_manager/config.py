@@ -1,7 +1,9 @@
-"""The options of ``srmp-spark serve``: flag, else environment ``SRMP_SPARK_<KEY>``, else the TOML file, else the default.
+"""Read the options of ``srmp-spark serve``.
 
-One table, :data:`OPTIONS`, names every option once; the parser of the command line, the environment and the file all read
-it, so that none of them can know a key that another does not. An unknown key is an error with the nearest known one.
+The value of an option is that of the flag, else of the environment variable ``SRMP_SPARK_<KEY>``,
+else of the TOML file, else the default. One table, :data:`OPTIONS`, names every option once. The
+parser of the command line, the environment and the file all use this table, so that all of them
+know the same keys. An unknown key is an error that names the nearest known key.
 """
 
 from __future__ import annotations
@@ -62,26 +64,44 @@ else:
 
 ENVIRONMENT_PREFIX = "SRMP_SPARK_"
 CLIENT_KEYS = frozenset({"api", "token"})
-"""Environment keys of the other commands: ``SRMP_SPARK_API`` there is a URL, ``SRMP_SPARK_TOKEN`` the token itself."""
+"""Environment keys of the other commands.
+
+For them ``SRMP_SPARK_API`` is a URL, and ``SRMP_SPARK_TOKEN`` is the token itself.
+"""
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
 STATE_INTERVAL_SECONDS = 5.0
-"""How far the Delta state may lag behind by default (docs/INTERFACE.md section 2, ``--state-interval``)."""
+"""Seconds that the Delta state may lag by default (docs/INTERFACE.md section 2,
+``--state-interval``).
+"""
 QUEUES_OF_TOKENS_MAX = 1_000
-"""With so many queues a token that is not for all of them makes none: the rest is for operators and for a start."""
+"""Number of queues at which a token that is not for all queues can no longer create one.
+
+The rest, up to QUEUES_MAX, is for operators and for queues of the configuration.
+"""
 QUEUES_MAX = 10_000
-"""Queues of one queue manager: each costs memory and a line in ``status``."""
+"""Most queues of one queue manager; a further one is refused.
+
+Each costs memory and a line in ``status``.
+"""
 RETENTION_HOURS = 168.0
-"""A week: longer than the long week-end in which nobody reads."""
+"""Default of ``--retention-hours``: a week, which is longer than a long week-end in which nobody
+reads.
+"""
 RETRANSMISSION_TIMEOUT_SECONDS = 20.0
-"""A receipt that could not be delivered is owed again after this long ([MC-MQSRM] 3.1.3.1, appendix A <25>)."""
+"""Seconds after which a receipt that could not be delivered is due again ([MC-MQSRM] 3.1.3.1,
+appendix A <25>).
+"""
 RESEND_TABLE_SECONDS = (30.0, 30.0, 30.0, 300.0, 300.0, 300.0, 1800.0, 1800.0, 1800.0, 21600.0)
-"""Waits between attempts, as Windows has them ([MC-MQSRM] appendix A <16>)."""
+"""Seconds between attempts to send, as in Windows ([MC-MQSRM] appendix A <16>).
+
+The last one repeats.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """Everything that ``serve`` was told. Built only by :func:`load`."""
+    """All options of one ``serve`` process. Only :func:`load` builds it."""
 
     data_dir: Path
     listen: Endpoint = field(default_factory=lambda: Endpoint.parse(DEFAULT_LISTEN))
@@ -112,21 +132,27 @@ class ServeConfig:
     resend_table: tuple[float, ...] = RESEND_TABLE_SECONDS
     retransmission_timeout: float = RETRANSMISSION_TIMEOUT_SECONDS
     token: str | None = field(default=None, repr=False)
-    """Read from ``token_file`` or ``SRMP_SPARK_TOKEN``; in no log and no repr."""
+    """The token of ``token_file`` or ``SRMP_SPARK_TOKEN``. It is in no log and in no repr."""
     tokens: tuple[Token, ...] = ()
-    """``[[token]]``."""
+    """The tokens of ``[[token]]`` in the file."""
     api_cert: Path | None = None
     api_key: Path | None = None
     exit_when_unused: float | None = None
-    """Seconds after the last lease at which the process ends by itself: a queue manager embedded in a Spark query."""
+    """Seconds after the last lease at which the process ends by itself.
+
+    A queue manager that is embedded in a Spark query has it.
+    """
     rpc: Endpoint | None = None
     subscription: tuple[Subscription, ...] = ()
     rpc_endpoint_mapper: Endpoint | None = None
     rpc_accounts: Accounts | None = None
-    """Of the file: accounts for all queues."""
+    """Accounts of the file of ``--rpc-accounts``, which may read all queues."""
     rpc_account: tuple[RpcAccount, ...] = ()
     rpc_min_auth: Literal["none", "connect", "integrity", "privacy"] | None = None
-    """``None``: none on loopback, privacy elsewhere."""
+    """The least protection of calls at the RPC port.
+
+    ``None`` means none on loopback, and privacy elsewhere.
+    """
     store_and_forward: bool = False
     redirect: Redirects = NO_REDIRECTS
     receipt_url: ReceiptUrls = NO_RECEIPT_URLS
@@ -139,7 +165,7 @@ class ServeConfig:
 
     @property
     def forwarding(self) -> Forwarding:
-        """What becomes of messages that are not for a queue of ours."""
+        """Return the rules for messages that are not for a queue of ours."""
         policy = UrlPolicy(self.allow_url)
         return Forwarding(
             store_and_forward=self.store_and_forward,
@@ -149,7 +175,7 @@ class ServeConfig:
 
     @property
     def rpc_auth_level(self) -> str:
-        """Below which calls at the RPC port are refused."""
+        """Return the least protection of calls at the RPC port. Calls with less are refused."""
         if self.rpc_min_auth is not None:
             return self.rpc_min_auth
         return (
@@ -159,12 +185,15 @@ class ServeConfig:
         )
 
     def all_rpc_accounts(self) -> RpcAccounts:
-        """Those of the file and of ``[[rpc_account]]``. Raises :class:`ConfigurationError` if two have one name."""
+        """Return the accounts of the file and of ``[[rpc_account]]``.
+
+        Raises :class:`ConfigurationError` if two accounts have the same name.
+        """
         return RpcAccounts(self.rpc_accounts, self.rpc_account)
 
     @property
     def multicast(self) -> PgmSettings | None:
-        """How multicast is spoken; ``None``: not at all."""
+        """Return the settings of multicast, or ``None`` if multicast is off."""
         if self.pgm is None:
             return None
         constants = self.pgm_constants
@@ -177,26 +206,39 @@ class ServeConfig:
         )
 
     def all_tokens(self) -> Tokens:
-        """Those of the file and the one of ``--token-file``. Raises :class:`ConfigurationError` if two are alike."""
+        """Return the tokens of the file and the token of ``--token-file``.
+
+        Raises :class:`ConfigurationError` if two tokens are identical.
+        """
         tokens = self.tokens if self.token is None else (*self.tokens, admin_token(self.token))
         check_unlike("tokens", tokens)
         return Tokens(tokens)
 
     def public_base(self, listening: Endpoint) -> str:
-        """What ``sendReceiptsTo`` and admin queue addresses carry: the base URL by which peers reach us."""
+        """Return the base URL by which peers reach us.
+
+        It is used in ``sendReceiptsTo`` and in the addresses of admin queues.
+        """
         if self.public_url is not None:
             return self.public_url.rstrip("/")
         return (listening._replace(host=self.host_name[0]) if self.host_name else listening).url()
 
     def public_base_of(self, port: SchemedEndpoint | None, public_base: str) -> str:
-        """Return the base URL by which clients reach ``port``: the host of ``public_base``, which an operator may have set."""
+        """Return the base URL by which clients reach ``port``.
+
+        Its host is that of ``public_base``, which an operator may have set. If ``port`` is
+        ``None``, ``public_base`` is returned.
+        """
         if port is None:
             return public_base
         scheme = "https" if port.is_tls else "http"
         return port.endpoint._replace(host=split_url(public_base).host.strip("[]")).url(scheme)
 
     def local_hosts(self, listening: Endpoint, https: Endpoint | None = None) -> LocalHosts:
-        """Which hosts in a ``<to>`` are ours ([MC-MQSRM] 3.1.5.1.3); the endpoints are those that are bound."""
+        """Return the hosts and ports in a ``<to>`` that are ours ([MC-MQSRM] 3.1.5.1.3).
+
+        The arguments are the endpoints that are bound.
+        """
         listeners = [
             listening.host,
             *(each.host for each in (self.listen_https, self.rpc) if each is not None),
@@ -217,7 +259,7 @@ def _nearest(word: str, known: list[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
 
 
-# --- one converter per kind of value; each raises ConfigurationError or ValueError ----------------------------------
+# --- one converter per kind of value; each raises ConfigurationError or ValueError ----------------
 
 
 def _positive(text: str) -> float:
@@ -280,7 +322,7 @@ def _seconds_table(text: str) -> tuple[float, ...]:
 
 
 class Option(NamedTuple):
-    """One key: the flag with ``_`` for ``-``."""
+    """One option. Its ``key`` is the name of the flag with ``_`` for ``-``."""
 
     key: str
     convert: Callable[[str], Any]
@@ -517,14 +559,20 @@ TABLES: Mapping[str, Callable[[str, Any], Any]] = {
     "subscription": parse_subscriptions,
     "pgm_constants": parse_pgm_constants,
 }
-"""Keys of the file alone, arrays of tables (``[[signer]]``): what makes their values of where they stand and what TOML says."""
+"""Parsers for keys that only the file has, which are arrays of tables (``[[signer]]``).
+
+A parser gets the place of the key and the TOML value, and returns the values of the option.
+"""
 
 _BY_KEY = {option.key: option for option in OPTIONS}
 _FIELD_OF = {"token_file": "token", "token": "tokens"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add every option, and ``--config``, to the parser of ``serve``. Values stay text: :func:`load` converts them."""
+    """Add every option, and ``--config``, to the parser of ``serve``.
+
+    Values stay text, and :func:`load` converts them.
+    """
     for option in OPTIONS:
         parser.add_argument(
             "--" + option.key.replace("_", "-"),
@@ -543,7 +591,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServeConfig:
-    """Merge flags (``None`` = not given), environment and file. Raises :class:`ConfigurationError`."""
+    """Merge flags (``None`` = not given), environment and file into the configuration.
+
+    Raises :class:`ConfigurationError` for an unknown key, a wrong value, or options that do not go
+    together.
+    """
     file_name = flags.get("config") or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
     texts: dict[str, tuple[str, Any]] = {}
     if file_name:
@@ -589,7 +641,7 @@ def _convert(option: Option, where: str, value: Any) -> Any:  # noqa: ANN401  # 
         try:
             return option.convert(str(item))
         except ValueError as error:
-            # What it holds is told to nobody
+            # No message may show the content of the token file.
             got = f"the file {item}" if option.convert is read_token else f"got {item!r}"
             raise ConfigurationError(f"{where}: {error} ({got})") from None
 
@@ -620,9 +672,9 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, An
             continue
         key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
         if key in ("config", "token") or (key in CLIENT_KEYS and "://" in value):
-            continue  # SRMP_SPARK_API=URL belongs to the other commands; HOST:PORT is ours
+            continue  # With a URL, SRMP_SPARK_API is for the other commands.
         if key == "port" or key.startswith(("port_", "service_")):
-            continue  # Kubernetes sets these in every pod beside a Service named srmp-spark
+            continue  # Kubernetes sets these in every pod if a Service is named srmp-spark.
         if key not in _BY_KEY:
             variables = [ENVIRONMENT_PREFIX + known.upper() for known in _BY_KEY]
             raise ConfigurationError(f"unknown variable {name}; {_nearest(name, variables)}")
@@ -637,7 +689,7 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, An
 
 
 def _check(config: ServeConfig) -> None:
-    """Raise :class:`ConfigurationError` for options that do not go together, or lack another."""
+    """Raise :class:`ConfigurationError` for options that do not go together or need another."""
     if (config.api_cert is None) != (config.api_key is None):
         raise ConfigurationError("--api-cert and --api-key belong together")
     tokens = config.all_tokens()
@@ -661,7 +713,10 @@ def _check(config: ServeConfig) -> None:
 
 
 def _check_ports(config: ServeConfig) -> None:
-    """The kernel would let two listeners of one process have a port each thinks its own."""
+    """Raise :class:`ConfigurationError` if two ports are the same.
+
+    The kernel would let both listeners of one process have the port.
+    """
     named = [
         ("--listen", config.listen),
         ("--api", config.api),

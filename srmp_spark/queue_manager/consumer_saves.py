@@ -1,7 +1,8 @@
-"""Saving consumers: marks and leases move in memory at once, and count from the commit that holds them.
+"""Save consumers: marks and leases change in memory at once, and are valid once committed.
 
-Whoever is answered 200 is answered after that commit, also when there was nothing to change any more: a client that repeats its
-call, because the answer did not come in time, asks whether it holds. An answer from memory would be a lie after a kill.
+A call is answered 200 only after that commit, also when there was nothing left to change. A client
+that repeats its call, because the answer did not arrive in time, asks whether the change is stored.
+An answer from memory would be wrong after a kill.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from srmp_spark.store.marks import StoredMarks
 from srmp_spark.store.transaction import Transaction
 
 PIECES_WAITING_MAX = 4_000
-"""Changed pieces of what lies beyond the marks (:mod:`srmp_spark.store.marks`) of all consumers together, but for the default
-ones, that wait to be written. One commit writes them all, in the loop: some milliseconds. Marks of others wait for the next
-commit; those of a default consumer decide rows, and never wait."""
+"""Most changed pieces of rows received out of turn (:mod:`srmp_spark.store.marks`) that wait to be
+written, of all consumers together except the default ones. One commit writes them all, in the
+loop, and takes some milliseconds. At the limit the marks of further consumers wait for the next
+commit. Marks of a default consumer decide about rows, and never wait.
+"""
 
 
 class ConsumerSaves:
-    """The way of consumers to the disk."""
+    """Writes changed consumers to the disk."""
 
     def __init__(
         self,
@@ -33,7 +36,11 @@ class ConsumerSaves:
         is_there: Callable[[Queue], bool],
         decide: Callable[[Transaction, Queue], None],
     ) -> None:
-        """``is_there`` is false for a queue that was deleted; ``decide`` stores what the marks of a queue have decided."""
+        """Create the writer of one queue manager.
+
+        ``is_there`` returns false for a queue that was deleted. ``decide`` stores the decisions of
+        the marks of a queue.
+        """
         self._journal = journal
         self._is_there = is_there
         self._decide = decide
@@ -42,12 +49,15 @@ class ConsumerSaves:
         self._pieces = 0
 
     async def save(self, queue: Queue, consumer: Consumer) -> None:
-        """It was changed: return when that is on stable storage. Raises :class:`StoreSyncError`."""
+        """Save a consumer that was changed, and return when it is on stable storage.
+
+        Raises :class:`StoreSyncError` if the journal fails.
+        """
         consumer.changes += 1
         await self._save_in_turn(queue, consumer)
 
     async def save_together(self, changed: Sequence[tuple[Queue, Consumer]]) -> None:
-        """:meth:`save` of several in one transaction."""
+        """Save several changed consumers in one transaction. Raises as :meth:`save`."""
         for _, consumer in changed:
             consumer.changes += 1
 
@@ -58,12 +68,15 @@ class ConsumerSaves:
         await self._journal.transact(write)
 
     async def settle(self, queue: Queue, consumer: Consumer) -> None:
-        """It was not changed: return when it is on stable storage as it is, mostly at once. Errors as for :meth:`save`."""
+        """Return when a consumer that was not changed is on stable storage as it is.
+
+        Mostly that is at once. Raises as :meth:`save`.
+        """
         if not consumer.is_stored:
             await self._save_in_turn(queue, consumer)
 
     def join(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
-        """Write a consumer that was changed by what is inside this transaction, in the transaction."""
+        """Write a consumer that this transaction changed, in the same transaction."""
         consumer.changes += 1
         self._store(transaction, queue, consumer)
 
@@ -72,14 +85,14 @@ class ConsumerSaves:
         if consumer is queue.default:
             await self._journal.transact(write)
             return
-        async with self._door:  # first come, first served
+        async with self._door:  # The lock is fair: first come, first served.
             while self._pieces and self._pieces + consumer.ahead.changed > PIECES_WAITING_MAX:
                 self._written.clear()
                 await self._written.wait()
             pieces = consumer.ahead.changed
             self._pieces += pieces
         try:
-            if not consumer.is_stored:  # else an earlier commit held this change, too
+            if not consumer.is_stored:  # An earlier commit may have held this change too.
                 await self._journal.transact(write)
         finally:
             self._pieces -= pieces
@@ -88,9 +101,9 @@ class ConsumerSaves:
     def _write(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
         self._decide(transaction, queue)
         if not self._is_there(queue):
-            return  # deleted meanwhile, and its consumers with it
+            return  # The queue was deleted meanwhile, with its consumers.
         if queue.consumers.get(consumer.name) is not consumer:
-            return  # deleted while it waited for its turn: it must not come back
+            return  # The consumer was deleted while it waited for its turn, and must not come back.
         self._store(transaction, queue, consumer)
 
     def _store(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
@@ -100,14 +113,16 @@ class ConsumerSaves:
             queue.log_name, name, row.received, ahead, row.planned, row.holder, row.lease_until
         )
         changes = StoredMarks.taken_from(ahead)
-        transaction.when_undone.append(
-            partial(changes.give_back, ahead)
-        )  # then the next save must write them
+        # If the transaction is undone, the next save must write the changes.
+        transaction.when_undone.append(partial(changes.give_back, ahead))
         state.save_consumer(transaction.connection, queue.id, stored, changes)
         self._note(transaction, queue, consumer)
 
     def _note(self, transaction: Transaction, queue: Queue, consumer: Consumer) -> None:
-        """Before anybody is answered: who is told that a row was received finds it in the journal."""
+        """Note the saved change in memory after the commit, before any caller is answered.
+
+        A caller that learns that a row was received then finds the row in the journal of the queue.
+        """
         changes, received = consumer.changes, consumer.received
 
         def stored() -> None:

@@ -1,13 +1,16 @@
-"""Consumers: who reads a queue, how far, and who may (INTERFACE.md section 1). Pure: time and liveness are handed in.
+"""Decide who reads a queue, how far it is read, and who may mark rows (INTERFACE.md section 1).
 
-A consumer's marks are a set of sequences, kept as ``received`` (everything up to it) and ``ahead`` (what lies beyond it: rows
-that ``srmp-spark receive`` or a remote reader took by priority, or a query that began at ``latest``). Marks are only ever
-added, and as many separate ones as the log has rows (docs/adr/0020).
+This module does no I/O: time and liveness are arguments. The marks of a consumer are a set of
+sequences, kept as ``received`` (everything up to it) and ``ahead`` (the rows beyond it that are
+received). Rows are received out of turn if ``srmp-spark receive`` or a remote reader took them by
+priority, or if a query began at ``latest``. Marks are only ever added. There can be as many
+separate marks as the log has rows (docs/adr/0020).
 
-A lease says who may add marks. It lasts :data:`LEASE_SECONDS` from the holder's last call, and ends at once when the
-holder's process on this host is gone. A second receiver waits: the moment the holder renews it is refused with
-MQ_ERROR_SHARING_VIOLATION, and when the lease ends it is granted. So a query that was killed and restarted needs no help,
-and two live queries are told of each other within one renewal.
+A lease says who may add marks. It lasts :data:`LEASE_SECONDS` from the holder's last call, and ends
+at once when the holder's process on this host is gone. A second receiver waits. When the holder
+renews the lease, the second receiver is refused with MQ_ERROR_SHARING_VIOLATION. When the lease
+ends, the second receiver gets it. So a query that was killed and restarted needs no help, and two
+live queries learn of each other within one renewal.
 """
 
 from __future__ import annotations
@@ -24,29 +27,47 @@ from srmp_spark.sequences.ranges import Range, runs_of
 from srmp_spark.sequences.sequence_set import SequenceSet, first_missing
 
 LEASE_SECONDS = 60.0
-"""From the holder's last call; it renews every 10 s, so five lost renewals are forgiven."""
+"""Seconds that a lease lasts from the holder's last call.
+
+The holder renews every 10 s, so five lost renewals do no harm.
+"""
 
 LEASE_SECONDS_AFTER_START = 30.0
-"""What a lease found at start lasts at least: its holder could not renew while we were away."""
+"""Seconds that a lease found at the start lasts at least.
+
+Its holder could not renew it while no queue manager ran.
+"""
 
 CONSUMERS_MAX = 100
-"""Named consumers of one queue."""
+"""Most consumers of one queue besides the default one. A further one is refused."""
 
 SEQUENCES_MAX = 100_000
-"""Sequences in one ``received`` call: a request of less than 2 MB. It marks :data:`SEQUENCES_OF_A_COMMIT` at a time."""
+"""Most sequences in one ``received`` call, which is a request of less than 2 MB.
+
+A call with more is refused. The call marks :data:`SEQUENCES_OF_A_COMMIT` at a time.
+"""
 
 SEQUENCES_OF_A_COMMIT = 2_000
-"""Of these, so many are marked in one turn of the loop and saved in one commit: even if they lie in as many blocks, it writes
-2,000 pieces, some milliseconds."""
+"""Most sequences that are marked in one turn of the loop and saved in one commit.
+
+Even if each lies in a block of its own, the commit writes 2,000 pieces, which takes some
+milliseconds.
+"""
 
 REMOTE_READERS = "remote read (MQRR)"
-"""Holder of the lease of a queue that an MQRR client has open to receive: all of them together."""
+"""Holder of the lease of a queue that an MQRR client has open to receive.
+
+All such clients together are one holder.
+"""
 
 HolderValue = dict[str, Any] | str
 
 
 def parse_holder(value: object) -> HolderValue:
-    """A holder from a request: a :class:`Holder` as JSON, or any text. Raises a 400."""
+    """Return the holder from a request: a :class:`Holder` as JSON, or any text.
+
+    Raises :class:`ApiError` (400) for any other value.
+    """
     if isinstance(value, str) and 0 < len(value) <= HOLDER_TEXT_LENGTH_MAX:
         return value
     if isinstance(value, dict):
@@ -65,29 +86,35 @@ def parse_holder(value: object) -> HolderValue:
 
 
 def holder_text(value: HolderValue) -> str:
-    """For people."""
+    """Return the holder as a text for people."""
     return value if isinstance(value, str) else str(Holder.from_dict(value))
 
 
 def holder_is_gone(value: HolderValue) -> bool:
-    """True only when we can know it."""
+    """Return whether the process of the holder is known to be gone."""
     return not isinstance(value, str) and Holder.from_dict(value).is_gone()
 
 
 class Marked(NamedTuple):
-    """What a call has added to the marks."""
+    """The sequences that a call has added to the marks."""
 
     rows: int
-    """How many sequences became received."""
+    """Number of sequences that became received."""
     runs: list[Range]
-    """They lie in these, ascending and disjoint; all of these are received now, and some may have been before."""
+    """Runs, ascending and disjoint, that contain those sequences.
+
+    All sequences of the runs are received now, and some may have been received before.
+    """
 
 
 NOTHING_MARKED = Marked(0, [])
 
 
 class ConsumerRow(NamedTuple):
-    """What is saved of a consumer but for what lies beyond its mark; ``holder`` is JSON. Times are microseconds since 1970."""
+    """The saved state of a consumer without ``ahead``. ``holder`` is JSON.
+
+    Times are microseconds since 1970.
+    """
 
     received: int
     planned: int | None
@@ -103,28 +130,43 @@ class Consumer:
     received: int = 0
     """Every row up to this one is received."""
     ahead: SequenceSet = field(default_factory=SequenceSet)
-    """Received beyond it, and not just behind it. The same object for as long as the consumer is there."""
+    """Rows that are received beyond :attr:`received`, and do not follow it directly.
+
+    It stays the same object while the consumer exists.
+    """
     touched: list[Range] | None = None
-    """Runs that were added to :attr:`ahead` since they were last taken (:meth:`take_touched`); ``None``: nobody takes them."""
+    """Runs that were added to :attr:`ahead` since the last :meth:`take_touched`.
+
+    ``None`` if that was never called.
+    """
     planned: int | None = None
-    """The first sequence that the present receiver asked for: its marks reach no further down unless they say so."""
+    """The first sequence that the present receiver asked for.
+
+    Its marks begin there unless they name a first sequence.
+    """
     holder: HolderValue | None = None
     lease_ends: float = 0.0
-    """On the monotonic clock."""
+    """End of the lease, in seconds on the monotonic clock."""
     lease_until: int | None = None
-    """The same for people: microseconds since 1970, UTC."""
+    """End of the lease for people: microseconds since 1970, UTC."""
     renewals: int = 0
-    """How often a holder has called: a waiting second receiver watches it."""
+    """Number of calls of holders. A second receiver that waits watches it."""
     changes: int = 0
-    """How often it was changed since the start, but for renewals alone."""
+    """Number of changes since the start, without mere renewals."""
     stored_changes: int = 0
-    """How many of these changes are on stable storage."""
+    """Number of these changes that are on stable storage."""
     stored_received: int = 0
-    """:attr:`received` as it is on stable storage: what others may be told to be received (the journal of the queue)."""
+    """:attr:`received` as it is on stable storage.
+
+    Others, such as the journal of the queue, may use no later value.
+    """
 
     @classmethod
     def load(cls, name: str, row: ConsumerRow, ahead: SequenceSet, *, now: float) -> Consumer:
-        """As it was saved; a lease gets at least :data:`LEASE_SECONDS_AFTER_START` from now. ``ahead`` is its own now."""
+        """Return the consumer as it was saved. ``ahead`` belongs to the consumer from now on.
+
+        A lease lasts at least :data:`LEASE_SECONDS_AFTER_START` from ``now``.
+        """
         return cls(
             name=name,
             received=row.received,
@@ -137,7 +179,7 @@ class Consumer:
         )
 
     def row(self) -> ConsumerRow:
-        """To be saved with the changes of :attr:`ahead`."""
+        """Return the state to save, without :attr:`ahead`, whose changes are saved separately."""
         return ConsumerRow(
             self.received,
             self.planned,
@@ -147,17 +189,17 @@ class Consumer:
 
     @property
     def is_stored(self) -> bool:
-        """Whether a start after a kill would find it as it is."""
+        """Return whether all changes are on stable storage."""
         return self.stored_changes == self.changes
 
     def stored(self, changes: int, received: int) -> None:
-        """A commit that holds it as it was after so many changes, with that mark, is on stable storage."""
+        """Note that the state after ``changes`` changes is on stable storage, with ``received``."""
         self.stored_changes, self.stored_received = changes, received
 
-    # --- the lease ------------------------------------------------------------------------------------------------------
+    # --- the lease --------------------------------------------------------------------------------
 
     def is_held(self, now: float, gone: Callable[[HolderValue], bool] = holder_is_gone) -> bool:
-        """Whether a living holder has the lease."""
+        """Return whether a living holder has the lease."""
         return self.holder is not None and now < self.lease_ends and not gone(self.holder)
 
     def grant(
@@ -169,10 +211,13 @@ class Consumer:
         utc: int,
         ranged: bool = False,
     ) -> None:
-        """Give ``holder`` the lease, or renew it. ``ranged``: its marks say where they begin, so nothing is kept of its plan.
+        """Give ``holder`` the lease, or renew it.
 
-        ``planned`` ``None``: keep what was planned when renewing. A new holder goes on with it too if it lies beyond the first
-        unreceived row (a query that began at ``latest`` and was restarted before its first mark), else begins there.
+        With ``ranged`` the holder's marks name their first sequence, so no plan is kept. If
+        ``planned`` is ``None``, a renewal keeps the plan. A new holder keeps the old plan too if it
+        lies beyond the first unreceived row: a query that began at ``latest`` and was restarted
+        before its first mark. Otherwise the plan of a new holder begins at the first unreceived
+        row.
         """
         if (
             not ranged
@@ -186,19 +231,19 @@ class Consumer:
         self.renew(now=now, utc=utc)
 
     def renew(self, *, now: float, utc: int) -> None:
-        """The holder called."""
+        """Let the lease last :data:`LEASE_SECONDS` from now, because the holder called."""
         self.lease_ends = now + LEASE_SECONDS
         self.lease_until = utc + int(LEASE_SECONDS * 1_000_000)
         self.renewals += 1
 
     def release(self) -> None:
-        """The holder is done."""
+        """End the lease, because the holder is done."""
         self.holder = None
         self.lease_until = None
         self.lease_ends = 0.0
 
     def refusal(self) -> ApiError:
-        """What a second receiver is told."""
+        """Return the error (409) with which a second receiver is refused."""
         assert self.holder is not None
         return ApiError(
             409,
@@ -209,45 +254,48 @@ class Consumer:
             "INTERFACE.md section 1",
         )
 
-    # --- the marks --------------------------------------------------------------------------------------------------------
+    # --- the marks --------------------------------------------------------------------------------
 
     def mark_to(self, to: int) -> Marked:
-        """Received: everything that the holder planned, up to ``to``."""
+        """Mark everything from the holder's plan up to ``to`` as received."""
         first = self.planned if self.planned is not None else self.received + 1
         return self._add([(first, to)]) if to >= first else NOTHING_MARKED
 
     def mark_range(self, first: int, to: int) -> Marked:
-        """Received: these, whatever the holder has planned."""
+        """Mark ``first`` to ``to`` as received, whatever the holder has planned."""
         return self._add([(first, to)]) if to >= first else NOTHING_MARKED
 
     def mark_each(self, sequences: Iterable[int]) -> Marked:
-        """Received: these."""
+        """Mark each of ``sequences`` as received."""
         return self._add(runs_of(sequences))
 
     def skip_to(self, to: int) -> Marked:
-        """Rows up to ``to`` are no more (purged, trimmed): they count as received."""
+        """Mark all rows up to ``to`` as received, because they were purged or trimmed."""
         return self._add([(self.received + 1, to)]) if to > self.received else NOTHING_MARKED
 
     def skip_all_but(self, to: int, spared: SequenceSet) -> Marked:
-        """:meth:`skip_to`, but for these rows beyond the mark."""
+        """Mark all rows up to ``to`` as received, except the ``spared`` ones."""
         return self._add(list(spared.gaps(self.received + 1, to)))
 
     def pass_over(self, trimmed_to: int, holes: SequenceSet) -> None:
-        """Rows up to ``trimmed_to`` and in ``holes`` are no more: the mark does not stop before them."""
+        """Move the mark past rows that no longer exist: up to ``trimmed_to``, and in ``holes``."""
         self._move_to(first_missing(max(self.received, trimmed_to) + 1, self.ahead, holes) - 1)
 
     def waiting(self, first: int, end: int) -> int:
-        """How many of the rows ``first`` to ``end`` are not received."""
+        """Return how many of the rows ``first`` to ``end`` are not received."""
         low = max(first, self.received + 1)
         return 0 if low > end else end - low + 1 - self.ahead.count(low, end)
 
     def take_touched(self) -> list[Range]:
-        """What was added beyond the mark since the last call. From the first call on it is kept until the next."""
+        """Return the runs that were added beyond the mark since the last call.
+
+        The first call returns nothing, and starts the record of such runs.
+        """
         touched, self.touched = self.touched or [], []
         return touched
 
     def _add(self, runs: Sequence[Range]) -> Marked:
-        """Add runs, ascending and disjoint."""
+        """Mark the rows of ``runs``, which are ascending and disjoint, as received."""
         ahead, begin = self.ahead, self.received + 1
         before = self.received + len(ahead)
         added = [(max(first, begin), last) for first, last in runs if last >= begin]
@@ -255,7 +303,7 @@ class Consumer:
         for first, last in added:
             if first > self.received + 1:
                 beyond.append((first, last))
-            else:  # mostly: a query that goes on where its last batch ended
+            else:  # The usual case: a query continues where its last batch ended.
                 self._move_to(last)
         ahead.add_each(first for first, last in beyond if first == last)
         for first, last in beyond:
@@ -266,7 +314,10 @@ class Consumer:
         return Marked(self.received + len(ahead) - before, added)
 
     def _move_to(self, to: int) -> None:
-        """Everything up to ``to`` is received, and what lies just behind it with it."""
+        """Mark everything up to ``to`` as received.
+
+        Rows of :attr:`ahead` that follow directly then belong to :attr:`received` too.
+        """
         if to > self.received:
             self.received = self.ahead.next_missing(to + 1) - 1
             self.ahead.discard_through(self.received)
@@ -285,9 +336,10 @@ def try_register(
     utc: int,
     ranged: bool = False,
 ) -> RegisterOutcome:
-    """One look at a registration that may have to wait; ``seen_renewals`` is the count when the waiting began.
+    """Try to give ``holder`` the lease of ``consumer``, once. Return "granted" or "wait".
 
-    Raises the 409 as soon as the present holder has called since.
+    ``seen_renewals`` is the number of renewals when the waiting began. Raises :class:`ApiError`
+    (409) as soon as the present holder has called since.
     """
     if consumer.holder == holder or not consumer.is_held(now):
         consumer.grant(holder, planned, now=now, utc=utc, ranged=ranged)

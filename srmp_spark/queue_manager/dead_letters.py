@@ -1,12 +1,15 @@
-"""Dead letters of streams that an application wants in a queue of its own ([MC-MQSRM] 3.1.5.2.1.2), from the sender process.
+"""Store dead letters of streams in the queue that an application chose ([MC-MQSRM] 3.1.5.2.1.2).
 
-That has them in its outbox and hands over a group of one queue at a time (:mod:`.sender.application_letters`). The queues take
-turns, a group each, and a queue that takes nothing now (paused, full, or a bug of ours) is left out for :data:`RETRY_SECONDS`:
-it holds its own letters and no others. Here each letter becomes a row: the post is the message as it was sent, with the class
-that says what became of it; to the engine it is a message of our own stream to that queue. Its identifier is that of the
-message under a lineage that nothing else has, so a group that is handed over once more, after either process ended, makes no
-second row.
-Nobody is told of its end: that was told when it became a dead letter.
+The sender process has these letters in its outbox and hands over one group of one queue at a time
+(:mod:`.sender.application_letters`). The queues take turns, one group each. A queue that accepts
+nothing at present (paused, full, or a bug of ours) is left out for :data:`RETRY_SECONDS`, so it
+holds up its own letters and no others.
+
+Each letter becomes a row here. Its post is the message as it was sent, with the class that says
+what became of the message. To the engine it is a message of our own stream to that queue. The
+identifier of the row is that of the message, under a lineage that nothing else has. So a group that
+is handed over again, after either process ended, makes no second row. The row sends no receipt
+about its end: the sender was notified when the message became a dead letter.
 """
 
 from __future__ import annotations
@@ -30,35 +33,41 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
 
 RETRY_SECONDS = 5.0
-"""How long a queue that was full or paused is left out, and everything when the disk is full or the sender process does not
-answer: the letters wait in the outbox for as long as dead letters are kept."""
+"""Seconds for which a queue that was full or paused is left out.
+
+Everything is left out for that long when the disk is full or the sender process does not answer.
+The letters wait in the outbox for as long as dead letters are kept.
+"""
 SENDER_AWAY = "sender-unavailable"
-"""Error code while no sender process answers: then no queue has its letters."""
+"""Error code while no sender process answers. No queue gets its letters then."""
 ASK_SECONDS = 60.0
-"""What the sender process gets to read a group: a large batch may be written before."""
+"""Longest wait for the sender process to read a group, in seconds.
+
+The sender process may be writing a large batch before.
+"""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A queue that takes nothing now."""
+    """A queue that accepts nothing at present."""
 
     until: float
-    """When it is tried again, on the monotonic clock."""
+    """Time of the next attempt, in seconds on the monotonic clock."""
     why: str
 
 
 class DeadLetters:
-    """Takes them over while the queue manager runs."""
+    """Takes dead letters over from the sender process while the queue manager runs."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
         self._came = asyncio.Event()
         self._held: dict[str, _Held] = {}
-        """By queue; of the last pass, so no more than there are queues."""
+        """The queues that were held in the last pass, so there are no more entries than queues."""
         self._handed: dict[str, int] = {}
-        """The group of each queue that is stored, until the sender process is notified."""
+        """For each queue the group that is stored, until the sender process is notified of that."""
         self._gate_told = ""
         self._task: asyncio.Task[None] | None = None
         self._lineage = str(uuid.uuid5(uuid.UUID(manager.directory.queue_manager), "dead letters"))
@@ -67,15 +76,18 @@ class DeadLetters:
         return f"<DeadLetters came={self._came.is_set()} held={len(self._held)}>"
 
     def wake(self) -> None:
-        """There may be some. The sender process says so when it starts, too."""
+        """Look for dead letters, because there may be some.
+
+        The sender process sends an event that leads here when it starts, too.
+        """
         self._came.set()
 
     def start(self) -> None:
-        """Begin."""
+        """Begin to take dead letters over."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Stop; what was not taken over is at the next start."""
+        """Stop. Letters that were not taken over wait for the next start."""
         await end([self._task])
 
     async def _run(self) -> None:
@@ -92,14 +104,17 @@ class DeadLetters:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _wait(self) -> None:
-        """Wait for letters, or for the time at which a queue is tried again."""
+        """Wait for letters, or for the time at which a held queue is tried again."""
         at = min((held.until for held in self._held.values()), default=None)
         seconds = None if at is None else max(0.0, at - asyncio.get_running_loop().time())
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._came.wait(), seconds)
 
     async def _take_all(self) -> bool:
-        """Take over what is there, but for queues that are held. Return whether that worked; False: try again later."""
+        """Take over all letters that are there, except those of held queues.
+
+        Return whether that worked. ``False`` means: try again later.
+        """
         took = True
         try:
             while took and not self._gate_is_shut():
@@ -110,7 +125,7 @@ class DeadLetters:
         return not self._gate_is_shut()
 
     async def _take_turns(self) -> bool:
-        """Take one group of each queue while the disk takes anything; return whether there was any."""
+        """Take one group of each queue while the disk has room. Return whether there was any."""
         took, after, seen = False, "", set[str]()
         while names := (await self._ask({"op": "dead_letter_queues", "after": after}))["queues"]:
             for name in names:
@@ -125,7 +140,11 @@ class DeadLetters:
         return took
 
     async def _take_group_or_hold(self, name: str) -> bool:
-        """As :meth:`_take_group`. What goes wrong with the letters of one queue, a bug too, holds that queue and no other."""
+        """Take the next group of a queue as :meth:`_take_group`, and hold the queue after an error.
+
+        An error with the letters of one queue, even a bug, holds that queue and no other. Raises
+        :class:`ApiError` if the sender process does not answer.
+        """
         try:
             return await self._take_group(name)
         except ApiError as error:
@@ -139,7 +158,7 @@ class DeadLetters:
             return self._not_yet(name, repr(error))
 
     async def _take_group(self, name: str) -> bool:
-        """Take the next group of a queue; return whether there was one and it is done with."""
+        """Take the next group of a queue. Return whether there was one and it is finished."""
         found = await self._ask(
             {"op": "dead_letters", "queue": name, "handed": self._handed.get(name, 0)}
         )
@@ -159,13 +178,17 @@ class DeadLetters:
     def _gate_is_shut(self) -> bool:
         gate = self._manager.acceptor.gate
         told = "" if gate is None else gate.message
-        if told and told != self._gate_told:  # once, and not every few seconds
+        if told and told != self._gate_told:  # Log the reason once, not every few seconds.
             log.warning('dead_letters.not_stored reason="%s": tried again', told)
         self._gate_told = told
         return bool(told)
 
     async def _take(self, name: str, letters: list[dict[str, Any]]) -> bool:
-        """Whether they are done with: rows, or for no queue that could have them."""
+        """Store a group of letters in a queue. Return whether the group is finished.
+
+        Letters for a queue that cannot have them are finished too; they stay in the outbox alone.
+        ``False`` means that the queue is held.
+        """
         manager = self._manager
         queue = manager.catalogue.get(name)
         if queue is None or not queue.state.transactional:
@@ -195,11 +218,14 @@ class DeadLetters:
                     "the dead letters of the outbox alone"
                 )
                 log.error(told, name, left[0].message.id, error.message)
-                left = left[1:]  # it would hold all others
+                left = left[1:]  # The refused letter would hold up all others.
         return True
 
     def _message(self, name: str, letter: dict[str, Any]) -> OwnMessage | None:
-        """The row, but for its place in our stream; ``None`` for what is no message (any more)."""
+        """Return the message of a letter, without its place in our stream.
+
+        Return ``None`` if the letter cannot be decoded.
+        """
         post, head_length = base64.b64decode(letter["post_base64"]), int(letter["head_length"])
         try:
             message = decode(content_type_of(post[:head_length]), post[head_length:])
@@ -227,7 +253,7 @@ class DeadLetters:
 
     def _not_yet(self, name: str, why: str) -> bool:
         held = self._held.get(name)
-        if held is None or held.why != why:  # once, and not every few seconds
+        if held is None or held.why != why:  # Log the reason once, not every few seconds.
             log.warning('dead_letters.not_stored queue=%s reason="%s": tried again', name, why)
         self._held[name] = _Held(asyncio.get_running_loop().time() + RETRY_SECONDS, why)
         return False

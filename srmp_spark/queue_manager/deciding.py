@@ -1,8 +1,9 @@
-"""What a queue's marks have decided and the store does not hold yet ([MC-MQSRM] 3.1.7.3).
+"""Keep the decisions of a queue's marks until the store holds them ([MC-MQSRM] 3.1.7.3).
 
-Marks move in memory at once and are saved with the next commit. A purge or a deletion may come into that commit before them,
-and counts what is marked as received. So every transaction that decides about rows of a queue first stores what its marks
-have decided: no row is purged that an application received, and none is received and then never told of.
+Marks change in memory at once and are saved with the next commit. A purge or a deletion may be in
+that commit before them, and it counts what is marked as received. So every transaction that decides
+about rows of a queue first stores the decisions of its marks. Then no row is purged that an
+application received, and no received row lacks its receipt.
 """
 
 from __future__ import annotations
@@ -23,21 +24,25 @@ class _Decided(NamedTuple):
 
 
 class Deciding:
-    """The unsaved decisions of one queue."""
+    """The decisions of one queue that are not saved yet."""
 
     def __init__(self) -> None:
         self._unsaved: list[_Decided] = []
 
     def marked(self, runs: list[Range], reason: Reason, at: int) -> None:
-        """The default consumer received these runs; ``at`` is microseconds since 1970, UTC.
+        """Note that the default consumer received the rows of ``runs``.
 
-        Rows in them that were received before were decided then, and a row keeps its first decision.
+        ``at`` is in microseconds since 1970, UTC. Some rows of the runs may have been decided
+        before; a row keeps its first decision.
         """
         if runs:
             self._unsaved.append(_Decided(runs, reason, at))
 
     def save(self, transaction: Transaction, queue_id: int, queue: str) -> bool:
-        """Store them; whether any row had asked to be told. Stored twice they are the same: the first one counts."""
+        """Store the decisions. Return whether any of the rows asked for a receipt.
+
+        Storing a decision twice does no harm, because the first one counts.
+        """
         if not self._unsaved:
             return False
         asked = False

@@ -1,15 +1,17 @@
-"""Sends the receipts that follow from decisions: commitment receipts and final stream receipts ([MC-MQSRM] 3.1.7.3).
+"""Send the receipts of decisions: commitment and final stream receipts ([MC-MQSRM] 3.1.7.3).
 
-A decision about a million rows is one row of the store; it becomes receipts in slices that nobody waits for. The receipts
-stay in the store until they are done with, so memory holds lanes and never receipts: a *lane* is a URL, the sender (address
-and authenticated name) whose messages it speaks of, and the stream if it speaks of one. One task sends a lane, oldest first.
-What fails makes its lane wait, by ``--resend-table``, and no other: neither a host that is away nor a URL that nobody allows
-costs the others anything.
+A decision about a million rows is one row of the store. It becomes receipts in slices, and no
+caller waits for them. The receipts stay in the store until they are finished, so memory holds lanes
+and never receipts. A *lane* is a URL, the sender (address and authenticated name) whose messages
+the receipts are about, and the stream if there is one. One task sends the receipts of a lane,
+oldest first. After a failure that lane waits, by ``--resend-table``, and no other lane. Neither a
+host that is away nor a URL that is not allowed costs the others anything.
 
-Each receipt has its identifier in the store before it leaves and keeps it. A peer whose answer was lost gets it again with
-the same bytes, and drops it.
+Each receipt has its identifier in the store before it is sent, and keeps the identifier. A peer
+whose answer was lost gets the same bytes again, and discards them.
 
-A final stream receipt waits for the stream receipt that covers its message, as in figure 11 of the document.
+A final stream receipt waits for the stream receipt that covers its message, as in figure 11 of the
+document.
 """
 
 from __future__ import annotations
@@ -38,36 +40,53 @@ from srmp_spark.store.schema import connect_reader
 from srmp_spark.store.transaction import Transaction
 
 EXPAND_PAUSE_SECONDS = 0.005
-"""Between two slices of a decision, so that messages come first: 5,000 rows a second, ten times what leaves."""
+"""Seconds between two slices of a decision, so that messages come first.
+
+That is 5,000 rows a second, ten times as many as are sent.
+"""
 LANE_BATCH = 100
-"""Receipts of a lane read, numbered and forgotten at once: two commits for so many."""
+"""Receipts of a lane that are read, numbered and forgotten at once: two commits for that many."""
 LANE_POSTS = 4
-"""Receipts of a lane under way at once; the first after trouble goes alone."""
+"""Most receipts of a lane in flight at once. The first one after a failure is sent alone."""
 POSTS_MAX = 32
-"""Posts of all lanes at once: half of what receipts have, so that stream receipts never wait for these."""
+"""Most posts of all lanes at once; further ones wait.
+
+That is half of what receipts have, so that stream receipts never wait for these.
+"""
 LANES_MAX = 10_000
-"""Lanes with a task; receipts of further ones wait in the store until one of these ends, four days at most …"""
+"""Most lanes with a task.
+
+Receipts of further lanes wait in the store until one of these ends, four days at most.
+"""
 PEER_LANES_MAX = 200
-"""… and lanes of one sender (address and name): whoever names ten thousand dead addresses holds up nobody else."""
+"""Most lanes of one sender (address and name) with a task.
+
+So a sender that names ten thousand dead addresses delays no other sender.
+"""
 LANES_LOOK = 200
-"""Lanes looked up at once, about 1 ms …"""
+"""Lanes that are looked up at once, in about 1 ms."""
 LOOK_PAUSE_SECONDS = 0.05
-"""… and what messages get in between."""
+"""Seconds between two such look-ups, for messages."""
 LOOK_SECONDS = 5.0
-"""How often those that had no room are looked for."""
+"""Seconds between two searches for lanes that had no room."""
 HOUSEKEEPING_SECONDS = 86_400.0
 HELD_SECONDS = (0.25, 5.0)
-"""How soon a lane looks again whether its stream receipt was delivered: at first, and doubling up to."""
+"""How soon a lane checks again whether its stream receipt was delivered: seconds at first, and the
+most after doubling.
+"""
 BUSY_SECONDS = 5.0
-"""Too many receipts wait for the host: as :data:`.receipts_sender.HOST_PENDING_MAX` says."""
+"""Seconds that a lane waits when too many receipts wait for its host
+(:data:`.receipts_sender.HOST_PENDING_MAX`).
+"""
 TROUBLE_SECONDS = 60.0
-"""After an error of ours (identifiers used up, a bug) a lane, or the expansion, is left alone so long."""
+"""Seconds that a lane, or the expansion, waits after an error of ours (identifiers used up, a bug).
+"""
 
 log = logging.getLogger(__name__)
 
 
 class DecisionReceipts:
-    """One queue manager's receipts about decisions."""
+    """Sends the receipts about decisions of one queue manager."""
 
     def __init__(
         self,
@@ -91,9 +110,9 @@ class DecisionReceipts:
         self._database = database
         self._reader: sqlite3.Connection | None = None
         self._decided = asyncio.Event()
-        """There are decisions to expand."""
+        """Set when there may be decisions to expand."""
         self._left = asyncio.Event()
-        """There are lanes without a task."""
+        """Set when there may be lanes without a task."""
         self._lanes: dict[Lane, asyncio.Task[None]] = {}
         self._of_sender: Counter[tuple[str, str]] = Counter()
         self._posts = asyncio.Semaphore(POSTS_MAX)
@@ -106,7 +125,7 @@ class DecisionReceipts:
         return f"<DecisionReceipts lanes={len(self._lanes)} left={self._left.is_set()}>"
 
     def start(self) -> None:
-        """Begin with what the last run has left."""
+        """Begin with the receipts that the last run has left."""
         self._reader = connect_reader(self._database)
         self._left.set()
         self._decided.set()
@@ -117,11 +136,11 @@ class DecisionReceipts:
         ]
 
     def wake(self) -> None:
-        """A commit holds a decision about rows that asked to be told."""
+        """Expand decisions, because a commit holds one about rows that asked for a receipt."""
         self._decided.set()
 
     def look(self, row: Undecided) -> None:
-        """A commit may hold receipts for this row, in lanes that have no task."""
+        """Start the lanes of ``row``, because a commit may hold receipts for them."""
         name = row.sender_name or ""
         if row.commitment_to is not None:
             self._run((row.commitment_to, row.peer, name, ""))
@@ -129,7 +148,7 @@ class DecisionReceipts:
             self._run((row.final_to, row.peer, name, row.stream_id.guid))
 
     async def close(self) -> None:
-        """Stop; what is owed stays owed."""
+        """Stop. Receipts that were not sent stay in the store."""
         self._closed = True
         tasks = [*self._lanes.values(), *self._loops]
         for task in tasks:
@@ -139,10 +158,10 @@ class DecisionReceipts:
             self._reader.close()
             self._reader = None
 
-    # --- from decisions to receipts -------------------------------------------------------------------------------------------
+    # --- from decisions to receipts ---------------------------------------------------------------
 
     async def _expand(self) -> None:
-        """Turn decisions into receipts, a slice a transaction."""
+        """Turn decisions into receipts, one slice in a transaction."""
         while True:
             await self._decided.wait()
             self._decided.clear()
@@ -168,7 +187,10 @@ class DecisionReceipts:
         await self._journal.transact(partial(decisions.forget_told, now=self._trusted_utc()))
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Whether it went well; a bug in one step must not end the others."""
+        """Do ``work``, and log its exception. Return whether there was none.
+
+        A bug in one step must not end the others.
+        """
         try:
             await work()
         except Exception:
@@ -176,12 +198,12 @@ class DecisionReceipts:
             return False
         return True
 
-    # --- lanes ----------------------------------------------------------------------------------------------------------------
+    # --- lanes ------------------------------------------------------------------------------------
 
     def _run(self, lane: Lane) -> None:
-        """See that the lane has a task, now or when there is room."""
+        """Start a task for the lane if it has none, now or when there is room."""
         if lane in self._lanes or self._closed:
-            return  # it reads the store until there is nothing left
+            return  # The task reads the store until nothing is left.
         if len(self._lanes) >= LANES_MAX or self._of_sender[lane[1:3]] >= PEER_LANES_MAX:
             self._left.set()
             return
@@ -189,7 +211,7 @@ class DecisionReceipts:
         self._lanes[lane] = asyncio.get_running_loop().create_task(self._guarded_lane(lane))
 
     async def _look_for_lanes(self) -> None:
-        """Start lanes that the store has receipts for and that have no task, as far as there is room."""
+        """Start a task for each lane that has receipts in the store, as far as there is room."""
         while True:
             await self._left.wait()
             self._left.clear()
@@ -210,12 +232,14 @@ class DecisionReceipts:
             while True:
                 try:
                     await self._send_lane(lane)
-                except ApiError as error:  # no identifier is left to give
+                except ApiError as error:  # No identifier is left.
                     log.warning('receipt.postponed url=%s reason="%s"', lane[0], error)
                 except Exception:
                     log.exception("receipt.failed url=%s", lane[0])
                 else:
-                    return  # no await since it was found empty: a later receipt finds the lane without a task
+                    # There was no await since the lane was found empty. So a later receipt finds
+                    # the lane without a task.
+                    return
                 await asyncio.sleep(TROUBLE_SECONDS)
         finally:
             del self._lanes[lane]
@@ -224,7 +248,7 @@ class DecisionReceipts:
                 del self._of_sender[lane[1:3]]
 
     async def _send_lane(self, lane: Lane) -> None:
-        """Send until nothing of the lane is left."""
+        """Send the receipts of a lane until none is left."""
         assert self._reader is not None
         attempts = 0
         held_for = HELD_SECONDS[0]
@@ -251,7 +275,10 @@ class DecisionReceipts:
                 attempts = 0
 
     def _not_held(self, batch: list[OwedDecision]) -> list[OwedDecision]:
-        """Those before the first one that still waits for its stream receipt: the order of decisions is kept."""
+        """Return the receipts before the first one that still waits for its stream receipt.
+
+        The order of decisions is kept.
+        """
         for n, each in enumerate(batch):
             if self._is_held(each.receipt):
                 return batch[:n]
@@ -264,23 +291,29 @@ class DecisionReceipts:
         return self._receiver.awaits_stream_receipt(receipt.counted_by, stream_id, receipt.position)
 
     def _is_over(self, receipt: DecisionReceipt) -> bool:
-        """Its time to reach the queue has passed, by a clock that can be trusted (:mod:`.receipts_sender` says why)."""
+        """Return whether the receipt's time to reach the queue has passed, by a trusted clock.
+
+        :mod:`.receipts_sender` gives the reason for the trusted clock.
+        """
         found = receipt.decided_at < self._begin_utc
         if found and self._clock.monotonic() - self._begin < FOUND_TRIED_SECONDS:
             return False
         return self._trusted_utc() > receipt.decided_at + RECEIPT_TIME_TO_REACH_QUEUE_US
 
     def _trusted_utc(self) -> int:
-        """A time that no operator's ``date`` can push forward while we run."""
+        """Return a time that no operator's ``date`` can push forward while we run.
+
+        It is in microseconds since 1970, UTC.
+        """
         return min(
             self._clock.utc(),
             self._begin_utc + int((self._clock.monotonic() - self._begin) * 1_000_000),
         )
 
-    # --- one batch ------------------------------------------------------------------------------------------------------------
+    # --- one batch --------------------------------------------------------------------------------
 
     async def _numbered(self, batch: list[OwedDecision]) -> list[OwedDecision]:
-        """Each with its identifier, which is on stable storage when this returns."""
+        """Give each receipt an identifier. Return the receipts when that is on stable storage."""
         without = sum(each.number is None for each in batch)
         if not without:
             return batch
@@ -290,7 +323,10 @@ class DecisionReceipts:
         )
 
     async def _send(self, batch: list[OwedDecision], attempts: int) -> Outcome:
-        """Send them in order, some at once, and forget those that are done with; ``delivered`` if all are."""
+        """Send receipts in order, some of them at once, and forget the finished ones.
+
+        Return "delivered" if all of them are finished, else "failed" or "busy".
+        """
         delivered: list[OwedDecision] = []
         refused: list[OwedDecision] = []
         trouble: list[Outcome] = []
@@ -321,7 +357,7 @@ class DecisionReceipts:
 
     async def _settle(self, delivered: list[OwedDecision], refused: list[OwedDecision]) -> None:
         if self._closed:
-            return  # the store keeps them, and a peer drops what it gets once more
+            return  # The store keeps them, and a peer discards repeats.
 
         def settle(transaction: Transaction) -> None:
             decisions.delivered(transaction, delivered)
@@ -337,7 +373,7 @@ class DecisionReceipts:
             and receipt.stream_id is not None
             and receipt.stream_id.guid == self._receiver.identity
         ):
-            return "delivered"  # our own stream (``srmp-spark send``)
+            return "delivered"  # This is our own stream (``srmp-spark send``).
 
         async def build() -> Message:
             via = self._receipts.queue_url(receipt.queue)
@@ -354,8 +390,7 @@ class DecisionReceipts:
                     sender_name=receipt.sender_name,
                     first=first,
                 )
-        except (
-            LocalProtocolError
-        ) as error:  # its sender gave us something that no receipt can say, and never will
+        except LocalProtocolError as error:
+            # The sender gave a value that no receipt can carry. A later attempt would fail too.
             log.warning('receipt.impossible url=%r reason="%s"', receipt.url[:200], error)
             return "refused"

@@ -1,4 +1,4 @@
-"""Where to listen."""
+"""Parse the addresses on which a port listens."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from srmp_spark.errors import ConfigurationError
 
 
 class Endpoint(NamedTuple):
-    """``HOST:PORT`` to listen on."""
+    """An address ``HOST:PORT`` to listen on."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """Raises :class:`ConfigurationError`; port 0 picks a free one."""
+        """Parse ``HOST:PORT``. Port 0 picks a free port.
+
+        Raises :class:`ConfigurationError` for any other text.
+        """
         host, colon, port = text.rpartition(":")
         if (
             not colon
@@ -34,7 +37,10 @@ class Endpoint(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this host can connect. A name counts as what it resolves to."""
+        """Return whether only this host can connect. A name counts as its addresses.
+
+        Raises :class:`ConfigurationError` if the name has no address.
+        """
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -50,20 +56,23 @@ class Endpoint(NamedTuple):
         )
 
     def url(self, scheme: str = "http") -> str:
-        """The URL of the endpoint."""
+        """Return the URL of the endpoint, ``scheme://HOST:PORT``."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"
 
 
 class SchemedEndpoint(NamedTuple):
-    """``[https://]HOST:PORT`` to listen on: a port that is plain HTTP or HTTPS."""
+    """An address ``[https://]HOST:PORT`` to listen on: a port of plain HTTP or of HTTPS."""
 
     endpoint: Endpoint
     is_tls: bool = False
 
     @classmethod
     def parse(cls, text: str) -> SchemedEndpoint:
-        """Parse ``HOST:PORT``, ``http://HOST:PORT`` or ``https://HOST:PORT``. Raises :class:`ConfigurationError`."""
+        """Parse ``HOST:PORT``, ``http://HOST:PORT`` or ``https://HOST:PORT``.
+
+        Raises :class:`ConfigurationError` for any other text.
+        """
         scheme, colon, rest = text.partition("://")
         if not colon:
             return cls(Endpoint.parse(text))

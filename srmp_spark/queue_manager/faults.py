@@ -1,7 +1,8 @@
-"""Faults of ours that stay inside one request: its sender is answered 503, and the log has each fault once.
+"""Log faults of ours that stay inside one request, each fault once.
 
-A stranger may repeat what shows a fault a thousand times a second. The traceback is written at the first time, with the shape
-of the request and never its content; later ones are counted by the metric of refusals.
+The sender of the request is answered 503. An unauthenticated client may repeat a request that shows
+a fault a thousand times a second. So the traceback is logged the first time only, with the shape of
+the request and never its content. The metric of refusals counts the later ones.
 """
 
 from __future__ import annotations
@@ -13,21 +14,24 @@ from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
 from srmp_spark.srmp.effects import Refused
 
 FAULTS_MAX = 100
-"""Faults that are told apart; further ones are not written."""
+"""Most faults that are logged. Further ones are not logged, only counted."""
 REASON = "internal"
-"""Of the refusal, in metrics and in the answer."""
+"""Reason of the refusal, in metrics and in the answer."""
 
 log = logging.getLogger(__name__)
 
 
 class Faults:
-    """Which faults the log has."""
+    """The faults that the log has."""
 
     def __init__(self) -> None:
         self._written: set[tuple[str, str, int]] = set()
 
     def note(self, error: Exception, shape: str) -> None:
-        """Write the fault with its traceback unless the log has it. Call while the exception is handled."""
+        """Log the fault with its traceback unless the log has it.
+
+        Call this while the exception is handled. ``shape`` describes the request.
+        """
         place = traceback.extract_tb(error.__traceback__)[-1:]
         key = (
             type(error).__name__,
@@ -46,7 +50,7 @@ class Faults:
         )
 
     def refusal(self, error: Exception, shape: str) -> Refused:
-        """Note the fault, and return what its sender is answered."""
+        """Log the fault as :meth:`note`, and return the refusal (503) for its sender."""
         self.note(error, shape)
         text = "a fault of this queue manager; its log has it"
         return Refused(503, REASON, text, "docs/GUARANTEES.md promise 2", RETRY_AFTER_SECONDS)

@@ -1,11 +1,14 @@
-"""Whose TLS handshake is under way: a signature costs a millisecond or more, and the loop makes it.
+"""Decide which TLS handshakes are in progress, because each costs the loop a signature.
 
-**Theory of operation.** A peer whose first record ([RFC 8446] 5.1: its ClientHello) is not whole takes no turn, however
-many of them there are. One that has sent it waits for its turn: HANDSHAKES_AT_ONCE are under way at a time, so that many
-peers who speak in the same moment cost a turn of the loop no more than that many signatures, whichever message of the
-handshake asks for one. Addresses take turns, so that an honest peer waits for one handshake of a flood and not for all;
-peers behind one address share its turns. While somebody waits, a handshake that takes longer than PATIENCE_SECONDS makes
-way.
+A signature takes a millisecond or more.
+
+**Theory of operation.** A peer whose first record ([RFC 8446] 5.1: its ClientHello) is not complete
+gets no turn, however many such peers there are. A peer that has sent it waits for its turn.
+HANDSHAKES_AT_ONCE handshakes are in progress at a time. So many peers that send in the same moment
+cost a turn of the loop no more than that many signatures, whichever message of the handshake asks
+for one. Addresses take turns, so an honest peer waits for one handshake of a flood and not for all.
+Peers behind one address share its turns. While another peer waits, a handshake that takes longer
+than PATIENCE_SECONDS is cancelled.
 """
 
 from __future__ import annotations
@@ -19,17 +22,27 @@ from collections.abc import AsyncIterator
 from srmp_spark.queue_manager.port_limits import payer_of
 
 HANDSHAKES_AT_ONCE = 8
-"""Handshakes under way: 8 ms of signatures with an RSA key of 2,048 bits, if all of them come in one turn of the loop."""
+"""Most handshakes in progress; further ones wait.
+
+With an RSA key of 2,048 bits that is 8 ms of signatures, if all of them fall into one turn of the
+loop.
+"""
 HANDSHAKE_SECONDS = 10.0
-"""From the connection to the end of the handshake: what a head may take too."""
+"""Longest time from the connection to the end of the handshake, in seconds.
+
+Then the connection is closed. A head may take the same time.
+"""
 PATIENCE_SECONDS = 1.0
-"""What a handshake may take while others wait: two round trips over a slow line."""
+"""Longest time of a handshake while others wait, in seconds: two round trips over a slow line.
+
+Then it is cancelled.
+"""
 _RECORD_HEAD = 5
 _HANDSHAKE = 22
 _RECORD_MAX = 16_384
-"""Bytes of a plain record ([RFC 8446] 5.1); a longer one fails in the handshake."""
+"""Most bytes of a plain record ([RFC 8446] 5.1). A longer one fails in the handshake."""
 LOOK_SECONDS = 0.25
-"""How often slow handshakes are looked for while somebody waits."""
+"""Seconds between two searches for slow handshakes while others wait."""
 
 
 class HandshakeTurns:
@@ -39,9 +52,9 @@ class HandshakeTurns:
         self._loop = asyncio.get_running_loop()
         self._free = HANDSHAKES_AT_ONCE
         self._under_way: dict[asyncio.Task[None], float] = {}
-        """Since when, in the order in which they began."""
+        """Start times of the handshakes in progress, in the order of their start."""
         self._waiting: OrderedDict[str | None, deque[asyncio.Future[None]]] = OrderedDict()
-        """Who waits, by address; the address that is next comes first."""
+        """The waiting handshakes by address. The address that is next comes first."""
         self._evicted: set[asyncio.Task[None]] = set()
         self._look: asyncio.TimerHandle | None = None
 
@@ -51,10 +64,11 @@ class HandshakeTurns:
 
     @contextlib.asynccontextmanager
     async def turn(self, accepted: socket.socket, host: str) -> AsyncIterator[float]:
-        """Wait until the peer at the other end of ``accepted`` has begun and it is its turn.
+        """Wait until the peer of ``accepted`` has sent its first record and its turn has come.
 
-        Yields the seconds that are left for the handshake. Raises :class:`asyncio.TimeoutError` after HANDSHAKE_SECONDS. A
-        handshake that makes way is cancelled, and :meth:`was_slow` tells.
+        Yields the seconds that are left for the handshake. Raises :class:`asyncio.TimeoutError`
+        after HANDSHAKE_SECONDS. A handshake that is too slow while others wait is cancelled, and
+        then :meth:`was_slow` returns true.
         """
         ends_at = self._loop.time() + HANDSHAKE_SECONDS
         await self._begun(accepted, ends_at)
@@ -74,7 +88,7 @@ class HandshakeTurns:
         return asyncio.current_task() in self._evicted
 
     async def _begun(self, accepted: socket.socket, ends_at: float) -> None:
-        """Wait until the first record is whole, or can be none, or the peer is gone."""
+        """Wait until the first record is complete, or cannot be one, or the peer is gone."""
         begun: asyncio.Future[None] = self._loop.create_future()
         seen = -1
 
@@ -87,14 +101,14 @@ class HandshakeTurns:
             except OSError:
                 found = b""
             wanted = _first_record(found)
-            if len(found) >= wanted or len(found) == seen:  # what does not grow is at its end
+            # Bytes that do not grow are all there will be.
+            if len(found) >= wanted or len(found) == seen:
                 if not begun.done():
                     begun.set_result(None)
                 return
             seen = len(found)
-            accepted.setsockopt(
-                socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted
-            )  # the kernel waits for the rest
+            # The kernel reports the socket as readable when the rest is there.
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
 
         self._loop.add_reader(accepted, on_bytes)
         try:
@@ -104,7 +118,11 @@ class HandshakeTurns:
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
     async def _until(self, what: asyncio.Future[None], ends_at: float) -> None:
-        """Wait, and be cancelled whenever somebody says so: ``asyncio.wait_for`` misses that in the moment of the end."""
+        """Wait for ``what`` until ``ends_at``, and raise :class:`asyncio.TimeoutError` after that.
+
+        A cancellation always works here. ``asyncio.wait_for`` may lose one that arrives at the
+        moment of the end.
+        """
 
         def give_up() -> None:
             if not what.done():
@@ -124,7 +142,7 @@ class HandshakeTurns:
             await self._until(mine, ends_at)
         except BaseException:
             if mine.done() and not mine.cancelled() and mine.exception() is None:
-                self._release()  # it came too late to be taken
+                self._release()  # The turn came too late to be used.
             raise
 
     def _release(self) -> None:
@@ -136,7 +154,7 @@ class HandshakeTurns:
             payer, waiting = self._waiting.popitem(last=False)
             future = waiting.popleft()
             if waiting:
-                self._waiting[payer] = waiting  # behind the other addresses
+                self._waiting[payer] = waiting  # It goes after the other addresses.
             if not future.done():
                 self._free -= 1
                 future.set_result(None)
@@ -155,7 +173,10 @@ class HandshakeTurns:
 
 
 def _first_record(found: bytes) -> int:
-    """Return how long the first record is that begins with these bytes; 0 if it can be none."""
+    """Return the length of the first record that begins with these bytes.
+
+    Return 0 if they cannot begin a handshake record.
+    """
     if not found or found[0] != _HANDSHAKE:
         return 0
     if len(found) < _RECORD_HEAD:

@@ -1,14 +1,18 @@
-"""The answers of a peer to what we post ([MC-MQSRM] 3.1.7.2.5): read from the bytes of one connection, one after the other.
+"""Read the answers of a peer to our posts, one after the other ([MC-MQSRM] 3.1.7.2.5).
 
-Both who post use this: the receipts sender, one POST to a connection (:mod:`.http_client`), and the sender process, a
-connection kept alive for each outgoing queue (:mod:`.sender.exchange`). Only a complete answer counts. Redirects are never
-followed: an answer of 3xx is one like any other. A body is never kept. What becomes of one that passes a limit, the owner says:
+Two parts of the program use this: the receipts sender, with one POST for each connection
+(:mod:`.http_client`), and the sender process, with a connection that is kept alive for each
+outgoing queue (:mod:`.sender.exchange`). Only a complete answer counts. Redirects are never
+followed: a 3xx answer is an answer like any other. A body is never kept. The owner decides about an
+answer that passes a limit:
 
-- of a receipt the status stands as soon as its head is complete, so it stops reading a body at :data:`ANSWER_MAX`;
-- of a message that is sent, an answer without an end is none, and the connection cannot be used again (bad input 33 of the
-  attack list).
+- The status of an answer to a receipt is valid as soon as its head is complete. So its owner
+  stops reading a body at :data:`ANSWER_MAX`.
+- For a message that is sent, an answer without an end is no answer, and the connection cannot
+  be used again (bad input 33 of the attack list).
 
-The limits are places in the bytes of an answer, and reads are cut there: how the network cut them makes no difference.
+The limits are offsets in the bytes of an answer, and reads are cut at these offsets. So it makes no
+difference how the network cut the bytes.
 """
 
 from __future__ import annotations
@@ -21,39 +25,45 @@ from typing import NamedTuple
 import httptools
 
 ANSWER_BODY_MAX = 65_536
-"""Bytes of an answer's body; a peer's words about a message are short."""
+"""Most bytes of an answer's body. A peer says little about a message."""
 ANSWER_HEAD_MAX = 65_536
-"""Bytes until the head of the answer is complete, interim answers included."""
+"""Most bytes until the head of the answer is complete, interim answers included."""
 ANSWER_MAX = ANSWER_HEAD_MAX + ANSWER_BODY_MAX
-"""Bytes of an answer that are read, with all that frames its body."""
+"""Most bytes of an answer that are read, with everything that frames its body."""
 INTERIM_ANSWERS_MAX = 8
-"""100 Continue and its kin before the answer; a peer that floods them is cut off."""
+"""Most interim answers, such as 100 Continue, before the answer.
+
+A peer that sends more is disconnected.
+"""
 REASON_MAX = 200
-"""Characters of the peer's words that are kept for ``status`` and logs."""
+"""Most characters of the peer's reason that are kept for ``status`` and logs. The rest is cut."""
 
 
 class MalformedAnswerError(Exception):
-    """What came is no HTTP answer; says why."""
+    """The received bytes are no HTTP answer. The text says why."""
 
 
 class PeerAnswer(NamedTuple):
-    """A complete answer."""
+    """A complete answer of a peer."""
 
     status: int
     reason: str
-    """What the peer says in ``Srmp-Reason`` or in the status line; empty for 200."""
+    """The reason in ``Srmp-Reason`` or in the status line. Empty for 200."""
     retry_after: float | None
-    """Seconds."""
+    """Seconds of ``Retry-After``, or ``None``."""
 
 
 def retry_after_of(value: bytes, now: datetime) -> float | None:
-    """The seconds that ``Retry-After`` asks for, a number or a date; ``None`` if it is neither."""
+    """Return the seconds that ``Retry-After`` asks for, as a number or a date.
+
+    Return ``None`` if the value is neither. ``now`` is the present time, for a date.
+    """
     text = value.decode("latin-1").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:
         at = parsedate_to_datetime(text)
-    except (ValueError, IndexError, OverflowError):  # the last of a day or year of twenty digits
+    except (ValueError, IndexError, OverflowError):  # A day or year of twenty digits overflows.
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=timezone.utc)
@@ -61,54 +71,66 @@ def retry_after_of(value: bytes, now: datetime) -> float | None:
 
 
 class AnswerParser:
-    """The bytes that a peer sends over one connection, as answers."""
+    """Turns the bytes that a peer sends over one connection into answers."""
 
     def __init__(self, on_complete: Callable[[], object]) -> None:
-        """``on_complete`` is called when an answer is complete, in :meth:`feed`; it may :meth:`take` it. Not after a flood of
-        interim ones, however few reads bring it."""
+        """Create a parser for one connection.
+
+        ``on_complete`` is called inside :meth:`feed` when an answer is complete, and it may call
+        :meth:`take`. It is not called after too many interim answers, however few reads bring them.
+        """
         self._on_complete = on_complete
         self._http = httptools.HttpResponseParser(self)
         self.has_begun = False
-        """Something of an answer that was not taken has come, be it an interim one."""
+        """Whether a part of an answer that was not taken has arrived, even of an interim one."""
         self._forget()
 
     def _forget(self) -> None:
-        """Before the next answer."""
+        """Reset the state before the next answer."""
         self._status_text = b""
         self._srmp_reason: bytes | None = None
         self._retry_after: bytes | None = None
         self._framed = False
         self._interim = 0
         self.in_body = False
-        """The head is complete, and not of an interim answer."""
+        """Whether the head of the answer is complete. Interim answers do not count."""
         self.got = 0
-        """Bytes of this answer, interim ones before it included; of those that came in one piece with the end of another
-        answer, none."""
+        """Bytes of this answer, including interim answers before it.
+
+        Bytes that arrived in one piece with the end of another answer do not count.
+        """
 
     @property
     def head_has_no_end(self) -> bool:
-        """Whether the head has passed its limit, or too many interim answers came."""
+        """Return whether the head is longer than its limit or too many interim answers arrived."""
         return (
             self.got > ANSWER_HEAD_MAX and not self.in_body
         ) or self._interim > INTERIM_ANSWERS_MAX
 
     @property
     def is_too_long(self) -> bool:
-        """Whether it has passed a limit: nothing more of it is read."""
+        """Return whether the answer has passed a limit. Then no more of it is read."""
         return self.head_has_no_end or self.got > ANSWER_MAX
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether this is an answer without a length: its body is complete when the connection ends."""
+        """Return whether the answer has no length.
+
+        The body of such an answer is complete when the connection ends.
+        """
         return self.in_body and not self._framed
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether the connection can be used again after the answer that is complete now."""
+        """Return whether the connection can be used again after the answer that is complete now."""
         return bool(self._http.should_keep_alive())
 
     def feed(self, data: bytes) -> None:
-        """Read on. Raises :class:`MalformedAnswerError`; then, or when a limit is passed, nothing more may be fed."""
+        """Parse the next received bytes.
+
+        Raises :class:`MalformedAnswerError` if they are no HTTP answer. After that, or when a limit
+        is passed, nothing more may be fed.
+        """
         while data:
             most = (ANSWER_MAX if self.in_body else ANSWER_HEAD_MAX) - self.got
             if most <= 0:
@@ -122,7 +144,7 @@ class AnswerParser:
                 raise MalformedAnswerError(f"a malformed answer: {error}") from None
 
     def take(self) -> PeerAnswer:
-        """The answer whose head is complete; what comes next is another one's."""
+        """Return the answer whose head is complete. The next bytes belong to another answer."""
         status = self._http.get_status_code()
         reason = ""
         retry_after = None
@@ -137,7 +159,7 @@ class AnswerParser:
         self._forget()
         return PeerAnswer(status, reason, retry_after)
 
-    # --- httptools ----------------------------------------------------------------------------------------------------------
+    # --- httptools --------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:  # noqa: D102  # httptools'
         self.has_begun = True

@@ -1,8 +1,9 @@
-"""One POST to one address, and only a complete answer counts ([MC-MQSRM] 3.1.7.2.5; :mod:`.http_answer` reads it).
+"""Send one POST to one host, and read its answer ([MC-MQSRM] 3.1.7.2.5).
 
-The caller has judged the URL and chosen the address (:mod:`.url_policy`): nothing is resolved here, redirects are never
-followed, and a body we did not ask for is dropped where an answer ends for us (bad input 33 of the attack list): the status
-stands.
+:mod:`.http_answer` parses the answer. Only a complete answer counts. The caller has judged the URL
+and chosen the addresses (:mod:`.url_policy`): nothing is looked up here, and redirects are never
+followed. A long body that we did not ask for is dropped at the limit, and the status is valid (bad
+input 33 of the attack list).
 """
 
 from __future__ import annotations
@@ -17,13 +18,22 @@ from srmp_spark.queue_manager.address_race import Overlap, connect_first
 from srmp_spark.queue_manager.http_answer import AnswerParser, MalformedAnswerError, PeerAnswer
 
 CONNECT_SECONDS = 10.0
-"""To an address that drops packets: less than the shortest resend interval."""
+"""Longest wait for a connection, in seconds, for example to an address that drops packets.
+
+It is shorter than the shortest resend interval. Then the post fails.
+"""
 ANSWER_SECONDS = 30.0
-"""From the request's last byte to the answer's end."""
+"""Longest time from the last byte of the request to the end of the answer, in seconds.
+
+Then the post fails.
+"""
 
 
 class PostFailedError(SrmpSparkError):
-    """No complete answer: not connected, cut off, malformed, or too slow. The peer may or may not have the message."""
+    """There is no complete answer: not connected, cut off, malformed, or too slow.
+
+    The peer may or may not have the message.
+    """
 
 
 class _Exchange(asyncio.Protocol):
@@ -37,7 +47,10 @@ class _Exchange(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def ask(self) -> None:
-        """Write the request: to the one connection that is used, not to each that is tried."""
+        """Write the request.
+
+        Call this for the connection that is used, not for each that is tried.
+        """
         assert self._transport is not None, "it is connected"
         self._transport.write(self._request)
 
@@ -56,14 +69,14 @@ class _Exchange(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         if self._parser.ends_with_connection:
-            self._done()  # a body without a length ends with the connection
+            self._done()  # A body without a length ends with the connection.
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(f"the connection ended before the answer{f': {exc}' if exc else ''}")
 
     def abandon(self) -> None:
-        """Nobody waits any more: nothing may be left open, whatever the reason."""
+        """Close the connection, because no caller waits for the answer any longer."""
         self.answer.cancel()
         if self._transport is not None:
             self._transport.abort()
@@ -82,7 +95,11 @@ class _Exchange(asyncio.Protocol):
 
 
 OVERLAP_MAX = 32
-"""Addresses that are tried at once beyond the first one of each host: descriptors of the reserve of this process."""
+"""Most connection attempts at once beyond the first one of each host.
+
+Their descriptors belong to the reserve of this process. At the limit the next attempt ends the one
+before it.
+"""
 _overlap = Overlap(OVERLAP_MAX)
 
 
@@ -95,11 +112,12 @@ async def post(
     tls: ssl.SSLContext | None = None,
     server_hostname: str | None = None,
 ) -> PeerAnswer:
-    """Send one request to the first of some addresses that connects, and wait for its answer.
+    """Send one request to the first of ``addresses`` that connects, and return its answer.
 
-    They are addresses and never names: a second look-up could find another one than those that were judged.
-    ``head`` is the whole HTTP head with its blank line (:func:`srmp_spark.srmp.encoder.http_head`). Raises
-    :class:`PostFailedError`.
+    ``addresses`` are never names: a second look-up could find another address than those that were
+    judged. ``head`` is the whole HTTP head with its blank line
+    (:func:`srmp_spark.srmp.encoder.http_head`). Raises :class:`PostFailedError` if there is no
+    complete answer.
     """
     loop = asyncio.get_running_loop()
     exchange: _Exchange | None = None
@@ -124,7 +142,7 @@ async def post(
         return await asyncio.wait_for(connected.answer, ANSWER_SECONDS)
     except asyncio.TimeoutError:
         raise PostFailedError(f"no answer from {where} in time") from None
-    except (OSError, ValueError) as error:  # refused, unreachable, a bad certificate; no address
+    except (OSError, ValueError) as error:  # ValueError means that it is no address.
         raise PostFailedError(f"{where}: {error}") from None
     finally:
         if exchange is not None:

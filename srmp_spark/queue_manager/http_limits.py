@@ -1,4 +1,7 @@
-"""Named limits of the SRMP port, each with its reason. Changing one is changing what a stranger can cost us."""
+"""Name the limits of the SRMP port, each with its reason.
+
+A change of a limit changes what an unauthenticated client can cost us.
+"""
 
 from __future__ import annotations
 
@@ -6,92 +9,128 @@ from typing import NamedTuple
 
 from srmp_spark.srmp.limits import CONTENT_MAX, TARGET_MAX
 
-__all__ = ["CONTENT_MAX", "TARGET_MAX"]  # the codec's own: more can be no message
+# These are the codec's own limits. More bytes can be no message.
+__all__ = ["CONTENT_MAX", "TARGET_MAX"]
 
 HEAD_MAX = 65_536
-"""Bytes of an HTTP head: more is 431. Windows writes about 300."""
+"""Most bytes of an HTTP head; more is answered 431. Windows writes about 300."""
 
 HEAD_LINES_MAX = 100
-"""Lines of an HTTP head, request line included: more is 431. Windows writes six."""
+"""Most lines of an HTTP head, request line included; more is answered 431. Windows writes six."""
 
 CHUNK_LINE_MAX = 256
-"""Bytes of a chunk's size line with its extensions."""
+"""Most bytes of a chunk's size line with its extensions; more is answered 400."""
 
 CHUNKS_FREE = 1_024
-"""Chunks of one body that may have any size: a short message may arrive in pieces of one byte."""
+"""Chunks of one body that may have any size. A short message may arrive in pieces of one byte."""
 
 CHUNK_MEAN_MIN = 64
-"""Mean bytes of a chunk after CHUNKS_FREE: smaller is 400. Each chunk costs about 2 us of the loop, so one read of
-256 KB costs it 8 ms at most; of chunks of one byte it cost 115 ms."""
+"""Least mean bytes of a chunk after CHUNKS_FREE; less is answered 400.
+
+Each chunk costs about 2 us of the loop, so one read of 256 KB costs it 8 ms at most. Chunks of one
+byte cost 115 ms.
+"""
 
 CHUNK_TRAILERS_MAX = 8_192
-"""Bytes of trailers after the last chunk; they are read and dropped."""
+"""Most bytes of trailers after the last chunk; more is answered 400. They are read and dropped."""
 
 HEAD_SECONDS = 10.0
-"""From the first byte of a head to its end: 408 and close (the value that Apache's mod_reqtimeout ships with)."""
+"""Longest time from the first byte of a head to its end, in seconds.
+
+Then the answer is 408 and the connection is closed. Apache's mod_reqtimeout has the same value.
+"""
 
 BODY_SECONDS = 10.0
-"""What any body may take, before the minimum rate counts."""
+"""Seconds that any body may take before the minimum rate applies."""
 
 BODY_RATE_MIN = 1_024
-"""Bytes per second that a body must keep up on average after BODY_SECONDS: slower is 408 and close."""
+"""Least bytes per second of a body, on average after BODY_SECONDS.
+
+A slower one is answered 408 and the connection is closed.
+"""
 
 IDLE_SECONDS = 300.0
-"""A connection without a request is closed after this. Windows keeps its connections open between messages."""
+"""Seconds without a request after which a connection is closed.
+
+Windows keeps its connections open between messages.
+"""
 
 LINGER_SECONDS = 2.0
-"""After an answer that closes, how long the rest is read and dropped, so that the answer is not lost to a reset."""
+"""Seconds for which the rest of a request is read and dropped after an answer that closes the
+connection. Otherwise a reset could destroy the answer.
+"""
 
 LINGER_BYTES_MAX = 16 * 1_048_576
-"""And how many bytes of it."""
+"""Most bytes of that rest. After these the connection is closed."""
 
 SWEEP_SECONDS = 1.0
-"""How often the deadlines of all connections are looked at: one timer for all costs nothing per message."""
+"""Seconds between two looks at the deadlines of all connections.
+
+One timer for all of them costs nothing per message.
+"""
 
 CONNECTIONS_MAX = 8_192
-"""Connections at once. A further one takes the place of one that has proved nothing, or is answered 503 and closed.
-An idle one costs some 2 KB."""
+"""Most connections at once.
+
+A further one replaces a connection that has proved nothing, or is answered 503 and closed. An idle
+connection costs some 2 KB.
+"""
 
 SPARED_SECONDS = 10.0
-"""A connection that had a message accepted keeps its place in a full port until it has been idle for that long."""
+"""Idle seconds after which a connection that had a message accepted can lose its place in a full
+port.
+"""
 
 RANK_SECONDS = 0.1
-"""Least time between two looks at who makes way in a full port: each sorts up to CONNECTIONS_MAX connections, some 3 ms,
-and a flood must not cause one for each of its own."""
+"""Least seconds between two rankings of connections that can be evicted from a full port.
+
+Each ranking sorts up to CONNECTIONS_MAX connections, some 3 ms, and a flood must not cause one for
+each of its connections.
+"""
 RANKED_MIN = 64
-"""Places that such a look gives before the next one may come early: a flood that takes all of them in less than RANK_SECONDS
-must not keep the honest sender out that comes behind it. Each place costs some 50 us at most then."""
+"""Places that a ranking must give before the next one may come early.
+
+A flood that takes all of them in less than RANK_SECONDS must not keep out the honest sender that
+follows. Each place costs some 50 us at most then.
+"""
 
 REFUSED_MAX = 64
-"""Connections that were not admitted and are being answered 503. More are closed without an answer: they hold
-descriptors beyond those of CONNECTIONS_MAX, from the reserve of the process."""
+"""Most connections that were not admitted and are being answered 503.
+
+More are closed without an answer, because they need descriptors beyond those of CONNECTIONS_MAX,
+from the reserve of the process.
+"""
 
 PARTIAL_BYTES_MAX = 512 * 1_048_576
-"""Bytes of all unfinished requests together: a request that would need more is answered 503."""
+"""Most bytes of all unfinished requests together. A request that would need more is answered 503.
+"""
 
 SUBMITTED_BYTES_HIGH = 128 * 1_048_576
-"""Bytes that wait for their commit: above it connections are not read (back-pressure) …"""
+"""Bytes that wait for their commit. Above this connections are not read (back-pressure)."""
 
 SUBMITTED_BYTES_LOW = 64 * 1_048_576
-"""… until they are below this again."""
+"""Bytes that wait for their commit. Below this connections are read again."""
 
 DRAIN_SECONDS = 5.0
-"""At SIGTERM: how long a request that is under way may take to be finished, answered and closed."""
+"""Seconds that a request in progress gets at SIGTERM to be finished, answered and closed."""
 
 RETRY_AFTER_SECONDS = 30
-"""``Retry-After`` of a 503 that does not say more: Windows' own first resend interval ([MC-MQSRM] appendix A <16>)."""
+"""Value of ``Retry-After``, in seconds, in a 503 that has no other value.
+
+It is Windows' own first resend interval ([MC-MQSRM] appendix A <16>).
+"""
 
 
 class PortBudget(NamedTuple):
-    """Bytes of requests that a port holds."""
+    """Limits for the bytes of requests that one port holds."""
 
     partial: int
-    """Of unfinished requests: one that would need more is answered 503."""
+    """Most bytes of unfinished requests. A request that would need more is answered 503."""
     submitted_high: int
-    """Of requests that wait for their answer: above it no connection is read …"""
+    """Bytes of requests that wait for their answer. Above this no connection is read."""
     submitted_low: int
-    """… until there are fewer than this."""
+    """Bytes of requests that wait for their answer. Below this connections are read again."""
 
 
 BUDGET = PortBudget(PARTIAL_BYTES_MAX, SUBMITTED_BYTES_HIGH, SUBMITTED_BYTES_LOW)
-"""Of the SRMP port."""
+"""The limits of the SRMP port."""

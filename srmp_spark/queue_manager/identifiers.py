@@ -1,7 +1,8 @@
-"""Numbers that are never given out twice, not even by a process that was killed ([MC-MQSRM] 3.1.1.1.1, MessageIdOrdinal).
+"""Give out numbers that are never used twice ([MC-MQSRM] 3.1.1.1.1, MessageIdOrdinal).
 
-A block is reserved in a commit before its first number is used; a restart begins above the last reserved block. So a sync
-is paid once in :data:`BLOCK` numbers.
+Not even a process that was killed gives out a number twice. A block is reserved in a commit before
+its first number is used, and a restart begins above the last reserved block. So there is one sync
+for :data:`BLOCK` numbers.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from srmp_spark.store.journal import Journal
 from srmp_spark.store.transaction import Transaction
 
 BLOCK = 1_000
-"""Numbers reserved at once; a restart skips at most this many."""
+"""Numbers that are reserved at once. A restart skips at most this many."""
 FEW = 1 << 28
-"""Numbers left when it is time to say so: a month of 100 messages a second."""
+"""Numbers left at which a warning is logged: a month of 100 messages a second."""
 
 log = logging.getLogger(__name__)
 
@@ -29,29 +30,33 @@ def _reserve(transaction: Transaction, name: str, ceiling: int) -> None:
 
 
 class Identifiers:
-    """The numbers of one name in the table ``ids``."""
+    """Gives out the numbers of one name in the table ``ids``."""
 
     def __init__(self, journal: Journal, name: str, ceiling: int) -> None:
-        """``ceiling`` is what the store holds: everything up to it may have been used."""
+        """Continue the numbers of ``name`` above ``ceiling``.
+
+        ``ceiling`` is what the store holds: every number up to it may have been used.
+        """
         self._journal = journal
         self._name = name
         self._promised = ceiling
-        """Everything up to here may be somebody's."""
+        """Every number up to this one may be in use."""
         self._next, self._last = 1, 0
-        """Of the block that :meth:`take` gives out."""
+        """Next and last number of the block from which :meth:`take` gives numbers out."""
         self._lock = asyncio.Lock()
         self._told = False
 
     @property
     def left(self) -> int:
-        """Numbers that nobody has yet."""
+        """Return how many numbers are not given out yet."""
         return state.IDENTIFIER_MAX - self._promised
 
     async def reserve(self, count: int) -> int:
-        """The first of ``count`` numbers that follow each other, for somebody who gives them out by himself.
+        """Reserve ``count`` consecutive numbers for a caller that gives them out. Return the first.
 
-        Raises :class:`ApiError` when the 32 bits of a message identifier are used up: a number that comes again would be taken
-        for a repeat by whoever knows it, and only another GUID, which is another queue manager, has other numbers.
+        Returns after the commit. Raises :class:`ApiError` when the 32 bits of a message identifier
+        are used up. A peer would take a number that is used again for a repeat. Only another GUID,
+        which is another queue manager, has other numbers.
         """
         first = self._promised + 1
         if first + count - 1 > state.IDENTIFIER_MAX:
@@ -72,7 +77,10 @@ class Identifiers:
         return first
 
     async def take(self) -> int:
-        """The next number, for a receipt or a message to a queue of ours. Errors as for :meth:`reserve`."""
+        """Return the next number, for a receipt or a message to a queue of ours.
+
+        Raises as :meth:`reserve`.
+        """
         while self._next > self._last:
             async with self._lock:
                 if self._next > self._last:

@@ -1,4 +1,7 @@
-"""What stands between the SRMP port and those who judge and store: the requests go one way, their answers the other."""
+"""Define the protocols between the SRMP port and the code that judges and stores messages.
+
+Requests pass one way, and their answers pass the other way.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,19 @@ if TYPE_CHECKING:
 
 
 class Requester(Protocol):
-    """Who waits for the outcome of a message: a connection, or a call of the API."""
+    """Waits for the outcome of a message: a connection, or a call of the API."""
 
     @property
     def read_at(self) -> float:
-        """When its last byte was read, ``time.perf_counter``."""
+        """Return when the last byte of the message was read (``time.perf_counter``)."""
 
     def acknowledge(self, ok: Ok) -> None:
-        """It is stored."""
+        """Answer that the message is stored."""
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """It is not."""
+        """Answer that the message is not stored, with the reason."""
 
 
 class Sender(Requester, Protocol):
@@ -31,22 +34,26 @@ class Sender(Requester, Protocol):
 
     @property
     def scheme(self) -> Transport:
-        """``http`` or ``https``."""
+        """Return the scheme of the connection: ``http`` or ``https``."""
 
     @property
     def peer(self) -> str:
-        """``host:port``."""
+        """Return the sender's address as ``host:port``."""
 
     @property
     def sender_name(self) -> str | None:
-        """The authenticated name."""
+        """Return the authenticated name of the sender, or ``None``."""
 
 
 class Inbox(Protocol):
-    """What the SRMP port hands requests to. The answer comes by one of the sender's two methods, at once or later."""
+    """Accepts the requests of the SRMP port.
+
+    It answers by one of the sender's two methods, :meth:`Requester.acknowledge` and
+    :meth:`Requester.refuse`, at once or later.
+    """
 
     def check_target(self, target: bytes) -> None:
         """Raise :class:`RemoteProtocolError` for a request target that can be no queue of ours."""
 
     def accept(self, connection: Sender, head: RequestHead, post: bytes, head_length: int) -> None:
-        """A whole request."""
+        """Accept one whole request, and see it to its answer."""

@@ -1,13 +1,16 @@
-"""Names of peers: how a host is looked up, and how what was found is remembered.
+"""Look up the hosts of peers, and remember what was found.
 
-Both who call peers use this, and each deals out its look-ups by a rule of its own, for a reason:
+Two parts of the program call peers. Each assigns its look-ups by a rule of its own, for a reason:
 
-- :mod:`.receipt_lookups` (receipts, in the main process): strangers choose the names, so slots are dealt out per peer. It looks
-  up in the loop's own threads, remembers for a second, and also that nothing was found.
-- :mod:`.sender.addresses` (messages, in the sender process): nobody is kept from asking; names that proved slow, and names that
-  are new, are kept apart in threads of their own. What was found is good for half a minute.
+- :mod:`.receipt_lookups` (receipts, in the main process): unauthenticated clients choose the
+  names, so slots are assigned per peer. It looks up in the loop's own threads. It remembers a
+  result for a second, also an empty one.
+- :mod:`.sender.addresses` (messages, in the sender process): no destination is kept from a
+  look-up. Names that proved slow, and names that are new, have threads of their own. A result
+  is valid for half a minute.
 
-One rule for both would be too strict for thousands of destinations, or too open for strangers.
+One rule for both would be too strict for thousands of destinations, or too open for unauthenticated
+clients.
 """
 
 from __future__ import annotations
@@ -19,11 +22,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 LOOKUP_SECONDS = 5.0
-"""A host whose name server does not answer in this time has no address for now."""
+"""Longest wait for a name server, in seconds.
+
+A host whose name server does not answer in this time counts as without an address for now.
+"""
 
 
 def resolve_blocking(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host, in the resolver's order; empty if it has none. Blocks as long as the name server."""
+    """Return the addresses of a host, in the resolver's order, or none if it has none.
+
+    Blocks for as long as the name server takes.
+    """
     try:
         return _addresses(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError):
@@ -31,7 +40,10 @@ def resolve_blocking(host: str, port: int) -> Sequence[str]:
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """The same in one of the loop's threads. As slow as the name server."""
+    """Return the addresses of a host as :func:`resolve_blocking`, in one of the loop's threads.
+
+    It is as slow as the name server.
+    """
     try:
         return _addresses(
             await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -45,10 +57,14 @@ def _addresses(entries: Iterable[tuple[Any, ...]]) -> Sequence[str]:
 
 
 class Remembered:
-    """What look-ups found, for a while each."""
+    """Remembers the results of look-ups, each for a while."""
 
     def __init__(self, hosts_max: int, time: Callable[[], float]) -> None:
-        """``hosts_max``: how many are kept; the one that was looked up longest ago goes first. ``time``: monotonic seconds."""
+        """Create an empty memory.
+
+        At most ``hosts_max`` hosts are remembered; then the one that was looked up longest ago is
+        forgotten. ``time`` returns monotonic seconds.
+        """
         self._hosts_max = hosts_max
         self._time = time
         self._known: OrderedDict[str, tuple[float, Sequence[str]]] = OrderedDict()
@@ -57,7 +73,7 @@ class Remembered:
         return len(self._known)
 
     def get(self, host: str) -> Sequence[str] | None:
-        """What was found, if its time is not over."""
+        """Return the addresses of ``host``, or ``None`` if they are not known or too old."""
         known = self._known.get(host)
         return known[1] if known is not None and self._time() < known[0] else None
 
@@ -66,7 +82,7 @@ class Remembered:
         self._known[host] = self._known[host][0], found
 
     def put(self, host: str, found: Sequence[str], seconds: float) -> None:
-        """Remember it so long."""
+        """Remember the addresses of ``host`` for ``seconds``."""
         self._known[host] = self._time() + seconds, found
         self._known.move_to_end(host)
         if len(self._known) > self._hosts_max:

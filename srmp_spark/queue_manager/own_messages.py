@@ -1,9 +1,12 @@
-"""Messages that go into a queue of ours without a wire: what ``srmp-spark send`` gives, and dead letters of an application.
+"""Put messages into a queue of ours without a network connection.
 
-They go through the engine like those that came over the wire. A transactional one continues *our* stream to that queue: its
-position is the engine's own count, which is committed with the row, so a restart goes on where the log stands; its stream
-receipts would go to ourselves and are settled without a connection. That stream is one that no wire leads to, whoever writes
-our GUID into a ``<start>`` (:mod:`~srmp_spark.srmp.stream_name`): no count of others is gone by here.
+These are the messages of ``srmp-spark send``, and dead letters that an application wants in its own
+queue. The engine handles them like those that were received from the network. A transactional
+message continues *our* stream to that queue. Its position is the engine's own count, which is
+committed with the row, so a restart continues where the log stands. Its stream receipts would be
+sent to ourselves, and are settled without a connection. No message from the network can belong to
+that stream, even if a sender writes our GUID into a ``<start>``
+(:mod:`~srmp_spark.srmp.stream_name`). So the count of no other sender is passed here.
 """
 
 from __future__ import annotations
@@ -28,13 +31,13 @@ if TYPE_CHECKING:
 _TRANSPORT: Transport = "api"
 
 CHUNK_MESSAGES = 100
-"""Messages submitted in one turn of the loop: some milliseconds."""
+"""Most messages that are submitted in one turn of the loop: some milliseconds."""
 CHUNK_BYTES = 2 * 1_048_576
-"""Bytes of their posts, unless one alone has more."""
+"""Most bytes of their posts, unless one alone has more."""
 
 
 class OwnMessage(NamedTuple):
-    """A message that can be submitted: for the engine, and its post for readers."""
+    """A message that can be submitted: the message for the engine, and its post for readers."""
 
     message: Message
     post: bytes
@@ -42,29 +45,29 @@ class OwnMessage(NamedTuple):
 
 
 class Stored:
-    """A message on its way to the disk."""
+    """A message that is being stored: the requester of the engine's answer."""
 
     __slots__ = ("done", "read_at")
 
     def __init__(self) -> None:
         self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """The queue in which it is stored: a redirection may have led it to another."""
+        """The queue in which the message is stored. A redirection may have led to another queue."""
         self.read_at = time.perf_counter()
 
     def acknowledge(self, ok: Ok) -> None:
-        """Stored."""
+        """Note that the message is stored."""
         if not self.done.done():
             self.done.set_result(ok.pending.queue)
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """Not stored: the engine's refusal as an API error."""
+        """Note that the message is not stored, with the engine's refusal as an API error."""
         self.done.set_exception(refusal(status, reason, section))
 
 
 def refusal(status: int, reason: str, section: str) -> ApiError:
-    """The engine's refusal as an error of the API."""
+    """Return the engine's refusal as an error of the API."""
     hint = (
         "try again"
         if status == 503
@@ -80,7 +83,11 @@ def refusal(status: int, reason: str, section: str) -> ApiError:
 
 
 def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]:
-    """The next positions in our stream to a transactional queue, from the engine's count on, for the holder of its order."""
+    """Yield the next positions in our stream to a transactional queue.
+
+    They continue the engine's count. The caller must hold the lock of the stream
+    (:meth:`.own_order.OwnOrder.order`).
+    """
     guid = manager.directory.queue_manager
     stream = manager.receiver.streams.get(name_of_house_stream(queue), guid)
     ordinal, number = (
@@ -102,10 +109,11 @@ def own_positions(manager: QueueManager, queue: str) -> Iterator[StreamPosition]
 async def submit(
     manager: QueueManager, messages: Sequence[OwnMessage]
 ) -> list[asyncio.Future[str]]:
-    """Hand them to the engine in their order, a chunk in each turn of the loop; return who waits for each.
+    """Submit messages to the engine in their order, one chunk in each turn of the loop.
 
-    What follows one that the engine refuses is not submitted: in a stream it would stand behind a gap, be answered 200, and
-    be nowhere. So only the last future may hold an error.
+    Return a future for each. The messages after one that the engine refuses are not submitted: in a
+    stream they would stand after a gap, be answered 200, and be stored nowhere. So only the last
+    future may hold an error.
     """
     waiting: list[asyncio.Future[str]] = []
     at = 0
@@ -122,9 +130,8 @@ async def submit(
         try:
             found, is_refused = _submit_chunk(manager, chunk)
         except BaseException:
-            manager.own_order.written(
-                len(chunk), size
-            )  # a bug of ours in one message must not keep the room of all callers
+            # A bug in one message must not take the room of all callers.
+            manager.own_order.written(len(chunk), size)
             raise
         waiting += found
         found[-1].add_done_callback(partial(_give_back, manager, len(chunk), size))
@@ -139,7 +146,10 @@ async def submit(
 def _submit_chunk(
     manager: QueueManager, chunk: Sequence[OwnMessage]
 ) -> tuple[list[asyncio.Future[str]], bool]:
-    """Hand messages to the engine in this turn; return who waits for each, and whether the last of them was refused."""
+    """Submit messages to the engine in this turn.
+
+    Return a future for each, and whether the last of them was refused.
+    """
     waiting: list[asyncio.Future[str]] = []
     for each in chunk:
         requester = Stored()
@@ -170,7 +180,11 @@ def _chunk(messages: Sequence[OwnMessage], at: int) -> Sequence[OwnMessage]:
 
 
 async def stored(waiting: Sequence[asyncio.Future[str]]) -> tuple[list[str], ApiError | None]:
-    """Wait for what :func:`submit` returned: the queues of those that are on stable storage, and why the next one is not."""
+    """Wait for the futures that :func:`submit` returned.
+
+    Return the queues of the messages that are on stable storage, and the error of the next message,
+    or ``None`` if all are stored.
+    """
     stored_in: list[str] = []
     try:
         for done in waiting:

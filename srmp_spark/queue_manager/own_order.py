@@ -1,4 +1,7 @@
-"""The order and the pace of messages that are submitted without a wire (:mod:`.own_messages`)."""
+"""Keep the order and the pace of messages that are submitted without a network connection.
+
+:mod:`.own_messages` submits them.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import asyncio
 from weakref import WeakValueDictionary
 
 WAITING_MESSAGES_MAX = 200
-"""Messages that all callers together have on the way to the disk. One commit writes all of these, and the loop waits for that;
-more wait their turn."""
+"""Most messages of all callers together that are being stored; more wait for their turn.
+
+One commit writes all of these, and the loop waits for it.
+"""
 WAITING_BYTES_MAX = 8 * 1_048_576
-"""Bytes of these messages, unless one alone has more."""
+"""Most bytes of these messages, unless one alone has more."""
 
 
 class OwnOrder:
-    """The order and the pace of what is submitted without a wire: one for a queue manager."""
+    """Keeps the order and the pace of messages that one queue manager submits to itself."""
 
     def __init__(self) -> None:
         self._orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -22,14 +27,20 @@ class OwnOrder:
         self._messages = self._bytes = 0
 
     def order(self, queue: str) -> asyncio.Lock:
-        """Return the lock of our stream to ``queue``: who asks for ``own_positions`` holds it until they are submitted."""
+        """Return the lock of our stream to ``queue``.
+
+        A caller of ``own_positions`` holds it until its messages are submitted.
+        """
         lock = self._orders.get(queue)
         if lock is None:
             lock = self._orders[queue] = asyncio.Lock()
         return lock
 
     async def room(self, messages: int, size: int) -> None:
-        """Wait until that many more may be submitted, first come, first served."""
+        """Wait until that many more messages and bytes may be submitted.
+
+        Callers are served in the order of their calls.
+        """
         async with self._door:
             while self._messages and (
                 self._messages + messages > WAITING_MESSAGES_MAX
@@ -41,7 +52,7 @@ class OwnOrder:
             self._bytes += size
 
     def written(self, messages: int, size: int) -> None:
-        """Give the room back: they are stored, or refused."""
+        """Give the room back, because the messages are stored or refused."""
         self._messages -= messages
         self._bytes -= size
         self._written.set()

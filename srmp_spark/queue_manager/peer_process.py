@@ -1,7 +1,8 @@
-"""Whose process is at the other end of a loopback connection: the kernel's socket diagnostics say it (sock_diag(7)).
+"""Find the user of the process at the other end of a loopback connection.
 
-A loopback port is open to every user of the host. The kernel knows the owner of each socket, and tells it by NETLINK_SOCK_DIAG
-for the four numbers of a connection.
+A loopback port is open to every user of the host. The kernel knows the owner of each socket. Its
+socket diagnostics (NETLINK_SOCK_DIAG, sock_diag(7)) return the owner for the two addresses and
+ports of a connection.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ _NLM_F_REQUEST = 1
 _NLMSG_ERROR = 2
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI2s2s16s16sIII")
-"""inet_diag_req_v2: family, protocol, extensions, states, then the socket: ports, addresses, interface, cookie."""
+"""Format of inet_diag_req_v2: family, protocol, extensions, states, then the socket: ports,
+addresses, interface, cookie.
+"""
 _ANSWER_UID = 4 + 48 + 12
-"""Offset of the owner in inet_diag_msg, and of the inode behind it: four bytes, the socket, and three counters stand before."""
+"""Offset of the owner in inet_diag_msg, which the inode follows.
+
+Before it are four bytes, the socket, and three counters.
+"""
 _OWNER_AND_INODE = struct.Struct("=II")
 _ALL_STATES = 0xFFFFFFFF
 _NO_COOKIE = 0xFFFFFFFF
@@ -27,9 +33,10 @@ _ANSWER_MAX = 8_192
 
 
 def owner_of_peer(connection: socket.socket) -> int | None:
-    """Return the user id of the process at the other end of a loopback connection; None if the kernel does not know.
+    """Return the user id of the process at the other end of a loopback connection.
 
-    That is so when the other end is not on this host, or is closed already.
+    Return ``None`` if the kernel does not know: the other end is not on this host, or is closed
+    already.
     """
     try:
         here, there = connection.getsockname(), connection.getpeername()
@@ -39,12 +46,15 @@ def owner_of_peer(connection: socket.socket) -> int | None:
 
 
 def is_ours(user: int | None) -> bool:
-    """Whether a process of ``user`` may do what ours may: it is the same user, or root."""
+    """Return whether ``user`` may do what our process may: the same user, or root."""
     return user is not None and user in (0, os.geteuid())
 
 
 def _ask(family: int, *, local: tuple[str, int], remote: tuple[str, int]) -> int | None:
-    """Ask the kernel for the owner of the socket whose own address is ``local``."""
+    """Ask the kernel for the owner of the socket whose own address is ``local``.
+
+    Return its user id, or ``None`` if there is no such open socket.
+    """
     addresses = [_packed(each[0], family) for each in (local, remote)]
     ports = [struct.pack("!H", each[1]) for each in (local, remote)]
     wanted = _REQUEST.pack(
@@ -67,7 +77,7 @@ def _ask(family: int, *, local: tuple[str, int], remote: tuple[str, int]) -> int
         return None
     user: int
     user, inode = _OWNER_AND_INODE.unpack_from(answer, _HEADER.size + _ANSWER_UID)
-    # A socket that was closed is nobody's, and the kernel shows it as root's
+    # A closed socket has no owner, but the kernel reports root as its owner. Its inode is 0.
     return user if inode else None
 
 

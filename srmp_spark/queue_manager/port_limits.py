@@ -1,11 +1,10 @@
-"""How many connections a port may have, and how many of them one address: counted before anything is
-read.
+"""Limit the connections of a port, in all and for one address, before anything is read.
 
 **Theory of operation.** A port admits a connection while it has room and the connection's address
 has room in its share. A port that is full closes the connection that has been idle longest and has
-never shown who it is, instead of refusing the new one: a flood of silent connections ends in
-itself. Addresses of IPv6 count by their /64, which everybody gets whole. Loopback has no share of
-its own: a reverse proxy stands there, whose clients are many.
+never shown who it is, instead of refusing the new one. So a flood of silent connections evicts its
+own connections. Addresses of IPv6 count by their /64, because each client gets a whole /64.
+Loopback has no share of its own: a reverse proxy connects from there for many clients.
 """
 
 from __future__ import annotations
@@ -16,28 +15,39 @@ from collections.abc import Hashable
 from srmp_spark.srmp.stream_room import holder_of
 
 API_CONNECTIONS_MAX = 1_024
-"""Connections of the API: a Spark query has two for each of its tasks."""
+"""Most connections of the API. A Spark query has two for each of its tasks."""
 API_SHARE = 4
-"""One address has at most this part of them."""
+"""One address has at most this part of them: 4 means a quarter."""
 SRMP_SHARE = 4
-"""One address has at most this part of the SRMP port's connections, and of the bytes of its unfinished requests."""
+"""One address has at most this part of the SRMP port's connections, and of the bytes of its
+unfinished requests: 4 means a quarter.
+"""
 RPC_CONNECTIONS_MAX = 2_000
-"""Connections of the RPC port, and of the endpoint mapper: a reader has one, and a second one while it cancels."""
+"""Most connections of the RPC port, and of the endpoint mapper.
+
+A reader has one, and a second one while it cancels.
+"""
 RPC_SHARE = 4
-"""One address has at most this part of them."""
+"""One address has at most this part of them: 4 means a quarter."""
 
 
 def payer_of(host: str) -> str | None:
-    """Return whose share a connection of ``host`` counts in; ``None`` for loopback, which has none."""
+    """Return the address in whose share a connection of ``host`` counts.
+
+    Return ``None`` for loopback, which has no share.
+    """
     holder = holder_of(f"{host}:0", None)
     return None if holder.startswith("127.") or holder in ("", "::/64") else holder
 
 
 class ConnectionRoom:
-    """The connections of one port, by address."""
+    """Counts the connections of one port, by address."""
 
     def __init__(self, connections_max: int, share: int) -> None:
-        """``share``: one address has at most ``connections_max / share`` connections."""
+        """Create an empty count.
+
+        One address may have at most ``connections_max / share`` connections.
+        """
         self.connections_max = connections_max
         self._of_one_max = max(1, connections_max // share)
         self._payers: dict[Hashable, str | None] = {}
@@ -51,22 +61,22 @@ class ConnectionRoom:
 
     @property
     def is_full(self) -> bool:
-        """Whether a further connection needs the place of another one."""
+        """Return whether a further connection needs the place of another one."""
         return len(self._payers) >= self.connections_max
 
     def admits(self, host: str) -> bool:
-        """Whether ``host`` has room in its own share, whatever the others have."""
+        """Return whether ``host`` has room in its own share, whatever the others have."""
         payer = payer_of(host)
         return payer is None or self._counts[payer] < self._of_one_max
 
     def enter(self, connection: Hashable, host: str) -> None:
-        """Count ``connection``."""
+        """Count ``connection`` in the share of ``host``."""
         payer = self._payers[connection] = payer_of(host)
         if payer is not None:
             self._counts[payer] += 1
 
     def leave(self, connection: Hashable) -> None:
-        """Count it no longer."""
+        """Stop counting ``connection``, because it is closed."""
         payer = self._payers.pop(connection, None)
         if payer is not None:
             self._counts[payer] -= 1

@@ -1,4 +1,7 @@
-"""Names and globs of queues in entries of the configuration (the rule: :func:`~srmp_spark.names.queue_matches`)."""
+"""Parse names and globs of queues in entries of the configuration.
+
+:func:`~srmp_spark.names.queue_matches` defines which queues a glob matches.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from srmp_spark.names import canonical_queue_name
 
 
 def parse_pattern(where: str, text: object) -> str:
-    """A name or glob (``private$/orders``, ``private$/*``) in canonical form. Raises :class:`ConfigurationError`."""
+    """Return a name or glob (``private$/orders``, ``private$/*``) in canonical form.
+
+    ``where`` names the entry in errors. Raises :class:`ConfigurationError` if ``text`` is neither.
+    """
     if not isinstance(text, str):
         raise ConfigurationError(
             f"{where}: a queue is a name or a glob, like private$/orders or private$/*, "

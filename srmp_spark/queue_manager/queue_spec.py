@@ -1,4 +1,4 @@
-"""``--queue NAME[:transactional][:journal][:multicast=IP:PORT]``."""
+"""Parse the option ``--queue NAME[:transactional][:journal][:multicast=IP:PORT]``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import MulticastAddress, local_queue_name, split_queue_suffixes
 
 QUEUE_SUFFIXES = ("transactional", "multicast", "journal")
-"""What may follow a queue's name after a colon (docs/INTERFACE.md section 2)."""
+"""Words that may follow a queue's name after a colon (docs/INTERFACE.md section 2)."""
 MISSPELLED = 0.8
-"""How much alike (difflib) the end of a name and a suffix are to be a typing error: ``transactionl`` is, ``cast`` is not."""
+"""Similarity (difflib) from which the end of a name counts as a misspelled suffix: ``transactionl``
+does, ``cast`` does not.
+"""
 ABBREVIATED = 3
-"""Letters from which on the beginning of a suffix is taken for it: ``:trans`` is an error, a queue ``a:t`` is a queue."""
+"""Letters from which the beginning of a suffix counts as the suffix: ``:trans`` is an error, but
+``a:t`` is the name of a queue.
+"""
 
 
 def _suffix_meant(word: str) -> str | None:
-    """The suffix that ``word`` abbreviates or misspells, if any."""
+    """Return the suffix that ``word`` abbreviates or misspells, or ``None``."""
     if len(word) >= ABBREVIATED:
         for suffix in QUEUE_SUFFIXES:
             if suffix.startswith(word):
@@ -26,18 +30,22 @@ def _suffix_meant(word: str) -> str | None:
 
 
 class QueueSpec(NamedTuple):
-    """``NAME[:transactional][:journal][:multicast=IP:PORT]``; the name may hold colons."""
+    """One queue of the configuration. The name may hold colons."""
 
     name: str
     transactional: bool
     journal: bool = False
-    """Keep a journal. ``False``: leave it as it is."""
+    """Whether to keep a journal. ``False`` leaves the journal as it is."""
     multicast: MulticastAddress | None = None
-    """Messages that are multicast to it come into the queue, as long as this process runs."""
+    """The multicast address whose messages are put into the queue while this process runs."""
 
     @classmethod
     def parse(cls, text: str) -> QueueSpec:
-        """Raises :class:`ConfigurationError`, also for a name that ends in what is nearly a suffix: that is a typing error."""
+        """Parse ``NAME[:transactional][:journal][:multicast=IP:PORT]``.
+
+        Raises :class:`ConfigurationError` for a wrong text. A name that ends in what is nearly a
+        suffix is an error too, because that is probably a typing error.
+        """
         name, suffixes = split_queue_suffixes(text)
         _, colon, ending = name.rpartition(":")
         meant = _suffix_meant(ending.partition("=")[0].lower()) if colon else None

@@ -1,15 +1,19 @@
-"""Looks up the hosts that receipts go to, so that slow names of one peer cost nobody else.
+"""Look up the hosts of receipts, so that slow names of one peer delay no other peer.
 
-Whoever posts a message chooses a name to be looked up, and a look-up holds one of the few threads that the loop has for
-them (libuv: four) until the name server answers or the resolver gives up, which may be half a minute: waiting no longer
-does not free it. So a slot is held until the look-up has really ended, and the slots are dealt out so that
+The sender of a message chooses a name that is looked up. A look-up holds one of the few threads
+that the loop has for them (libuv: four) until the name server answers or the resolver gives up,
+which may be half a minute. A shorter wait does not free the thread. So a slot is held until the
+look-up has really ended, and the slots are assigned so that
 
-- one peer has :data:`PEER_LOOKUPS_MAX` at once: ten thousand slow names of one peer hold one thread;
-- hosts that a pattern of the operator names have slots of their own, which no stranger can fill;
-- strangers wait in turn, each with one look-up: an honest one stands behind the other peers, never behind their names.
+- one peer has :data:`PEER_LOOKUPS_MAX` at once: ten thousand slow names of one peer hold one
+  thread;
+- hosts that a pattern of the operator names have slots of their own, which no unauthenticated
+  client can fill;
+- other hosts wait in turn, and each peer has one look-up: an honest peer waits for the other
+  peers, but not for each of their names.
 
-What was found is used again for a moment, also that nothing was found. That is no hole for DNS rebinding: the address that
-was judged is the one that is called, however old it is.
+A result is used again for a moment, also an empty one. That allows no DNS rebinding: the address
+that was judged is the address that is called, however old it is.
 """
 
 from __future__ import annotations
@@ -23,38 +27,58 @@ from srmp_spark.queue_manager.lookups import LOOKUP_SECONDS, Remembered
 from srmp_spark.queue_manager.url_policy import address_of
 
 PEER_LOOKUPS_MAX = 1
-"""Look-ups at once for messages of one peer: it names one or two hosts, its own."""
+"""Most look-ups at once for messages of one peer; further ones wait.
+
+A peer names one or two hosts, its own.
+"""
 PEER_PENDING_MAX = 1_000
-"""Receipts of one peer that wait for an address; further ones come back later. Those for one host share one look-up."""
+"""Most receipts of one peer that wait for an address.
+
+Further ones are tried again later. Receipts for one host share one look-up.
+"""
 STRANGER_LOOKUPS_MAX = 2
-"""Look-ups at once of hosts that no pattern names: half of libuv's four threads …"""
+"""Most look-ups at once of hosts that no pattern names: half of libuv's four threads.
+
+Further ones wait.
+"""
 ALLOWED_LOOKUPS_MAX = 2
-"""… and the other half for hosts that the operator named."""
+"""Most look-ups at once of hosts that a pattern of the operator names: the other half of the
+threads. Further ones wait.
+"""
 FOUND_SECONDS = 1.0
-"""How long addresses are used again: a host is looked up once a second at most, whatever its rate of receipts."""
+"""Seconds for which addresses are used again.
+
+A host is looked up once a second at most, whatever its rate of receipts.
+"""
 NOT_FOUND_SECONDS = 10.0
-"""How long a host without an address is not asked for again: shorter than any wait between two attempts."""
+"""Seconds for which a host without an address is not looked up again.
+
+This is shorter than any wait between two attempts.
+"""
 REMEMBERED_MAX = 1_000
-"""Hosts whose last result is kept; the oldest goes first."""
+"""Most hosts whose last result is kept. The oldest is forgotten first."""
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""As :func:`.lookups.resolve`."""
+"""Type of a function that looks up a host, as :func:`.lookups.resolve`."""
 
 
 @dataclass(slots=True)
 class _Peer:
-    """What one peer's messages wait for."""
+    """The look-ups for the messages of one peer."""
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PEER_LOOKUPS_MAX))
     pending: int = 0
     looking: int = 0
-    """Look-ups that hold a slot."""
+    """Number of look-ups that hold a slot."""
     running: dict[str, asyncio.Task[Sequence[str]]] = field(default_factory=dict)
-    """By host. Not shared between peers: who joined another's would wait in that one's turn."""
+    """Look-ups in progress, by host.
+
+    Peers do not share them, because one peer would then wait for the turn of another.
+    """
 
 
 class ReceiptLookups:
-    """All look-ups of one queue manager."""
+    """Does all look-ups for the receipts of one queue manager."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._peers: dict[str, _Peer] = {}
@@ -68,9 +92,11 @@ class ReceiptLookups:
     async def addresses(
         self, resolve: Resolve, host: str, port: int, *, peer: str, allowed: bool
     ) -> Sequence[str] | None:
-        """The addresses of ``host`` for a message from address ``peer``; empty if there are none, ``None``: ask again later.
+        """Return the addresses of ``host`` for a message from the address ``peer``.
 
-        ``allowed``: a pattern of the operator names the host. May wait for the peer's turn, and then for LOOKUP_SECONDS.
+        The result is empty if there are none, and ``None`` means: ask again later. ``allowed`` says
+        that a pattern of the operator names the host. May wait for the peer's turn, and then for
+        LOOKUP_SECONDS.
         """
         if address_of(host) is not None:
             return (host,)
@@ -96,7 +122,7 @@ class ReceiptLookups:
             self._forget_idle(peer, state)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End the look-ups in progress."""
         tasks = [task for state in self._peers.values() for task in state.running.values()]
         await end(tasks)
 
@@ -109,7 +135,10 @@ class ReceiptLookups:
         state: _Peer,
         slots: asyncio.Semaphore,
     ) -> Sequence[str]:
-        """Wait for the peer's turn and a slot of its kind, then look up, once for all who wait for it."""
+        """Look up the host when the peer has its turn and a slot of its kind is free.
+
+        All callers that wait for the host get this result.
+        """
         try:
             await state.slots.acquire()
             try:
@@ -130,7 +159,7 @@ class ReceiptLookups:
             try:
                 found = await asyncio.wait_for(asyncio.shield(lookup), LOOKUP_SECONDS)
             except asyncio.TimeoutError:
-                found = ()  # it goes on, in its slot
+                found = ()  # The look-up continues, in its slot.
             except asyncio.CancelledError:
                 lookup.cancel()
                 raise
@@ -141,9 +170,8 @@ class ReceiptLookups:
             self._forget_idle(peer, state)
 
     async def _resolve(self, resolve: Resolve, host: str, port: int) -> Sequence[str]:
-        known = self._known.get(
-            host
-        )  # another peer may have found it while this one waited for its turn
+        # Another peer may have found the host while this one waited for its turn.
+        known = self._known.get(host)
         return known if known is not None else await resolve(host, port)
 
     def _forget_idle(self, peer: str, state: _Peer) -> None:

@@ -1,16 +1,21 @@
-"""Sends the receipts that are due: stream receipts as the engine says, delivery receipts until they are delivered.
-Those about decisions (:mod:`.decision_receipts`) leave through :meth:`ReceiptsSender.deliver` too.
+"""Send the receipts that are due.
 
-Whoever posts a message says where its receipts go, so this is where a stranger can make us connect. The rule of
-:mod:`.url_policy` decides, on the addresses that the host has at that moment (:mod:`.receipt_lookups`), and only addresses
-that were judged are called. Only what is allowed takes the turn of a host. Nobody becomes a victim of our diligence:
-one host gets at most :data:`HOST_RECEIPTS_PER_SECOND`, and what piles up beyond :data:`OWED_MAX` is dropped and counted.
+Stream receipts are sent when the engine says so, and delivery receipts until they are delivered.
+The receipts of decisions (:mod:`.decision_receipts`) are sent through
+:meth:`ReceiptsSender.deliver` too.
 
-A delivery receipt is stored with its message, so it survives a restart. It is tried again after the waits of
-``--resend-table`` until its time to reach the queue is over (four days, as Windows writes). The monotonic clock counts them, so
-nobody who sets the wall clock ends a receipt early or keeps it for ever; the wall clock is asked only about receipts that
-a start has found, and not believed before :data:`FOUND_TRIED_SECONDS` have passed. A stream receipt is never
-stored: the engine owes it again until it was delivered, and after every start.
+The sender of a message says where its receipts are sent, so this is where an unauthenticated client
+can make us connect. The rule of :mod:`.url_policy` decides, on the addresses that the host has at
+that moment (:mod:`.receipt_lookups`), and only addresses that were judged are called. Only an
+allowed receipt uses the turn of a host. Receipts must not flood a victim: one host gets at most
+:data:`HOST_RECEIPTS_PER_SECOND`, and receipts beyond :data:`OWED_MAX` are dropped and counted.
+
+A delivery receipt is stored with its message, so it survives a restart. It is tried again after the
+waits of ``--resend-table`` until its time to reach the queue is over (four days, as Windows
+writes). The monotonic clock counts the waits, so setting the wall clock neither ends a receipt
+early nor keeps it for ever. The wall clock counts only for receipts that a start has found, and
+only after :data:`FOUND_TRIED_SECONDS`. A stream receipt is never stored: the engine makes it due
+again until it was delivered, and after every start.
 """
 
 from __future__ import annotations
@@ -50,47 +55,73 @@ from srmp_spark.store.journal import Journal
 from srmp_spark.store.state import StoredReceipt
 
 TICK_SECONDS = 0.02
-"""How much later than its timer a stream receipt leaves (500 ms, [MC-MQSRM] 3.1.2.3), about as Windows' clock ticks: a sender
-that was busy when our 200 came must not see the receipt before half a second is over on its own clock."""
+"""Seconds after its timer (500 ms, [MC-MQSRM] 3.1.2.3) at which a stream receipt is sent, about as
+long as a tick of Windows' clock. A sender that was busy when our 200 arrived must not see the
+receipt before half a second is over on its own clock.
+"""
 HOST_RECEIPTS_PER_SECOND = 200.0
-"""What one host is sent at most: no flood to a victim, and more than an honest peer's messages of a day that ask for one."""
+"""Most receipts per second to one host; further ones wait for their turn.
+
+This is no flood for a victim, and more than the messages of an honest peer need in a day.
+"""
 OWN_SENDER_RECEIPTS_PER_SECOND = 500.0
-"""What the sender of the messages itself is sent at most: it posted one for each, so this is no flood. Its address is proved
-by the handshake of TCP, and with HOST_POSTS_MAX under way it gets no more than it answers. A million final receipts take 34
-minutes; at the rate of a stranger they would take 83. The limit is ours: one costs the accepting loop 0.3 ms (measured)."""
+"""Most receipts per second to the sender of the messages itself; further ones wait for their turn.
+
+It posted a message for each receipt, so this is no flood. TCP's handshake has proved its address,
+and with HOST_POSTS_MAX in flight it gets no more than it answers. A million final receipts take 34
+minutes; at the rate for other hosts they would take 83. The limit protects us: one receipt costs
+the accepting loop 0.3 ms (measured).
+"""
 HOST_PENDING_MAX = 1_000
-"""Receipts that wait their turn for one host, 5 s at full rate; further ones come back later."""
+"""Most receipts that wait for their turn for one host, 5 s at full rate.
+
+Further ones are tried again later.
+"""
 HOST_POSTS_MAX = 4
-"""Posts to one host at once: one that answers nothing must not hold up the others."""
+"""Most posts to one host at once; further ones wait.
+
+A host that does not answer must not delay the others.
+"""
 POSTS_MAX = 64
-"""Posts at once in all."""
+"""Most posts to all hosts at once; further ones wait."""
 OWED_MAX = 100_000
-"""Delivery receipts that wait in memory; further ones are dropped and counted (bad input 23)."""
+"""Most delivery receipts that wait in memory. Further ones are dropped and counted (bad input 23).
+"""
 OWED_SECONDS = RECEIPT_TIME_TO_REACH_QUEUE_US / 1_000_000
 FOUND_TRIED_SECONDS = 6 * 3600.0
-"""How long a receipt that a start has found is tried however old it looks: the wall clock may have been wrong when it came, or
-be so now. Less than a day: a machine that is started anew every night still gives up what cannot be delivered."""
+"""Seconds for which a receipt that a start has found is tried, however old it looks.
+
+The wall clock may have been wrong when its message arrived, or may be wrong now. It is less than a
+day, so a machine that is restarted every night still drops receipts that cannot be delivered.
+"""
 HOSTS_MAX = 10_000
-"""Hosts whose rate is remembered; the one that was idle longest is forgotten."""
+"""Most hosts whose rate is remembered. At the limit the host that was idle longest is forgotten."""
 WARNED_MAX = 1_000
-"""Blocked URLs that were warned about once each, and hosts counted in ``status``."""
+"""Most blocked URLs that are logged, once each, and most blocked hosts that are counted in
+``status``. Further hosts count as "other".
+"""
 PATTERNS_OF_HOST_MAX = 10
-"""Patterns that ``status`` names of one blocked host: a sender chooses the ports, and the log has the others."""
+"""Most patterns that ``status`` shows of one blocked host.
+
+A sender chooses the ports, and the log has the other patterns.
+"""
 
 log = logging.getLogger(__name__)
 
 Outcome = Literal["delivered", "refused", "failed", "busy"]
-"""Taken with 200; answered 400, so never again; no success, try again; not tried, too many wait for that host."""
+"""Result of one attempt. "delivered": answered 200. "refused": answered 400, so never try again.
+"failed": no success, try again. "busy": not tried, because too many receipts wait for that host.
+"""
 
 
 def host_of_peer(peer: str) -> str:
-    """The address in ``host:port`` or ``[host]:port``."""
+    """Return the address in ``host:port`` or ``[host]:port``."""
     return peer.rpartition(":")[0].strip("[]")
 
 
 @dataclass(slots=True)
 class _Host:
-    """What one host is being sent."""
+    """The receipts of one host that are in flight or wait."""
 
     posts: asyncio.Semaphore
     next_free: float = 0.0
@@ -98,21 +129,21 @@ class _Host:
 
 
 class _Owed(NamedTuple):
-    """A delivery receipt that waits; they sort by when they are due."""
+    """A delivery receipt that waits. They sort by the time at which they are due."""
 
     due: float
-    """Monotonic, as all three."""
+    """Time of the next attempt, in monotonic seconds like the other two times."""
     id: int
     attempts: int
     stored: StoredReceipt
     believe_wall_from: float
-    """From here on it is dropped if the wall clock says that its time is over."""
+    """Time from which the receipt is dropped if the wall clock says that its time is over."""
     drop_from: float
-    """From here on it is dropped."""
+    """Time from which the receipt is dropped."""
 
 
 class ReceiptsSender:
-    """One queue manager's receipts."""
+    """Sends the receipts of one queue manager."""
 
     def __init__(
         self,
@@ -150,9 +181,14 @@ class ReceiptsSender:
         self._tls = tls
         self._warned: set[str] = set()
         self.blocked: dict[str, int] = {}
-        """Host → receipts that were not sent because no rule allows its URL."""
+        """For each host the receipts that were not sent because no rule allows their URL, or
+        because the host has no address.
+        """
         self.blocked_patterns: dict[str, list[str]] = {}
-        """Host → each ``--allow-url`` that would allow what was blocked; none for a host that no pattern can allow."""
+        """For each host the ``--allow-url`` patterns that would allow its blocked receipts.
+
+        Empty if no pattern can allow the host.
+        """
         self._closed = False
 
     def __repr__(self) -> str:
@@ -162,7 +198,7 @@ class ReceiptsSender:
         )
 
     async def close(self) -> None:
-        """Stop; what is owed stays owed."""
+        """Stop. Receipts that were not sent stay in the store."""
         self._closed = True
         for timer in (self._stream_timer, self._owed_timer):
             if timer is not None:
@@ -170,10 +206,13 @@ class ReceiptsSender:
         await end(tuple(self._tasks))
         await self._lookups.close()
 
-    # --- stream receipts ---------------------------------------------------------------------------------------------------
+    # --- stream receipts --------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Look when the engine's next stream receipt is due; called whenever that may have become earlier."""
+        """Set the timer for the engine's next stream receipt.
+
+        Call this whenever that receipt may have become due earlier.
+        """
         due = self._receiver.next_timer()
         if due is None or self._closed:
             return
@@ -206,9 +245,8 @@ class ReceiptsSender:
 
         outcome: Outcome = "failed"
         try:
-            if (
-                effect.stream_id.guid == self._receiver.identity and not effect.peer
-            ):  # our own stream (``srmp-spark send``)
+            # This is our own stream (``srmp-spark send``).
+            if effect.stream_id.guid == self._receiver.identity and not effect.peer:
                 outcome = "delivered"
             else:
                 outcome = await self.deliver(
@@ -245,10 +283,10 @@ class ReceiptsSender:
                 )
         self.arm()
 
-    # --- delivery receipts -------------------------------------------------------------------------------------------------
+    # --- delivery receipts ------------------------------------------------------------------------
 
     def owe(self, receipts: Sequence[StoredReceipt], *, found: bool = False) -> None:
-        """Receipts that a commit has stored, or that a start has ``found``."""
+        """Send delivery receipts that a commit has stored, or that a start has ``found``."""
         dropped: list[int] = []
         now = self._clock.monotonic()
         drop_from = now + OWED_SECONDS
@@ -341,7 +379,7 @@ class ReceiptsSender:
             self._arm_owed()
 
     def _forget(self, numbers: Sequence[int]) -> None:
-        if not self._closed:  # the table keeps it, and a repeat after the next start is harmless
+        if not self._closed:  # The table keeps them otherwise. A repeat is harmless.
             self._journal.call(
                 lambda transaction: state.delete_owed(transaction.connection, numbers), _ignore
             )
@@ -350,7 +388,7 @@ class ReceiptsSender:
         self._metrics.receipts_dropped += len(numbers)
         self._forget(numbers)
 
-    # --- one receipt ---------------------------------------------------------------------------------------------------------
+    # --- one receipt ------------------------------------------------------------------------------
 
     def _start(self, work: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.ensure_future(self._guarded(work))
@@ -360,11 +398,11 @@ class ReceiptsSender:
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except Exception:  # one receipt's bug must not end the others
+        except Exception:  # A bug in one receipt must not end the others.
             log.exception("receipt.failed")
 
     def queue_url(self, queue: str) -> str:
-        """How peers know a queue of ours: the ``<via>`` of its receipts."""
+        """Return the URL of a queue of ours, as peers know it: the ``<via>`` of its receipts."""
         return f"{self._public_base}/msmq/{quote(queue, safe='/$')}"
 
     def _host(self, name: str) -> _Host:
@@ -387,12 +425,17 @@ class ReceiptsSender:
         sender_name: str | None,
         first: bool = True,
     ) -> Outcome:
-        """Look up, judge, wait for the host's turn, send once."""
+        """Make one attempt to send a receipt to ``url``, when it is the host's turn.
+
+        The host is looked up and judged before. ``build`` returns the receipt. ``peer`` and
+        ``sender_name`` name the sender of the message. ``first`` says that this is the first
+        attempt, whose refusal by the rule is counted.
+        """
 
         async def send(parts: UrlParts, addresses: tuple[str, ...]) -> Outcome:
             try:
                 message = await build()
-            except ApiError as error:  # no message identifiers are left, for good
+            except ApiError as error:  # No message identifiers are left, for good.
                 log.warning('receipt.not_made url=%s reason="%s"', url[:200], error)
                 return "failed"
             return await self._post(parts, addresses, message)
@@ -402,7 +445,10 @@ class ReceiptsSender:
     async def judged(
         self, url: str, *, peer: str, sender_name: str | None, first: bool = True
     ) -> tuple[UrlParts, tuple[str, ...]] | Outcome:
-        """The parts of a URL that a message from ``peer`` named, and the addresses to call; or why it is not called."""
+        """Return the parts of a URL that a message from ``peer`` named, and the addresses to call.
+
+        If the URL may not or cannot be called now, return the outcome instead.
+        """
         try:
             parts = split_receipt_url(url)
         except ValueError as error:
@@ -415,7 +461,8 @@ class ReceiptsSender:
         if resolved is None:
             return "busy"
         if not resolved:
-            # The sender waits for a receipt that nobody can send: as visible as one that is not allowed.
+            # The sender waits for a receipt that cannot be sent. Make this as visible as a receipt
+            # that is not allowed.
             hint = f"make {parts.host} known to this host: DNS, or a line in /etc/hosts"
             self._block(Blocked(parts.host, "the host has no address here", ""), url, first, hint)
             return "failed"
@@ -436,7 +483,10 @@ class ReceiptsSender:
         sender_name: str | None,
         first: bool = True,
     ) -> Outcome:
-        """:meth:`judged`, then ``send`` when it is the host's turn. Whatever a message makes us call goes through here."""
+        """Judge a URL as :meth:`judged`, then call ``send`` when it is the host's turn.
+
+        Return the outcome. Every call to a URL from a message is made through this method.
+        """
         found = await self.judged(url, peer=peer, sender_name=sender_name, first=first)
         if isinstance(found, str):
             return found
@@ -512,4 +562,4 @@ class ReceiptsSender:
 
 
 def _ignore(result: None, error: BaseException | None) -> None:
-    """The journal reports a failure to the whole process; there is nothing to add for one receipt."""
+    """Do nothing, because the journal reports a failure to the whole process."""

@@ -1,14 +1,16 @@
-"""The tables ``[[redirect]]`` and ``[[receipt_url]]`` of the configuration file (INTERFACE.md section 2; TOML only).
+"""Parse ``[[redirect]]`` and ``[[receipt_url]]`` of the configuration file.
 
-[[redirect]]
-direction = "out"                                # or "in"
-from = "http://orders.example/msmq/*"
-to = "http://gateway.example:8080/"              # out: where to connect to; in: the queue
-except = ["http://orders.example/msmq/private$/direct"]
+Only the TOML file has these tables (INTERFACE.md section 2).
 
-[[receipt_url]]
-from = "http://orders.example/msmq/*"            # without it: the default for all
-to = "http://qm.example/msmq/private$/order_queue$"
+    [[redirect]]
+    direction = "out"                                # or "in"
+    from = "http://orders.example/msmq/*"
+    to = "http://gateway.example:8080/"              # out: where to connect to; in: the queue
+    except = ["http://orders.example/msmq/private$/direct"]
+
+    [[receipt_url]]
+    from = "http://orders.example/msmq/*"            # without it: the default for all
+    to = "http://qm.example/msmq/private$/order_queue$"
 """
 
 from __future__ import annotations
@@ -27,11 +29,14 @@ from srmp_spark.srmp.redirection import (
 )
 
 RULES_MAX = 1_000
-"""Of each table: they are looked through for each new spelling of a ``<to>``."""
+"""Most entries of each table; more is a configuration error.
+
+All entries are looked through for each new spelling of a ``<to>``.
+"""
 
 
 class Redirects(NamedTuple):
-    """What ``[[redirect]]`` says."""
+    """The redirections of ``[[redirect]]``, inbound and outbound."""
 
     inbound: Redirections = NO_REDIRECTIONS
     outbound: Redirections = NO_REDIRECTIONS
@@ -41,7 +46,10 @@ NO_REDIRECTS = Redirects()
 
 
 def parse_redirects(where: str, value: Any) -> Redirects:  # noqa: ANN401  # a TOML value may be anything
-    """The entries of ``[[redirect]]`` as TOML has them. Raises :class:`ConfigurationError` naming the entry."""
+    """Parse the entries of ``[[redirect]]`` from their TOML values.
+
+    Raises :class:`ConfigurationError`, which names the wrong entry.
+    """
     directions: dict[str, list[Redirection]] = {"in": [], "out": []}
     for place, entry in _entries(where, "redirect", value):
         _check_keys(
@@ -69,7 +77,10 @@ def parse_redirects(where: str, value: Any) -> Redirects:  # noqa: ANN401  # a T
 
 
 def parse_receipt_urls(where: str, value: Any) -> ReceiptUrls:  # noqa: ANN401  # a TOML value may be anything
-    """The entries of ``[[receipt_url]]`` as TOML has them. Raises :class:`ConfigurationError` naming the entry."""
+    """Parse the entries of ``[[receipt_url]]`` from their TOML values.
+
+    Raises :class:`ConfigurationError`, which names the wrong entry.
+    """
     urls: list[tuple[UrlRule | None, str]] = []
     for place, entry in _entries(where, "receipt_url", value):
         _check_keys(entry, {"from", "to"}, {"to"}, place)

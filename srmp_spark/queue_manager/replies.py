@@ -1,7 +1,7 @@
-"""What the SRMP port answers: whole replies as bytes, built beforehand where they repeat.
+"""Build the answers of the SRMP port as bytes, and repeated ones in advance.
 
-[MC-MQSRM] 2.1 knows the status line and nothing more: a reply carries no body. A refusal tells an operator why in the
-header ``Srmp-Reason: code; section``; senders ignore it.
+[MC-MQSRM] 2.1 knows the status line and nothing more: an answer has no body. A refusal gives
+operators the reason in the header ``Srmp-Reason: code; section``, which senders ignore.
 """
 
 from __future__ import annotations
@@ -34,36 +34,37 @@ _PHRASES = {
     503: "Service Unavailable",
     505: "HTTP Version Not Supported",
 }
-"""Every status that can leave the SRMP port."""
+"""Reason phrase of every status that the SRMP port can answer."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def _clean(text: str) -> str:
-    """Printable ASCII, so that nothing a message says can end the header."""
+    """Return ``text`` as printable ASCII, so that no text of a message can end the header."""
     return "".join(c if " " <= c <= "~" else "?" for c in text)
 
 
 class Replies:
-    """The replies of one endpoint. :meth:`refresh` renews the ``Date`` once a second."""
+    """The answers of one port. :meth:`refresh` renews the ``Date`` once a second."""
 
     __slots__ = ("_date", "ok", "ok_close")
 
     def __init__(self, utc_seconds: float) -> None:
         self._date = ""
         self.ok = b""
-        """The 200 of a connection that stays open. Written by ``SrmpConnection.acknowledge`` and nowhere else."""
+        """The 200 of a connection that stays open. Only ``SrmpConnection.acknowledge`` writes it.
+        """
         self.ok_close = b""
         self.refresh(utc_seconds)
 
     def refresh(self, utc_seconds: float) -> None:
-        """Set ``Date``; ``utc_seconds`` since 1970."""
+        """Set the ``Date`` of the answers. ``utc_seconds`` counts from 1970."""
         self._date = formatdate(utc_seconds, usegmt=True)
         self.ok = self._build(200, "")
         self.ok_close = self._build(200, "Connection: close\r\n")
 
     def _build(self, status: int, more: str) -> bytes:
-        # RFC 9110 8.6: a 204 must not carry one
+        # A 204 must not have a Content-Length (RFC 9110 8.6).
         length = "" if status == 204 else "Content-Length: 0\r\n"
         return (
             f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: "
@@ -73,7 +74,10 @@ class Replies:
     def with_content(
         self, status: int, fields: Mapping[str, str], content: bytes, *, close: bool = False
     ) -> bytes:
-        """Return an answer with a body, or with an empty one: those of WS-ReliableMessaging (:mod:`.wsrm.gateway`)."""
+        """Return an answer with a body, which may be empty.
+
+        WS-ReliableMessaging uses it (:mod:`.wsrm.gateway`).
+        """
         more = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         head = (
             f"HTTP/1.1 {status} {_PHRASES[status]}\r\nDate: {self._date}\r\nServer: "
@@ -91,7 +95,7 @@ class Replies:
         retry_after: int | None = None,
         close: bool = False,
     ) -> bytes:
-        """Any answer but 200, and the 204 of a probe."""
+        """Return any answer other than 200, and also the 204 of a probe."""
         if status == 200:
             raise AssertionError("a 200 is only ever written for an Ok")
         more = f"Srmp-Reason: {_clean(reason)}; {_clean(section)}\r\n"

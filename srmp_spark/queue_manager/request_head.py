@@ -1,17 +1,21 @@
-"""The head of an HTTP request, judged before a byte of the body is read (RFC 9112, RFC 9110).
+"""Judge the head of an HTTP request before a byte of the body is read (RFC 9112, RFC 9110).
 
-httptools (llhttp, strict) finds what is malformed: both lengths at once, two Content-Lengths, bare LF, folded lines, a
-space before the colon. Those end the connection, as a proxy in front of us may have read them differently. One exception:
-[MC-MQSRM] prints Content-Type folded over two lines, so exactly that header is unfolded and the head read once more.
+httptools (llhttp, strict) finds malformed heads: both lengths at once, two Content-Lengths, bare
+LF, folded lines, a space before the colon. These end the connection, because a proxy in front of us
+may have read them differently. There is one exception: [MC-MQSRM] prints Content-Type folded over
+two lines, so exactly that header is unfolded and the head is read again.
 
-The head is stored as it came, and readers take the Content-Type from it by :func:`content_type_of`. So does this: what a
-message was accepted by is what it is read by, folds or not.
+The head is stored as it arrived, and readers take the Content-Type from it by
+:func:`content_type_of`. This module does the same, so a message is read by the same Content-Type by
+which it was accepted, with or without folds.
 
-The request line is judged first, by :func:`_check_request_line`, and as soon as it is there: what becomes of it must not depend
-on how much of the rest came with it. A line without a version (HTTP/0.9) is 400 and not waited for.
+:func:`_check_request_line` judges the request line first, and as soon as it is there: the answer
+must not depend on how much of the rest arrived with it. A line without a version (HTTP/0.9) is
+answered 400 at once.
 
-Nearly every head is the one that Windows writes (chapter 4), so one anchored expression of exactly that form comes first: a
-third of the cost. What it does not match is httptools' to judge; what it matches, httptools takes to be the same
+Nearly every head is the one that Windows writes (chapter 4), so one anchored expression of exactly
+that form is tried first. It costs a third. A head that it does not match is judged by httptools. A
+head that it matches gives the same result with httptools
 (tests/queue_manager/test_request_head.py).
 """
 
@@ -39,12 +43,14 @@ _READ = frozenset(
     )
 )
 CREDENTIALS: Final = (b"authorization", b"proxy-authorization", b"cookie")
-"""Headers that hold a secret of the sender or of a proxy between us (RFC 9110 11.6.2, 11.7.1; RFC 6265 4.2): never stored."""
+"""Headers that hold a secret of the sender or of a proxy between us (RFC 9110 11.6.2, 11.7.1; RFC
+6265 4.2). They are never stored.
+"""
 _CREDENTIALS = re.compile(
     rb"(?<=\r\n)(?:" + b"|".join(CREDENTIALS) + rb")[ \t]*:[^\r\n]*\r\n", re.IGNORECASE
 )
 TARGETS_REMEMBERED = 1_024
-"""Request targets whose check is not repeated; a sender uses one for each of its queues."""
+"""Request targets whose check is cached. A sender uses one for each of its queues."""
 _FOLDED_CONTENT_TYPE = re.compile(
     rb"(\r\ncontent-type:[^\r\n]*)((?:\r\n[ \t]+[^\r\n]+)+)", re.IGNORECASE
 )
@@ -60,18 +66,30 @@ _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _METHOD = re.compile(rb"(" + _TOKEN + rb"+)(?: |$)")
 _HTTP_VERSION = re.compile(rb" HTTP/(\d+\.\d+)\Z")
 _METHODS = frozenset(b"GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH".split())
-"""RFC 9110 9.3 and RFC 5789: what we know and, but for POST, do not allow (405). Any other word is 501, RFC 9110 15.6.2."""
+"""Methods that we know (RFC 9110 9.3 and RFC 5789).
+
+All but POST are answered 405, and any other word 501 (RFC 9110 15.6.2).
+"""
 _METHOD_MAX: Final = 32
-"""Bytes of a method: a longer one is none that anybody registered. 501 without waiting for its end, RFC 9112 3."""
+"""Most bytes of a method.
+
+A longer one is no registered method, and is answered 501 without waiting for its end (RFC 9112 3).
+"""
 _LONG_METHOD = re.compile(_TOKEN + rb"{%d}" % (_METHOD_MAX + 1))
 _LINE_MAX: Final = TARGET_MAX + 64
-"""Bytes of a request line: more can only be the target's fault, 414, even if it is a method's that is not allowed."""
+"""Most bytes of a request line.
+
+In a longer line the target is too long, so it is answered 414, even if the method is not allowed.
+"""
 _LINES_CAN_PASS: Final = 4 * HEAD_LINES_MAX
-"""A head shorter than this cannot have too many lines: a line has at least four bytes."""
+"""Bytes below which a head cannot have too many lines, because a line has at least four bytes."""
 
 
 def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
-    """The post without its headers :data:`CREDENTIALS`, and the length of what its head is then: no secret is stored."""
+    """Return the post without its headers :data:`CREDENTIALS`, and the new length of its head.
+
+    So no secret is stored.
+    """
     head = _CREDENTIALS.sub(b"", post[:head_length])
     return (
         (post, head_length) if len(head) == head_length else (head + post[head_length:], len(head))
@@ -79,7 +97,10 @@ def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
 
 
 class HeadError(Exception):
-    """A head that is refused: the status, a short code for metrics, and the rule. The connection closes after it."""
+    """A head that is refused: the status, a short code for metrics, and the rule.
+
+    The connection is closed after the answer.
+    """
 
     def __init__(self, status: int, reason: str, section: str) -> None:
         super().__init__(reason)
@@ -89,7 +110,7 @@ class HeadError(Exception):
 
 
 class RequestHead:
-    """A head that was read; use :meth:`parse`."""
+    """The head of one request. Create it with :meth:`parse`."""
 
     __slots__ = (
         "_parser",
@@ -107,28 +128,28 @@ class RequestHead:
     def __init__(self) -> None:
         self.target = b""
         self.headers: dict[bytes, bytes] = {}
-        """The few headers that are looked at, names in lower case."""
+        """The few headers that are looked at, with names in lower case."""
         self.has_credentials = False
         """Whether one of :data:`CREDENTIALS` is among all headers."""
         self.repeated: bytes | None = None
         self.complete = False
         self.length: int | None = None
-        """Bytes of the body; ``None`` for a chunked one."""
+        """Bytes of the body. ``None`` for a chunked body."""
         self.keep_alive = False
         self.method = b""
         self.version = ""
 
-    # httptools calls these three
+    # httptools calls the next three methods.
     def on_url(self, url: bytes) -> None:
-        """A piece of the request target."""
+        """Add a piece of the request target."""
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """Note one header if it is looked at."""
         name = name.lower()
         if name in _READ:
             if name in self.headers:
-                if name == b"via":  # a list, which each hop may begin anew (RFC 9110 5.3)
+                if name == b"via":  # Via is a list, and each hop may add a header (RFC 9110 5.3).
                     value = self.headers[name] + b"," + value
                 else:
                     self.repeated = name
@@ -137,7 +158,7 @@ class RequestHead:
             self.has_credentials = True
 
     def on_headers_complete(self) -> None:
-        """The blank line."""
+        """Note that the head is complete, with its method, version and keep-alive."""
         parser = self._parser
         self.complete = True
         self.method = parser.get_method()
@@ -149,18 +170,22 @@ class RequestHead:
         try:
             self._parser.feed_data(head)
         except httptools.HttpParserUpgrade:
-            pass  # an offer to change the protocol may be ignored (RFC 9110 7.8); CONNECT was refused by its request line
+            # An offer to change the protocol may be ignored (RFC 9110 7.8). CONNECT was refused by
+            # its request line.
+            pass
         finally:
-            del self._parser  # it refers to us: no reference cycle per message
+            # The parser refers to this object. Avoid a reference cycle per message.
+            del self._parser
 
     @classmethod
     def parse(cls, head: bytes) -> RequestHead:
-        """Read ``head``, blank line included. Raises :class:`HeadError`."""
+        """Parse ``head``, blank line included. Raises :class:`HeadError` if it is refused."""
         _check_request_line(head)
         if len(head) > HEAD_MAX or (
             len(head) > _LINES_CAN_PASS and head.count(b"\n") > HEAD_LINES_MAX + 1
         ):
-            check_unfinished(head, 0)  # the same words whether it came in one piece or not
+            # This gives the same error whether the head arrived in one piece or not.
+            check_unfinished(head, 0)
         self = cls()
         try:
             self._feed(head)
@@ -172,14 +197,17 @@ class RequestHead:
 
     @classmethod
     def _parse_again(cls, head: bytes, first: RequestHead, error: str) -> RequestHead:
-        """After a refusal by the parser: unfold a Content-Type, or say which status the refusal has."""
+        """Parse the head again with an unfolded Content-Type, after the parser has refused it.
+
+        Raises :class:`HeadError` with the status of the refusal if that does not help.
+        """
         unfolded = _FOLDED_CONTENT_TYPE.sub(lambda m: m[1] + unfold(m[2]), head, count=1)
         if unfolded != head:
             again = cls()
             try:
                 again._feed(unfolded)
             except httptools.HttpParserError:
-                pass  # something else is wrong as well: judged below, on the head as it came
+                pass  # The head has another error too. It is judged below, as it arrived.
             else:
                 return again
         if first.complete and b"transfer-encoding" in first.headers:
@@ -188,9 +216,8 @@ class RequestHead:
 
     def _check(self) -> None:
         headers = self.headers
-        if (
-            not self.complete or self.version not in ("1.1", "1.0") or self.method != b"POST"
-        ):  # the line was checked before
+        # The request line was checked before, so these conditions are only a safeguard.
+        if not self.complete or self.version not in ("1.1", "1.0") or self.method != b"POST":
             raise HeadError(
                 400, "malformed-http", "RFC 9112 3: httptools reads another request line"
             )
@@ -218,7 +245,10 @@ class RequestHead:
 
     @classmethod
     def of_windows(cls, data: bytes) -> tuple[RequestHead, int] | None:
-        """The head that ``data`` begins with and its length, if it is exactly what Windows writes; else ``None``."""
+        """Return the head at the start of ``data`` and its length, if it has Windows' form.
+
+        Otherwise return ``None``.
+        """
         match = _WINDOWS.match(data)
         if match is None:
             return None
@@ -237,12 +267,15 @@ class RequestHead:
 
     @property
     def expects_continue(self) -> bool:
-        """Whether the sender waits for ``100 Continue`` before it sends the body."""
+        """Return whether the sender waits for ``100 Continue`` before it sends the body."""
         return b"expect" in self.headers and self.version == "1.1"
 
 
 def _check_request_line(head: bytes | bytearray) -> None:
-    """Judge the request line with which ``head`` begins, as far as it is there. Raises :class:`HeadError`."""
+    """Judge the request line at the start of ``head``, as far as it is there.
+
+    Raises :class:`HeadError` if the line is refused.
+    """
     line_end = head.find(b"\r\n", 0, _LINE_MAX + 2)
     line = bytes(head[: line_end if line_end >= 0 else _LINE_MAX])
     if _LONG_METHOD.match(line):
@@ -250,16 +283,16 @@ def _check_request_line(head: bytes | bytearray) -> None:
     method = _METHOD.match(line)
     if method is None:
         raise HeadError(400, "malformed-http", "RFC 9112 3: no request line")
-    if b"\n" in line:  # said before the rest of the line has come, so not otherwise when it has
+    # This is judged before the line is complete. So a complete line must get the same answer.
+    if b"\n" in line:
         raise HeadError(400, "malformed-http", "RFC 9112 2.2: a bare LF")
     if line_end < 0:
         if len(head) > _LINE_MAX:
             raise HeadError(414, "target-too-long", f"TARGET_MAX {TARGET_MAX}")
         return
     version = _HTTP_VERSION.search(line)
-    if (
-        version is None or b"  " in line
-    ):  # llhttp takes several blanks for one; another reader need not
+    # llhttp reads several blanks as one, but another reader may not.
+    if version is None or b"  " in line:
         raise HeadError(
             400, "malformed-http", "RFC 9112 3: method, target and version, one blank between them"
         )
@@ -275,17 +308,21 @@ def _check_request_line(head: bytes | bytearray) -> None:
 
 
 def without_empty_lines(data: bytes) -> bytes:
-    """``data`` without the empty lines that may stand before a request (RFC 9112 2.2): CRLF, and never a bare LF."""
+    """Return ``data`` without empty lines before the request (RFC 9112 2.2).
+
+    An empty line is CRLF, and never a bare LF.
+    """
     match = _EMPTY_LINES.match(data)
     return data[match.end() :] if match is not None else data
 
 
 def check_unfinished(beginning: bytes | bytearray, seen: int) -> None:
-    """What can be said of a head whose blank line has not come yet; its first ``seen`` bytes were looked at before.
+    """Judge the beginning of a head whose blank line has not arrived yet.
 
-    Raises :class:`HeadError`, so that rubbish is not answered with a 408 only after HEAD_SECONDS.
+    The first ``seen`` bytes were looked at before. Raises :class:`HeadError` if the head cannot
+    become valid. Otherwise a malformed head would be answered only after HEAD_SECONDS, with a 408.
     """
-    if beginning == b"\r":  # half of an empty line before the request
+    if beginning == b"\r":  # This is half of an empty line before the request.
         return
     _check_request_line(beginning)
     line_over = _line_over(beginning)
@@ -300,7 +337,10 @@ def check_unfinished(beginning: bytes | bytearray, seen: int) -> None:
 
 
 def _line_over(beginning: bytes | bytearray) -> int | None:
-    """Where the first line ends that is too many; ``None`` if none is. What is wrong first decides, however the bytes came."""
+    """Return the offset at which the first surplus line ends, or ``None`` if there is none.
+
+    The first error in the bytes decides about the answer, in whatever pieces they arrived.
+    """
     if beginning.count(b"\n") <= HEAD_LINES_MAX + 1:
         return None
     at = -1

@@ -1,4 +1,4 @@
-r"""Accounts of the RPC port and what each may do with which queues (``[[rpc_account]]``).
+r"""Parse the accounts of the RPC port and their rights (``[[rpc_account]]``).
 
     [[rpc_account]]
     name = 'EXAMPLE\reader'                     # a domain of . is any
@@ -6,7 +6,8 @@ r"""Accounts of the RPC port and what each may do with which queues (``[[rpc_acc
     queues = ["private$/orders"]                # names or globs; default ["*"]
     verbs = ["peek", "receive"]                 # peek, receive, purge
 
-``receive`` may peek too, as with Windows. Accounts of the file of ``--rpc-accounts`` may do everything with every queue.
+An account with ``receive`` may peek too, as in Windows. Accounts of the file of ``--rpc-accounts``
+may do everything with every queue.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ from srmp_spark.signing_in.accounts import ACCOUNTS_MAX, Account, Accounts, is_a
 from srmp_spark.signing_in.ntlm_crypto import nt_hash
 
 RpcVerb = Literal["peek", "receive", "purge"]
-"""``peek``: look at messages. ``receive``: receive, move and peek. ``purge``: empty a queue that is open to receive."""
+"""Rights of an account.
+
+``peek``: look at messages. ``receive``: receive, move and peek. ``purge``: empty a queue that is
+open to receive.
+"""
 RPC_VERBS: tuple[RpcVerb, ...] = get_args(RpcVerb)
 EVERYTHING = "*"
-"""In ``queues``: every queue, our own too. No other glob does that."""
+"""Value in ``queues`` that means every queue, our own too. No other glob matches our own queues."""
 SECRET_FILE_MAX = 4_096
-"""Bytes of a password's file; what follows is not read."""
+"""Most bytes that are read of the file of a password. The rest is not read."""
 
 _KEYS = ("name", "password_file", "nt_hash_file", "queues", "verbs")
 _NT_HASH = re.compile(r"[0-9a-fA-F]{32}")
@@ -63,10 +68,13 @@ class RpcAccount:
 
 
 class RpcAccounts:
-    """Every account of a configuration."""
+    """All accounts of a configuration."""
 
     def __init__(self, of_all_queues: Accounts | None, accounts: Iterable[RpcAccount]) -> None:
-        """``of_all_queues``: those of ``--rpc-accounts``. Raises :class:`ConfigurationError` if two have one name."""
+        """Combine both kinds of accounts. ``of_all_queues`` are those of ``--rpc-accounts``.
+
+        Raises :class:`ConfigurationError` if two accounts have the same name.
+        """
         listed = [RpcAccount(account=each) for each in of_all_queues or ()]
         self._by_name: dict[str, RpcAccount] = {}
         for each in (*listed, *accounts):
@@ -80,9 +88,15 @@ class RpcAccounts:
         self.accounts = Accounts(each.account for each in self._by_name.values())
 
     def allows(self, identity: str | None, verb: RpcVerb, queue: str) -> bool:
-        """Return whether ``identity`` may do ``verb`` with ``queue``. Nobody in particular may where no sign-in is demanded."""
+        """Return whether ``identity`` may do ``verb`` with ``queue``.
+
+        ``None`` is a client that did not sign in. It may do everything, because it gets here only
+        where no sign-in is demanded.
+        """
         if identity is None:
-            return True  # --rpc-min-auth none, which excludes [[rpc_account]]: whoever can connect may do everything
+            # This is --rpc-min-auth none, which excludes [[rpc_account]]: every client may do
+            # everything.
+            return True
         account = self._by_name.get(identity.lower())
         return account is not None and account.allows(verb, queue)
 
@@ -94,7 +108,10 @@ class RpcAccounts:
 
 
 def parse_rpc_accounts(where: str, value: Any) -> tuple[RpcAccount, ...]:  # noqa: ANN401  # a TOML value may be anything
-    """The entries of ``[[rpc_account]]`` as TOML has them. Raises :class:`ConfigurationError`."""
+    """Parse the entries of ``[[rpc_account]]`` from their TOML values.
+
+    Raises :class:`ConfigurationError` for a wrong entry.
+    """
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(
             f"{where}: expected tables, [[rpc_account]] with name, password_file, queues and verbs"
@@ -141,7 +158,11 @@ def _verbs(where: str, given: object) -> frozenset[RpcVerb]:
 
 
 def _hash(where: str, entry: dict[str, Any]) -> bytes:
-    """The NT hash of the password. Secrets are files: what is in the configuration is in backups and tickets."""
+    """Return the NT hash of the password, which is in a file.
+
+    Secrets are in files, because the configuration is copied to backups and tickets. Raises
+    :class:`ConfigurationError` if the file cannot be used.
+    """
     if ("password_file" in entry) is ("nt_hash_file" in entry):
         raise ConfigurationError(f"{where}: give password_file or nt_hash_file, one of them")
     key = "password_file" if "password_file" in entry else "nt_hash_file"
@@ -159,7 +180,8 @@ def _hash(where: str, entry: dict[str, Any]) -> bytes:
         if not text:
             raise ConfigurationError(f"{where}: {key} {path} is empty")
         return nt_hash(text)
-    if _NT_HASH.fullmatch(text) is None:  # not repeated: it may be the password, by mistake
+    # The error does not show the text, because it may be the password by mistake.
+    if _NT_HASH.fullmatch(text) is None:
         raise ConfigurationError(
             f"{where}: {key} {path} must hold 32 hexadecimal digits, the NT hash of the password"
         )

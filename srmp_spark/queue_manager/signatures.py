@@ -1,7 +1,8 @@
-"""The signature of a message on its way in: judged once, when it is accepted, and counted.
+"""Judge the signature of a message once, when it is accepted, and count the verdict.
 
-Messages without a signature do not come here. A verdict is kept with the record (:class:`~srmp_spark.rows.group.Form`), so that
-the row says for ever what was found with the keys that were trusted then.
+Messages without a signature are not judged here. A verdict is kept with the record
+(:class:`~srmp_spark.rows.group.Form`). So the row shows for ever the verdict under the keys that
+were trusted then.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ from srmp_spark.srmp.mime import Parts
 from srmp_spark.srmp.signature import Verdict, Verifier, judge
 
 TOLD_MAX = 1_000
-"""Senders and verdicts that the log has a line of; the line comes again when this many others were new."""
+"""Pairs of sender and verdict that have been logged.
+
+When this many are remembered, all are forgotten, and a pair may be logged again.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class Signatures:
-    """The keys that are trusted, and what was found with them."""
+    """Checks signatures with the trusted keys, and logs and counts the verdicts."""
 
     def __init__(self, keys: Mapping[str, Sequence[Verifier]], metrics: Metrics) -> None:
-        """``keys``: of each SourceQmGuid, in lower case."""
+        """Trust ``keys``, which are grouped by SourceQmGuid in lower case."""
         self._keys = keys
         self._metrics = metrics
         self._told: set[tuple[str | None, Verdict]] = set()
@@ -33,9 +37,10 @@ class Signatures:
         return f"<Signatures signers={len(self._keys)}>"
 
     def checked(self, message: Message, content: bytes, parts: Parts) -> Message:
-        """``message`` with the verdict about its signature. ``content`` is the HTTP body that it was decoded from.
+        """Return ``message`` with the verdict about its signature.
 
-        Raises :class:`RemoteProtocolError` (400) when the signature is malformed or does not fit the attachments.
+        ``content`` is the HTTP body from which it was decoded. Raises :class:`RemoteProtocolError`
+        (400) if the signature is malformed or does not fit the attachments.
         """
         verdict = judge(content, parts, self._keys.get(message.source_qm or "", ()))
         self._metrics.signatures[verdict] += 1
@@ -43,7 +48,7 @@ class Signatures:
         return message._replace(signature=verdict.status)
 
     def _tell(self, message: Message, verdict: Verdict) -> None:
-        """One line for each sender and verdict: a stranger must not fill the log."""
+        """Log one line for each sender and verdict, so that no client can fill the log."""
         key = message.source_qm, verdict
         if key in self._told:
             return

@@ -1,10 +1,11 @@
-"""Whose signatures are checked: ``[[signer]]`` of the configuration file, and the keys that it names.
+"""Parse the trusted signers (``[[signer]]``), and load the keys that they name.
 
     [[signer]]
-    source_qm = "f6a3323c-7c7b-4a5f-b0ed-b3f63a200893"     # the sender's SourceQmGuid: the column source_qm
-    certificate = "/etc/srmp-spark/orders.pem"             # or a list; certificates and public keys in PEM
+    source_qm = "f6a3323c-7c7b-4a5f-b0ed-b3f63a200893"  # the sender's SourceQmGuid
+    certificate = "/etc/srmp-spark/orders.pem"          # or a list: certificates, public keys (PEM)
 
-This is all the trust there is. A sender that is not named is ``unverified``, and no key is ever taken from a message.
+The SourceQmGuid of a sender is in the column ``source_qm``. No other key is trusted. A signature of
+any other sender is ``unverified``, and no key is ever taken from a message.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ from srmp_spark.srmp.limits import SIGNER_KEYS_MAX
 from srmp_spark.srmp.signature import Verifier
 
 SIGNERS_MAX = 1_000
-"""Each is a file that is read at start and keys in memory."""
+"""Most signers; more is a configuration error.
+
+Each is a file that is read at the start, and keys in memory.
+"""
 FILE_MAX = 65_536
-"""Bytes of a PEM file; four certificates have a tenth of it. A longer one is something else."""
+"""Most bytes of a PEM file; more is a configuration error.
+
+Four certificates have a tenth of it, so a longer file is something else.
+"""
 WEAK_BITS = 1_024
-"""A shorter key can be broken by anybody who cares; said in the log at start."""
+"""Bits below which a key can be broken with little effort. A warning is logged at the start."""
 
 _KEYS = ("source_qm", "certificate")
 
@@ -33,14 +40,17 @@ log = logging.getLogger(__name__)
 
 
 class Signer(NamedTuple):
-    """An entry of ``[[signer]]``."""
+    """One entry of ``[[signer]]`` in the configuration."""
 
     source_qm: str
     certificates: tuple[Path, ...]
 
 
 def parse_signers(where: str, value: Any) -> tuple[Signer, ...]:  # noqa: ANN401  # a TOML value may be anything
-    """The entries of ``[[signer]]`` as TOML has them. Raises :class:`ConfigurationError`."""
+    """Parse the entries of ``[[signer]]`` from their TOML values.
+
+    Raises :class:`ConfigurationError` for a wrong entry.
+    """
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(
             f"{where}: expected tables, [[signer]] with source_qm and certificate"
@@ -79,14 +89,18 @@ def _parse(where: str, entry: dict[str, Any]) -> Signer:
 
 
 def trusted_keys(signers: Sequence[Signer]) -> dict[str, tuple[Verifier, ...]]:
-    """Keys by SourceQmGuid. Raises :class:`ConfigurationError` for a file that has none, or cannot be read."""
+    """Load the keys of the signers. Return them by SourceQmGuid.
+
+    Raises :class:`ConfigurationError` for a file that has no key or cannot be read.
+    """
     return {signer.source_qm: _keys_of(signer) for signer in signers}
 
 
 def _keys_of(signer: Signer) -> tuple[Verifier, ...]:
+    # Import it here, so that a configuration without signers loads no cryptographic library.
     from srmp_spark.srmp.signature_verify import (
         load_keys,
-    )  # here: who has no signer need not load a cryptographic library
+    )
 
     keys: list[Verifier] = []
     for path in signer.certificates:

@@ -1,4 +1,4 @@
-"""The listening sockets, and how many connections the process may have."""
+"""Create the listening sockets, and limit how many connections the process may have."""
 
 from __future__ import annotations
 
@@ -14,17 +14,27 @@ from srmp_spark.queue_manager.http_limits import CONNECTIONS_MAX
 from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX, RPC_CONNECTIONS_MAX
 
 BACKLOG = 2_048
-"""Connections that wait to be accepted: a burst of senders after a restart. The kernel cuts it to net.core.somaxconn."""
+"""Most connections that wait to be accepted, for a burst of senders after a restart.
+
+The kernel limits it to net.core.somaxconn.
+"""
 DESCRIPTORS_RESERVED = 256
-"""File descriptors for everything that is no connection of a port: database, segments, pipes of our processes, reads."""
+"""File descriptors for everything that is no connection of a port: database, segments, pipes of our
+processes, reads.
+"""
 DESCRIPTORS_MIN = 64
-"""Fewer descriptors for connections than that are an error at the start: half a dozen senders would fill a port."""
+"""Least descriptors for connections; fewer are an error at the start, because half a dozen senders
+would fill a port.
+"""
 
 log = logging.getLogger(__name__)
 
 
 def bind(endpoint: Endpoint, flag: str) -> tuple[socket.socket, Endpoint]:
-    """Bind, not listen yet; with the port that was picked. Raises :class:`ConfigurationError`."""
+    """Bind a socket without listening. Return it with its endpoint and actual port.
+
+    Raises :class:`ConfigurationError` if that fails.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -33,9 +43,8 @@ def bind(endpoint: Endpoint, flag: str) -> tuple[socket.socket, Endpoint]:
     except OSError as error:
         raise ConfigurationError(f"{flag} {endpoint.host}:{endpoint.port}: {error}") from None
     try:
-        bound.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # a restart must not wait for TIME_WAIT
+        # A restart must not wait for TIME_WAIT.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
         bound.setblocking(False)
     except OSError as error:
@@ -47,9 +56,10 @@ def bind(endpoint: Endpoint, flag: str) -> tuple[socket.socket, Endpoint]:
 
 
 def listen(bound: socket.socket, endpoint: Endpoint, flag: str) -> None:
-    """Listen, where two may have bound one port and only one can. Raises :class:`ConfigurationError`.
+    """Listen on a bound socket. Raises :class:`ConfigurationError` if that fails.
 
-    uvloop listens too, later, and says nothing of a failure: the port would be announced, and deaf.
+    Two processes may have bound one port, but only one can listen. uvloop would listen too, later,
+    and would hide a failure: the port would be announced and would accept nothing.
     """
     try:
         bound.listen(BACKLOG)
@@ -68,24 +78,30 @@ def _hint(error: OSError, endpoint: Endpoint) -> str:
 
 
 class Descriptors(NamedTuple):
-    """How many connections each port may have: the sum of each process fits into its limit of open files."""
+    """How many connections each port may have.
+
+    The sum for each process fits into its limit of open files.
+    """
 
     srmp: int
     api: int
-    """These two are ports of the main process."""
+    """Connections of the API. The ports ``srmp`` and ``api`` belong to the main process."""
     rpc: int
     mapper: int
-    """These two are ports of one gateway process."""
+    """Connections of the endpoint mapper.
+
+    The ports ``rpc`` and ``mapper`` belong to one gateway process.
+    """
     wsrm: int
-    """This one has a gateway process of its own."""
+    """Connections of WS-ReliableMessaging, which has a gateway process of its own."""
 
 
 def share_descriptors(*, rpc: bool, mapper: bool) -> Descriptors:
-    """Raise the soft limit of open files as far as the system lets us, and share it between the ports.
+    """Raise the soft limit of open files, and divide it between the ports.
 
-    Where it is too low for all ports of the main process, each port gets the same part of what it would have. A gateway
-    process inherits the limit and has descriptors of its own. Raises :class:`ConfigurationError` if the limit is next to
-    nothing.
+    If it is too low for all ports of the main process, each port gets the same fraction of its
+    wish. A gateway process inherits the limit and has descriptors of its own. Raises
+    :class:`ConfigurationError` if the limit is too low for even a few connections.
     """
     total = CONNECTIONS_MAX + API_CONNECTIONS_MAX
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,15 +1,18 @@
-"""The SRMP port: one :class:`asyncio.Protocol` per connection ([MC-MQSRM] 2.1, RFC 9112).
+"""Serve the SRMP port: one :class:`asyncio.Protocol` for each connection.
+
+The specification is [MC-MQSRM] 2.1 and RFC 9112.
 
 **Theory of operation.** A connection is in one of five states::
 
     IDLE ──first byte──▶ HEAD ──blank line──▶ BODY ──last byte──▶ WAITING ──answer──▶ IDLE
       any of them ──refusal, deadline, "Connection: close"──▶ CLOSING
 
-A request that comes in one piece, as a Windows queue manager sends it, goes from IDLE to WAITING in one call, and the very
-``bytes`` object that arrived is what is stored. One request of a connection is in flight at a time: bytes that come while
-it waits are kept and the connection is read no further, so pipelined requests are answered in order.
-Deadlines cost nothing per message: one sweep a second looks at all connections. Limits are in :mod:`.http_limits`. Faults
-of a peer are answered and counted, never logged with a traceback. A fault of ours is a 503, logged once; after a
+A request that arrives in one piece, as a Windows queue manager sends it, goes from IDLE to WAITING
+in one call, and the ``bytes`` object that arrived is stored itself. One request of a connection is
+in flight at a time. Bytes that arrive while it waits are kept, and the connection is not read
+further, so pipelined requests are answered in order. Deadlines cost nothing per message: one sweep
+a second looks at all connections. Limits are in :mod:`.http_limits`. Faults of a peer are answered
+and counted, never logged with a traceback. A fault of ours is answered 503 and logged once. After a
 ProcessMustEndError nothing is answered.
 """
 
@@ -47,7 +50,7 @@ RefusalCounter = Callable[[int, str], object]
 
 
 class State(Enum):
-    """Of a connection; the table is in the module's docstring."""
+    """State of a connection. The module's docstring has the transitions."""
 
     IDLE = "idle"
     HEAD = "head"
@@ -61,11 +64,11 @@ _PROBE_FIELD = b"\r\nsrmp-probe:"
 
 
 class SrmpConnection(asyncio.Protocol):
-    """One connection of a sender."""
+    """One connection of a sender to the SRMP port."""
 
     scheme: Transport = "http"
     sender_name: str | None = None
-    """The authenticated name of the peer: plain HTTP knows none (:mod:`.srmp_tls`)."""
+    """The authenticated name of the peer. Plain HTTP knows none (:mod:`.srmp_tls`)."""
 
     __slots__ = (
         "_body",
@@ -94,17 +97,20 @@ class SrmpConnection(asyncio.Protocol):
 
     def __init__(self, endpoint: SrmpEndpoint) -> None:
         self._endpoint = endpoint
-        self._transport: asyncio.Transport = cast(
-            "asyncio.Transport", None
-        )  # set before any other call
+        # connection_made sets the transport before any other call.
+        self._transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.peer = ""
-        """``host:port`` of the sender."""
+        """Address of the sender as ``host:port``."""
         self.payer: str | None = None
-        """Whose share its bytes count in; ``None``: nobody's."""
+        """The address in whose share the bytes of this connection count. ``None`` if in no share.
+        """
         self.read_at = 0.0
-        """When the last byte of the request in flight was read, ``time.perf_counter``."""
+        """Time at which the last byte of the request in flight was read (``time.perf_counter``)."""
         self.is_proved = False
-        """Whether a request of this connection was accepted: others make way in a full port first."""
+        """Whether a request of this connection was accepted, or the sender has a name.
+
+        In a full port other connections are evicted first.
+        """
         self._state = _IDLE
         self._since = endpoint.now
         self._buffer = bytearray()
@@ -121,7 +127,10 @@ class SrmpConnection(asyncio.Protocol):
         self._paused = False
         self._write_paused = False
         self._probe = False
-        """Whether the request in flight is one of ``srmp-spark doctor``: no refusal of a sender, so it is not counted."""
+        """Whether the request in flight is one of ``srmp-spark doctor``.
+
+        Its refusal is not counted, because it is no refusal of a sender.
+        """
 
     def __repr__(self) -> str:
         return (
@@ -129,15 +138,16 @@ class SrmpConnection(asyncio.Protocol):
             f"buffered={len(self._buffer)} partial={self._partial}>"
         )
 
-    # --- asyncio's side ------------------------------------------------------------------------------------------
+    # --- asyncio's side ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A sender connected."""
+        """Count the new connection, or refuse it with 503 if the port is full."""
         self._transport = cast("asyncio.Transport", transport)
+        # The name is None if the sender has disconnected already.
         name = transport.get_extra_info("peername") or (
             "",
             0,
-        )  # None when it has gone again already
+        )
         self.peer = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
         self.payer = payer_of(name[0])
         self.is_proved = self.sender_name is not None
@@ -156,15 +166,21 @@ class SrmpConnection(asyncio.Protocol):
         elif self._endpoint.draining:
             self._transport.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # asyncio's signature
-        """It went away, or we closed it. A request that waits for its commit is stored all the same."""
+    def connection_lost(self, exc: Exception | None) -> None:  # The signature is asyncio's.
+        """Forget the connection, which the sender or this process has closed.
+
+        A request that waits for its commit is stored nevertheless.
+        """
         self._state = _CLOSING
         self._forget_partial()
         self._take()
         self._endpoint.closed(self)
 
     def eof_received(self) -> bool:
-        """The sender will send no more: a whole request is still answered, half of one is not."""
+        """Note that the sender will send no more. Return whether to keep the connection open.
+
+        A complete request is still answered. Half of a request is answered 408.
+        """
         if self._state is _WAITING:
             self._keep_alive = False
             return True
@@ -173,18 +189,18 @@ class SrmpConnection(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """The sender does not read its answers."""
+        """Note that the sender does not read its answers."""
         self._write_paused = True
         self._since = self._endpoint.now
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Note that the sender reads its answers again, and work on kept bytes."""
         self._write_paused = False
         if self._state is _IDLE and self._buffer:
             self._pump()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a request."""
+        """Work on received bytes of a request, or keep them."""
         state = self._state
         if state is _IDLE and not self._buffer:
             self._begin(data)
@@ -207,13 +223,16 @@ class SrmpConnection(asyncio.Protocol):
             self._lingered += len(data)
             if self._lingered > limits.LINGER_BYTES_MAX:
                 self._transport.abort()
-        elif self._keep(data):  # pipelined behind the request in flight
+        elif self._keep(data):  # These bytes follow the request in flight.
             self._pause()
 
-    # --- a request, from its first byte to the inbox ----------------------------------------------------------------
+    # --- a request, from its first byte to the inbox ----------------------------------------------
 
     def _pump(self) -> None:
-        """Work on the next request of the kept bytes, one a turn: a megabyte of bad ones must not hold up other connections."""
+        """Work on the next request of the kept bytes, one in each turn of the loop.
+
+        A megabyte of bad requests must not delay other connections.
+        """
         if self._buffer and self._state is _IDLE and not self._write_paused:
             self._begin(self._take())
         if self._buffer and (self._state is _WAITING or self._state is _IDLE):
@@ -222,8 +241,8 @@ class SrmpConnection(asyncio.Protocol):
             self._resume()
 
     def _begin(self, data: bytes) -> None:
-        """``data`` starts with the head of a request."""
-        if data[0] == 13:  # empty lines in front of a request are to be ignored (RFC 9112 2.2)
+        """Work on ``data``, which starts with the head of a request."""
+        if data[0] == 13:  # Ignore empty lines before a request (RFC 9112 2.2).
             data = without_empty_lines(data)
             if not data:
                 return
@@ -237,7 +256,7 @@ class SrmpConnection(asyncio.Protocol):
                 if self._keep(data):
                     self._unfinished_head(0)
                 return
-            # Also where the head is refused before its fields are read
+            # Look for the field here, because the head may be refused before its fields are read.
             self._probe = _PROBE_FIELD in data[:end].lower()
         try:
             if found is not None:
@@ -316,7 +335,10 @@ class SrmpConnection(asyncio.Protocol):
             self._submit(head, post, head_length)
 
     def _hold(self, count: int) -> bool:
-        """Count bytes of an unfinished request; False if the endpoint can hold no more."""
+        """Count bytes of an unfinished request.
+
+        Return ``False`` if the endpoint has no room for them. The request is refused then.
+        """
         self._partial += count
         if self._endpoint.hold_partial(self.payer, count):
             return True
@@ -326,9 +348,11 @@ class SrmpConnection(asyncio.Protocol):
         return False
 
     def _keep(self, data: bytes | memoryview) -> bool:
-        """Keep bytes that cannot be worked on yet: half a head, or what follows a request. Return False if they end it.
+        """Keep bytes that cannot be worked on yet: half a head, or bytes after a request.
 
-        They count as bytes of an unfinished request. A request in flight is stored all the same, and its sender repeats it.
+        They count as bytes of an unfinished request. Return ``False`` if there is no room for them;
+        the connection is ended then. A request in flight is stored nevertheless, and its sender
+        repeats it.
         """
         self._buffer += data
         if not data or self._endpoint.hold_partial(self.payer, len(data)):
@@ -342,7 +366,7 @@ class SrmpConnection(asyncio.Protocol):
         return False
 
     def _take(self) -> bytes:
-        """Take the kept bytes, which count no longer."""
+        """Return the kept bytes, and count them no longer."""
         data = bytes(self._buffer)
         if data:
             self._buffer.clear()
@@ -370,15 +394,17 @@ class SrmpConnection(asyncio.Protocol):
             endpoint.inbox.accept(self, head, post, head_length)
         except ProcessMustEndError:
             self._transport.abort()
-        except Exception as error:  # the last line of defence: our bug must cost neither the message nor the service
+        except Exception as error:
+            # This is the last line of defence. A bug of ours must cost neither the message nor the
+            # service.
             endpoint.faults.note(error, f"POST with {len(post)} bytes")
             if self._state is _WAITING:
                 self.refuse(503, "internal", "srmp-spark", limits.RETRY_AFTER_SECONDS)
 
-    # --- the answer ---------------------------------------------------------------------------------------------------
+    # --- the answer -------------------------------------------------------------------------------
 
-    def acknowledge(self, ok: Ok) -> None:  # the proof: an Ok exists only after a commit
-        """The only place that writes a 200."""
+    def acknowledge(self, ok: Ok) -> None:  # ``ok`` is the proof: an Ok exists only after a commit.
+        """Answer 200. No other place writes a 200."""
         self.is_proved = True
         endpoint = self._endpoint
         close = not self._keep_alive or endpoint.draining
@@ -387,7 +413,7 @@ class SrmpConnection(asyncio.Protocol):
     def _finish(self, answer: bytes, close: bool) -> None:
         self._answered()
         if self._state is not _WAITING or self._transport.is_closing():
-            return  # the sender went away; it will send again, and the repeat is answered
+            return  # The sender has disconnected. It will send again.
         self._transport.write(answer)
         if close:
             self._linger()
@@ -395,9 +421,9 @@ class SrmpConnection(asyncio.Protocol):
         self._state = _IDLE
         self._since = self._endpoint.now
         if self._buffer:
-            self._endpoint.loop.call_soon(
-                self._pump
-            )  # as after a refusal: an answer may come at once, within accept
+            # Call this later, as after a refusal, because an answer may be given at once, within
+            # accept.
+            self._endpoint.loop.call_soon(self._pump)
 
     def refuse(
         self,
@@ -408,7 +434,10 @@ class SrmpConnection(asyncio.Protocol):
         *,
         close: bool = False,
     ) -> None:
-        """Answer anything but 200. Counted, but for probes; ``close`` ends the connection after it."""
+        """Answer with any status other than 200.
+
+        The answer is counted unless the request is a probe. ``close`` ends the connection after it.
+        """
         endpoint = self._endpoint
         if status >= 400 and not self._probe:
             endpoint.count_refusal(status, reason)
@@ -426,9 +455,8 @@ class SrmpConnection(asyncio.Protocol):
             self._state = _IDLE
             self._since = endpoint.now
             if self._buffer:
-                endpoint.loop.call_soon(
-                    self._pump
-                )  # not by recursion: a thousand bad requests may stand in the buffer
+                # Avoid recursion, because a thousand bad requests may be in the buffer.
+                endpoint.loop.call_soon(self._pump)
 
     def _answered(self) -> None:
         if self._submitted:
@@ -441,7 +469,10 @@ class SrmpConnection(asyncio.Protocol):
                 self._endpoint.release_reading()
 
     def _linger(self) -> None:
-        """Close for writing, and drop what still comes for a while: a reset would destroy the answer on its way."""
+        """Close for writing, and drop received bytes for a while.
+
+        A reset would destroy the answer in flight.
+        """
         self._state = _CLOSING
         self._since = self._endpoint.now
         self._lingered = 0
@@ -452,7 +483,7 @@ class SrmpConnection(asyncio.Protocol):
     def _end_writing(self) -> None:
         try:
             self._transport.write_eof()
-        except OSError:  # the sender is gone, and the transport has not noticed yet
+        except OSError:  # The sender is gone, and the transport has not noticed yet.
             self._transport.abort()
 
     def _pause(self) -> None:
@@ -465,19 +496,19 @@ class SrmpConnection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    # --- called by the endpoint -------------------------------------------------------------------------------------------
+    # --- called by the endpoint -------------------------------------------------------------------
 
     def hold_reading(self) -> None:
-        """Back-pressure begins."""
+        """Stop reading, because back-pressure begins."""
         self._pause()
 
     def release_reading(self) -> None:
-        """Back-pressure ends."""
+        """Read again, because back-pressure ends."""
         if not (self._buffer and self._state is _WAITING):
             self._resume()
 
     def sweep(self, now: float) -> None:
-        """Look at the deadline of the present state."""
+        """End the connection if the deadline of its present state is over."""
         spent = now - self._since
         state = self._state
         if self._write_paused and spent > limits.BODY_SECONDS:
@@ -492,17 +523,18 @@ class SrmpConnection(asyncio.Protocol):
                 self.refuse(408, "slow-head", f"HEAD_SECONDS {limits.HEAD_SECONDS:g}", close=True)
         elif state is _BODY:
             if self._endpoint.reading_held:
-                self._since = now  # our own back-pressure is no fault of the sender
+                self._since = now  # Our back-pressure is no fault of the sender.
             elif spent > limits.BODY_SECONDS and self._partial < spent * limits.BODY_RATE_MIN:
                 self.refuse(408, "slow-body", f"BODY_RATE_MIN {limits.BODY_RATE_MIN}", close=True)
         elif state is _CLOSING and spent > limits.LINGER_SECONDS:
             self._transport.abort()
 
     def rank(self, now: float) -> tuple[bool, bool, float] | None:
-        """Return how soon this connection makes way in a full port, lowest first; ``None`` if it stays.
+        """Return how soon this connection is evicted from a full port, lowest first.
 
-        A connection that has proved nothing makes way first, and one that has sent half a request after one that is
-        silent. A proved one makes way once it has been idle for SPARED_SECONDS: its sender connects again.
+        Return ``None`` if it stays. A connection that has proved nothing is evicted first, and one
+        that has sent half a request after a silent one. A proved connection can be evicted once it
+        has been idle for SPARED_SECONDS, because its sender connects again.
         """
         if self._state is _WAITING:
             return None
@@ -512,21 +544,24 @@ class SrmpConnection(asyncio.Protocol):
         return self.is_proved, self._state is _BODY, self._since
 
     def rank_in_share(self, now: float) -> tuple[bool, bool, float] | None:
-        """Return the same for the full share of its own address, where only idle connections make way."""
+        """Return the rank for the full share of its own address, as :meth:`rank`.
+
+        There only idle connections are evicted.
+        """
         return self.rank(now) if self._state is _IDLE else None
 
     def drain(self) -> None:
-        """SIGTERM: close if nothing is under way."""
+        """Close the connection if no request is in progress. Called at SIGTERM."""
         if self._state is _IDLE:
             self._transport.close()
 
     def abort(self) -> None:
-        """End at once."""
+        """End the connection at once."""
         self._transport.abort()
 
 
 class SrmpEndpoint:
-    """All connections of the SRMP port, their common counters and the sweep."""
+    """Holds all connections of the SRMP port, their common counters and the sweep."""
 
     def __init__(
         self,
@@ -540,26 +575,34 @@ class SrmpEndpoint:
     ) -> None:
         self.inbox = inbox
         self.faults = Faults()
-        """Those of ours that stayed inside one request."""
+        """Faults of ours that stayed inside one request."""
         self._connection_class = connection_class
         self.budget = budget
         self.count_refusal = count_refusal
         self.connections_max = connections_max
         self.connections: dict[SrmpConnection, None] = {}
-        """In the order in which they were accepted."""
+        """The connections in the order in which they were accepted."""
         self.handshakes: dict[asyncio.Task[None], float] = {}
-        """Connections whose handshake is in progress, and since when (:mod:`.srmp_tls`). They count in the room."""
+        """Handshakes in progress with their start times (:mod:`.srmp_tls`). They count in the room.
+        """
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
-        """Seconds, refreshed by the sweep: exact enough for deadlines of seconds."""
+        """Time of the loop in seconds.
+
+        The sweep refreshes it, which is exact enough for deadlines of seconds.
+        """
         self.room = ConnectionRoom(connections_max, SRMP_SHARE)
         self._given = 0
-        """Places that were given since the last look at who makes way."""
+        """Places that were given since the last ranking."""
         self._makes_way: list[SrmpConnection | asyncio.Task[None]] = []
-        """Who makes way in a full port, the next one last; as of :attr:`_ranked_at`."""
+        """Connections and handshakes to evict from a full port, the next one last, as of
+        :attr:`_ranked_at`.
+        """
         self._ranked_at = float("-inf")
         self._makes_way_in: dict[str, tuple[float, list[SrmpConnection]]] = {}
-        """The same for idle connections of addresses whose share is full, with when it was found; SRMP_SHARE at most."""
+        """For each address whose share is full: the time of its ranking, and its idle connections
+        to evict. It has SRMP_SHARE entries at most.
+        """
         self.partial_bytes = 0
         self._partial_of: Counter[str] = Counter()
         self.submitted_bytes = 0
@@ -571,11 +614,15 @@ class SrmpEndpoint:
         self._empty = asyncio.Event()
 
     def connection(self) -> SrmpConnection:
-        """The protocol factory for ``create_server``."""
+        """Return a new connection: the protocol factory for ``create_server``."""
         return self._connection_class(self)
 
     def opened(self, connection: SrmpConnection, host: str) -> bool:
-        """Count a connection. Return False if the share of its address is full, or the port is and nobody makes way."""
+        """Count a connection. Return whether it may enter.
+
+        It may not if the share of its address is full, or the port is full and no other connection
+        can be evicted.
+        """
         admitted = self.has_place(host)
         self.connections[connection] = None
         if admitted:
@@ -587,14 +634,18 @@ class SrmpEndpoint:
     def has_place(self, host: str) -> bool:
         """Return whether a connection of ``host`` may enter.
 
-        In a full port another connection is closed for it, and in the full share of its address an idle one of that address.
+        In a full port another connection is closed for it, and in the full share of its address an
+        idle connection of that address.
         """
         if not self.room.admits(host) and not self._evict_in_share(host):
             return False
         return not self.room.is_full or self._evict()
 
     def _evict_in_share(self, host: str) -> bool:
-        """Close the connection of the same address that has been idle longest; return whether there was one."""
+        """Close the connection of the same address that has been idle longest.
+
+        Return whether there was one.
+        """
         payer = payer_of(host)
         assert payer is not None, "loopback has no share"
         ranked_at, makes_way = self._makes_way_in.get(payer, (float("-inf"), []))
@@ -607,9 +658,8 @@ class SrmpEndpoint:
             ranked = [
                 (rank, each) for rank, each in found if rank is not None and each in self.room
             ]
-            ranked.sort(
-                key=lambda pair: pair[0]
-            )  # among equals the one that was accepted first is first
+            # The sort is stable: among equals the one that was accepted first is first.
+            ranked.sort(key=lambda pair: pair[0])
             makes_way = [each for _, each in reversed(ranked)]
             full = sorted(self._makes_way_in.items(), key=lambda item: item[1][0], reverse=True)[
                 : SRMP_SHARE - 1
@@ -619,7 +669,7 @@ class SrmpEndpoint:
             oldest = makes_way.pop()
             if oldest in self.room and oldest.rank_in_share(self.now) is not None:
                 oldest.abort()
-                self.room.leave(oldest)  # now and not with its last event, as in _evict
+                self.room.leave(oldest)  # Give the place back now, as in _evict.
                 return True
         return False
 
@@ -641,15 +691,15 @@ class SrmpEndpoint:
                 if found not in self.room or found.rank(self.now) is None:
                     continue
                 found.abort()
-            self.room.leave(
-                found
-            )  # now and not with its last event: the next one of this turn needs another's place
+            # Give the place back now and not with the last event, because the next connection of
+            # this turn needs a place too.
+            self.room.leave(found)
             self._given += 1
             return True
         return False
 
     def _rank(self) -> None:
-        """Sort who makes way."""
+        """Sort the connections and handshakes that can be evicted."""
         self._ranked_at, self._given = self.loop.time(), 0
         ranked: list[tuple[tuple[bool, bool, float], SrmpConnection | asyncio.Task[None]]] = [
             ((False, False, since), task) for task, since in self.handshakes.items()
@@ -658,25 +708,30 @@ class SrmpEndpoint:
             rank = connection.rank(self.now) if connection in self.room else None
             if rank is not None:
                 ranked.append((rank, connection))
-        ranked.sort(
-            key=lambda each: each[0]
-        )  # among equals the one that was accepted first is first
+        # The sort is stable: among equals the one that was accepted first is first.
+        ranked.sort(key=lambda each: each[0])
         self._makes_way = [each for _, each in reversed(ranked)]
 
     @property
     def answers_refused(self) -> bool:
-        """Whether a connection that was not admitted is told so: they need descriptors too while they are answered."""
+        """Return whether a connection that was not admitted gets an answer.
+
+        Such connections need descriptors too while they are answered.
+        """
         return len(self.connections) - len(self.room) <= limits.REFUSED_MAX
 
     def closed(self, connection: SrmpConnection) -> None:
-        """A connection is gone."""
+        """Forget a connection that is closed."""
         self.connections.pop(connection, None)
         self.room.leave(connection)
         if not self.connections:
             self._empty.set()
 
     def hold_partial(self, payer: str | None, count: int) -> bool:
-        """Count bytes of an unfinished request; False beyond the budget of the port, or the share of its address."""
+        """Count bytes of an unfinished request.
+
+        Return ``False`` beyond the budget of the port, or beyond the share of its address.
+        """
         self.partial_bytes += count
         if payer is not None:
             self._partial_of[payer] += count
@@ -685,7 +740,7 @@ class SrmpEndpoint:
         return self.partial_bytes <= self.budget.partial
 
     def forget_partial(self, payer: str | None, count: int) -> None:
-        """Count them no longer."""
+        """Stop counting bytes of an unfinished request."""
         self.partial_bytes -= count
         if payer is not None:
             self._partial_of[payer] -= count
@@ -693,14 +748,14 @@ class SrmpEndpoint:
                 del self._partial_of[payer]
 
     def hold_reading(self) -> None:
-        """Back-pressure: the journal is behind."""
+        """Stop reading from all connections, because the journal is behind (back-pressure)."""
         if not self.reading_held:
             self.reading_held = True
             for connection in tuple(self.connections):
                 connection.hold_reading()
 
     def release_reading(self) -> None:
-        """The journal has caught up."""
+        """Read from all connections again, because the journal has caught up."""
         self.reading_held = False
         for connection in tuple(self.connections):
             connection.release_reading()
@@ -713,7 +768,10 @@ class SrmpEndpoint:
         self._sweep_timer = self.loop.call_later(limits.SWEEP_SECONDS, self._sweep)
 
     async def drain(self, seconds: float = limits.DRAIN_SECONDS) -> None:
-        """Finish what was received, answer, close; what is not finished after ``seconds`` is cut off."""
+        """Finish the received requests, answer them, and close all connections.
+
+        Requests that are not finished after ``seconds`` are cut off.
+        """
         self.draining = True
         self._empty.clear()
         for connection in tuple(self.connections):

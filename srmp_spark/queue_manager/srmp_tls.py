@@ -1,11 +1,15 @@
-"""The SRMP port over TLS (``--listen-https``): the same connections, limits and answers, behind a handshake.
+"""Serve the SRMP port over TLS (``--listen-https``), with the connections of plain HTTP.
 
-    accept ──▶ handshake, at most HANDSHAKE_SECONDS ──▶ TlsConnection: as over plain HTTP, and it knows who the peer is
+Limits and answers are the same; only a handshake is added.
+
+    accept ──▶ handshake, at most HANDSHAKE_SECONDS ──▶ TlsConnection: as over plain HTTP,
+             │                                          and it knows who the peer is
              └─ refused, too slow, gone ──▶ closed and counted, never logged with a traceback
 
-Connections are accepted here and not by ``create_server(ssl=…)``, for two reasons. Each handshake takes the context of that
-moment, so a renewed certificate counts at once (:mod:`.tls`). And a handshake counts as a connection: strangers who connect
-and say nothing can hold no more of them than over plain HTTP. Handshakes take turns (:mod:`.handshake_turns`).
+Connections are accepted here and not by ``create_server(ssl=…)``, for two reasons. Each handshake
+uses the context of that moment, so a renewed certificate is used at once (:mod:`.tls`). And a
+handshake counts as a connection: unauthenticated clients that connect and send nothing can hold no
+more connections than over plain HTTP. Handshakes take turns (:mod:`.handshake_turns`).
 """
 
 from __future__ import annotations
@@ -27,11 +31,17 @@ if TYPE_CHECKING:
     from srmp_spark.message import Transport
 
 ACCEPTS_AT_ONCE = 64
-"""Connections taken in one turn of the loop: others must have theirs."""
+"""Most connections that are accepted in one turn of the loop.
+
+Other connections must have their turns.
+"""
 NO_DESCRIPTOR_SECONDS = 1.0
-"""Pause when the system has no descriptor or memory for another connection; who waits is not refused."""
+"""Seconds without accepting when the system has no descriptor or memory for another connection.
+
+Waiting clients are not refused.
+"""
 LOG_SECONDS = 1.0
-"""At most one refused handshake is logged in this time; all are counted."""
+"""Seconds in which at most one refused handshake is logged. All are counted."""
 
 _OUT_OF_THEM = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
@@ -49,34 +59,49 @@ class TlsConnection(SrmpConnection):
     def __init__(
         self, endpoint: SrmpEndpoint, on_shaken: Callable[[], object] = lambda: None
     ) -> None:
-        """``on_shaken`` is called when the handshake is done, before the connection is counted for itself."""
+        """Create the connection before its handshake.
+
+        ``on_shaken`` is called when the handshake is done, before the connection itself is counted.
+        """
         super().__init__(endpoint)
         self._on_shaken = on_shaken
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The handshake is done; a certificate that the peer has shown was verified in it."""
+        """Count the connection after its handshake, and note the name of the peer.
+
+        If the peer has shown a certificate, the handshake has verified it.
+        """
         self._on_shaken()
         tls = cast("ssl.SSLObject", transport.get_extra_info("ssl_object"))
         self.sender_name = sender_name_of(tls.getpeercert(), tls.getpeercert(binary_form=True))
         super().connection_made(transport)
 
     def eof_received(self) -> bool:
-        """TLS knows no half-closed connection: who ends it hears nothing more, and sends again what was not answered."""
+        """End the connection, because TLS has no half-closed connections. Return ``False``.
+
+        A sender that ends the connection gets no answer, and sends unanswered messages again.
+        """
         super().eof_received()
         return False
 
     def drain(self) -> None:
-        """SIGTERM: close if nothing is under way; a peer that does not answer the end of TLS is cut off soon."""
+        """Close the connection if no request is in progress. Called at SIGTERM.
+
+        A peer that does not answer the end of TLS is disconnected soon.
+        """
         if self._state is State.IDLE:
             self._linger()
 
     def _end_writing(self) -> None:
-        """What was written goes out, then the end of TLS; what still comes is dropped, until the sweep cuts it off."""
+        """Send the written bytes, then the end of TLS.
+
+        Bytes that still arrive are dropped, until the sweep ends the connection.
+        """
         self._transport.close()
 
 
 def refusal_of(error: BaseException) -> str:
-    """Why a handshake failed, short and from a fixed set, for the metric."""
+    """Return why a handshake failed, as a short text of a fixed set, for the metric."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return "certificate"
     if isinstance(error, ssl.SSLError):
@@ -93,7 +118,7 @@ def refusal_of(error: BaseException) -> str:
 
 
 class TlsPort:
-    """Takes connections from one listening socket and hands them to ``endpoint`` when their handshake is done."""
+    """Accepts connections from one socket, and hands them to ``endpoint`` after the handshake."""
 
     def __init__(
         self,
@@ -104,7 +129,10 @@ class TlsPort:
         count_failure: HandshakeCounter,
         connection_class: type[TlsConnection] | None = None,
     ) -> None:
-        """``listening`` is bound and does not block; it stays its owner's."""
+        """Prepare the port without accepting.
+
+        ``listening`` is bound and does not block. The caller must close it.
+        """
         self._endpoint = endpoint
         self._connection_class = connection_class or TlsConnection
         self._tls = tls
@@ -120,11 +148,14 @@ class TlsPort:
         return f"<TlsPort handshakes={len(self._handshakes)}>"
 
     def start(self) -> None:
-        """Accept from the socket, which listens already."""
+        """Accept connections from the socket, which listens already."""
         self._loop.add_reader(self._socket, self._accept)
 
     async def close(self) -> None:
-        """Take no more, and give up the handshakes under way. Connections are the endpoint's to drain."""
+        """Accept no more connections, and end the handshakes in progress.
+
+        The endpoint drains the connections.
+        """
         if self._again is not None:
             self._again.cancel()
         self._loop.remove_reader(self._socket)
@@ -140,7 +171,7 @@ class TlsPort:
                 if error.errno in _OUT_OF_THEM:
                     self._pause()
                     return
-                continue  # the one that came is gone again
+                continue  # The client has disconnected again.
             endpoint, host = self._endpoint, str(address[0])
             if not endpoint.has_place(host):
                 endpoint.count_refusal(503, "too-many-connections")
@@ -158,7 +189,10 @@ class TlsPort:
         self._leave(task)
 
     def _leave(self, task: asyncio.Task[None]) -> None:
-        """Give the place of a handshake back: to its own connection when it is done."""
+        """Give the place of a handshake back.
+
+        Its own connection takes the place when the handshake is done.
+        """
         self._endpoint.handshakes.pop(task, None)
         self._endpoint.room.leave(task)
 
@@ -166,7 +200,10 @@ class TlsPort:
         return self._connection_class(self._endpoint, lambda: self._leave(task))
 
     def _pause(self) -> None:
-        """The system is out of descriptors or memory: a reader that is always ready would keep the loop busy."""
+        """Stop accepting for NO_DESCRIPTOR_SECONDS, without descriptors or memory.
+
+        A reader that is always ready would keep the loop busy.
+        """
         self._loop.remove_reader(self._socket)
         self._again = self._loop.call_later(NO_DESCRIPTOR_SECONDS, self._resume)
 
@@ -193,7 +230,7 @@ class TlsPort:
         except asyncio.CancelledError:
             accepted.close()
             raise
-        except (OSError, asyncio.TimeoutError) as error:  # ssl.SSLError is an OSError
+        except (OSError, asyncio.TimeoutError) as error:  # ssl.SSLError is an OSError.
             accepted.close()
             self._refused(peer, error)
 

@@ -1,13 +1,15 @@
-"""TLS, from both sides: contexts made of the files of the configuration, and made anew when the files change.
+"""Build TLS contexts from the files of the configuration, and again when the files change.
 
-**What is refused.** Versions below TLS 1.2; keys and signatures below 112 bits (security level 2 of OpenSSL: RSA below 2,048
-bits, SHA-1); a certificate that is expired or not yet valid, of an unknown authority, for another host or another purpose, or
-on the revocation list that the file of authorities brings with it. A connection is never renegotiated.
+**What is refused.** TLS refuses versions below TLS 1.2, and keys and signatures below 112 bits
+(security level 2 of OpenSSL: RSA below 2,048 bits, SHA-1). It refuses a certificate that is expired
+or not yet valid, of an unknown authority, for another host or another purpose, or on a revocation
+list in the file of authorities. A connection is never renegotiated.
 
-**Rotation.** A renewed certificate needs no restart: at most once in :data:`CHECK_SECONDS` the files are looked at, by name,
-time, size and inode, and new handshakes use what is there. Connections that are open go on. Files that do not fit together
-(the certificate is there, its key is not yet) change nothing until they do; the log says so once. A context that replaces
-another has no sessions, so nobody resumes what a withdrawn authority once vouched for.
+**Rotation.** A renewed certificate needs no restart. At most once in :data:`CHECK_SECONDS` the
+name, time, size and inode of each file are checked, and new handshakes use the present files. Open
+connections continue. Files that do not fit together (the certificate is there, its key is not yet)
+change nothing until they fit, and the log has one warning. A context that replaces another has no
+sessions, so no peer can resume a session under an authority that was withdrawn.
 """
 
 from __future__ import annotations
@@ -26,12 +28,19 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.private_files import refuse_open_secret
 
 CHECK_SECONDS = 1.0
-"""How often the files are looked at, at most: a stat for each file, and only when somebody connects."""
+"""Least seconds between two checks of the files: a stat for each file, and only when a peer
+connects.
+"""
 SUBJECT_MAX = 1_024
-"""Characters of a subject that is written out; a longer one is named by its fingerprint: cut off, two could be one."""
+"""Most characters of a subject that is used as a name.
+
+A longer one is replaced by its fingerprint, because two cut subjects could be equal.
+"""
 
 CIPHERS = "@SECLEVEL=2:ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
-"""Python's own list since 3.10, written out: some distributions build another one in."""
+"""Python's own list of ciphers since 3.10, written out because some distributions build another one
+in.
+"""
 
 _CRL = b"-----BEGIN X509 CRL-----"
 _SHORT = {
@@ -45,9 +54,9 @@ _SHORT = {
     "domainComponent": "DC",
     "userId": "UID",
 }
-"""RFC 4514 section 3; other attributes keep OpenSSL's long name."""
+"""Short names of attributes (RFC 4514 section 3). Other attributes keep OpenSSL's long name."""
 _SEPARATOR = re.compile(r"(?<!\\),")
-"""Between two parts of a subject: a comma of a value is escaped."""
+"""Matches the comma between two parts of a subject. A comma in a value is escaped."""
 
 log = logging.getLogger(__name__)
 
@@ -55,29 +64,43 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsFiles(ABC):
-    """The context of some files, as they are now."""
+    """Keeps the TLS context of some files up to date."""
 
     def __init__(
         self, *paths: Path | None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Reads the files, if there are any. Raises :class:`ConfigurationError` for one that cannot be used."""
+        """Read the files, if there are any.
+
+        Raises :class:`ConfigurationError` for a file that cannot be used.
+        """
         self._paths = [path for path in paths if path is not None]
         self._monotonic = monotonic
         self._checked_at = monotonic()
-        self._stamp = self._look()  # before they are read: what changes meanwhile is read again
+        self._stamp = self._look()  # Look before reading. A later change is read again.
         self._refused: _Stamp | None = None
         self._context = self._build() if self._paths else None
-        """Without files of our own it is made when it is first needed: the system's authorities take a while to read."""
+        """The present context.
+
+        Without files of our own it is built when it is first needed, because reading the system's
+        authorities takes a while.
+        """
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(map(str, self._paths))}>"
 
     @abstractmethod
     def _build(self) -> ssl.SSLContext:
-        """A new context. Raises :class:`ConfigurationError`."""
+        """Build a new context.
+
+        Raises :class:`ConfigurationError` for a file that cannot be used.
+        """
 
     def context(self) -> ssl.SSLContext:
-        """For the next handshake. Never raises: what was good before stays when the files are not."""
+        """Return the context for the next handshake.
+
+        With files of our own it raises nothing: if new files cannot be used, the context of the
+        earlier files stays.
+        """
         if self._context is None:
             self._context = self._build()
         now = self._monotonic()
@@ -102,7 +125,7 @@ class TlsFiles(ABC):
                 )
             return
         if self._look() != stamp:
-            return  # they are being written just now: the next look takes what is whole
+            return  # The files are being written. The next look reads them.
         self._context, self._stamp, self._refused = context, stamp, None
         log.info('tls.renewed files="%s"', files)
 
@@ -111,7 +134,7 @@ class TlsFiles(ABC):
 
 
 class ServerTls(TlsFiles):
-    """What we show to those who connect, and what we ask of them."""
+    """The context for peers that connect to us: our certificate, and the authorities of theirs."""
 
     def __init__(
         self,
@@ -136,7 +159,7 @@ class ServerTls(TlsFiles):
 
 
 class ClientTls(TlsFiles):
-    """What we ask of peers that we connect to, and what we show them."""
+    """The context for peers that we connect to: their authorities, and our certificate."""
 
     def __init__(
         self,
@@ -150,9 +173,10 @@ class ClientTls(TlsFiles):
         super().__init__(ca_file, certificate, key, monotonic=monotonic)
 
     def _build(self) -> ssl.SSLContext:
-        context = _hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))  # verifies chain and host name
+        # It verifies the chain and the host name.
+        context = _hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         context.hostname_checks_common_name = (
-            False  # RFC 9525 6.3: a host is named by subjectAltName alone
+            False  # Only subjectAltName names a host (RFC 9525 6.3).
         )
         if self._ca_file is not None:
             _load_authorities(context, self._ca_file, "--ca-file")
@@ -181,8 +205,8 @@ def _hardened(context: ssl.SSLContext) -> ssl.SSLContext:
 def _load_own(context: ssl.SSLContext, certificate: Path, key: Path, flags: str) -> None:
     try:
         refuse_open_secret(flags, key)
-        context.load_cert_chain(certificate, key, password="")  # never ask a terminal
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        context.load_cert_chain(certificate, key, password="")  # Never ask at a terminal.
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError.
         raise ConfigurationError(
             f"{flags}: {certificate} and {key}: {_words(error)}; expected PEM, and its "
             "key without a passphrase"
@@ -197,7 +221,7 @@ def _load_authorities(context: ssl.SSLContext, path: Path, flag: str) -> None:
         raise ConfigurationError(
             f"{flag}: {path}: {_words(error)}; expected certificates in PEM"
         ) from None
-    if _CRL in pem:  # then every authority of the file needs its list
+    if _CRL in pem:  # Then every authority of the file needs its list.
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
@@ -207,15 +231,17 @@ def _words(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-# --- who the peer is --------------------------------------------------------------------------------------------------------
+# --- who the peer is ------------------------------------------------------------------------------
 
 
 def sender_name_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> str | None:
-    """The name of a peer whose certificate was verified, for the column ``sender_name``; ``None`` if it showed none.
+    """Return the name of a peer whose certificate was verified, or ``None`` without certificate.
 
-    ``certificate`` and ``der`` are what :meth:`ssl.SSLObject.getpeercert` gives. The subject as RFC 4514 writes it,
-    ``CN=orders.example,O=Example``; without one the first DNS name as ``DNS=orders.example``; else, or if that is too long, the
-    fingerprint. Never empty: who has shown a certificate must not pass for one who has not.
+    The name is for the column ``sender_name``. ``certificate`` and ``der`` are the results of
+    :meth:`ssl.SSLObject.getpeercert`. The name is the subject as RFC 4514 writes it,
+    ``CN=orders.example,O=Example``. Without a subject it is the first DNS name, as
+    ``DNS=orders.example``. If there is neither, or the name is too long, it is the fingerprint. It
+    is never empty: a peer with a certificate must not look like a peer without one.
     """
     if not certificate or der is None:
         return None
@@ -229,7 +255,7 @@ def sender_name_of(certificate: Mapping[str, Any] | None, der: bytes | None) -> 
 
 
 def _subject(rdns: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """RFC 4514 writes the most special part first."""
+    """Return a subject as RFC 4514 writes it: the most specific part first."""
     return ",".join(
         "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in rdn)
         for rdn in reversed(rdns)
@@ -238,7 +264,10 @@ def _subject(rdns: tuple[tuple[tuple[str, str], ...], ...]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """RFC 4514 2.4; nothing that is not printable stays as it is, for the name stands in logs."""
+    """Escape a value as RFC 4514 2.4 demands.
+
+    Unprintable characters are escaped too, because the name is written to logs.
+    """
     text = "".join(
         f"\\{c}"
         if c in '"+,;<>\\='
@@ -257,9 +286,10 @@ def _escaped(value: str) -> str:
 
 
 def host_of_sender(sender_name: str | None) -> str | None:
-    """The host that an authenticated name names: its ``CN``, or ``DNS`` without a subject; ``None`` if it names none.
+    """Return the host in an authenticated name: its ``CN``, or ``DNS`` without a subject.
 
-    The rule of ``--allow-url`` compares it with the host of a URL: nothing that is escaped can be a host name.
+    Return ``None`` if the name has no host. The rule of ``--allow-url`` compares the host with the
+    host of a URL. An escaped value cannot be a host name.
     """
     if sender_name is None:
         return None

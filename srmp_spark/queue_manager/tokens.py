@@ -1,15 +1,19 @@
-"""Tokens: who a caller is, and what it may do with which queues (INTERFACE.md section 7, ``[[token]]``).
+"""Parse tokens: who a caller is, and what it may do with which queues (``[[token]]``).
+
+INTERFACE.md section 7 describes them.
 
     [[token]]
     name = "orders-ingest"                    # shown in logs and errors; the token itself never is
-    file = "/etc/srmp-spark/ingest.token"     # or sha256 = "…": what `sha256sum` says of the token without a line end
+    file = "/etc/srmp-spark/ingest.token"     # or sha256 = "…": what `sha256sum` prints for the
+                                              # token without a line end
     queues = ["private$/orders", "private$/eu.*"]   # names or globs; default ["*"]
-    verbs = ["read"]                          # read, enqueue, admin: each for itself, none implies another
+    verbs = ["read"]                          # read, enqueue, admin: none implies another
 
 The one token of ``--token-file`` or ``SRMP_SPARK_TOKEN`` is named ``admin`` and may do everything.
 
-Only digests are kept, and only digests are compared: in constant time, with every token, so that neither the time nor a dump
-of the memory tells one. Without any token whoever can connect may do everything, which is why that is for loopback alone.
+Only digests are kept, and only digests are compared: in constant time, with every token. So neither
+the time nor a dump of the memory reveals a token. Without any token every client that can connect
+may do everything, so that is allowed on loopback only.
 """
 
 from __future__ import annotations
@@ -29,19 +33,28 @@ from srmp_spark.private_files import refuse_open_secret
 from srmp_spark.queue_manager.queue_patterns import parse_pattern
 
 Verb = Literal["read", "enqueue", "admin"]
-"""``read``: rows, ranges, marks. ``enqueue``: put messages into queues or the outbox. ``admin``: make, purge, pause, mend."""
+"""Rights of a token.
+
+``read``: rows, ranges, marks. ``enqueue``: put messages into queues or the outbox. ``admin``:
+create, purge, pause, repair.
+"""
 VERBS: tuple[Verb, ...] = get_args(Verb)
 
 TOKENS_MAX = 1_000
-"""Each call is compared with all of them."""
+"""Most tokens; more is a configuration error. Each call is compared with all of them."""
 TOKEN_LENGTH_MIN = 16
-"""A shorter token can be guessed."""
+"""Least characters of a token. A shorter one is refused, because it can be guessed."""
 TOKEN_LENGTH_MAX = 4_096
-"""A longer one does not fit a header everywhere."""
+"""Most characters of a token.
+
+A longer one is refused, because it does not fit into a header everywhere.
+"""
 NAME_LENGTH_MAX = 64
-"""Of a token's name: it stands in log lines."""
+"""Most characters of a token's name, which is written to log lines. A longer one is refused."""
 EVERYTHING = "*"
-"""In ``queues``: every queue, our own too, and what is no queue of ours: what goes out, metrics. No other glob does that."""
+"""Value in ``queues`` that means every queue, our own too, and everything that is no queue:
+outgoing messages, metrics. No other glob means that.
+"""
 ADMIN = "admin"
 """Name of the token of ``--token-file``."""
 
@@ -52,34 +65,37 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token by its name and rights."""
+    """One token: its name, digest and rights."""
 
     name: str
     digest: bytes = field(repr=False)
-    """SHA-256 of the token. Not the token: but who has it can try guesses, so it is in no repr either."""
+    """SHA-256 of the token. It is in no repr, because a reader of the digest could test guesses."""
     queues: tuple[str, ...] = (EVERYTHING,)
     verbs: frozenset[Verb] = frozenset(VERBS)
 
     def allows(self, verb: Verb, queue: str) -> bool:
-        """Whether it may do ``verb`` with ``queue``, a canonical name."""
+        """Return whether the token may do ``verb`` with ``queue``, a canonical name."""
         return verb in self.verbs and self.is_for(queue)
 
     def allows_all(self, verb: Verb) -> bool:
-        """Whether it may do ``verb`` with every queue, and so with what is no queue of ours."""
+        """Return whether the token may do ``verb`` with every queue.
+
+        Then it may also do it with everything that is no queue.
+        """
         return verb in self.verbs and self.is_for_all
 
     def is_for(self, queue: str) -> bool:
-        """Whether it may do anything with ``queue``, a canonical name."""
+        """Return whether the token has rights for ``queue``, a canonical name."""
         return self.is_for_all or queue_matches(queue, self.queues)
 
     @property
     def is_for_all(self) -> bool:
-        """Whether it is for every queue, and so for what is no queue of ours."""
+        """Return whether the token is for every queue, and for everything that is no queue."""
         return EVERYTHING in self.queues
 
 
 class Tokens:
-    """Every token of a configuration."""
+    """All tokens of a configuration."""
 
     def __init__(self, tokens: Iterable[Token]) -> None:
         self._tokens = tuple(tokens)
@@ -91,11 +107,14 @@ class Tokens:
         return f"<Tokens {[token.name for token in self._tokens]}>"
 
     def named(self, name: str) -> Token | None:
-        """The token of that name."""
+        """Return the token of that name, or ``None``."""
         return next((token for token in self._tokens if token.name == name), None)
 
     def find(self, authorization: str | bytes) -> Token | None:
-        """The token of an ``Authorization: Bearer …``, or ``None``. Takes as long for a wrong one as for any right one."""
+        """Return the token of an ``Authorization: Bearer …`` header, or ``None``.
+
+        A wrong token takes as long as a right one.
+        """
         if isinstance(authorization, str):
             authorization = authorization.encode("latin-1", "replace")
         scheme, _, given = authorization.strip().partition(b" ")
@@ -105,12 +124,15 @@ class Tokens:
         found = None
         for token in self._tokens:
             if hmac.compare_digest(digest, token.digest):
-                found = token  # and on: the time must not say which
+                found = token  # Continue, because the time must not reveal which one.
         return found
 
 
 def check_token(token: str) -> str:
-    """A token as it may stand in an HTTP header. Raises :class:`ValueError`."""
+    """Return ``token`` if it can be used in an HTTP header.
+
+    Raises :class:`ValueError` if it cannot, or is too short or too long.
+    """
     if (
         len(token) < TOKEN_LENGTH_MIN
         or not token.isascii()
@@ -127,7 +149,10 @@ def check_token(token: str) -> str:
 
 
 def read_token(path: str) -> str:
-    """What a file holds, without blanks and line ends around it. Raises :class:`ValueError`, which never quotes it."""
+    """Return the token in a file, without blanks and line ends around it.
+
+    Raises :class:`ValueError`, which never quotes the token.
+    """
     try:
         refuse_open_secret("a token", path)
         token = Path(path).read_text(encoding="utf-8").strip()
@@ -139,12 +164,15 @@ def read_token(path: str) -> str:
 
 
 def admin_token(token: str) -> Token:
-    """The token of ``--token-file`` or ``SRMP_SPARK_TOKEN``."""
+    """Return the token of ``--token-file`` or ``SRMP_SPARK_TOKEN``, with all rights."""
     return Token(name=ADMIN, digest=hashlib.sha256(token.encode("ascii")).digest())
 
 
 def parse_tokens(where: str, value: Any) -> tuple[Token, ...]:  # noqa: ANN401  # a TOML value may be anything
-    """The entries of ``[[token]]`` as TOML has them. Raises :class:`ConfigurationError`."""
+    """Parse the entries of ``[[token]]`` from their TOML values.
+
+    Raises :class:`ConfigurationError` for a wrong entry.
+    """
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(
             f"{where}: expected tables, [[token]] with name, file or sha256, queues and verbs"
@@ -157,7 +185,7 @@ def parse_tokens(where: str, value: Any) -> tuple[Token, ...]:  # noqa: ANN401  
 
 
 def check_unlike(where: str, tokens: Sequence[Token]) -> None:
-    """Raise :class:`ConfigurationError` if two have one name, or one secret."""
+    """Raise :class:`ConfigurationError` if two tokens have the same name or the same secret."""
     for at, token in enumerate(tokens):
         for other in tokens[:at]:
             if token.name == other.name:
@@ -207,9 +235,8 @@ def _digest(where: str, entry: dict[str, Any]) -> bytes:
         except ValueError as error:
             raise ConfigurationError(f"{where}: the file {file}: {error}") from None
     given = entry["sha256"]
-    if (
-        not isinstance(given, str) or _SHA256.fullmatch(given) is None
-    ):  # not repeated: it may be the token, by mistake
+    # The error does not show the value, because it may be the token by mistake.
+    if not isinstance(given, str) or _SHA256.fullmatch(given) is None:
         raise ConfigurationError(
             f"{where}: sha256 is 64 hexadecimal digits, as `printf %s TOKEN | sha256sum` "
             "prints them"

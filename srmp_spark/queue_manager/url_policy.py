@@ -1,11 +1,14 @@
-"""Which URLs that arrive in a message may be called (INTERFACE.md section 2, ``--allow-url``). Pure: resolving is the caller's.
+"""Decide which URLs of a message may be called (INTERFACE.md section 2, ``--allow-url``).
 
-A message names where its receipts go, so whoever can post a message can make this machine connect somewhere: to a cloud's
-metadata address, to a service on loopback, to a victim. The rule: a URL is called only if its host resolves to the very
-address the message came from (or is the sender's TLS name), or if the operator's pattern allows it. Loopback and
-link-local addresses need a pattern even then. Every address that is called was judged: no second look-up.
+This module does no I/O: the caller looks hosts up. A message names where its receipts are sent, so
+any client that can post a message can make this machine connect somewhere: to a cloud's metadata
+address, to a service on loopback, to a victim. The rule: a URL is called only if its host resolves
+to the address from which the message arrived (or is the sender's TLS name), or if a pattern of the
+operator allows it. Loopback and link-local addresses need a pattern even then. Every address that
+is called was judged: there is no second look-up.
 
-Everything is compared on the parsed parts. Text comparison is what makes ``http://127.0.0.1:9@evil`` work.
+Everything is compared on the parsed parts. Comparing the text would let ``http://127.0.0.1:9@evil``
+pass.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import ENCODED_SEPARATOR, UrlParts, canonical_host, split_url
 
 URL_LENGTH_MAX = 2_048
-"""A longer receipt URL is never called; Windows' own format names end at 255 characters."""
+"""Most characters of a receipt URL.
+
+A longer one is never called. Windows' own format names end at 255 characters.
+"""
 
 _PATTERN = re.compile(
     r"(https?)://(\[[0-9a-fA-F:.]+\]|[^:/\[\]@?#*\s]+)(?::(\d{1,5}|\*))?(/[^?#\s]*)?", re.IGNORECASE
@@ -33,19 +39,25 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Allowed(NamedTuple):
-    """Call ``address``, or one of ``others`` if it gives no connection, and no further one."""
+    """A URL may be called at ``address``, or at one of ``others`` if that does not connect.
+
+    No other address may be called.
+    """
 
     address: str
     others: tuple[str, ...] = ()
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All of them."""
+        """Return all addresses that may be called, in order."""
         return self.address, *self.others
 
 
 class Blocked(NamedTuple):
-    """Do not call; ``reason`` is for people, ``pattern`` the ``--allow-url`` that would allow it (empty: nothing would)."""
+    """A URL may not be called. ``reason`` is for people.
+
+    ``pattern`` is the ``--allow-url`` that would allow the URL, or empty if none would.
+    """
 
     host: str
     reason: str
@@ -54,18 +66,18 @@ class Blocked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UrlPattern:
-    """``SCHEME://HOST[:PORT|:*][/PATH*]``."""
+    """One pattern of ``--allow-url``: ``SCHEME://HOST[:PORT|:*][/PATH*]``."""
 
     scheme: Literal["http", "https"]
     host: str
     port: int | None
-    """``None``: every port."""
+    """The port of the URL. ``None`` allows every port."""
     path: str
-    """Lower case; ends in ``*`` for a prefix; ``/*`` allows every path."""
+    """The path in lower case. ``*`` at the end makes it a prefix; ``/*`` allows every path."""
 
     @classmethod
     def parse(cls, text: str) -> UrlPattern:
-        """Raises :class:`ConfigurationError` for anything that is not a pattern."""
+        """Parse a pattern. Raises :class:`ConfigurationError` if ``text`` is none."""
         match = _PATTERN.fullmatch(text.strip())
         if match is None or "*" in (match[4] or "")[:-1] or _UNSAFE_PATH.search(match[4] or ""):
             raise ConfigurationError(
@@ -80,7 +92,7 @@ class UrlPattern:
         return cls(scheme, canonical_host(match[2].strip("[]")), port, (match[4] or "/*").lower())
 
     def matches(self, url: UrlParts) -> bool:
-        """Whether the pattern allows a URL; the query is not compared."""
+        """Return whether the pattern allows a URL. The query is not compared."""
         if (url.scheme, url.host) != (self.scheme, self.host) or self.port not in (None, url.port):
             return False
         path = url.path.lower() or "/"
@@ -88,9 +100,10 @@ class UrlPattern:
 
 
 def address_of(text: str) -> _Address | None:
-    """An address in one form: IPv6-mapped IPv4 is IPv4, zones are dropped; ``None`` if it is not an address.
+    """Return an address in one form, or ``None`` if ``text`` is not an address.
 
-    Only IPv6 has zones: ``192.0.2.7%1.example`` is a name that somebody's name server answers.
+    IPv6-mapped IPv4 becomes IPv4, and zones are dropped. Only IPv6 has zones:
+    ``192.0.2.7%1.example`` is a name that some name server answers.
     """
     try:
         address = ipaddress.ip_address(text.partition("%")[0] if ":" in text else text)
@@ -102,7 +115,11 @@ def address_of(text: str) -> _Address | None:
 
 
 def needs_pattern(address: _Address) -> bool:
-    """Addresses that no message may choose: this host, its links (the clouds' metadata services), groups, nothing."""
+    """Return whether no message may choose this address without a pattern of the operator.
+
+    These are addresses of this host, link-local addresses (the clouds' metadata services), groups,
+    and unspecified or reserved addresses.
+    """
     return (
         address.is_loopback
         or address.is_link_local
@@ -113,7 +130,11 @@ def needs_pattern(address: _Address) -> bool:
 
 
 def split_receipt_url(url: str) -> UrlParts:
-    """:func:`srmp_spark.names.split_url`, and the path holds no dot segment or encoded slash. Raises :class:`ValueError`."""
+    """Split a URL as :func:`srmp_spark.names.split_url`.
+
+    Raises :class:`ValueError` also for a URL that is too long or not printable ASCII, and for a dot
+    segment or an encoded slash in its path.
+    """
     if len(url) > URL_LENGTH_MAX or not url.isprintable() or not url.isascii():
         raise ValueError("the URL is too long, or holds a character that is not printable ASCII")
     parts = split_url(url)
@@ -123,21 +144,25 @@ def split_receipt_url(url: str) -> UrlParts:
 
 
 class UrlPolicy:
-    """The operator's patterns and the rule for everything else."""
+    """Applies the operator's patterns, and the rule for all other URLs."""
 
     def __init__(self, patterns: Iterable[UrlPattern]) -> None:
         self._patterns = tuple(patterns)
 
     def names(self, url: UrlParts) -> bool:
-        """Whether a pattern of the operator allows ``url``, whoever asks and whatever its host resolves to."""
+        """Return whether a pattern of the operator allows ``url``.
+
+        The sender and the addresses of the host do not matter.
+        """
         return any(pattern.matches(url) for pattern in self._patterns)
 
     def decide(
         self, url: UrlParts, resolved: Sequence[str], *, peer: str, tls_name: str | None = None
     ) -> Allowed | Blocked:
-        """Whether ``url`` from a message that came from address ``peer`` may be called.
+        """Decide whether ``url`` may be called for a message from the address ``peer``.
 
-        ``resolved`` are the addresses of its host, in the resolver's order; ``tls_name`` is the sender's authenticated name.
+        ``resolved`` are the addresses of its host, in the resolver's order. ``tls_name`` is the
+        sender's authenticated name.
         """
         addresses = [
             (text, address) for text in resolved if (address := address_of(text)) is not None

@@ -1,22 +1,25 @@
-"""Who may write to a queue at the SRMP port: ``[[writer]]`` of the configuration file (INTERFACE.md section 7).
+"""Decide who may write to a queue at the SRMP port (``[[writer]]``, INTERFACE.md section 7).
 
     [[writer]]
     queue = "private$/orders"                        # a name or a glob
-    certificate = "CN=orders.example,O=Example"      # the subject, as the column sender_name has it
+    certificate = "CN=orders.example,O=Example"      # the subject, as in the column sender_name
     [[writer]]
     queue = "private$/orders"
     address = "192.0.2.0/24"                         # an address or a network, or a list
-    token = "partner"                                # the name of a [[token]] with the verb enqueue for the queue
+    token = "partner"                                # the name of a [[token]] with the verb enqueue
 
-What one entry names must all be true; of several entries one is enough. A queue that no entry is about takes messages from
-everybody, as in [MC-MQSRM] without an access check. No glob is about our own queues: peers send their receipts there, and
-who may have messages forwarded is said by an entry that names ``private$/forward$``. The API asks for the verb ``enqueue``
-instead, whatever is said here.
+All conditions of one entry must be true. Of several entries for a queue one is enough. A queue
+without an entry accepts messages from everybody, as in [MC-MQSRM] without an access check. No glob
+matches our own queues, because peers send their receipts there. An entry that names
+``private$/forward$`` says who may have messages forwarded. The API asks for the verb ``enqueue``
+instead, whatever the entries say.
 
-**Why 403.** 3.1.5.1.12 "disregards" what the access check denies, which loses the message unheard. 400 would lose it too: a
-sender deletes what is answered 400 (3.1.7.2.5), and here that would be for a line in *our* file that an administrator may
-have mistyped or not written yet. So the answer is one that leaves the message where it is: 403, which is also what IIS
-answers to a sender that it does not let in. It is given before the engine is asked: no history, no stream, no row moves.
+**Why 403.** 3.1.5.1.12 "disregards" messages that the access check denies, which loses the message
+without notice. 400 would lose it too: a sender deletes messages that are answered 400 (3.1.7.2.5).
+Here that would be for a line in *our* file that an administrator may have mistyped or not written
+yet. So the answer is 403, which leaves the message with its sender. IIS also answers 403 to a
+sender that it does not let in. The answer is given before the engine is asked, so no history, no
+stream and no row changes.
 """
 
 from __future__ import annotations
@@ -36,11 +39,11 @@ from srmp_spark.queue_manager.url_policy import address_of
 from srmp_spark.srmp.effects import Refused
 
 WRITERS_MAX = 10_000
-"""As many as a queue manager may have queues."""
+"""Most entries; more is a configuration error. A queue manager may have as many queues."""
 QUEUES_KNOWN_MAX = 10_000
-"""Queues whose entries are remembered, then all are forgotten."""
+"""Most queues whose entries are cached. At the limit all are forgotten."""
 TOLD_MAX = 1_000
-"""Refused senders that the log names once each."""
+"""Most refused senders that are logged, once each. Further ones are not logged."""
 
 _KEYS = ("queue", "certificate", "address", "token")
 _ADDRESS = "address is an address or a network like 192.0.2.0/24"
@@ -51,19 +54,19 @@ log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
-    """Who sends a message, as far as is known."""
+    """The sender of a message, as far as it is known."""
 
     peer: str
-    """``host:port``."""
+    """Address of the sender as ``host:port``."""
     sender_name: str | None
-    """Of the client certificate."""
+    """Name in the client certificate, or ``None``."""
     authorization: bytes
-    """The header as it came, or empty."""
+    """The ``Authorization`` header as it arrived, or empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """An entry of ``[[writer]]``."""
+    """One entry of ``[[writer]]`` in the configuration."""
 
     queue: str
     certificate: str | None = None
@@ -82,7 +85,7 @@ class Writer:
 
 
 class Writers:
-    """The rule for every queue."""
+    """Applies the entries of ``[[writer]]`` to every queue."""
 
     def __init__(self, writers: Sequence[Writer], tokens: Tokens) -> None:
         self._writers = tuple(writers)
@@ -94,7 +97,7 @@ class Writers:
         return f"<Writers {len(self._writers)}>"
 
     def of(self, queue: str) -> tuple[Writer, ...]:
-        """The entries about a queue; none: everybody may write."""
+        """Return the entries for a queue. Without any, everybody may write to it."""
         found = self._of.get(queue)
         if found is None:
             if len(self._of) >= QUEUES_KNOWN_MAX:
@@ -105,7 +108,10 @@ class Writers:
         return found
 
     def refuses(self, queue: str, caller: Caller) -> Refused | None:
-        """``None`` if ``caller`` may write to ``queue``; else 403, or 401 for a token that nobody has."""
+        """Return ``None`` if ``caller`` may write to ``queue``, else the refusal.
+
+        The refusal is 403, or 401 for a token that does not exist.
+        """
         writers = self.of(queue)
         if not writers:
             return None
@@ -132,7 +138,7 @@ class Writers:
         )
 
     def _tell(self, queue: str, caller: Caller, token: str) -> None:
-        """Once for each sender and queue: what to write into the file to let it in."""
+        """Log a refused sender once for each queue, with the entry that would let it in."""
         host = caller.peer.rpartition(":")[0].strip("[]")
         who = caller.sender_name or host
         if (queue, who) in self._told or len(self._told) >= TOLD_MAX:
@@ -154,7 +160,10 @@ class Writers:
 
 
 def parse_writers(where: str, value: Any) -> tuple[Writer, ...]:  # noqa: ANN401  # a TOML value may be anything
-    """The entries of ``[[writer]]`` as TOML has them. Raises :class:`ConfigurationError`."""
+    """Parse the entries of ``[[writer]]`` from their TOML values.
+
+    Raises :class:`ConfigurationError` for a wrong entry.
+    """
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(
             f"{where}: expected tables, [[writer]] with queue and certificate, address or token"
@@ -167,7 +176,7 @@ def parse_writers(where: str, value: Any) -> tuple[Writer, ...]:  # noqa: ANN401
 def check_writers(
     writers: Sequence[Writer], tokens: Tokens, *, asks_for_certificates: bool
 ) -> None:
-    """Raise :class:`ConfigurationError` for an entry that could let nobody in."""
+    """Raise :class:`ConfigurationError` for an entry that could let no sender in."""
     for writer in writers:
         where = f"writer of {writer.queue}"
         if writer.certificate is not None and not asks_for_certificates:
@@ -189,7 +198,10 @@ def check_writers(
 
 
 def open_forwarding(writers: Sequence[Writer]) -> str | None:
-    """What an operator who names writers may have overlooked about what is forwarded; ``None``: nothing."""
+    """Return a warning if the entries restrict writers but leave forwarding open to everybody.
+
+    Return ``None`` otherwise.
+    """
     if not writers or any(writer.queue == FORWARD_QUEUE for writer in writers):
         return None
     return (
@@ -236,7 +248,7 @@ def _networks(where: str, entry: dict[str, Any]) -> tuple[_Network, ...]:
         raise ConfigurationError(f"{where}: address is an empty list: it would let nobody in")
     found: list[_Network] = []
     for text in texts:
-        if not isinstance(text, str):  # a number would be an address too
+        if not isinstance(text, str):  # A number would be an address too.
             raise ConfigurationError(f"{where}: {_ADDRESS}: got {text!r}")
         try:
             found.append(ipaddress.ip_network(text))

@@ -60,7 +60,10 @@ class SharedPool:
         self._watcher: threading.Thread | None = None
 
     def submit(self, caller: str | None, job: Job, refuse: Refuse) -> None:
-        """Run ``job`` in a thread once ``caller`` may have one, or call ``refuse`` with the reason."""
+        """Run ``job`` in a thread once ``caller`` may have one.
+
+        If the job cannot run, ``refuse`` is called with the reason instead.
+        """
         waiting = _Waiting(caller, job, refuse)
         refused: ApiError | None = None
         with self._lock:
