@@ -82,8 +82,8 @@ class Gate(NamedTuple):
 
 
 _Waiting = tuple[Pending, Requester, int, Arrival]
-"""A message whose commit is awaited: the engine's result, the requester that waits, the number of
-bytes of the post, the arrival.
+"""A message whose commit is awaited: the engine's result, the requester that waits for the answer,
+the number of bytes of the post, and the arrival.
 """
 
 
@@ -204,7 +204,7 @@ class Acceptor:
         """Accept a message that a gateway has decoded from ``post``, and see it to its answer.
 
         The signature is judged here, where the keys are. ``parts`` says where the parts of the
-        message lie after the head. ``destination`` names the transport in the log.
+        message lie after the head. ``destination`` is the destination in log lines about a refusal.
         """
         if self._is_closed_to(sender):
             return
@@ -354,7 +354,7 @@ class Acceptor:
         )
 
     def move_in(self, queue: str, record: Record, requester: Requester) -> int:
-        """Make a row of another queue of ours a row of ``queue``, and return its sequence.
+        """Store a row of another queue of ours as a row of ``queue``, and return its sequence.
 
         Raises :class:`ProcessMustEndError` as :meth:`take`.
         """
@@ -367,7 +367,7 @@ class Acceptor:
         return outcome.sequence
 
     def insert(self, queue: str, message: Message, record: Record, requester: Requester) -> None:
-        """Make a message a row when its turn has come by another protocol.
+        """Store ``message`` as a row of ``queue`` when its turn has come by another protocol.
 
         Raises :class:`ProcessMustEndError` as :meth:`take`.
         """

@@ -37,7 +37,7 @@ from srmp_spark.store.waiting import Waiting
 WAITERS_MAX = 1_000
 """Most long polls on one queue at once. A further one is answered 503."""
 NOTHING = SequenceSet()
-"""The set of rows received out of turn, for a queue that nobody receives from: empty."""
+"""An empty set: the rows received out of turn in a queue that nobody receives from."""
 
 
 class UnknownQueueError(ApiError):
@@ -94,8 +94,8 @@ class Queue:
     deciding: Deciding = field(default_factory=Deciding)
     """Decisions of the default consumer's marks that the store does not hold yet."""
     damage: dict[str, str] = field(default_factory=dict)
-    """Reports of rows that cannot be read: by the task that found them (``read``, ``seal``,
-    ``retain``, ``publish``), its error message.
+    """Error messages about rows that cannot be read, by the task that found them (``read``,
+    ``seal``, ``retain``, ``publish``).
     """
     on_marks: Callable[[], object] | None = None
     """Called when the default consumer received rows, or rows were deleted.
@@ -352,7 +352,7 @@ class Catalogue:
         self.on_purge: Callable[[Transaction], object] | None = None
         """Called in each transaction that purges a queue.
 
-        Whoever looks at the queue no longer sees its rows, but they may be back after a crash.
+        The rows are gone for readers already, but may be back after a crash.
         """
         self.hold_readers: Callable[[], Callable[[], object]] | None = None
         """Called before the first transaction of a purge, which may need several.
@@ -483,7 +483,10 @@ class Catalogue:
         return queue
 
     def note_declared(self, name: str) -> None:
-        """Count a subqueue that remote readers created as a declared queue from now on."""
+        """Count the subqueue ``name`` as a declared queue from now on.
+
+        Before, it was a subqueue that a remote reader created and nobody declared.
+        """
         found = self._subqueues.get(_base_of(name), {})
         found.pop(name, None)
         if not found:

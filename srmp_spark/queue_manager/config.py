@@ -140,13 +140,13 @@ class ServeConfig:
     exit_when_unused: float | None = None
     """Seconds after the last lease at which the process ends by itself.
 
-    A queue manager that is embedded in a Spark query has it.
+    Spark sets it for embedded queue managers.
     """
     rpc: Endpoint | None = None
     subscription: tuple[Subscription, ...] = ()
     rpc_endpoint_mapper: Endpoint | None = None
     rpc_accounts: Accounts | None = None
-    """Accounts of the file of ``--rpc-accounts``, which may read all queues."""
+    """Accounts of the file of ``--rpc-accounts``, which may do everything with every queue."""
     rpc_account: tuple[RpcAccount, ...] = ()
     rpc_min_auth: Literal["none", "connect", "integrity", "privacy"] | None = None
     """The least protection of calls at the RPC port.
@@ -713,7 +713,7 @@ def _check(config: ServeConfig) -> None:
 
 
 def _check_ports(config: ServeConfig) -> None:
-    """Raise :class:`ConfigurationError` if two ports are the same.
+    """Raise :class:`ConfigurationError` if two options name the same port.
 
     The kernel would let both listeners of one process have the port.
     """

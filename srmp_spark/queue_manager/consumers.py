@@ -150,7 +150,8 @@ class Consumer:
     lease_until: int | None = None
     """End of the lease for people: microseconds since 1970, UTC."""
     renewals: int = 0
-    """Number of calls of holders. A second receiver that waits watches it."""
+    """Number of calls of holders. A second receiver that waits sees by it that the holder is alive.
+    """
     changes: int = 0
     """Number of changes since the start, without mere renewals."""
     stored_changes: int = 0
@@ -158,7 +159,7 @@ class Consumer:
     stored_received: int = 0
     """:attr:`received` as it is on stable storage.
 
-    Others, such as the journal of the queue, may use no later value.
+    Other parts, such as the journal of the queue, must not use a later value.
     """
 
     @classmethod
@@ -278,7 +279,10 @@ class Consumer:
         return self._add(list(spared.gaps(self.received + 1, to)))
 
     def pass_over(self, trimmed_to: int, holes: SequenceSet) -> None:
-        """Move the mark past rows that no longer exist: up to ``trimmed_to``, and in ``holes``."""
+        """Move the mark past rows that no longer exist.
+
+        These are the rows up to ``trimmed_to``, and the rows in ``holes``.
+        """
         self._move_to(first_missing(max(self.received, trimmed_to) + 1, self.ahead, holes) - 1)
 
     def waiting(self, first: int, end: int) -> int:

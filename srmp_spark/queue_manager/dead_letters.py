@@ -43,7 +43,7 @@ SENDER_AWAY = "sender-unavailable"
 ASK_SECONDS = 60.0
 """Longest wait for the sender process to read a group, in seconds.
 
-The sender process may be writing a large batch before.
+The sender process may have to finish writing a large batch first.
 """
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class DeadLetters:
     def wake(self) -> None:
         """Look for dead letters, because there may be some.
 
-        The sender process sends an event that leads here when it starts, too.
+        The sender process causes this call too when it starts.
         """
         self._came.set()
 

@@ -64,15 +64,15 @@ PEER_LANES_MAX = 200
 So a sender that names ten thousand dead addresses delays no other sender.
 """
 LANES_LOOK = 200
-"""Lanes that are looked up at once, in about 1 ms."""
+"""Lanes that are read from the store at once, in about 1 ms."""
 LOOK_PAUSE_SECONDS = 0.05
-"""Seconds between two such look-ups, for messages."""
+"""Seconds between two reads of LANES_LOOK lanes, so that messages are accepted in between."""
 LOOK_SECONDS = 5.0
-"""Seconds between two searches for lanes that had no room."""
+"""Seconds between two searches of the store for lanes that had no room for a task."""
 HOUSEKEEPING_SECONDS = 86_400.0
 HELD_SECONDS = (0.25, 5.0)
-"""How soon a lane checks again whether its stream receipt was delivered: seconds at first, and the
-most after doubling.
+"""Shortest and longest pause between two checks whether the stream receipt of a lane was delivered,
+in seconds. The pause doubles each time.
 """
 BUSY_SECONDS = 5.0
 """Seconds that a lane waits when too many receipts wait for its host

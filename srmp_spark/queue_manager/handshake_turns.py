@@ -30,12 +30,12 @@ loop.
 HANDSHAKE_SECONDS = 10.0
 """Longest time from the connection to the end of the handshake, in seconds.
 
-Then the connection is closed. A head may take the same time.
+After that the connection is closed. A head of HTTP may take the same time.
 """
 PATIENCE_SECONDS = 1.0
 """Longest time of a handshake while others wait, in seconds: two round trips over a slow line.
 
-Then it is cancelled.
+After that the handshake is cancelled.
 """
 _RECORD_HEAD = 5
 _HANDSHAKE = 22

@@ -18,14 +18,15 @@ from srmp_spark.queue_manager.address_race import Overlap, connect_first
 from srmp_spark.queue_manager.http_answer import AnswerParser, MalformedAnswerError, PeerAnswer
 
 CONNECT_SECONDS = 10.0
-"""Longest wait for a connection, in seconds, for example to an address that drops packets.
+"""Longest wait for a connection, in seconds.
 
-It is shorter than the shortest resend interval. Then the post fails.
+After that the post fails, for example if an address drops packets. It is shorter than the shortest
+resend interval.
 """
 ANSWER_SECONDS = 30.0
 """Longest time from the last byte of the request to the end of the answer, in seconds.
 
-Then the post fails.
+After that the post fails.
 """
 
 

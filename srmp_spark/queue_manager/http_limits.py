@@ -61,7 +61,10 @@ connection. Otherwise a reset could destroy the answer.
 """
 
 LINGER_BYTES_MAX = 16 * 1_048_576
-"""Most bytes of that rest. After these the connection is closed."""
+"""Most bytes that are read and dropped after an answer that closes the connection.
+
+After these the connection is aborted.
+"""
 
 SWEEP_SECONDS = 1.0
 """Seconds between two looks at the deadlines of all connections.

@@ -41,7 +41,9 @@ SEAL_BACKLOG_ROWS_MAX = 500_000
 A second of catching up is better than a database that grows for hours.
 """
 SEAL_SEGMENTS_WHILE_BUSY = 8
-"""Most segments of such a queue in one look: some 65,000 rows a second, more than can arrive."""
+"""Most segments that one look seals of a queue with SEAL_BACKLOG_ROWS_MAX unsealed rows while many
+messages arrive: some 65,000 rows a second, more than can arrive.
+"""
 SEAL_IDLE_SECONDS = 600.0
 """Seconds between two looks at all queues for rows that have become old.
 
@@ -59,7 +61,7 @@ in seconds. A publication causes a look too. The rows that retention may delete 
 there may ever be.
 """
 RETENTION_PAUSE_SECONDS = 0.1
-"""Least seconds between two of these looks, whatever is published."""
+"""Least seconds between two looks of retention while the disk is full, whatever is published."""
 DUE_SECONDS = 60.0
 """Longest time of a look at all queues, in seconds.
 
@@ -120,7 +122,7 @@ class Maintenance:
         self._sealed: dict[str, int] = {}
         """For each queue its end at the time when there was nothing more to seal."""
         self._to_seal: set[str] = set()
-        """Queues that sealing has something to do for, whatever their backlog, until sealing has
+        """Queues in which sealing may find something, whatever their backlog, until sealing has
         looked at them.
         """
         self._old_rows_at = -SEAL_IDLE_SECONDS

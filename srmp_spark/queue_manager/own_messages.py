@@ -33,7 +33,9 @@ _TRANSPORT: Transport = "api"
 CHUNK_MESSAGES = 100
 """Most messages that are submitted in one turn of the loop: some milliseconds."""
 CHUNK_BYTES = 2 * 1_048_576
-"""Most bytes of their posts, unless one alone has more."""
+"""Most bytes of the posts that are submitted in one turn of the loop, unless one post alone has
+more.
+"""
 
 
 class OwnMessage(NamedTuple):
@@ -45,7 +47,7 @@ class OwnMessage(NamedTuple):
 
 
 class Stored:
-    """A message that is being stored: the requester of the engine's answer."""
+    """Waits for the engine's answer about one message of our own."""
 
     __slots__ = ("done", "read_at")
 

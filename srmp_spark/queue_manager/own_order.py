@@ -14,7 +14,9 @@ WAITING_MESSAGES_MAX = 200
 One commit writes all of these, and the loop waits for it.
 """
 WAITING_BYTES_MAX = 8 * 1_048_576
-"""Most bytes of these messages, unless one alone has more."""
+"""Most bytes of the messages of all callers together that are being stored, unless one message
+alone has more. Further messages wait for their turn.
+"""
 
 
 class OwnOrder:

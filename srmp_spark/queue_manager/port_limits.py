@@ -17,7 +17,7 @@ from srmp_spark.srmp.stream_room import holder_of
 API_CONNECTIONS_MAX = 1_024
 """Most connections of the API. A Spark query has two for each of its tasks."""
 API_SHARE = 4
-"""One address has at most this part of them: 4 means a quarter."""
+"""One address has at most this part of the API's connections: 4 means a quarter."""
 SRMP_SHARE = 4
 """One address has at most this part of the SRMP port's connections, and of the bytes of its
 unfinished requests: 4 means a quarter.
@@ -28,7 +28,7 @@ RPC_CONNECTIONS_MAX = 2_000
 A reader has one, and a second one while it cancels.
 """
 RPC_SHARE = 4
-"""One address has at most this part of them: 4 means a quarter."""
+"""One address has at most this part of the RPC port's connections: 4 means a quarter."""
 
 
 def payer_of(host: str) -> str | None:

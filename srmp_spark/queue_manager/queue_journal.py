@@ -64,7 +64,7 @@ class QueueJournal(Queue):
     def held_bytes(self) -> int:
         """Return the bytes that are in the journal and not received from it.
 
-        The error is less than one entry of the table of waiting rows at each mark.
+        The number is inexact by less than the entries of :class:`.Waiting` in which the marks lie.
         """
         return max(0, self.waiting.bytes - self._of.waiting.bytes)
 
@@ -120,7 +120,7 @@ class QueueJournal(Queue):
         self.state.count = self.waiting_for(default)
 
     def purge(self, spared: SequenceSet) -> int:
-        """Mark what waits in the journal as received. Return how many rows that were.
+        """Mark the rows that wait in the journal as received. Return how many rows that were.
 
         The rows stay with the queue until retention deletes them. The rows of ``spared`` keep
         waiting.

@@ -67,10 +67,10 @@ This is no flood for a victim, and more than the messages of an honest peer need
 OWN_SENDER_RECEIPTS_PER_SECOND = 500.0
 """Most receipts per second to the sender of the messages itself; further ones wait for their turn.
 
-It posted a message for each receipt, so this is no flood. TCP's handshake has proved its address,
-and with HOST_POSTS_MAX in flight it gets no more than it answers. A million final receipts take 34
-minutes; at the rate for other hosts they would take 83. The limit protects us: one receipt costs
-the accepting loop 0.3 ms (measured).
+The sender posted a message for each receipt, so this is no flood. TCP's handshake has proved the
+sender's address, and with HOST_POSTS_MAX in flight the sender gets no more than it answers. A
+million final receipts take 34 minutes; at the rate for other hosts they would take 83. The limit
+protects us: one receipt costs the accepting loop 0.3 ms (measured).
 """
 HOST_PENDING_MAX = 1_000
 """Most receipts that wait for their turn for one host, 5 s at full rate.
@@ -129,7 +129,10 @@ class _Host:
 
 
 class _Owed(NamedTuple):
-    """A delivery receipt that waits. They sort by the time at which they are due."""
+    """A delivery receipt that waits.
+
+    Waiting receipts are sorted by the time at which they are due.
+    """
 
     due: float
     """Time of the next attempt, in monotonic seconds like the other two times."""
@@ -379,7 +382,7 @@ class ReceiptsSender:
             self._arm_owed()
 
     def _forget(self, numbers: Sequence[int]) -> None:
-        if not self._closed:  # The table keeps them otherwise. A repeat is harmless.
+        if not self._closed:  # After a close the table keeps them, and a repeat is harmless.
             self._journal.call(
                 lambda transaction: state.delete_owed(transaction.connection, numbers), _ignore
             )

@@ -17,7 +17,7 @@ class Reading(NamedTuple):
     pending: int
     """Messages that are stored and are no rows yet."""
     lag_seconds: float | None
-    """Seconds since everything that was in the remote queue was here.
+    """Seconds since the last time at which everything in the remote queue had arrived here.
 
     ``None`` if that never was so.
     """
@@ -46,7 +46,9 @@ class RemoteQueues(Protocol):
     async def remove(
         self, host: str | None, queue: str | None, *, unused: bool = False
     ) -> dict[str, Any]:
-        """Stop and remove a subscription. Return its status.
+        """Stop a subscription, and remove it once its pending messages are settled.
+
+        Return its status.
 
         With ``unused`` it is removed only if it never read anything. Raises :class:`ApiError` if it
         cannot be removed.

@@ -9,14 +9,14 @@ The head is stored as it arrived, and readers take the Content-Type from it by
 :func:`content_type_of`. This module does the same, so a message is read by the same Content-Type by
 which it was accepted, with or without folds.
 
-:func:`_check_request_line` judges the request line first, and as soon as it is there: the answer
-must not depend on how much of the rest arrived with it. A line without a version (HTTP/0.9) is
-answered 400 at once.
+:func:`_check_request_line` judges the request line first, and as soon as the line is there: the
+answer must not depend on how much of the rest arrived with it. A line without a version (HTTP/0.9)
+is answered 400 at once.
 
 Nearly every head is the one that Windows writes (chapter 4), so one anchored expression of exactly
-that form is tried first. It costs a third. A head that it does not match is judged by httptools. A
-head that it matches gives the same result with httptools
-(tests/queue_manager/test_request_head.py).
+that form is tried first, which costs a third of httptools. A head that the expression does not
+match is judged by httptools. A head that the expression matches gives the same result with
+httptools (tests/queue_manager/test_request_head.py).
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class RequestHead:
 
     def _check(self) -> None:
         headers = self.headers
-        # The request line was checked before, so these conditions are only a safeguard.
+        # _check_request_line has accepted the line, so httptools must read the same line.
         if not self.complete or self.version not in ("1.1", "1.0") or self.method != b"POST":
             raise HeadError(
                 400, "malformed-http", "RFC 9112 3: httptools reads another request line"

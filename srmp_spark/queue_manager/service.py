@@ -88,7 +88,7 @@ LEASE_LOOK_SECONDS = 0.5
 HOLES_OF_A_COMMIT = 1_000
 """Most separate holes that one commit of a purge makes; more holes need more commits.
 
-Each hole needs two rows of the store, some milliseconds in the loop.
+Each hole needs two rows of the store, so a commit takes some milliseconds in the loop.
 """
 
 log = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ class QueueManager:
         """The pullers, which read remote queues. The process sets it."""
         self.reader: ReaderLink
         self.outgoing: Outgoing
-        """The sender process, seen from here.
+        """The main process's side of the sender process.
 
         The process sets both ``reader`` and ``outgoing`` before it serves.
         """
@@ -442,9 +442,9 @@ class QueueManager:
             return self._open_queue(stored)
 
     async def remove_subqueue(self, queue: Queue, is_over: Callable[[Queue], bool]) -> None:
-        """Delete a subqueue that nobody declared if it is over.
+        """Delete a subqueue that nobody declared if ``is_over`` returns true for it.
 
-        ``is_over`` is asked when no other change can happen before the deletion.
+        ``is_over`` is called when no other change can happen before the deletion.
         """
         async with self._admin:
             if is_over(queue):
@@ -602,9 +602,9 @@ class QueueManager:
             self.forward_came()
 
     def _told_without_row(self, row: Undecided, store: Callable[[Transaction], None]) -> None:
-        """Store the receipts of a message that makes no row, in the present transaction.
+        """Store how a message that makes no row changes the receipts to send.
 
-        The sender's 200 waits for the same commit.
+        The change is in the commit that the sender's 200 waits for.
         """
 
         def stored(result: None, error: BaseException | None) -> None:
@@ -795,9 +795,10 @@ class QueueManager:
             await self.saves.save(queue, queue.default)
 
     def forward_holding(self, holding: dict[str, str], empty: list[str], begins: bool) -> None:
-        """Note which destinations hold forwarded messages in the sender process, by sender.
+        """Note which outgoing queues of the sender process hold forwarded messages.
 
-        ``empty`` are the destinations that no longer do.
+        ``holding`` has the sender of the messages for each such queue. ``empty`` are queues that
+        hold none any longer. ``begins`` says that the sender process has just started.
         """
         self.receiver.forward_room.told(holding, empty, begins=begins)
 

@@ -11,7 +11,7 @@ import time
 from types import TracebackType
 
 SLICE_SECONDS = 0.004
-"""Seconds of one slice of a turn of the loop.
+"""Seconds that one slice takes of a turn of the loop.
 
 The step in progress is finished after that; for a message of the largest size it takes some
 milliseconds more.

@@ -107,9 +107,8 @@ class SrmpConnection(asyncio.Protocol):
         self.read_at = 0.0
         """Time at which the last byte of the request in flight was read (``time.perf_counter``)."""
         self.is_proved = False
-        """Whether a request of this connection was accepted, or the sender has a name.
-
-        In a full port other connections are evicted first.
+        """Whether a request of this connection was accepted, or the sender has an authenticated
+        name. In a full port connections without such a proof are evicted first.
         """
         self._state = _IDLE
         self._since = endpoint.now
@@ -179,7 +178,7 @@ class SrmpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Note that the sender will send no more. Return whether to keep the connection open.
 
-        A complete request is still answered. Half of a request is answered 408.
+        A complete request is still answered. An incomplete request is answered 408.
         """
         if self._state is _WAITING:
             self._keep_alive = False

@@ -15,13 +15,16 @@ class StateFailure:
     reason: str
     remedy: str
     ended: bool
-    """Whether the publisher has ended. Then only another start continues."""
+    """Whether the publisher has ended. Then the Delta state continues only after a restart."""
     since: int
     """Time of the first failure, in microseconds since 1970, UTC."""
 
 
 ROWS_GONE_MAX = 100
-"""Most ranges that ``status`` shows. The log has the first hundred of each time."""
+"""Most ranges of missing rows that ``status`` shows; further ones are left out.
+
+The log has the first hundred of each report.
+"""
 
 
 @dataclass(slots=True)

@@ -106,9 +106,9 @@ class Subqueues:
         await self._remove(queue)
 
     async def look(self) -> None:
-        """Remove the subqueues that are over.
+        """Remove the undeclared subqueues that nobody uses and that are empty.
 
-        That happens when a lease has ended, an operator has purged, or a query has received the
+        That happens after a lease has ended, an operator has purged, or a query has received the
         last row.
         """
         for queue in self._catalogue.undeclared:

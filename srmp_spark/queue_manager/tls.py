@@ -175,9 +175,8 @@ class ClientTls(TlsFiles):
     def _build(self) -> ssl.SSLContext:
         # It verifies the chain and the host name.
         context = _hardened(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-        context.hostname_checks_common_name = (
-            False  # Only subjectAltName names a host (RFC 9525 6.3).
-        )
+        # Only subjectAltName names a host (RFC 9525 6.3).
+        context.hostname_checks_common_name = False
         if self._ca_file is not None:
             _load_authorities(context, self._ca_file, "--ca-file")
         else:

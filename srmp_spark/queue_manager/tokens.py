@@ -113,7 +113,7 @@ class Tokens:
     def find(self, authorization: str | bytes) -> Token | None:
         """Return the token of an ``Authorization: Bearer …`` header, or ``None``.
 
-        A wrong token takes as long as a right one.
+        The search takes the same time for a wrong token as for a right one.
         """
         if isinstance(authorization, str):
             authorization = authorization.encode("latin-1", "replace")

@@ -22,7 +22,7 @@ class Command(NamedTuple):
     After LONG_COMMAND :func:`read_long_command` reads the rest.
     """
     answer: AnswerWriter | None
-    """Where the answer is written. ``None`` if the main process expects no answer."""
+    """Writes the answer of this command. ``None`` if the main process expects no answer."""
 
 
 def receive_command(control: socket.socket) -> Command | None:

@@ -21,7 +21,7 @@ INTERNAL = "internal"
 class ReaderLink(ChildLink):
     """Starts the reader process, keeps it running, and talks to it.
 
-    :mod:`.process` uses the settings.
+    :mod:`.process` describes the settings of the reader process.
     """
 
     module = "srmp_spark.queue_manager.reader.process"

@@ -33,7 +33,7 @@ from srmp_spark.store.reading import batches, chunk_records, records
 
 HTTP_TRANSPORTS = ("http", "https")
 GROUP_BYTES_MAX = 4 * 1024 * 1024
-"""Most bytes of an answer that includes the rest of a group."""
+"""Bytes up to which an answer also contains the rest of a group, if fewer bytes were asked for."""
 PEERS_REMEMBERED = 256
 """Number of addresses, parsed from the names of peers, that are cached.
 
