@@ -64,39 +64,23 @@ else:
 
 ENVIRONMENT_PREFIX = "SRMP_SPARK_"
 CLIENT_KEYS = frozenset({"api", "token"})
-"""Environment keys of the other commands.
-
-For them ``SRMP_SPARK_API`` is a URL, and ``SRMP_SPARK_TOKEN`` is the token itself.
-"""
+"""Environment keys of other commands: ``SRMP_SPARK_API`` is a URL there, ``…_TOKEN`` the token."""
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
 STATE_INTERVAL_SECONDS = 5.0
-"""Seconds that the Delta state may lag by default (docs/INTERFACE.md section 2,
-``--state-interval``).
-"""
+"""Default of ``--state-interval``: seconds that the Delta state may lag (docs/INTERFACE.md)."""
 QUEUES_OF_TOKENS_MAX = 1_000
-"""Number of queues at which a token that is not for all queues can no longer create one.
-
-The rest, up to QUEUES_MAX, is for operators and for queues of the configuration.
-"""
+"""At this many queues a token for some queues can create none. Operators may use the rest."""
 QUEUES_MAX = 10_000
-"""Most queues of one queue manager; a further one is refused.
-
-Each costs memory and a line in ``status``.
-"""
+"""Most queues; a further one is refused. Each costs memory and a line in ``status``."""
 RETENTION_HOURS = 168.0
-"""Default of ``--retention-hours``: a week, which is longer than a long week-end in which nobody
-reads.
-"""
+"""Default of ``--retention-hours``: a week, longer than a long week-end in which nobody reads."""
 RETRANSMISSION_TIMEOUT_SECONDS = 20.0
 """Seconds after which a receipt that could not be delivered is due again ([MC-MQSRM] 3.1.3.1,
 appendix A <25>).
 """
 RESEND_TABLE_SECONDS = (30.0, 30.0, 30.0, 300.0, 300.0, 300.0, 1800.0, 1800.0, 1800.0, 21600.0)
-"""Seconds between attempts to send, as in Windows ([MC-MQSRM] appendix A <16>).
-
-The last one repeats.
-"""
+"""Seconds between attempts, as in Windows ([MC-MQSRM] appendix A <16>). The last repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Combine the parts of a queue manager into one object, which the API and the process use.
 
-The object connects engine, journal, catalogue, reader, receipts and metrics, and has the operations
-that change more than one of them. The journal makes each change durable before the change is
-reported. Memory may run ahead of the disk, because a commit that fails ends the process.
+It connects engine, journal, catalogue, reader, receipts and metrics, and has the operations that
+change more than one of them. The journal makes each change durable before it is reported. Memory
+may run ahead of the disk, because a commit that fails ends the process.
 """
 
 from __future__ import annotations
@@ -86,10 +86,7 @@ LEASE_LOOK_SECONDS = 0.5
 """Seconds between two looks of a waiting receiver at whether the holder's process is gone."""
 
 HOLES_OF_A_COMMIT = 1_000
-"""Most separate holes that one commit of a purge makes; more holes need more commits.
-
-Each hole needs two rows of the store, so a commit takes some milliseconds in the loop.
-"""
+"""Most holes of one commit of a purge. More holes need more commits, of some milliseconds each."""
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +117,7 @@ class QueueManager:
         """Load the state of the data directory.
 
         ``on_fatal`` is called when a write or sync failed, and must end the process. ``client_tls``
-        is for receipts that are sent over HTTPS. Without it the authorities of the system are
-        trusted.
+        is for receipts over HTTPS; without it the authorities of the system are trusted.
         """
         self.config = config
         self.directory = directory
@@ -134,17 +130,11 @@ class QueueManager:
         # Nothing can have waited longer than since the start.
         self.state_lag = StateLag(config.state, as_of=clock.utc() / 1e6)
         self.rows_committed = 0
-        """Rows that were committed since the start.
-
-        Sealing uses it to see whether many messages arrive.
-        """
+        """Rows committed since the start. Sealing sees by it whether many messages arrive."""
         self.garbage = asyncio.Event()
         """Set when there are rows to delete (store/sweeper.py)."""
         self.read_at = clock.monotonic()
-        """Time of the last call that asked for rows, in monotonic seconds.
-
-        A reader that only peeks has no lease, and must not lose its embedded queue manager.
-        """
+        """Monotonic time of the last call for rows. A reader that only peeks has no lease."""
         self._admin = asyncio.Lock()
         stored = state.load(directory.writer)
         unreadable = list(stored.unreadable)
@@ -158,10 +148,7 @@ class QueueManager:
             else retention.newest_arrival(directory.writer)
         )
         self.retention_clock = HistoryClock(newest)
-        """The clock of retention.
-
-        A restart under a wall clock that is years ahead must not delete everything at once.
-        """
+        """The clock of retention. A start under a wrong wall clock must not delete everything."""
         self.retention_clock.read(clock.utc(), clock.monotonic())
         self.receiver = Receiver(
             directory.queue_manager,
@@ -222,10 +209,7 @@ class QueueManager:
         )
         self.tokens = config.all_tokens()
         self.set_aside: list[SetAside] = [*tell_set_aside(unreadable)]
-        """Rows of the store that could not be read at the start.
-
-        ``status`` and ``doctor`` show them.
-        """
+        """Rows of the store that were unreadable at the start, for ``status`` and ``doctor``."""
         self.acceptor = Acceptor(
             self.receiver,
             self.journal,
@@ -241,29 +225,20 @@ class QueueManager:
             writers=Writers(config.writer, self.tokens) if config.writer else None,
         )
         self.receipts_came: Callable[[], object] = lambda: None
-        """Called when our order queue has new rows. The process then notifies the sender process.
-        """
+        """Called when our order queue has new rows. The process notifies the sender process."""
         self.forward_came: Callable[[], object] = lambda: None
-        """Called when the queue of forwarded messages has new rows.
-
-        The process then notifies the sender process.
-        """
+        """Called when the forward queue has new rows. The process notifies the sender process."""
         self.remote_queues: RemoteQueues | None = None
         """The pullers, which read remote queues. The process sets it."""
         self.reader: ReaderLink
         self.outgoing: Outgoing
-        """The main process's side of the sender process.
-
-        The process sets both ``reader`` and ``outgoing`` before it serves.
-        """
+        """The main process's side of the sender process. The process sets it and ``reader``."""
         self.multicast: MulticastPorts | None = None
         """The multicast groups. The process sets it if multicast is on."""
         self.incoming_sequences: Callable[[Callable[[str], bool]], list[dict[str, object]]] = (
             lambda sees: []
         )
-        """Returns the incoming sequences of WS-ReliableMessaging for ``status``, of the queues that
-        the argument allows. The process sets it.
-        """
+        """Returns incoming sequences for ``status``, of allowed queues. The process sets it."""
         for queue in stored.queues:
             self._open_queue(queue)
         for consumer in stored.consumers:
@@ -327,9 +302,8 @@ class QueueManager:
 
         ``journal`` switches the queue's journal on or off; ``None`` leaves it as it is.
         ``is_restricted`` says that the caller's token is not for all queues. A subqueue that a
-        remote reader created is declared by this call, and stays. Raises :class:`ApiError`: 409 if
-        there is one of the other kind or there are too many queues, 400 if the name or kind is not
-        possible.
+        remote reader created is declared by this call, and stays. Raises :class:`ApiError`: 409 for
+        another kind or too many queues, 400 if name or kind is not possible.
         """
         async with self._admin:
             if base_of_journal(name) is not None:
@@ -373,10 +347,7 @@ class QueueManager:
             return True
 
     def _check_queues_max(self, *, is_restricted: bool) -> None:
-        """Raise :class:`ApiError` (409) if one more declared queue would be too many.
-
-        A subqueue that stays from now on counts too.
-        """
+        """Raise :class:`ApiError` (409) if one more declared queue would be too many."""
         if self.catalogue.declared_count >= QUEUES_MAX:
             raise ApiError(
                 409,
@@ -400,10 +371,7 @@ class QueueManager:
         log.info("queue.declared name=%s", queue.name)
 
     async def make_subqueue(self, name: str) -> Queue:
-        """Create a subqueue that nobody declared, and return it.
-
-        :class:`.Subqueues` calls this. Raises as :meth:`.Subqueues.enter`.
-        """
+        """Create an undeclared subqueue and return it. Raises as :meth:`.Subqueues.enter`."""
         async with self._admin:
             base = self.catalogue.get(base_of_subqueue(name) or "")
             if base is None or base.log_name != base.name or base.name in OWN_QUEUES:
@@ -442,10 +410,7 @@ class QueueManager:
             return self._open_queue(stored)
 
     async def remove_subqueue(self, queue: Queue, is_over: Callable[[Queue], bool]) -> None:
-        """Delete a subqueue that nobody declared if ``is_over`` returns true for it.
-
-        ``is_over`` is called when no other change can happen before the deletion.
-        """
+        """Delete an undeclared subqueue if ``is_over`` is true just before the deletion."""
         async with self._admin:
             if is_over(queue):
                 await self._delete(queue)
@@ -507,10 +472,10 @@ class QueueManager:
     async def purge_queue(self, name: str, spared: SequenceSet | None = None) -> int:
         """Delete the rows that wait in a queue. Return how many they were.
 
-        The rows of ``spared``, which remote readers have, stay. If many rows were received out of
-        turn or are spared, there are many holes. Then each commit makes a slice of them. No remote
-        reader is served until the last one is stored. After a kill in between, the rows after the
-        last slice still wait.
+        The rows of ``spared``, which remote readers have, stay. Many rows that were received out of
+        turn, or are spared, make many holes: each commit makes a slice of them. No remote reader is
+        served until the last one is stored. After a kill in between, the rows after the last slice
+        still wait.
         """
         async with self._admin:
             queue, left = self.catalogue.find(name), SequenceSet() if spared is None else spared
@@ -518,8 +483,7 @@ class QueueManager:
                 purged = queue.purge(left)
                 await self.saves.save(queue, queue.default)
                 return purged
-            # Hold remote readers before the first commit. Otherwise they would be served as soon as
-            # it is stored, and would lock rows of the next commit.
+            # Hold remote readers first. After the first commit they would lock rows of the next.
             go_on = None if self.catalogue.hold_readers is None else self.catalogue.hold_readers()
             try:
                 done = await self.journal.transact(
@@ -543,10 +507,7 @@ class QueueManager:
     def _purge_slice(
         self, transaction: Transaction, queue: Queue, end: int | None, spared: SequenceSet
     ) -> _Purged:
-        """Delete the rows that wait up to ``end``, or as many of them as one commit may.
-
-        ``None`` means: up to the present end of the queue.
-        """
+        """Delete waiting rows up to ``end`` (``None``: all), or as many as one commit may."""
         whole = end_of(transaction.connection, queue.id) if end is None else end
         default = queue.default
         kept = default.ahead.copy()
@@ -560,8 +521,7 @@ class QueueManager:
         self.decide(transaction, queue, spared.gaps(first, taken.to), Reason.QUEUE_PURGED)
         queue.cut(taken.holes)
         queue.damage.clear()
-        # Move the mark here. A mark that is saved after this, in this commit or the next, must not
-        # put the old one back on disk.
+        # Move the mark here, so that a later save does not put the old mark back on disk.
         default.skip_all_but(taken.to, spared)
         self.saves.join(transaction, queue, default)
         self.catalogue.purging(transaction, queue)
@@ -570,9 +530,9 @@ class QueueManager:
     def decide(
         self, transaction: Transaction, queue: Queue, runs: Iterable[Range], reason: Reason
     ) -> None:
-        """Note that rows left the queue, in the transaction that removes them ([MC-MQSRM] 3.1.7.3).
+        """Note that rows leave the queue, in the transaction that removes them.
 
-        The decisions of the marks are stored first, so a received row does not count as purged.
+        [MC-MQSRM] 3.1.7.3. Decisions of the marks are stored first: no received row is purged.
         """
         asked = queue.deciding.save(transaction, queue.id, queue.name)
         asked = (
@@ -583,10 +543,7 @@ class QueueManager:
             transaction.after_commit.append(self.decision_receipts.wake)
 
     async def pause_queue(self, name: str, *, paused: bool) -> None:
-        """Pause a queue, or let it accept messages again.
-
-        While it is paused, messages for it are answered 503.
-        """
+        """Pause a queue, or end its pause. Messages for a paused queue are answered 503."""
         async with self._admin:
             queue = self.catalogue.find(name)
             queue.state.paused = paused
@@ -602,10 +559,7 @@ class QueueManager:
             self.forward_came()
 
     def _told_without_row(self, row: Undecided, store: Callable[[Transaction], None]) -> None:
-        """Store how a message that makes no row changes the receipts to send.
-
-        The change is in the commit that the sender's 200 waits for.
-        """
+        """Store how a message without a row changes receipts, in the commit of its 200."""
 
         def stored(result: None, error: BaseException | None) -> None:
             if error is None:
@@ -649,10 +603,7 @@ class QueueManager:
         )
 
     async def _make_room_for(self, queue: Queue, name: str) -> None:
-        """Make room for a new consumer if the queue is full of consumers.
-
-        The consumer that never marked a row and whose lease ended first is deleted.
-        """
+        """Make room for a new consumer: delete the unused one whose lease ended first."""
         if name in queue.consumers or not queue.consumers_full:
             return
         now = self.clock.monotonic()
@@ -688,8 +639,7 @@ class QueueManager:
         known, seen = None, 0
         await self._make_room_for(queue, name)
         while True:
-            # Find the queue again, because a queue that was deleted and created again has other
-            # consumers.
+            # A queue that was deleted and created again has other consumers.
             queue = self.catalogue.find(queue.name)
             consumer = queue.consumer(name)
             if consumer is not known:
@@ -730,8 +680,7 @@ class QueueManager:
         Marks of the default consumer decide about the rows, for ``reason``. The marked rows are
         ``sequences``, or ``first`` to ``to``, or, without ``first``, everything up to ``to`` from
         the holder's plan. Raises :class:`ApiError`: 409 if ``holder`` does not have the lease or a
-        mark is past the end of its epoch; 404 or 409 if queue or consumer were deleted before the
-        last mark was stored.
+        mark is past the end of its epoch; 404 or 409 if queue or consumer are deleted meanwhile.
         """
         consumer = queue.consumer(name)
         self.check_holder(consumer, holder)
@@ -762,10 +711,9 @@ class QueueManager:
     ) -> None:
         """Apply the consequences of marks, in memory and then on disk.
 
-        If the default consumer marks rows before its queue is deleted, the rows are decided in the
-        commit of the deletion at the latest, and the senders get their receipts. A mark of another
-        consumer that is deleted meanwhile is stored nowhere: then this raises :class:`ApiError`
-        (404 or 409).
+        If the default consumer marks rows before its queue is deleted, the commit of the deletion
+        decides them at the latest, and their senders get receipts. A mark of another consumer that
+        is deleted meanwhile is stored nowhere: raises :class:`ApiError` (404 or 409).
         """
         decides = consumer is queue.default
         if not marked.rows:
@@ -781,10 +729,7 @@ class QueueManager:
             self._check_there(queue, consumer)
 
     async def forwarded(self, epoch: str, to: int) -> None:
-        """Mark the messages for other hosts up to sequence ``to`` as received.
-
-        The sender process has made them outgoing.
-        """
+        """Mark forwarded messages up to ``to`` as received: the sender process has them."""
         queue = self.catalogue.get(FORWARD_QUEUE)
         if queue is None or epoch not in [each.epoch for each in queue.epochs]:
             return
@@ -795,18 +740,14 @@ class QueueManager:
             await self.saves.save(queue, queue.default)
 
     def forward_holding(self, holding: dict[str, str], empty: list[str], begins: bool) -> None:
-        """Note which outgoing queues of the sender process hold forwarded messages.
+        """Note the sender of each outgoing queue that holds forwarded messages.
 
-        ``holding`` has the sender of the messages for each such queue. ``empty`` are queues that
-        hold none any longer. ``begins`` says that the sender process has just started.
+        ``empty`` are queues that hold none now. ``begins``: the sender process has just started.
         """
         self.receiver.forward_room.told(holding, empty, begins=begins)
 
     async def release(self, queue: Queue, name: str, holder: HolderValue) -> None:
-        """Release the lease of ``holder``. Do nothing if ``holder`` does not have it.
-
-        A query that ends twice does no harm.
-        """
+        """Release the lease of ``holder``, or do nothing if it is over: a query may end twice."""
         consumer = queue.consumers.get(name)
         if consumer is not None and consumer.holder == holder:
             consumer.release()
@@ -838,11 +779,7 @@ class QueueManager:
         raise _not_registered(consumer)
 
     def _check_there(self, queue: Queue, consumer: Consumer) -> None:
-        """Raise :class:`ApiError` if queue or consumer were deleted during the call.
-
-        The status is 404 for the queue and 409 for the consumer, as before a call. The marks of the
-        call may not be stored then.
-        """
+        """Raise :class:`ApiError` (404 or 409) if the call's queue or consumer was deleted."""
         if self.catalogue.get(queue.name) is not queue:
             raise UnknownQueueError(queue.name)
         if queue.consumers.get(consumer.name) is not consumer:
