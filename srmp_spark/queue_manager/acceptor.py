@@ -499,9 +499,9 @@ def _tell_stale(mark: StreamMark, arrival: Arrival) -> None:
     Such messages are answered 200 and not kept, and an honest sender does not know that.
     """
     log.warning(
-        "stream.stale queue=%s stream_id=%s live=%s peer=%s: late copies, or its sender "
-        "counts from where it stood before and "
-        "is not heard; if so: srmp-spark streams drop",
+        "stream.stale queue=%s stream_id=%s live=%s peer=%s: these are late copies, or "
+        "the sender continues an old count and its messages are discarded; if so: "
+        "srmp-spark streams drop",
         mark.stream.queue,
         mark.stream.id._replace(ordinal=mark.ordinal),
         mark.stream.id,

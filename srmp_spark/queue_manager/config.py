@@ -744,7 +744,7 @@ def _check_rpc(config: ServeConfig) -> None:
     if config.rpc_auth_level != "none" and not accounts:
         raise ConfigurationError(
             f"--rpc {config.rpc.host}:{config.rpc.port} demands {config.rpc_auth_level}, "
-            "and nobody could sign in: give "
+            "and no account could sign in: give "
             "[[rpc_account]] or --rpc-accounts FILE, or listen on 127.0.0.1, or give "
             "--rpc-min-auth none "
             "where only those who may read everything can connect"
@@ -755,7 +755,7 @@ def _check_multicast(config: ServeConfig) -> None:
     addresses = [spec.multicast for spec in config.queue if spec.multicast is not None]
     if addresses and config.pgm is None:
         raise ConfigurationError(
-            "a queue with :multicast= needs --pgm raw (what Windows speaks; with "
+            "a queue with :multicast= needs --pgm raw (as in Windows; it needs "
             "CAP_NET_RAW) or --pgm udp:PORT"
         )
     if config.pgm is None and (

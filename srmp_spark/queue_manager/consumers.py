@@ -250,7 +250,7 @@ class Consumer:
             409,
             SHARING_VIOLATION,
             f"consumer {self.name} is held by {holder_text(self.holder)}",
-            "stop that receiver, or read with another consumer name (option consumer, of "
+            "stop that receiver, or read with another consumer name (option consumer; for "
             "a command --consumer)",
             "INTERFACE.md section 1",
         )

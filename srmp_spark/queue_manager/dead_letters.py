@@ -193,8 +193,8 @@ class DeadLetters:
         queue = manager.catalogue.get(name)
         if queue is None or not queue.state.transactional:
             told = (
-                "dead_letters.no_queue queue=%s rows=%d: deleted meanwhile; they stay "
-                "in the outbox alone"
+                "dead_letters.no_queue queue=%s rows=%d: the queue was deleted; the "
+                "letters stay in the outbox alone"
             )
             log.error(told, name, len(letters))
             return True

@@ -180,7 +180,8 @@ class Maintenance:
             await asyncio.wait_for(self._compared.wait(), STATE_COMPARE_SECONDS)
         except asyncio.TimeoutError:
             log.warning(
-                "state.not_compared seconds=%.0f: accepting all the same", STATE_COMPARE_SECONDS
+                "state.not_compared seconds=%.0f: messages are accepted without the comparison",
+                STATE_COMPARE_SECONDS,
             )
         if self.fatal is not None:
             raise self.fatal
@@ -428,9 +429,9 @@ class Maintenance:
         count = to - max(queue.trimmed_to, self._synced.get(queue.name, 0))
         if count > 0:
             log.warning(
-                "state.receipts_left_out rows=%d to=%d: the store of --state is away for "
-                "long; they were read, and only their "
-                "rows of inbox are missing",
+                "state.receipts_left_out rows=%d to=%d: the store of --state has been "
+                "away for long; the receipts were read, and only their rows of inbox are "
+                "missing",
                 count,
                 to,
             )
@@ -453,9 +454,9 @@ class Maintenance:
         off = clock.utc() - self._begin_utc - int((clock.monotonic() - self._begin) * 1_000_000)
         if abs(off - self._jump) > CLOCK_JUMP_SECONDS * 1_000_000:
             log.warning(
-                "clock.jumped seconds=%.0f: timers do not care, and retention goes on as "
-                "if it had not; set ahead, it lets no "
-                "message expire for an hour. Set it right if it is wrong",
+                "clock.jumped seconds=%.0f: timers and retention ignore the jump; if the "
+                "clock was set ahead, no message expires for an hour. Correct the clock "
+                "if it is wrong",
                 (off - self._jump) / 1e6,
             )
             self._jump = off

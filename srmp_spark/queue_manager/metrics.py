@@ -226,7 +226,7 @@ class Metrics:
         )
         yield CounterMetricFamily(
             "srmp_streams_forgotten",
-            "resting streams that made way for new ones in a full table",
+            "resting streams that were evicted from a full table",
             value=self.streams_forgotten(),
         )
         yield self.accept_seconds.family("srmp_accept_seconds", "request read to 200")

@@ -52,7 +52,7 @@ class QueueSpec(NamedTuple):
         if meant is not None:
             raise ConfigurationError(
                 f"unknown suffix :{ending} in --queue {text!r}; did you mean {meant!r}? "
-                f"(a queue that is really called so is made by PUT /v1/queues)"
+                f"(PUT /v1/queues creates a queue that is really called that)"
             )
         addresses = [
             suffix.partition("=")[2] for suffix in suffixes if suffix.startswith("multicast=")
@@ -68,7 +68,7 @@ class QueueSpec(NamedTuple):
         if multicast is not None and "transactional" in suffixes:
             raise ConfigurationError(
                 f"--queue {text!r}: multicast messages are express, a transactional queue "
-                "takes none"
+                "accepts none"
             )
         return cls(
             local_queue_name(name), "transactional" in suffixes, "journal" in suffixes, multicast

@@ -81,7 +81,7 @@ class RpcAccounts:
             name = each.account.name.lower()
             if name in self._by_name:
                 raise ConfigurationError(
-                    f"rpc_account: {each.account.name} stands there twice, or in "
+                    f"rpc_account: {each.account.name} is listed twice, or in "
                     "--rpc-accounts too; leave one of them"
                 )
             self._by_name[name] = each

@@ -336,7 +336,7 @@ class QueueManager:
             self._check_queues_max(is_restricted=is_restricted)
             if name == ORDER_QUEUE and transactional:
                 raise ApiError(
-                    400, "usage", f"{ORDER_QUEUE} takes receipts: it cannot be transactional"
+                    400, "usage", f"{ORDER_QUEUE} accepts receipts: it cannot be transactional"
                 )
             stored = await self.journal.transact(
                 lambda t: queues.create(t, name, transactional=bool(transactional))
@@ -359,7 +359,7 @@ class QueueManager:
             raise ApiError(
                 409,
                 "too-many-queues",
-                f"a token for some queues makes none beyond {QUEUES_OF_TOKENS_MAX} in all",
+                f"a token for some queues creates none beyond {QUEUES_OF_TOKENS_MAX} in all",
                 "delete queues that are no longer used, or make it with a token for all queues",
             )
 
@@ -388,7 +388,7 @@ class QueueManager:
             ):
                 if count >= limit:
                     hint = (
-                        "receive what is in those that there are, close them, or declare "
+                        "receive what is in the existing ones, close them, or declare "
                         f"this one: --queue '{name}'"
                     )
                     raise ApiError(
@@ -585,7 +585,7 @@ class QueueManager:
             raise ApiError(404, "unknown-consumer", said, "srmp-spark consumers QUEUE lists them")
         if consumer is queue.default:
             raise ApiError(
-                400, "usage", f"consumer {name} decides what is received; it belongs to the queue"
+                400, "usage", f"consumer {name} decides about rows; it cannot be deleted"
             )
         if consumer.is_held(self.clock.monotonic()):
             raise consumer.refusal()

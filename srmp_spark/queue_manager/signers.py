@@ -61,7 +61,7 @@ def parse_signers(where: str, value: Any) -> tuple[Signer, ...]:  # noqa: ANN401
     for signer in signers:
         if sum(signer.source_qm == other.source_qm for other in signers) > 1:
             raise ConfigurationError(
-                f"{where}: {signer.source_qm} stands there twice; give it a list of certificates"
+                f"{where}: {signer.source_qm} is listed twice; give it a list of certificates"
             )
     return signers
 
@@ -122,8 +122,8 @@ def _keys_of(signer: Signer) -> tuple[Verifier, ...]:
             log.info("signer.key source_qm=%s key=%r file=%s", signer.source_qm, key, path)
             if key.bits < WEAK_BITS:
                 text = (
-                    "signer.weak source_qm=%s key=%r: anybody can find the private "
-                    "key; valid means little"
+                    "signer.weak source_qm=%s key=%r: anybody can compute the private "
+                    "key; a valid signature proves little"
                 )
                 log.warning(text, signer.source_qm, key)
         keys += found

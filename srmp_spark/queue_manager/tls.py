@@ -119,7 +119,8 @@ class TlsFiles(ABC):
             if stamp != self._refused:
                 self._refused = stamp
                 log.warning(
-                    'tls.not_renewed files="%s" reason="%s": what was read before stays in use',
+                    'tls.not_renewed files="%s" reason="%s": the files that were read '
+                    "before stay in use",
                     files,
                     error,
                 )

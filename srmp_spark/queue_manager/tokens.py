@@ -190,12 +190,12 @@ def check_unlike(where: str, tokens: Sequence[Token]) -> None:
         for other in tokens[:at]:
             if token.name == other.name:
                 raise ConfigurationError(
-                    f"{where}: {token.name} stands there twice; give each token its own name"
+                    f"{where}: {token.name} is listed twice; give each token its own name"
                 )
             if token.digest == other.digest:
                 raise ConfigurationError(
-                    f"{where}: {other.name} and {token.name} are one token; make another "
-                    "for one of them"
+                    f"{where}: {other.name} and {token.name} are the same token; create "
+                    "another for one of them"
                 )
 
 

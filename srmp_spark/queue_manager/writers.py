@@ -131,7 +131,7 @@ class Writers:
         self._tell(queue, caller, "none" if token is None else token.name)
         if caller.authorization[:7].lower() == b"bearer " and token is None:
             return Refused(
-                401, "token", "the token is none of this queue manager", "INTERFACE.md section 7"
+                401, "token", "this queue manager has no such token", "INTERFACE.md section 7"
             )
         return Refused(
             403, "not-a-writer", f"{queue} takes messages only from its writers", _SECTION
@@ -206,7 +206,7 @@ def open_forwarding(writers: Sequence[Writer]) -> str | None:
         return None
     return (
         f"everybody may have messages forwarded: no [[writer]] names {FORWARD_QUEUE}, and "
-        "no glob stands for it; "
+        "no glob matches it; "
         f'to restrict it: [[writer]] queue = "{FORWARD_QUEUE}" with certificate, address or token'
     )
 

@@ -264,7 +264,7 @@ class TestConsumers:
         assert "report" not in consumers(client, "private$/orders")
         with pytest.raises(ApiError, match="no consumer"):
             client.delete_consumer("private$/orders", "report")
-        with pytest.raises(ApiError, match="belongs to the queue"):
+        with pytest.raises(ApiError, match="decides about rows"):
             client.delete_consumer("private$/orders", "default")
 
     def test_the_command_lists_and_deletes(self, running: RunningQueueManager) -> None:

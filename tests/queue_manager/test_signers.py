@@ -57,7 +57,7 @@ def test_signers_stand_in_the_file(tmp_path: Path) -> None:
         (entry(certificate="[]"), "certificate is a PEM file"),
         (entry(certificate="[1]"), "certificate is a PEM file"),
         (entry(certificate='""'), "certificate is a PEM file"),
-        (entry() + entry(GUID.upper()), "stands there twice; give it a list"),
+        (entry() + entry(GUID.upper()), "is listed twice; give it a list"),
     ],
 )
 def test_what_is_no_signer_is_refused_in_words(tmp_path: Path, toml: str, said: str) -> None:

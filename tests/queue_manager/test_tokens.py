@@ -113,17 +113,17 @@ verbs = ["enqueue", "admin"]
 
     def test_names_and_secrets_are_unlike(self, tmp_path: Path) -> None:
         entry = '[[token]]\nname = "{}"\nsha256 = "{}"\nverbs = ["read"]\n'
-        with pytest.raises(ConfigurationError, match="a stands there twice"):
+        with pytest.raises(ConfigurationError, match="a is listed twice"):
             config_of(
                 tmp_path, entry.format("a", sha256(SECRET)) + entry.format("a", sha256(OTHER))
             )
-        with pytest.raises(ConfigurationError, match="a and b are one token"):
+        with pytest.raises(ConfigurationError, match="a and b are the same token"):
             config_of(
                 tmp_path, entry.format("a", sha256(SECRET)) + entry.format("b", sha256(SECRET))
             )
         (tmp_path / "token").touch(0o600)
         (tmp_path / "token").write_text(SECRET)
-        with pytest.raises(ConfigurationError, match="are one token"):
+        with pytest.raises(ConfigurationError, match="are the same token"):
             config_of(
                 tmp_path, entry.format("a", sha256(SECRET)), token_file=str(tmp_path / "token")
             )

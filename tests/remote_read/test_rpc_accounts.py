@@ -260,7 +260,7 @@ def test_rights_need_a_sign_in_and_a_port(tmp_path: Path):
     with pytest.raises(ConfigurationError, match="are for --rpc"):
         load(flags, {})
     twice = secret(tmp_path, "accounts", "example\\LOOKER:another")
-    with pytest.raises(ConfigurationError, match="stands there twice"):
+    with pytest.raises(ConfigurationError, match="is listed twice"):
         load({**flags, "rpc": "127.0.0.1:0", "rpc_accounts": str(twice)}, {})
 
 

@@ -179,7 +179,7 @@ class AnswerWriter:
         began = time.monotonic()
         while not poll.poll(STALL_LOOK_SECONDS * 1000):
             if time.monotonic() - began >= self.patience():
-                raise TimeoutError("the caller takes nothing")
+                raise TimeoutError("the caller accepts no data")
 
     def end(self) -> None:
         """Send the collected data and the end packet, which states that the answer is complete."""

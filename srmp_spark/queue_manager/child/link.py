@@ -239,7 +239,7 @@ class ChildLink:
             socket.send_fds(control, [command], [theirs.fileno()])
         except BlockingIOError:
             ours.close()
-            raise self._unavailable("has too much to do") from None
+            raise self._unavailable("is overloaded") from None
         except OSError:
             ours.close()
             raise self._unavailable("is being restarted") from None

@@ -126,8 +126,8 @@ class SharedPool:
         kind = "reads of rows" if self._name == "read" else "short reads"
         if caller is not None and self._shares.held_by(caller) >= self._share:
             message = (
-                f"the token {caller} has {self._share} {kind} in progress, which is all "
-                "that one token may have of "
+                f"the token {caller} has {self._share} {kind} in progress, which is the "
+                "limit of one token out of "
                 f"{self._threads}"
             )
             hint = (
@@ -135,6 +135,9 @@ class SharedPool:
                 "or give programs tokens of their own"
             )
         else:
-            message = f"{self._threads} {kind} are in progress, which is all that there may be"
-            hint = "call again in a moment; readers that take nothing are cut off while others wait"
+            message = f"{self._threads} {kind} are in progress, which is the limit"
+            hint = (
+                "call again in a moment; readers that accept no data are disconnected "
+                "while others wait"
+            )
         return ApiError(503, "too-many-reads", message, hint)
