@@ -192,7 +192,7 @@ class ServeConfig:
     def all_tokens(self) -> Tokens:
         """Return the tokens of the file and the token of ``--token-file``.
 
-        Raises :class:`ConfigurationError` if two tokens are identical.
+        Raises :class:`ConfigurationError` if two have the same name or the same secret.
         """
         tokens = self.tokens if self.token is None else (*self.tokens, admin_token(self.token))
         check_unlike("tokens", tokens)

@@ -13,7 +13,7 @@ allowed receipt uses the turn of a host. Receipts must not flood a victim: one h
 A delivery receipt is stored with its message, so it survives a restart. It is tried again after the
 waits of ``--resend-table`` until its time to reach the queue is over (four days, as Windows
 writes). The monotonic clock counts the waits, so setting the wall clock neither ends a receipt
-early nor keeps it for ever. The wall clock counts only for receipts that a start has found, and
+early nor keeps it forever. The wall clock counts only for receipts that a start has found, and
 only after :data:`FOUND_TRIED_SECONDS`. A stream receipt is never stored: the engine makes it due
 again until it was delivered, and after every start.
 """

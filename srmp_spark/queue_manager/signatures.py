@@ -1,7 +1,7 @@
 """Judge the signature of a message once, when it is accepted, and count the verdict.
 
 Messages without a signature are not judged here. A verdict is kept with the record
-(:class:`~srmp_spark.rows.group.Form`). So the row shows for ever the verdict under the keys that
+(:class:`~srmp_spark.rows.group.Form`). So the row shows forever the verdict under the keys that
 were trusted then.
 """
 

@@ -117,8 +117,8 @@ def address_of(text: str) -> _Address | None:
 def needs_pattern(address: _Address) -> bool:
     """Return whether no message may choose this address without a pattern of the operator.
 
-    These are addresses of this host, link-local addresses (the clouds' metadata services), groups,
-    and unspecified or reserved addresses.
+    These are loopback addresses, link-local addresses (the clouds' metadata services), groups, and
+    unspecified or reserved addresses.
     """
     return (
         address.is_loopback
