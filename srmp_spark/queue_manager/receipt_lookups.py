@@ -1,15 +1,15 @@
 """Look up the hosts of receipts, so that slow names of one peer delay no other peer.
 
 The sender of a message chooses a name that is looked up. A look-up holds one of the few threads
-that the loop has for them (libuv: four) until the name server answers or the resolver gives up,
+that the loop has for look-ups (libuv: four) until the name server answers or the resolver gives up,
 which may be half a minute. A shorter wait does not free the thread. So a slot is held until the
-look-up has really ended, and the slots are assigned so that
+look-up has really ended. The slots are assigned by three rules:
 
-- one peer has :data:`PEER_LOOKUPS_MAX` at once: ten thousand slow names of one peer hold one
-  thread;
-- hosts that a pattern of the operator names have slots of their own, which no unauthenticated
-  client can fill;
-- other hosts wait in turn, and each peer has one look-up: an honest peer waits for the other
+- One peer has :data:`PEER_LOOKUPS_MAX` look-ups at once. So ten thousand slow names of one peer
+  hold one thread.
+- Hosts that a pattern of the operator names have slots of their own, which no unauthenticated
+  client can fill.
+- Other hosts wait in turn, and each peer has one look-up. So an honest peer waits for the other
   peers, but not for each of their names.
 
 A result is used again for a moment, also an empty one. That allows no DNS rebinding: the address

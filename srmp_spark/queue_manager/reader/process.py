@@ -219,7 +219,10 @@ class Reader:
         answer.head({"sealed": None if sealed is None else sealed.to_json(), "later": False})
 
     def _trim(self, command: dict[str, Any], answer: AnswerWriter) -> None:
-        """Answer with the sequence up to which retention may delete rows of a queue, or with null."""
+        """Answer with the sequence up to which retention may delete rows of a queue.
+
+        The answer is null if there is nothing to delete.
+        """
         names = ("before", "bytes_max", "synced_to", "read_to", "unsynced_max")
         limits = retention.Limits(*(command[name] for name in names))
         with self._log() as stored:
