@@ -442,7 +442,7 @@ class Catalogue:
         if base is not None and base in self._queues and sees(base):
             hint = f"{base} keeps no journal: serve --queue NAME:journal, or PUT /v1/queues/NAME"
         elif is_glob(name):
-            hint = "this takes one name and no glob: srmp-spark queues lists the names"
+            hint = "give one name and no glob: srmp-spark queues lists the names"
         elif close := nearest_queue_name(name, self._queues, sees):
             hint = f"did you mean {close!r}? (srmp-spark queues lists the names)"
         else:

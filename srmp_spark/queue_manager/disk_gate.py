@@ -131,7 +131,7 @@ class DiskGate:
             log.info("disk.freed free_bytes=%d free_inside_bytes=%d", volume.free, room.inside)
 
     def _told(self, volume: Volume, room: DiskRoom, promised: int) -> str:
-        taken = f", {promised} of them promised to messages that were taken" if promised else ""
+        taken = f", {promised} of them reserved for messages that were accepted" if promised else ""
         inbox = (
             " The Delta state lies on this volume too, and its table inbox keeps every row."
             if self._shares > 1

@@ -245,7 +245,7 @@ def _networks(where: str, entry: dict[str, Any]) -> tuple[_Network, ...]:
     given = entry["address"]
     texts = given if isinstance(given, list) else [given]
     if not texts:
-        raise ConfigurationError(f"{where}: address is an empty list: it would let nobody in")
+        raise ConfigurationError(f"{where}: address is an empty list: it would let no sender in")
     found: list[_Network] = []
     for text in texts:
         if not isinstance(text, str):  # A number would be an address too.

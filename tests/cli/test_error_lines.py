@@ -51,7 +51,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningQueueMa
         (["peek", "--queue", "private$/tt"], ("there is no queue private$/tt; did you mean 'private$/t'? "
 "(srmp-spark queues")),
         (["send", "--destination", "t", "--body", "b"], "there is no queue t; did you mean 'private$/t'?"),
-        (["peek", "--queue", "private$/*"], "there is no queue private$/*; this takes one name and no glob"),
+        (["peek", "--queue", "private$/*"], "there is no queue private$/*; give one name and no glob"),
         (["send", "--destination", "private$/t", "--delivery", "express", "--body", "b"], "not express ones [queue-kind]"),
         (["give-up", "--force", "--queue", "private$/t", "--first", "1", "--last", "2"], "holds 1 to 0, not 1 to 2; the queue"),
         (["receive", "--queue", "private$/t", "--consumer", "a/b"], "not a consumer name: 'a/b'; 1 to 100 printable"),

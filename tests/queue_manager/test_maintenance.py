@@ -269,7 +269,7 @@ def test_what_is_refused_says_what_there_is_now(
         gate.look()
         told = (
             f"only {floor + 500} bytes are free below the data directory, 501 of them "
-            "promised to messages that were taken"
+            "reserved for messages that were accepted"
         )
         assert manager.acceptor.gate.message.startswith(told), (
             "less than the least, although more are free"

@@ -133,7 +133,7 @@ def test_who_restricts_writers_is_told_that_forwarding_is_open() -> None:
         ('address = "10.0.0.0/8"', "a queue is a name or a glob"),
         ('queue = "a"\naddress = "10.0.0.1/8"', "has host bits set"),
         ('queue = "a"\naddress = "qm.example"', "an address or a network"),
-        ('queue = "a"\naddress = []', "would let nobody in"),
+        ('queue = "a"\naddress = []', "would let no sender in"),
         ('queue = "a"\ncertificate = 7', "certificate is a text"),
         ('queue = "a"\ntoken = "nobody"', "there is no [[token]] named 'nobody'"),
         ('queue = "a"\ncertificate = "CN=a"', "only with --listen-https and --client-ca"),
