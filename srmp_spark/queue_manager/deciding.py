@@ -24,7 +24,7 @@ class _Decided(NamedTuple):
 
 
 class Deciding:
-    """The decisions of one queue that are not saved yet."""
+    """Keeps the decisions of one queue that are not saved yet."""
 
     def __init__(self) -> None:
         self._unsaved: list[_Decided] = []

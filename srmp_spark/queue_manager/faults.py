@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Faults:
-    """The faults that the log has."""
+    """Remembers which faults were logged, so that each fault is logged once."""
 
     def __init__(self) -> None:
         self._written: set[tuple[str, str, int]] = set()

@@ -46,7 +46,7 @@ LOOK_SECONDS = 0.25
 
 
 class HandshakeTurns:
-    """The handshakes of one port."""
+    """Gives turns to the TLS handshakes of one port."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

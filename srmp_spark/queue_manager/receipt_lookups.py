@@ -64,7 +64,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 @dataclass(slots=True)
 class _Peer:
-    """The look-ups for the messages of one peer."""
+    """Counts and holds the look-ups for the messages of one peer."""
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PEER_LOOKUPS_MAX))
     pending: int = 0

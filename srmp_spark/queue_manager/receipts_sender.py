@@ -121,7 +121,9 @@ def host_of_peer(peer: str) -> str:
 
 @dataclass(slots=True)
 class _Host:
-    """The receipts of one host that are in flight or wait."""
+    """Limits the receipts to one host: how many are in flight, how many wait, when the next may be
+    sent.
+    """
 
     posts: asyncio.Semaphore
     next_free: float = 0.0

@@ -88,7 +88,7 @@ _LINES_CAN_PASS: Final = 4 * HEAD_LINES_MAX
 def without_credentials(post: bytes, head_length: int) -> tuple[bytes, int]:
     """Return the post without its headers :data:`CREDENTIALS`, and the new length of its head.
 
-    So no secret is stored.
+    So no secret of the sender is stored.
     """
     head = _CREDENTIALS.sub(b"", post[:head_length])
     return (
@@ -145,7 +145,7 @@ class RequestHead:
         self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note one header if it is looked at."""
+        """Keep one header if it is one of the few that are looked at."""
         name = name.lower()
         if name in _READ:
             if name in self.headers:

@@ -95,7 +95,7 @@ class Shares(Generic[_T]):
 
 
 class _Nobody:
-    """Stands for no caller, because ``None`` is a caller."""
+    """Type of the value that means no caller, because ``None`` is a caller."""
 
 
 _NOBODY = _Nobody()

@@ -334,7 +334,7 @@ class SrmpConnection(asyncio.Protocol):
             self._submit(head, post, head_length)
 
     def _hold(self, count: int) -> bool:
-        """Count bytes of an unfinished request.
+        """Count ``count`` received bytes as bytes of an unfinished request.
 
         Return ``False`` if the endpoint has no room for them. The request is refused then.
         """
@@ -592,7 +592,7 @@ class SrmpEndpoint:
         """
         self.room = ConnectionRoom(connections_max, SRMP_SHARE)
         self._given = 0
-        """Places that were given since the last ranking."""
+        """Places in a full port that were given to new connections since the last ranking."""
         self._makes_way: list[SrmpConnection | asyncio.Task[None]] = []
         """Connections and handshakes to evict from a full port, the next one last, as of
         :attr:`_ranked_at`.
@@ -739,7 +739,7 @@ class SrmpEndpoint:
         return self.partial_bytes <= self.budget.partial
 
     def forget_partial(self, payer: str | None, count: int) -> None:
-        """Stop counting bytes of an unfinished request."""
+        """Stop counting ``count`` bytes of an unfinished request."""
         self.partial_bytes -= count
         if payer is not None:
             self._partial_of[payer] -= count

@@ -29,7 +29,7 @@ The log has the first hundred of each report.
 
 @dataclass(slots=True)
 class StateLag:
-    """How far the Delta state is behind, as the publisher reports it."""
+    """How far the Delta state is behind the log, as its publishers report it."""
 
     uri: str | None
     position: int = 0

@@ -54,7 +54,10 @@ _SHORT = {
     "domainComponent": "DC",
     "userId": "UID",
 }
-"""Short names of attributes (RFC 4514 section 3). Other attributes keep OpenSSL's long name."""
+"""Short names for the parts of a subject (RFC 4514 section 3).
+
+Other parts keep OpenSSL's long name.
+"""
 _SEPARATOR = re.compile(r"(?<!\\),")
 """Matches the comma between two parts of a subject. A comma in a value is escaped."""
 

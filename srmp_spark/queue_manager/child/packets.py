@@ -46,7 +46,7 @@ HEAD = b"H"
 DATA = b"D"
 END = b"E"
 REFUSAL = b"X"
-"""First byte of a packet of an answer: HEAD, DATA, END or REFUSAL."""
+"""First bytes of the packets of an answer: HEAD, DATA, END and REFUSAL each name one kind."""
 
 
 class LongList(NamedTuple):
