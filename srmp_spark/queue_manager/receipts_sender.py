@@ -121,8 +121,9 @@ def host_of_peer(peer: str) -> str:
 
 @dataclass(slots=True)
 class _Host:
-    """Limits the receipts to one host: how many are in flight, how many wait, when the next may be
-    sent.
+    """Limits the receipts to one host.
+
+    It counts receipts in flight and receipts that wait, and has the time of the next turn.
     """
 
     posts: asyncio.Semaphore
