@@ -1,4 +1,4 @@
-"""What ``/metrics`` reads when somebody scrapes: queues, what goes out, subscriptions, multicast, the disk."""
+"""Readings of ``/metrics`` at each scrape: queues, messages, subscriptions, multicast, disk."""
 
 from __future__ import annotations
 
@@ -35,14 +35,19 @@ def gauges(manager: QueueManager) -> list[Gauge]:
     """Return the metrics that are readings and not counters."""
 
     def for_readers() -> list[Queue]:
-        """Not our own queues: nobody receives from those, so what waits there would rise for ever."""
+        """Return the queues that have readers, which excludes internal queues.
+
+        No consumer receives from internal queues, so their number of waiting rows would rise for
+        ever.
+        """
         return [
             queue for queue in manager.catalogue.with_journals() if queue.name not in OWN_QUEUES
         ]
 
     def waiting() -> Iterator[tuple[tuple[str, ...], float]]:
         for queue in for_readers():
-            for consumer in tuple(queue.consumers.values()):  # others may come before this goes on
+            for consumer in tuple(queue.consumers.values()):
+                # Other tasks may add consumers before this generator continues.
                 yield (queue.name, consumer.name), queue.waiting_for(consumer)
 
     def oldest() -> Iterator[tuple[tuple[str, ...], float]]:
@@ -174,7 +179,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
 
 
 def counters(manager: QueueManager) -> list[Gauge]:
-    """Return the metrics that others count: dead letters, and multicast if there is any."""
+    """Return the metrics that other parts count: dead letters, and multicast if it is in use."""
     dead = Gauge(
         "srmp_dead_letters",
         "messages that became dead letters, since the outbox was made",
