@@ -133,8 +133,8 @@ class ApiApp:
             try:
                 response = await self._respond(scope, receive, until_answered)
             except ConnectionResetError:
+                # The caller has disconnected.
                 return
-            # The caller has disconnected.
             await self._send(response, scope, send)
 
     async def _send(self, response: Response, scope: Scope, send: Send) -> None:

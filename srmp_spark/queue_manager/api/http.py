@@ -239,8 +239,8 @@ class Request:
             )
         value = parse_json(text)
         if len(text) > CALL_BODY_MAX:
+            # Let the loop turn, so that parsing and the work of the call are in different turns.
             await asyncio.sleep(0)
-        # Let the loop turn, so that parsing and the work of the call are in different turns.
         if not isinstance(value, dict):
             raise usage("the body is not a JSON object")
         return value

@@ -92,9 +92,9 @@ class OutboxApi:
                 unsynced += sum(map(len, pieces))
                 if unsynced >= SYNC_BYTES and (syncing is None or syncing.done()):
                     if syncing is not None:
+                        # Report an error of a sync at once: the kernel reports it once, and the
+                        # next sync may seem to succeed.
                         syncing.result()
-                    # Report an error of a sync at once: the kernel reports it once, and the next
-                    # sync may seem to succeed.
                     syncing, unsynced = in_thread(_sync, file), 0
             if syncing is not None:
                 await syncing

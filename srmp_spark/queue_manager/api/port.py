@@ -321,8 +321,8 @@ class ApiPort:
                 if error.errno in _OUT_OF_THEM:
                     self._pause()
                     return
+                # The connection was closed before it could be accepted.
                 continue
-            # The connection was closed before it could be accepted.
             host = str(address[0])
             if not self.room.admits(host):
                 accepted.close()

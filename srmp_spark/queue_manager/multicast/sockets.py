@@ -302,8 +302,8 @@ class Outlet:
                 while end < most and len(packets[end]) == size:
                     end += 1
                 if end < most and len(packets[end]) < size:
+                    # The last packet of a pack may be shorter.
                     end += 1
-            # The last packet of a pack may be shorter.
             self._send(_Datagrams(router_alert, packets[at:end], size, self._group))
             at = end
 

@@ -1,4 +1,4 @@
-"""How long and how often a reliable session of ours does what, and what it says of its end."""
+"""Limits of our reliable sessions, and the sentences about their end."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ from srmp_spark.wsrm.source_effects import SourceSettings
 from srmp_spark.wsrm.versions import Versions
 
 IDLE_SECONDS = 10.0
-"""A sequence in which nothing is to be sent is closed and terminated: below the ten minutes after which WCF drops one, and so
-early that a service keeps no sessions of batches that are long over. The next message begins another one."""
+"""Time without a message after which a sequence is closed and terminated, in seconds.
+
+It is below the ten minutes after which WCF drops a sequence. It is short, so that a service keeps
+no sessions of batches that ended long ago. The next message begins another sequence.
+"""
 CREATING_SECONDS = 600.0
-"""And one that was never answered for is forgotten when nothing waits for it."""
+"""Time after which an unanswered sequence is forgotten if no message waits for it, in seconds."""
 END_TRIES = 4
-"""CloseSequence or TerminateSequence without its answer: everything is acknowledged by then, so nothing depends on it."""
+"""Tries of CloseSequence or TerminateSequence without an answer; then the sequence is forgotten.
+
+Everything is acknowledged by then, so nothing depends on the answer.
+"""
 SILENT_ANSWERS = 4
-"""Complete answers without an acknowledgement of what was asked for, until ``status`` tells: CXF answers 200 and nothing of a
-sequence that it does not know."""
+"""Complete answers without the requested acknowledgement after which ``status`` reports trouble.
+
+CXF answers 200 without an acknowledgement for a sequence that it does not know.
+"""
 FALLS_AT_ONCE = 2
-"""Sequences that a service may lose, one behind the other and nothing acknowledged between, before we wait as after any refused
-attempt (``--retransmission-timeout``): a service that was started again loses one. One that makes sequences and knows none of
-them got ten of them a second."""
+"""Consecutive sequences that a service may lose, with nothing acknowledged between.
+
+Then the next attempt waits as after any refused attempt (``--retransmission-timeout``). A service
+that was started again loses one sequence. A service that creates sequences and knows none of them
+would otherwise get ten of them a second.
+"""
 TROUBLE_SECONDS = 0.5
-"""The shortest pause after any trouble."""
+"""Shortest pause after any trouble, in seconds."""
 WINDOW = HANDED_OUT_MAX // 2
-"""Messages on their way at most where the destination says nothing of its room."""
+"""Messages in flight at most if the destination does not state its free room."""
 
 LOST_PERHAPS = (
     "the service may have lost the sequence; if it stays so, `srmp-spark streams reset "
@@ -48,7 +59,10 @@ LOST_WITH = (
 
 
 def settings_of(url: str, versions: Versions, poll_interval: float) -> SourceSettings:
-    """A sequence to a service."""
+    """Return the settings of a sequence to the service at ``url``.
+
+    ``poll_interval`` is in seconds.
+    """
     rm, soap, addressing = versions
     return SourceSettings(
         to=url, soap=soap, addressing=addressing, rm=rm, window=WINDOW, poll_interval=poll_interval
