@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 CALLS_OF_TOKEN_MAX = API_CONNECTIONS_MAX // 2
 """Calls of one token that are not answered completely. One more is answered 503.
 
-Long polls and answers that are not read keep their connections. Half of the port stays for the
-other tokens.
+Long polls and unread answers keep their connections. Half of the port stays for the other tokens.
 """
 
 OPEN = Access("none", Extent.NOBODY)

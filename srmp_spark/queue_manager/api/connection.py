@@ -1,8 +1,8 @@
 """A caller's TCP connection, lent to the reader process for the body of one answer.
 
-Passing a backlog through this process would cost 1 us of CPU time for each row of 1 KB, all of it
-for copying. Therefore the reader process writes into the caller's connection itself. The head and
-the end of the answer stay with the ASGI server. The server chooses chunked transfer for an answer
+Passing a backlog through this process would cost 1 us of CPU time for each row of 1 KB, only for
+copying. Therefore the reader process writes into the caller's connection itself. The head and the
+end of the answer stay with the ASGI server. The server chooses chunked transfer for an answer
 without a length, and the reader writes only chunks in between. A connection with TLS has its state
 in this process, so it is not lent.
 """
@@ -32,7 +32,7 @@ The head is sent after one turn of the loop unless the caller accepts nothing.
 FLUSH_SECONDS_MAX = 60.0
 """Longest wait for the head to be sent, in seconds.
 
-A caller that does not accept it is disconnected.
+A caller that does not accept the head is disconnected.
 """
 
 
@@ -63,7 +63,7 @@ class Connection:
         raise ConnectionResetError("the caller went away")
 
     def cut(self) -> None:
-        """Shut the connection down for every process that holds it."""
+        """Shut the connection down for every process that uses the connection."""
         if not self._transport.is_closing():
             with (
                 contextlib.suppress(OSError),

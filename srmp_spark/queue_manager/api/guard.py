@@ -156,7 +156,7 @@ def _check_owner(owner: int | None) -> None:
 def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
     """Raise a 403 for a changing call that a web page could have sent.
 
-    Such a page can send simple forms without a preflight request.
+    Web pages can send simple forms without a preflight request.
     """
     if method in _READS or CLIENT_HEADER in headers:
         return

@@ -25,7 +25,10 @@ class HealthApi:
         self._listening = listening
         self._api = api
         self.ready = False
-        """Whether both ports are open. The process sets it, and clears it when it drains."""
+        """Whether both ports are open.
+
+        The process sets this flag, and clears this flag when the ports drain.
+        """
 
     async def healthz(self, request: Request) -> Response:
         """Answer ``GET /healthz``: the process responds."""

@@ -31,12 +31,12 @@ More raises a 413.
 MARKS_BODY_MAX = 2 * 1_048_576 + CALL_BODY_MAX
 """Longest body of a ``received`` call, in bytes. More raises a 413.
 
-It fits SEQUENCES_MAX numbers of 19 digits and all other fields.
+SEQUENCES_MAX numbers of 19 digits and all other fields fit into this limit.
 """
 SERIALS_BODY_MAX = 4 * CALL_BODY_MAX
 """Longest body of an ``outgoing/states`` call, in bytes. More raises a 413.
 
-It fits SERIALS_MAX numbers of 19 digits and a destination.
+SERIALS_MAX numbers of 19 digits and a destination fit into this limit.
 """
 NESTED_MAX = 1_000
 """Lists and objects in the body of a call other than messages. More raise a 413.
@@ -59,7 +59,7 @@ QUERY_FIELDS_MAX = 50
 QUERY_MAX = 8_192
 """Longest query string, in bytes.
 
-A longer one raises a 400: while it is decoded, each ``%xx`` is an object.
+A longer string raises a 400, because each ``%xx`` becomes an object during decoding.
 """
 SHOWN_MAX = 100
 """Characters of a wrong value that an error repeats. The rest of the value is cut off."""
@@ -128,9 +128,9 @@ class Request:
         return self.token is None or self.token.is_for_all
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Return the query field ``name``, or ``default`` if it is absent.
+        """Return the query field ``name``, or ``default``.
 
-        Raises a 400 if it is given twice.
+        Raises a 400 if the field is given twice.
         """
         values = self.query.get(name)
         if not values:
@@ -191,7 +191,7 @@ class Request:
         """Read the whole body, and return its pieces as they were received.
 
         Raises a 413 beyond ``limit``. Nothing is read if the Content-Length of the call already
-        exceeds it. Raises a 503 if the bodies of all calls together are too long. Raises
+        exceeds ``limit``. Raises a 503 if the bodies of all calls together are too long. Raises
         :class:`ConnectionResetError` if the caller disconnects.
         """
         said = self.headers.get("content-length", "")
@@ -419,7 +419,7 @@ class Response:
 def parse_query(raw: bytes) -> dict[str, list[str]]:
     """Parse a query string into lists of values by name.
 
-    Raises a 400 if it is malformed or too long.
+    Raises a 400 for a malformed or too long string.
     """
     if len(raw) > QUERY_MAX:
         raise usage(f"the query string has {len(raw)} bytes, more than {QUERY_MAX}")

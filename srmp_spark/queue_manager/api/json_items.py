@@ -52,7 +52,7 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 async def json_items(pieces: list[bytes], work: Work) -> AsyncIterator[object]:
     """Yield the objects of a body: the entries of a list, or the only object.
 
-    Raises a 400 for invalid JSON, or a 413 beyond a limit. ``pieces`` is empty afterwards.
+    Raises a 400 for invalid JSON, or a 413 beyond a limit. A long body empties ``pieces``.
     """
     async for item in _items(pieces, work):
         yield item.value

@@ -1,13 +1,13 @@
 """``POST queues/{q}/messages``: put messages into a local queue (``srmp-spark send``).
 
 Each message becomes an SRMP message with our own identity and is written as Windows would write it.
-Then it passes through the engine like a message that was received over the network: same checks,
-same commit, same row. Its transport is ``api`` (:mod:`..own_messages`).
+Then the message passes through the engine like a message that was received over the network: same
+checks, same commit, same row. The transport of the message is ``api`` (:mod:`..own_messages`).
 
 A list is written and read back as a whole before its first message is submitted. So the engine gets
 exactly the message that readers will decode, and a 400 means that nothing was stored. All of this
-is done in slices (:mod:`..slices`). A caller with a token for one queue thus takes only
-milliseconds of a turn of the loop from all other users of the loop.
+is done in slices (:mod:`..slices`). So a caller with a token for one queue delays other users of
+the loop by milliseconds only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 MESSAGES_MAX = 10_000
 """Messages in one call; more raise a 400.
 
-Few messages are committed together, many in chunks, in their order.
+A short list is committed at once, a long list in chunks, in order.
 """
 ANSWERS_AT_ONCE = 500
 """Answers that become JSON in one step, which takes a millisecond."""
@@ -221,10 +221,10 @@ class MessagesApi:
     async def _prepare(
         self, queue: Queue, drafts: list[Message], numbers: list[int]
     ) -> list[OwnMessage]:
-        """Give all messages their positions, write them, and read them back; nothing is stored.
+        """Assign stream positions to messages, encode and decode each message; nothing is stored.
 
-        The caller holds the order of the stream. Raises a 400 for a message that cannot be written,
-        or the error with which the engine would refuse it.
+        The caller holds the order of the stream. Raises a 400 for a message that cannot be encoded.
+        Raises the engine's error for a message that the engine would refuse.
         """
         positions = own_positions(self._manager, queue.name) if queue.state.transactional else None
         prepared: list[OwnMessage] = []
@@ -290,8 +290,8 @@ class MessagesApi:
 def _written(message: Message) -> OwnMessage:
     """Encode a message, and return the POST with the message as a reader decodes it.
 
-    Raises :class:`LocalProtocolError` or :class:`RemoteProtocolError` if it cannot be encoded or
-    decoded.
+    Raises :class:`LocalProtocolError` or :class:`RemoteProtocolError` if the message cannot be
+    encoded or decoded.
     """
     content_type, content = encode(message, boundary=_BOUNDARY)
     host, _, path = message.destination.partition("://")[2].partition("/")

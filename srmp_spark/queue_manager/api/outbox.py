@@ -1,8 +1,8 @@
 """``outbox/{application}/{batch}``: stage, commit and delete batches of a sink.
 
 The rows that a sink writes become messages in two steps (DESIGN promise 5). A stage is an Arrow
-stream of any length. This process does not parse it: the stage is written to a file piece by piece
-and synced while more of it is received. The sender process judges it.
+stream of any length. This process does not parse the stage. The stage is written to a file piece by
+piece, and synced while further pieces are received. The sender process judges the stage.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 **Theory of operation.** A place is taken only from the new connection's own address, or from an
 address that has at least as many connections. So a flood takes places from itself. A caller with
-few connections keeps them, silent or not. Within one address, connections that have never sent a
-complete head are closed first. Connections between two calls follow, and connections whose call
-waits for its turn are last. The last kind is closed only for an address that has fewer connections.
-A call that has begun keeps its connection. Behind a reverse proxy all callers are one address;
-there only the silence of a connection decides.
+few connections keeps these connections, silent or not. Within one address, connections that have
+never sent a complete head are closed first. Connections between two calls follow, and connections
+whose call waits for its turn are last. The last kind is closed only for an address that has fewer
+connections. A call that has begun keeps its connection. Behind a reverse proxy all callers are one
+address; there only the silence of a connection decides.
 
-The order is computed again after ORDER_SECONDS, or after it has given ORDERED_MIN places. Computing
-it costs a millisecond, and a flood must not cause that for each of its connections. The state of a
-connection is checked again before the connection is closed.
+The order is computed again after ORDER_SECONDS, or after ORDERED_MIN places were given. Computing
+the order costs a millisecond, and a flood must not cause this cost for each connection. The state
+of a connection is checked again before the connection is closed.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ its connection or its first byte, and a body must keep a minimum rate. A caller 
 its answer is disconnected after ANSWER_SECONDS. A long poll waits as long as its handler allows:
 while a handler works, no deadline applies to the caller.
 
-**Turns.** The port begins STARTS_AT_ONCE calls in one turn of the loop, in the order of their
-arrival, so that callers of the API delay no sender of SRMP. A connection has at most PIPELINED_MAX
-requests that wait for the answers to earlier ones.
+**Turns.** The port begins STARTS_AT_ONCE calls in one turn of the loop, in the order of arrival. So
+callers of the API delay no sender of SRMP. A connection has at most PIPELINED_MAX requests that
+wait for the answers to earlier ones.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PIPELINED_MAX = 16
 One more ends the connection.
 
 Hardly any client sends a request before it has its answer. Each request that waits costs some 4 KB,
-and one read can bring thousands of them.
+and one read can bring thousands of requests.
 """
 AT_THE_DOOR_MAX = 16
 """New connections that wait for a place in a full port.
@@ -71,7 +71,7 @@ A place is looked for every ORDER_SECONDS. The wait is shorter than a caller wai
 and longer than most calls take.
 """
 STARTS_AT_ONCE = 8
-"""Calls that begin in one turn of the loop: 2 ms if all of them are refused. Further calls wait."""
+"""Calls that begin in one turn of the loop: 2 ms if all are refused. Further calls wait."""
 ACCEPTS_AT_ONCE = 64
 """Connections that are accepted in one turn of the loop, because others need the loop too."""
 NO_DESCRIPTOR_SECONDS = 1.0

@@ -44,8 +44,8 @@ class QueuesApi:
         """Answer ``PUT queues/{q}``: create a queue, or change its settings.
 
         The body is ``{"transactional": bool, "journal": bool}``. The status is 201 if the queue was
-        created, and 200 if it existed. A setting that is not named stays as it is; for a new queue
-        it is false.
+        created, and 200 if the queue existed. A setting that is not named keeps its value, which is
+        false for a new queue.
         """
         body = await request.json_object()
         unknown = body.keys() - {"transactional", "journal"}

@@ -1,7 +1,7 @@
 """Find the handler of a path: one table, matched segment by segment on the raw path.
 
 Segments are percent-decoded after splitting, so ``private%24%2Forders`` is one segment.
-``private$/orders`` with an unescaped slash is accepted as one name too, because people type it, and
+``private$/orders`` with an unescaped slash is accepted as one name too. People type such names, and
 no route has a segment ``private$``.
 """
 

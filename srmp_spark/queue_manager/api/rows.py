@@ -41,8 +41,8 @@ class RowsApi:
     async def range(self, request: Request) -> Response:
         """Answer ``GET range?epoch&after&max_rows&max_bytes&wait``.
 
-        The answer states which rows exist, and where a batch that begins after ``after`` ends. The
-        call waits up to ``wait`` seconds for a new row.
+        The answer states which rows exist, and the last row of a batch that begins after ``after``.
+        The call waits up to ``wait`` seconds for a new row.
         """
         self._manager.read_at = self._manager.clock.monotonic()
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -90,7 +90,7 @@ class RowsApi:
     async def holes(self, request: Request) -> Response:
         """Answer ``GET holes?epoch&after&to``: the number of counted holes in (after, to].
 
-        Readers that count rows need it.
+        Readers that count rows need this number.
         """
         queue = self._manager.catalogue.find(request.parameters["queue"])
         span = queue.span(request.text("epoch"))
@@ -232,7 +232,7 @@ class RowsApi:
 
     @contextmanager
     def _noting_damage(self, queue: Queue, after: int, to: int) -> Iterator[None]:
-        """Note for ``status`` that rows cannot be read, or forget it once they can."""
+        """Note unreadable rows for ``status``. The note is cleared once the rows can be read."""
         try:
             yield
         except ReadRefusedError as error:

@@ -16,21 +16,21 @@ from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.shares import Shares
 
 STAGES_AT_ONCE = 64
-"""Stages whose bodies are received at once; further ones wait.
+"""Stages whose bodies are received at once; further stages wait.
 
 A cluster with this number of cores has this number of tasks.
 """
 STAGES_OF_TOKEN_MAX = STAGES_AT_ONCE // 2
-"""Stages of one token among those; further ones wait.
+"""Stages of one token whose bodies are received at once; further stages wait.
 
 The limit is half, so that slow stages delay only the sinks of their own token.
 """
 STAGE_RATE_MIN = 16 * 1_024
 """Least rate of a stage's body while others wait for its place, in bytes per second.
 
-A slower stage is answered 503, and sinks send it again from the data that they kept. A task sends 8
-MiB that are ready before it sends rows that it still computes. At this rate it would have computed
-those in nine minutes.
+A slower stage is answered 503, and the sink sends the stage again from the data that it kept. A
+task first sends 8 MiB of ready rows, then the rows that the task still computes. A task at this
+rate would need nine minutes for 8 MiB.
 """
 STAGE_RATE_SECONDS = 10.0
 """Seconds of waiting for the body over which the rate is averaged.
@@ -89,9 +89,9 @@ class StageTurn:
         return event
 
     def slow_rate(self) -> float | None:
-        """Return the rate in bytes per second if it is below STAGE_RATE_MIN, else ``None``.
+        """Return the rate in bytes per second if the rate is below STAGE_RATE_MIN, else ``None``.
 
-        The rate is the mean of at least STAGE_RATE_SECONDS of waiting. If it is high enough,
+        The rate is the mean of at least STAGE_RATE_SECONDS of waiting. If the rate is high enough,
         counting begins again.
         """
         waited = (
@@ -110,7 +110,7 @@ class StageTurn:
         return None
 
     def give_up(self) -> None:
-        """End the body if it is waited for now. Writes to the disk continue undisturbed."""
+        """End the body if a task waits for the body now. Writes to the disk continue."""
         if self._task is not None and not self._is_given_up:
             self._is_given_up = True
             self._task.cancel()

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from srmp_spark.srmp.incoming_streams import IncomingStream
 
 INCOMING_STREAMS_SHOWN_MAX = 1_000
-"""Entries of ``incoming_streams`` at most: streams with a gap first, then those used last.
+"""Entries of ``incoming_streams`` at most: streams with a gap first, then recently used streams.
 
 An answer with all STREAMS_MAX streams would have 30 MB and hold the loop for more than a second.
-``incoming_streams_count`` counts all of them, and the Delta table ``incoming_streams`` contains all
-of them.
+``incoming_streams_count`` counts all streams, and the Delta table ``incoming_streams`` contains all
+streams.
 """
 
 
@@ -136,7 +136,7 @@ def outgoing_status(entry: dict[str, Any]) -> dict[str, Any]:
 def host_names(manager: QueueManager) -> list[str]:
     """Return the host names of each ``--host-name`` and of ``--public-url``.
 
-    The operator states by them which names senders use for this host.
+    With these options the operator states which names senders use for this host.
     """
     config = manager.config
     public = [] if config.public_url is None else [split_url(config.public_url).host]
@@ -247,7 +247,10 @@ def transports(manager: QueueManager, sees: Callable[[str], bool]) -> dict[str, 
 
 
 def blocked_urls(manager: QueueManager) -> list[dict[str, Any]]:
-    """Return the hosts to which receipts were not sent, with patterns that would allow them."""
+    """Return the hosts to which receipts were not sent.
+
+    Each entry has patterns that would allow the host.
+    """
     return [
         {"host": host, "count": count, "patterns": manager.receipts.blocked_patterns.get(host, [])}
         for host, count in sorted(manager.receipts.blocked.items())

@@ -75,7 +75,7 @@ class Front:
 
 
 async def serve(gateway: Gateway) -> Served:
-    """Join the groups. They are read only when the main process sends :class:`Begin`."""
+    """Join the groups, which are read only when the main process sends :class:`Begin`."""
     front = Front(gateway)
     front.join()
     return Served(front.on_message, front.on_room)

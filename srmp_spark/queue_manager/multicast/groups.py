@@ -10,7 +10,7 @@ from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import Inlet, Outlet
 
 NAK_TTL = 1
-"""Hops of the packets that a receiver multicasts. They stay in the own network (RFC 3208 6.3)."""
+"""Hops of the packets that a receiver multicasts: the own network only (RFC 3208 6.3)."""
 _ANY_GROUP = "224.0.0.1"
 
 

@@ -1,4 +1,4 @@
-"""What the main process knows of one group: where each session resumes, its sources, its counts."""
+"""State of one group in the main process: resume points of sessions, sources, packet counts."""
 
 from __future__ import annotations
 

@@ -61,10 +61,7 @@ class Settlement:
 
 
 class Delivery:
-    """One message between the gateway and the log.
-
-    It plays the part that a connection plays for a POST.
-    """
+    """One message between the gateway and the log, in the role of a POST's connection."""
 
     __slots__ = ("_on_refusal", "_settlement", "arrived", "is_over", "peer", "read_at")
 

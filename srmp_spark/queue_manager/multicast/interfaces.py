@@ -31,7 +31,9 @@ class Interface(NamedTuple):
 
 
 class InterfaceWatch:
-    """Notices that an interface disappeared, and that an interface of its name or address is back.
+    """Notices that an interface disappeared, and that an equal one exists again.
+
+    Equal means the same name or address.
 
     A kernel drops the group memberships of sockets when an interface is deleted (a cable of a
     virtual machine, a container's network, a bond that is created again). The kernel reports

@@ -1,9 +1,9 @@
 """Limit the packets that the kernel gives to a socket, by a classic BPF program.
 
 The program is attached with SO_ATTACH_FILTER (Linux, socket(7)). A source listens to its own group
-for the NAKs that receivers multicast. So it would receive every packet that it sends itself, and
-reading them took a tenth of its time. The filter looks at PGM's type alone; packets that pass are
-checked as strictly as all others.
+for the NAKs that receivers multicast. So a source would receive every packet that the source itself
+sends. Reading these packets took a tenth of the source's time. The filter looks at PGM's type
+alone; packets that pass are checked as strictly as all others.
 """
 
 from __future__ import annotations

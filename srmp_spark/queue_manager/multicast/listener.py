@@ -2,9 +2,10 @@
 
 Theory of operation. The loop reports that packets are readable. Up to READ_MAX datagrams are read,
 decoded and given to the engine. Each output of the engine is sent to the network or crosses to the
-main process, in order. One timer calls the engine at the time that the engine asks for. While more
-than PENDING_BYTES_MAX wait for their commit, or while the channel is congested, nothing is read and
-no repair is requested. During that time the kernel's buffer and PGM's later repairs must suffice.
+main process, in order. One timer calls the engine at the time that the engine asks for. Octets of
+APDUs may wait for their commit. While more than PENDING_BYTES_MAX octets wait, or the channel is
+congested, nothing is read and no repair is requested. During that time the kernel's buffer and
+PGM's later repairs must suffice.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ PENDING_BYTES_MAX = 8_388_608
 """Octets of one group's APDUs that wait for their commit. Above this limit the group is not read.
 """
 LINES_PER_SECOND = 20.0
-"""Log lines about sessions, a second. Losses have a limit of their own (:mod:`.losses`)."""
+"""Log lines about sessions per second. Losses have another limit (:mod:`.losses`)."""
 REFUSED_SECONDS = 60.0
 """Seconds between two warnings about refused sources.
 
@@ -125,7 +126,7 @@ class Listener:
         self._told_totals: dict[str, int] = {}
         self._lines = TokenBucket(LINES_PER_SECOND, LINES_PER_SECOND, time.monotonic())
         self._refusals = 0
-        """Packets of refused sources since the last warning about such sources."""
+        """Packets of refused sources since the last warning about refused sources."""
         self._refusals_told_at = -REFUSED_SECONDS
 
     def __repr__(self) -> str:
@@ -208,8 +209,8 @@ class Listener:
     def _hear_by(self, fresh: GroupSockets) -> None:
         """Replace the sockets by ``fresh``, and read from the new ones.
 
-        Sessions continue. Packets that they missed meanwhile are requested, and reported as lost if
-        no window contains them any longer.
+        Sessions continue. Packets that a session missed meanwhile are requested. Such a packet is
+        reported as lost if the source's window no longer contains the packet.
         """
         self._hold()
         if self.sockets is not None:
@@ -394,7 +395,8 @@ class Listener:
     def _source_refused(self, refused: SourceRefused) -> None:
         """Warn about a refused source at once, then at most once in REFUSED_SECONDS.
 
-        Every packet of such a source is refused, so a later warning states the number of packets.
+        Every packet of a refused source is refused, so a later warning states the number of
+        packets.
         """
         self._refusals += 1
         now = time.monotonic()

@@ -2,7 +2,7 @@
 
 A source can fabricate any number of losses, so memory, rows and lines are bounded. Losses are
 collected for :data:`FLUSH_SECONDS` and stored by one commit of the journal. The first
-:data:`LOSSES_AT_ONCE` have a row of their own with the exact range. Further losses become one row
+:data:`LOSSES_AT_ONCE` losses have one row each, with the exact range. Further losses become one row
 per session and reason: its ``packets`` is exact, and its range reaches from the first loss to the
 last.
 """
@@ -21,9 +21,9 @@ from srmp_spark.store.transaction import Transaction
 
 FLUSH_SECONDS = 1.0
 LOSSES_AT_ONCE = 1_000
-"""Losses of one commit that have an exact row of their own. Further losses are merged."""
+"""Losses of one commit that have an exact row each. Further losses are merged."""
 MERGED_MAX = 1_000
-"""Merged rows of one commit, because a source can fabricate a session with every packet.
+"""Merged rows of one commit: a source can fabricate a session with every packet.
 
 Losses beyond this limit are added to the last row.
 """

@@ -21,7 +21,7 @@ class Read(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """Reason why an APDU is no such message, in the terms of an answer to a POST."""
+    """Reason why an APDU is no message for its group, in the terms of an answer to a POST."""
 
     status: int
     reason: str

@@ -103,10 +103,7 @@ class PgmSettings:
 
 
 class PgmConstants(NamedTuple):
-    """Values that ``[pgm_constants]`` sets, by the names of the settings.
-
-    They are constants of [MC-MQSRM] 2.1.3.1.
-    """
+    """Constants of [MC-MQSRM] 2.1.3.1 that ``[pgm_constants]`` sets, by setting."""
 
     source: tuple[tuple[str, Any], ...] = ()
     receiver: tuple[tuple[str, Any], ...] = ()

@@ -1,19 +1,19 @@
 """Sockets of PGM: IP protocol 113, or UDP with one port for all packets (Linux only).
 
-asyncio's DatagramProtocol is not used: it lost four packets of five at a rate that a plain loop
-reads without loss. The owner of an :class:`Inlet` registers it as a reader of the loop.
+asyncio's DatagramProtocol is not used. DatagramProtocol lost four packets of five at a rate that a
+plain loop reads without loss. The owner of an :class:`Inlet` registers it as a reader of the loop.
 :meth:`Inlet.read` then takes the datagrams of the kernel, a limited number at a time.
 
-UDP packets are sent and received in packs where Linux supports it. Packets of equal size are sent
-by one ``sendmsg`` (UDP_SEGMENT), and packets that the kernel joined are received by one ``recvmsg``
-(UDP_GRO). Raw IP supports neither. ``sendmmsg`` and ``recvmmsg`` by ctypes are not used:
-``recvmmsg`` was tried, and saved 0.6 us of 9 us a packet.
+UDP packets are sent and received in packs where Linux supports packs. Packets of equal size are
+sent by one ``sendmsg`` (UDP_SEGMENT), and packets that the kernel joined are received by one
+``recvmsg`` (UDP_GRO). Raw IP supports no packs. ``sendmmsg`` and ``recvmmsg`` by ctypes are not
+used: ``recvmmsg`` was tried, and saved 0.6 us of 9 us a packet.
 
 An inlet is bound to a group, so it receives packets of that group only. The outlet of a source is
 bound to the interface, so it receives the packets that are sent to this host alone. Several
-processes of one host may have the same addresses. Each process receives the packets that are sent
-to the group, but only one process receives a UDP packet that is sent to the interface. NAKs are
-multicast too ([MC-MQSRM] <3> of RFC 3208 6.3), so they reach the right process.
+processes of one host may have the same addresses. Each of these processes receives the packets that
+are sent to the group. A UDP packet that is sent to the interface is received by one process only.
+NAKs are multicast too ([MC-MQSRM] <3> of RFC 3208 6.3), so they reach the right process.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ READ_MAX = 64
 READ_FIRST_SECONDS = 0.25
 """Longest time that due NAKs wait for unread datagrams, in seconds.
 
-Without this delay a repair that was received but not read would be requested again, and be sent
-again, on a machine that is already busy. The 4 MB of the kernel's buffer are read in less time.
+Without this delay a repair that was received but not read would be requested again. The source
+would then send the repair again to a machine that is already busy. The 4 MB of the kernel's buffer
+are read in less time.
 """
 BUFFER_BYTES = 4_194_304
 """Receive buffer that the kernel is asked for, in bytes: 40 ms at 100 MB/s.
@@ -49,9 +50,7 @@ BUFFER_BYTES = 4_194_304
 The kernel grants at most ``net.core.rmem_max``.
 """
 UPSTREAM: Final = (PacketType.NAK, PacketType.SPMR)
-"""Types of packets that a source wants from its group.
-
-All others are its own or those of another source.
+"""Types of packets that a source wants from its group. Packets of other types are sent by sources.
 """
 SEGMENTS_MAX = 44
 """Packets of one ``sendmsg``. The kernel allows 64, and the sum must stay below 65,507 octets."""
@@ -151,7 +150,7 @@ class Inlet:
     def read(self) -> list[tuple[bytes, Nla]]:
         """Return the received packets with their source addresses.
 
-        One call reads at most :data:`READ_MAX` datagrams. It returns an empty list if none is
+        One call reads at most :data:`READ_MAX` datagrams. The list is empty if no datagram is
         there.
         """
         found: list[tuple[bytes, Nla]] = []
@@ -246,7 +245,7 @@ class Outlet:
     def _pair(self, interface: Interface) -> tuple[socket.socket, socket.socket]:
         """Open two sockets: one for packets with the Router Alert option, and one for all others.
 
-        The result is (plain, alert). With UDP both are the same socket. Raises
+        The result is (plain, alert). With UDP both elements are the same socket. Raises
         :class:`ConfigurationError` if a socket cannot be opened or bound.
         """
         encapsulation, is_source = self._encapsulation, self._is_source

@@ -2,9 +2,9 @@
 
 A look-up occupies a thread until the name server answers or the resolver gives up, which may take
 half a minute. Waiting no longer does not free the thread. So hosts whose last look-up was slow or
-found nothing share a few threads of their own. Hosts that were never looked up share others,
-because unauthenticated clients may name them. A host that was found promptly never waits for
-either. Addresses are used again for a while.
+found nothing share a few threads of their own. Hosts that were never looked up share other threads,
+because unauthenticated clients may name such hosts. A host that was found promptly never waits for
+slow or new hosts. Addresses are used again for a while.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLOW_SECONDS = 1.0
 PROMPT_THREADS = 4
 NEW_THREADS = 4
 SLOW_THREADS = 2
-"""Look-ups at once of slow hosts; further ones wait.
+"""Look-ups at once of slow hosts; further look-ups wait.
 
 ``PROMPT_THREADS`` are for hosts that were found promptly the last time, ``NEW_THREADS`` for new
 hosts.
@@ -36,7 +36,7 @@ A connection that lives longer than this needs no look-up.
 OVERLAP_MAX = 32
 """Addresses that are tried at once beyond the first one of each host.
 
-They use a part of the reserved descriptors.
+These attempts use a part of the reserved descriptors.
 """
 REMEMBERED_MAX = 10_000
 """Hosts that are remembered: as many as there are destinations.
@@ -81,10 +81,7 @@ class Addresses:
             return self._known.get(host)
 
     def prefer(self, host: str, address: str) -> None:
-        """Put ``address`` first among the known addresses of ``host``.
-
-        It is the address that has just answered.
-        """
+        """Put ``address``, which has just answered, first among the known addresses of ``host``."""
         known = self._known.get(host)
         if known is not None and address in known and known[0] != address:
             self._known.reorder(host, (address, *(each for each in known if each != address)))
@@ -108,7 +105,8 @@ class Addresses:
     async def _find(self, host: str, port: int) -> Sequence[str]:
         """Look ``host`` up, once for all callers.
 
-        The look-up continues when they stop waiting, because it occupies its thread nevertheless.
+        The look-up continues when the callers stop waiting, because the thread stays occupied
+        nevertheless.
         """
         is_slow = self._is_slow.get(host)
         pool = self._new if is_slow is None else self._slowly if is_slow else self._prompt
@@ -126,6 +124,6 @@ class Addresses:
         return found
 
     def close(self) -> None:
-        """End all look-ups without waiting for them."""
+        """End all look-ups without waiting for running ones."""
         for pool in (self._prompt, self._new, self._slowly):
             pool.shutdown(wait=False, cancel_futures=True)

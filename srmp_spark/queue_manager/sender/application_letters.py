@@ -1,11 +1,12 @@
-"""Hand over dead letters to the main process if the application named a local queue for them.
+"""Hand over dead letters for which the application named a local queue to the main process.
 
 See [MC-MQSRM] 3.1.5.2.1.2. These letters are in the outbox, in the table of all dead letters. Only
-the main process writes queues. It asks which queues have letters, and then for the letters of each
-queue, one group at a time. It stores the rows, and confirms the group with its next question for
-that queue. Then the queue's cursor is moved (:mod:`~srmp_spark.store.outbox.letter_cursors`). If
-either process ends in between, the group is handed over again, under the same identifiers. The
-engine knows the identifiers that already have rows.
+the main process writes queues. The main process asks which queues have letters, and then for the
+letters of each queue, one group at a time. The main process stores the rows, and confirms the group
+with the next question for that queue. Then the queue's cursor is moved
+(:mod:`~srmp_spark.store.outbox.letter_cursors`). If either process ends in between, the group is
+handed over again, under the same identifiers. The engine knows the identifiers that already have
+rows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from srmp_spark.store.schema import connect_reader
 TOLD_MAX = 1_000
 """Names of queues that are logged as unusable.
 
-Further ones are not logged, because applications choose them.
+Further names are not logged, because applications choose names.
 """
 _BOUNDARY = "MSMQ - SOAP boundary, 1"
 

@@ -42,7 +42,7 @@ from srmp_spark.store.outbox.preparation import CommitResult
 RESERVE_SECONDS = 30.0
 """Longest wait for the main process to reserve message identifiers, in seconds.
 
-It needs one commit of its own for this.
+The main process needs one commit for this.
 """
 CHECKS_AT_ONCE = 2
 """Stages that are judged at once, each by a reader process; further stages wait.
@@ -89,18 +89,21 @@ class Commands:
         self.on_forward: Callable[[], object] = lambda: None
         """Called when there are messages to be forwarded."""
         self.hold_forwarding: Callable[[], Awaitable[Cursor | None]]
-        """Called before rows that wait to be forwarded are purged. Set it before :meth:`serve`."""
-        self.release_forwarding: Callable[[], object] = lambda: None
-        """Called after such a purge."""
-        self.own_queues = OwnQueues()
-        """Local queues. A row of theirs does not return to them unless its batch allows it.
+        """Called before rows that wait to be forwarded are purged.
 
-        Set it before :meth:`serve`.
+        This attribute is set before :meth:`serve`.
+        """
+        self.release_forwarding: Callable[[], object] = lambda: None
+        """Called after rows that wait to be forwarded were purged."""
+        self.own_queues = OwnQueues()
+        """Local queues to which their own rows do not return, unless the batch allows a loop.
+
+        This attribute is set before :meth:`serve`.
         """
         self.letter_warning: Callable[[str], str | None] = lambda queue: None
         """Returns the problem of a queue that is named for dead letters, or ``None``.
 
-        Set it before :meth:`serve`.
+        This attribute is set before :meth:`serve`.
         """
         letters = ApplicationLetters(outbox, store)
         self._handlers: dict[str, Handler] = {
@@ -134,7 +137,8 @@ class Commands:
     async def reserve(self, count: int) -> int:
         """Ask the main process to reserve message identifiers, and return the first of them.
 
-        Raises :class:`ApiError` if it refuses, or does not answer within RESERVE_SECONDS.
+        Raises :class:`ApiError` if the main process refuses, or does not answer within
+        RESERVE_SECONDS.
         """
         number = next(self._numbers)
         future: asyncio.Future[int] = self._loop.create_future()

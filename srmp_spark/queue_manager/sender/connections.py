@@ -7,19 +7,18 @@ queues that had trouble are made at a limited rate.
 A stream must arrive in order, so its messages are sent over one connection. A second connection is
 opened only when the first is closed and the state of its messages was reported. A peer may close an
 idle connection just when we use it. Then the request is sent once more over a new connection, with
-the same bytes, before it counts as trouble. The peer may have accepted the message nevertheless. So
-the engine is informed first that the peer may have it, whatever the result of the second attempt
-is.
+the same bytes. Only if this attempt fails too, it counts as trouble. The peer may have accepted the
+message at the first attempt. So the engine is informed of this doubt before the second attempt.
 
 On the network one request follows the answer to the previous one. The next request is encoded
 meanwhile and is sent as soon as a 200 is received. So engine, encoder and outbox work while the
 peer does. After any other answer the next request is withdrawn.
 
-No destination waits because of another's trouble: each address and each host name has a share of
-the connections, and slow ones are closed for others (:mod:`.places`). Queues whose last attempt
-failed, or was answered late, have at most :data:`TROUBLED_MAX` connections together; all other
-queues share the rest. When there are more queues than connections, an idle connection is closed, or
-one that had its turn.
+No destination waits because of another destination's trouble. Each address and each host name has a
+share of the connections, and slow connections are closed for others (:mod:`.places`). Queues whose
+last attempt failed, or was answered late, have at most :data:`TROUBLED_MAX` connections together;
+all other queues share the rest. When there are more queues than connections, an idle connection is
+closed, or one that had its turn.
 
 URLs come from our own configuration, from sink options, and from messages that
 ``store_and_forward`` sends on, whose hosts ``--allow-url`` names. No other allow-list applies here.
@@ -55,23 +54,22 @@ CONNECTIONS_MAX = 1_000
 The number is below the usual limit of descriptors, and means 100 MB with the buffers of the kernel.
 """
 DESCRIPTORS_RESERVED = 64
-"""Descriptors of this process for everything else.
-
-That is: the outbox, stages, receipts, look-ups, and the link.
-"""
+"""Descriptors that are kept for the outbox, stages, receipts, look-ups and the link."""
 TROUBLED_MAX = 250
-"""Connections to queues whose last attempt failed or was answered late; further such queues wait.
+"""Connections to queues whose last attempt failed or was answered late.
+
+Further queues of this kind wait.
 
 Each of these connections may hang until CONNECT_SECONDS or ANSWER_SECONDS are over. The rest of the
 connections stays for all other queues.
 """
 TROUBLED_ATTEMPTS_PER_SECOND = 200
-"""Attempts to connect for queues whose last attempt failed, a second: a third of a core.
+"""Attempts per second to connect for queues whose last attempt failed: a third of a core.
 
-Ten thousand such queues get their turn every 50 s.
+Ten thousand failing queues get their turn every 50 s.
 """
 ATTEMPTS_AT_ONCE = 50
-"""Such attempts that may be made at once after a time without any."""
+"""Attempts for queues with trouble that may be made at once after a pause."""
 TICK_SECONDS = 0.001
 """Resolution of uvloop's clock and timers, in seconds.
 
@@ -145,7 +143,7 @@ class Wire:
         self.load: Load | None = None
         """The load to be read once there is a connection, or ``None``."""
         self.is_sought = False
-        """Whether a connection is being made, or waits for its place."""
+        """Whether a connection is being made, or waits for a place."""
         self.exchange: Exchange | None = None
         self.looking: asyncio.Task[Sequence[str]] | None = None
         """Task that looks the host up, before the wire waits for a place."""
@@ -212,7 +210,11 @@ class Wire:
     # --- Owner of the exchange --------------------------------------------------------------------
 
     def answered(self, send: Send, answer: PeerAnswer) -> None:
-        """Handle a complete answer: send the next message, or withdraw it after an error."""
+        """Handle a complete answer.
+
+        After a 200 the next message is sent, after any other answer all waiting messages are
+        withdrawn.
+        """
         self.retried = False
         connections = self.connections
         self.used_at = now = connections.time()
@@ -290,8 +292,8 @@ class Wire:
     def ended(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
         """Handle that the connection has ended, or that none could be made.
 
-        Messages are sent once more if the peer closed an idle connection. Otherwise their failure
-        is reported.
+        Messages are sent once more if the peer closed an idle connection. Otherwise the failure of
+        each message is reported.
         """
         self.exchange = None
         self.is_sought = False
@@ -354,14 +356,15 @@ class Connections:
     ) -> None:
         """Prepare the connections, with callbacks for their events.
 
-        ``on_failure``: a message failed; why, and whether bytes of it were sent. ``on_unsent``: a
-        message was not sent; its end follows, after the end of the messages before it.
-        ``on_withdrawn``: a message was not sent, because of the answer before it. ``on_closed``: a
-        connection without messages ended. ``on_doubt``: a message was sent, has no answer, and is
-        sent once more before its end is reported. ``on_reached``: a connection was made for this
-        load. ``on_not_reached``: no connection can be made, and why. ``on_addresses``: the
-        addresses of a queue's host, before a connection to one of them is made. ``endpoint_of``
-        returns the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9).
+        ``on_failure``: a message failed; why, and whether bytes of the message were sent.
+        ``on_unsent``: a message was not sent; the end of the message is reported after the end of
+        all earlier messages. ``on_withdrawn``: a message was not sent, because the answer to the
+        previous message was an error. ``on_closed``: a connection without messages ended.
+        ``on_doubt``: a message was sent, has no answer, and is sent once more before its end is
+        reported. ``on_reached``: a connection was made for this load. ``on_not_reached``: no
+        connection can be made, and why. ``on_addresses``: the addresses of a queue's host, before a
+        connection to one of them is made. ``endpoint_of`` returns the URL to connect to for a
+        destination ([MC-MQSRM] 3.1.7.9).
         """
         self.endpoint_of = endpoint_of
         self._loop = loop

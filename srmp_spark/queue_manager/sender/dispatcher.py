@@ -67,8 +67,8 @@ A thousand peers that accept connections and do not answer must not fill the mem
 RECEIPTS_NOTED_SECONDS = 2.0
 """Interval at which the position in the receipts is stored, in seconds.
 
-It is stored even while more receipts are received, because ORDER_QUEUE_UNREAD_MAX counts from
-there.
+The position is stored even while more receipts are received, because ORDER_QUEUE_UNREAD_MAX counts
+from this position.
 """
 RECEIPTS_RETRY_SECONDS = 2.0
 """Pause after receipts could not be read, in seconds. The next receipt may be a long time away."""
@@ -144,8 +144,8 @@ class Dispatcher:
         """Build the transports and connect them with the engine.
 
         ``endpoint_of`` returns the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9).
-        ``sessions`` are the reliable sessions that the last process left, and ``poll_interval`` is
-        their interval in seconds.
+        ``sessions`` are the reliable sessions that the last process left. ``poll_interval`` is the
+        polling interval of reliable sessions, in seconds.
         """
         self.sender = sender
         self._outbox = outbox
@@ -195,7 +195,7 @@ class Dispatcher:
             ),
         )
         self.errors: dict[QueueKey, str] = {}
-        """The last error of each queue, until a message to it succeeds."""
+        """The last error of each queue, until a message to that queue succeeds."""
         self.sendings = Sendings()
         self._new: list[_New] = []
         self._writing = False
@@ -334,9 +334,9 @@ class Dispatcher:
         future.add_done_callback(partial(self._written, changes, given, wanted, sessions))
 
     def _give(self, new: _New, at: int) -> _Given:
-        """Assign its numbers to a batch.
+        """Assign serials and stream positions to the rows of a batch.
 
-        A row for a destination without room fails alone: it becomes a dead letter.
+        Rows for a destination without room become dead letters; the other rows are not affected.
         """
         enqueued: list[Enqueued] = []
         without_room: list[Part] = []
@@ -365,9 +365,9 @@ class Dispatcher:
         return _Given(new, numbered, frozenset(part.key for part in without_room))
 
     def _give_up(self, part: Part, at: int) -> Enqueued:
-        """Assign its numbers to a part for which there is no room.
+        """Assign serials to a part of a batch whose destination has no room.
 
-        No record of a queue is created for it.
+        The rows of the part become dead letters. No record of a queue is created for such a part.
         """
         if self.sender.get(*part.key) is None:
             return self.sender.give_up(part.key, part.rows)
@@ -637,7 +637,7 @@ class Dispatcher:
             self._loop.call_soon(self.work)
 
     def _troubled(self, key: QueueKey, why: str | None) -> None:
-        """Note that a queue cannot send, or that it can again if ``why`` is ``None``."""
+        """Note why a queue cannot send. ``why`` is ``None`` when the queue can send again."""
         if why is None:
             self.errors.pop(key, None)
         else:
@@ -662,7 +662,7 @@ class Dispatcher:
     def _see(self, load: Load, rows: Load) -> None:
         """Read rows to check whether waiting messages have expired.
 
-        The check is not urgent, so the steps of a commit may come between such reads.
+        The check is not urgent, so the steps of a commit may come between these reads.
         """
         self._store.run(partial(self._outbox.load, rows), later=True).add_done_callback(
             partial(self._seen, load)

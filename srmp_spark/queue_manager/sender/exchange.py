@@ -34,7 +34,7 @@ class Owner(Protocol):
         """Handle the end of the connection, which is reported once.
 
         ``silent`` states that the peer closed a used connection without a byte of an answer to the
-        requests in flight. The peer may not even have read them.
+        requests in flight. The peer may not even have read these requests.
         """
 
 

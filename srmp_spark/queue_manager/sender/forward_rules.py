@@ -1,10 +1,11 @@
-"""Find the redirections for a row of ``private$/forward$``: those under which it was accepted.
+"""Find the redirections under which a row of ``private$/forward$`` was accepted.
 
 A message is accepted for the destination to which the redirections lead at that time, and its
 sender receives a 200. The message may wait here while an operator removes or changes the
-redirection and starts again. By the new rules it could be for a local queue, which does not accept
-messages that we forwarded: an accepted message would end as a dead letter. So the outbox keeps the
-old rules, and the last row that was accepted under them, as long as such a row may wait.
+redirection and starts again. By the new rules the message could be for a local queue. A local queue
+does not accept messages that we forwarded, so an accepted message would become a dead letter. So
+the outbox keeps the old rules, and the last row that was accepted under the old rules, as long as
+such a row may wait.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class ForwardRules(NamedTuple):
     def forward_to(self, destination: str, row: Cursor, epochs: Sequence[str]) -> str:
         """Return the destination to which the message of ``row`` is forwarded.
 
-        ``epochs`` are those of the log, in their order. Raises :class:`ConfigurationError` if the
+        ``epochs`` are the epochs of the log, in order. Raises :class:`ConfigurationError` if the
         destination is this queue manager.
         """
         to = next(

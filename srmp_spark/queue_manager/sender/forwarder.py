@@ -1,12 +1,12 @@
 """Move accepted messages for other hosts from ``private$/forward$`` into the outbox, each row once.
 
-The main process accepts such a message like all others: duplicates, its place in its stream, one
-sync, 200, receipts. That ends its stream, but the message is not outgoing yet. This module reads
-the log from a cursor and passes the rows to the outbox. One transaction of the outbox stores the
-messages and the cursor (:mod:`srmp_spark.store.outbox.forwarded`). There they are messages of our
-own: they get a place in one of our streams, and are sent until they are acknowledged. Then the main
-process is notified of the position. So the queue's ``default`` consumer has received the rows, for
-quota, ``status`` and retention.
+The main process accepts a message for another host like all others: duplicates, stream position,
+one sync, 200, receipts. The sender's stream ends here, but the message is not outgoing yet. This
+module reads the log from a cursor and passes the rows to the outbox. One transaction of the outbox
+stores the messages and the cursor (:mod:`srmp_spark.store.outbox.forwarded`). In the outbox these
+messages are our own. Each message gets a position in one of our streams, and is sent until it is
+acknowledged. Then the main process is notified of the position. So the queue's ``default`` consumer
+has received the rows, for quota, ``status`` and retention.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ROWS_MAX = 1_000
 BYTES_MAX = 16 * 1024 * 1024
 """Bytes of one transaction, which also has at most ``ROWS_MAX`` rows.
 
-So many small messages share one sync, and many large ones do not fill the memory.
+With this limit many small messages share one sync, and many large messages do not fill the memory.
 """
 HOLD_SECONDS = 30.0
 """Time after which forwarding resumes during a purge, in seconds, because the caller may have died.

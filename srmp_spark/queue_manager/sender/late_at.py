@@ -21,7 +21,8 @@ class LateAt:
     def __call__(self) -> int:
         """Return the time for expiry, in microseconds since 1970 (UTC).
 
-        While the wall clock is ahead of the expected time, messages do not expire by it.
+        While the wall clock is ahead of the expected time, messages do not expire by the wall
+        clock.
         """
         at = self._expiry.read(self._clock.utc(), self._clock.monotonic())
         paused = self._expiry.ahead_s > 0

@@ -1,11 +1,11 @@
 """The main process's side of the sender process, which owns all outgoing messages (ADR 0010).
 
 Ordering and numbering a batch of a million rows takes seconds, and sending occupies a processor;
-neither may delay a 200. So a child process does both. It is started and asked as
-:mod:`srmp_spark.queue_manager.child` describes. This side notifies the child of new rows in our
-order queue, and gives it message identifiers, because the lineage is ours and receipts use the same
-numbers. It also keeps the last status of the outgoing queues, for times when the child cannot be
-asked.
+neither may delay a 200. So a child process does this work. :mod:`srmp_spark.queue_manager.child`
+describes how the child is started and asked. This side notifies the child of new rows in our order
+queue. This side also gives message identifiers to the child, because the lineage is ours and
+receipts use the same numbers. The last status of the outgoing queues is kept here, for times when
+the child cannot be asked.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ During this time rows that are being made outgoing are finished.
 TELL_AGAIN_SECONDS = 0.2
 """Pause before a message to a child that was too busy is repeated, in seconds."""
 TELL_TIMES = 50
-"""Number of such repetitions. All of them together take less time than the child waits."""
+"""Number of repetitions. All repetitions together take less time than the child waits."""
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class SenderLink(ChildLink):
 def check_outbox(data_dir: Path) -> None:
     """Raise :class:`StoreDamagedError` (exit code 6) for an outbox of a newer version.
 
-    A queue manager must accept no message alongside an outbox that it cannot use.
+    A queue manager must not accept messages while its outbox cannot be used.
     """
     path = data_dir / DATABASE_FILE
     if not path.exists():
@@ -101,7 +101,8 @@ class Outgoing:
         """Prepare the settings of the child process.
 
         ``forward_end`` is the last row of ``private$/forward$`` that was accepted before this
-        start. ``forward_waiting`` is the number of its rows that no consumer has received.
+        start. ``forward_waiting`` is the number of rows of that queue that no consumer has
+        received.
         """
         self._identifiers = identifiers
         self.forwarded: Callable[[str, int], Coroutine[Any, Any, None]] | None = None
@@ -116,8 +117,9 @@ class Outgoing:
 
         The process sets this attribute.
 
-        The arguments are the destinations that hold messages now, by sender; the destinations that
-        no longer hold messages; and whether the child has just begun to report.
+        The first argument maps destinations that hold messages now to the senders. The second lists
+        destinations that no longer hold messages. The third states whether the child has just begun
+        to report.
         """
         self.dead_came: Callable[[], object] = lambda: None
         """Called when there may be dead letters for a local queue. The process sets this attribute.
@@ -159,12 +161,11 @@ class Outgoing:
         }
         self.link = SenderLink(settings, self._on_event)
         self.set_aside: list[dict[str, str]] = []
-        """Rows of the outbox that cannot be read, as the child reported them with its last status.
-        """
+        """Rows of the outbox that cannot be read, from the child's last status."""
         self.dead_letters: dict[str, int] = {}
         """Number of dead letters by reason, since the outbox was created.
 
-        The child reports it with its status.
+        The child reports the numbers with its status.
         """
         self._seen = _NOTHING_SEEN
         self._changes = 0
@@ -273,8 +274,8 @@ class Outgoing:
         """Hold forwarding in the context, for a purge of waiting rows.
 
         No row becomes outgoing meanwhile, and all outgoing rows count as received. A purge may be
-        the remedy for a sender process that ends again and again, so it is not refused if the child
-        does not answer.
+        the remedy for a sender process that ends again and again. So the purge is not refused if
+        the child does not answer.
         """
         try:
             held = await self.link.ask({"op": "hold-forwarding"}, seconds=HOLD_ASKED_SECONDS)
@@ -344,5 +345,5 @@ class Outgoing:
 
     @property
     def last_seen(self) -> list[dict[str, Any]]:
-        """Return the outgoing queues as the child last reported them, without asking it."""
+        """Return the outgoing queues of the child's last report, without asking the child."""
         return self._seen.outgoing

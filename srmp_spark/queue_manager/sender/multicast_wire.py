@@ -3,10 +3,10 @@
 [MC-MQSRM] 3.1.7.9 requires it: "MUST establish a PGM connection".
 
 Theory of operation. An express message is finished when all its packets were sent for the first
-time, because receivers do not answer. Until then it is in the outbox. So a process that is killed
-sends it again, under its identifier, by which receivers recognize a repeat. Sent packets can be
-repaired as long as the session lives. The session ends with OPT_FIN, after TXW_SECS without a
-message or when the process ends.
+time, because receivers do not answer. Until then the message is in the outbox. So after a kill the
+message is sent again under the same identifier, by which receivers recognize a repeat. Sent packets
+can be repaired as long as the session lives. The session ends with OPT_FIN, after TXW_SECS without
+a message or when the process ends.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class MulticastWire:
         self._soon()
 
     def post(self, send: Send) -> None:
-        """Send a message. Raises :class:`LocalProtocolError` if it does not fit into an APDU."""
+        """Send a message. Raises :class:`LocalProtocolError` if the message fits into no APDU."""
         apdu = apdu_of(send.message, self._address)
         if len(apdu) > APDU_SENT_MAX:
             raise LocalProtocolError(
@@ -226,7 +226,7 @@ class MulticastWire:
             self._on_left(self._sends.popleft())
 
     def _multicast(self, packets: list[Multicast]) -> None:
-        """Send packets in order; those that need the Router Alert option use another socket."""
+        """Send packets in order. Packets with the Router Alert option use another socket."""
         at = 0
         while at < len(packets):
             end, alert = at + 1, packets[at].router_alert

@@ -1,8 +1,9 @@
 """All PGM sessions of this sender process, by destination.
 
-For the dispatcher they are what :class:`.connections.Connections` is for HTTP. All sessions share
-one UDP port, and the kernel gives a packet for this port to any of their sockets. So a packet is
-passed to the session that it names, whichever socket received it.
+For the dispatcher the class :class:`Multicasts` has the role that :class:`.connections.Connections`
+has for HTTP. All sessions share one UDP port, and the kernel gives a packet for this port to any
+socket of the sessions. So each received packet is passed to the session that the packet names,
+whichever socket received the packet.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from srmp_spark.queue_manager.sender.multicast_wire import MulticastWire
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
 SESSIONS_MAX = 64
-"""Multicast sessions at one time, including those that are ending.
+"""Multicast sessions at one time, including ending sessions.
 
-A further message fails and is tried again.
+A message that needs one more session fails and is tried again.
 
 Each session has three sockets and a window: 21 MB of messages at the rate of [MC-MQSRM], never more
 than ``txw_bytes_max``.
@@ -36,11 +37,14 @@ than ``txw_bytes_max``.
 QUIET_SECONDS = 1.0
 """Time without a request for a repair after which the sockets are closed at the end, in seconds.
 
-A receiver that misses the last packet learns of it by OPT_FIN, twice in this time, and asks within
-50 ms.
+A receiver that misses the last packet receives OPT_FIN twice in this time, and asks for a repair
+within 50 ms.
 """
 QUIET_SECONDS_MAX = 2.5
-"""Longest wait for such a time at the end, in seconds, because the main process waits 5 s."""
+"""Longest wait at the end for QUIET_SECONDS without a request, in seconds.
+
+The main process waits 5 s.
+"""
 LOOK_SECONDS = 1.0
 """Interval of the check for ended sessions, in seconds."""
 
@@ -157,7 +161,7 @@ class Multicasts:
 
         The kernel has forgotten the interface that the old sockets were bound to. While there is no
         interface, packets wait. An interface with another address is another source. Then the
-        session ends, and its messages are sent in a new session.
+        session ends, and the messages of the session are sent in a new session.
         """
         if self._settings is None or not self._sessions:
             return

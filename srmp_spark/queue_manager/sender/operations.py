@@ -1,6 +1,6 @@
 """An operator's decisions about an outgoing queue: pause, resume, resend, reset, drop.
 
-A decision is answered when it is stored.
+The call returns when the decision is stored.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
 
 
 async def operate(dispatcher: Dispatcher, clock: Clock, command: dict[str, Any]) -> dict[str, Any]:
-    """Carry out one decision, and return its answer when it is stored.
+    """Carry out one decision, and return the answer when the decision is stored.
 
     ``stream`` in the command limits the decision to this stream. Raises a 409 if another stream is
     live, and a 404 for an unknown destination.

@@ -10,8 +10,8 @@ destination may take places that another one needs:
   providers assign it as a whole). One payer has at most a part (:data:`SHARE`) of the places.
 - There are two pools. A destination whose last attempt failed, or was answered late, waits for one
   of the few places of the *slow* pool; all others share the *prompt* pool. A connection of the
-  prompt pool may have a request that is older than :data:`SLOW_SECONDS`. It moves to the slow pool
-  when another destination waits for its place, if the slow pool has room.
+  prompt pool may have a request that is older than :data:`SLOW_SECONDS`. Such a connection moves to
+  the slow pool when another destination waits for a place, if the slow pool has room.
 - A destination that waits for a place of the prompt pool gets one within about
   :data:`SLOW_SECONDS`. An idle connection is closed first. Then follows a connection that has
   become slow and cannot move, of the payer with the most places. A connection that is at work is
@@ -39,8 +39,8 @@ at once at one address, and queues take turns.
 SLOW_SECONDS = 2.0
 """Age above which a request, or an attempt to connect, counts as slow, in seconds.
 
-A healthy receiver syncs its disk and answers within a tenth of it, so no healthy destination loses
-its connection. A new destination waits hardly longer than this.
+A healthy receiver syncs its disk and answers within a tenth of this time, so no healthy destination
+loses its connection. A new destination waits hardly longer than this time.
 """
 LOOKS_MAX = 64
 """Waiting destinations for which one look closes connections.
@@ -172,7 +172,7 @@ class Places(Generic[W]):
     def want(self, wire: W, server: str, payers: tuple[str, ...], *, is_slow: bool) -> None:
         """Let ``wire`` wait for a place in the line of ``server``, which is host and port.
 
-        :meth:`admit` returns it when it has a place.
+        :meth:`admit` returns ``wire`` when a place was given to it.
         """
         assert payers, "somebody pays"
         (self._slow if is_slow else self._prompt).join(wire, server, payers)
@@ -195,7 +195,7 @@ class Places(Generic[W]):
         return [*islice(self._slow.admit(), slow_most), *self._prompt.admit()]
 
     def is_wanted(self, wire: W) -> bool:
-        """Return whether a waiting connection would get a place if ``wire`` gave up its own."""
+        """Return whether a waiting connection would get a place if ``wire`` gave up a place."""
         for pool in self._pools:
             payers = pool.holders.get(wire)
             if payers is not None and pool.lines:
@@ -207,10 +207,10 @@ class Places(Generic[W]):
     # --- making way -------------------------------------------------------------------------------
 
     def make_way(self, standing: Callable[[W], Standing]) -> list[W]:
-        """Return the connections that must end so that waiting ones get places.
+        """Return the connections that must end so that waiting connections get places.
 
-        Other connections move to the slow pool. The caller ends the returned ones and frees their
-        places (:meth:`release`). ``standing`` returns the state of a connection.
+        Other connections move to the slow pool. The caller ends the returned connections and frees
+        the places (:meth:`release`). ``standing`` returns the state of a connection.
         """
         return [
             wire for pool in self._pools if pool.lines for wire in self._make_way_in(pool, standing)
@@ -266,7 +266,7 @@ class Places(Generic[W]):
     ) -> bool:
         """Return whether ``victim`` may be closed for a connection with ``payers``.
 
-        ``full`` are those of ``payers`` that have no room in their shares.
+        ``full`` are the payers among ``payers`` whose shares have no room.
         """
         of_victim = pool.holders[victim]
         if not full.issubset(of_victim):

@@ -1,7 +1,8 @@
 """The sender process: a child of the queue manager that owns the outbox and all sending.
 
 See :mod:`.link` for the other side. The process waits for the lock of the outbox until the process
-before it has ended. :mod:`srmp_spark.queue_manager.child.process` describes how it starts and ends.
+before it has ended. :mod:`srmp_spark.queue_manager.child.process` describes how the process starts
+and ends.
 
     python -m srmp_spark.queue_manager.sender.process FD
         < '{"data_dir": …, "queue_manager": …, "epoch": …, …}'
@@ -68,7 +69,7 @@ Threads that have written rows or read an answer wait for this lock.
 SWEEP_SECONDS = 60.0
 """Interval at which expired data of the outbox is deleted, in seconds."""
 SWEEP_PAUSE_SECONDS = 0.05
-"""Pause between two slices of such a sweep, in seconds."""
+"""Pause between two slices of a sweep, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +119,7 @@ def _forwarder(
 
 
 async def run(control: socket.socket, settings: dict[str, Any]) -> None:
-    """Serve the main process until it closes its end, then store everything.
+    """Serve the main process until the main process closes its end, then store everything.
 
     Raises :class:`StoreError` if the outbox cannot be opened.
     """

@@ -1,17 +1,17 @@
 """Read the receipts for our messages from the log of our order queue.
 
 A stream receipt is accepted, stored and answered 200 by the main process, which knows nothing of
-outgoing streams. Then this module reads it, and the engine handles it. The position of reading is
-stored from time to time. After a crash the last receipts are read again, which changes nothing. The
-main process is notified of the position, and retention keeps the rows after it
-(store/retention.py). So no receipt that was answered 200 is ever lost, whichever process dies at
-any time, or cannot be started for long. A peer need not send it twice, and by the specification it
-does not.
+outgoing streams. Then this module reads the receipt, and the engine handles the receipt. The
+position of reading is stored from time to time. After a crash the last receipts are read again,
+which changes nothing. The main process is notified of the position, and retention keeps the rows
+after the position (store/retention.py). So no receipt that was answered 200 is ever lost, whichever
+process dies at any time, or cannot be started for long. A peer need not send a receipt twice, and
+the specification does not require it.
 
-An older copy of the inbox may be put in place of the one that was read. Then its numbers are given
-out again, and soon reach those that were read, so a number alone proves nothing. Therefore the last
-row that was read is identified as well (:class:`Mark`). If another row has its number, everything
-is read again.
+An older copy of the inbox may be put in place of the one that was read. Then the numbers of that
+copy are given out again, and soon reach the numbers that were read. So a number alone proves
+nothing. Therefore the last row that was read is identified as well (:class:`Mark`). If another row
+has the number of that row, everything is read again.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from srmp_spark.store.reading import records
 ROWS_MAX = 1_000
 """Rows that are read at once, receipts or not.
 
-The engine handles their receipts in one turn of the loop, before other tasks run.
+The engine handles the receipts of these rows in one turn of the loop, before other tasks run.
 """
 BYTES_MAX = 8 * 1_048_576
-"""Bytes of the rows that are read at once; one more row may exceed it.
+"""Bytes of the rows that are read at once; the last row may exceed this limit.
 
 Unauthenticated clients choose how large the rows are.
 """
@@ -54,8 +54,8 @@ READ_TO = "order_queue_read_to"
 READ_MARK = "order_queue_read_mark"
 """Key of the last row that was read in the table ``meta``: its number and its digest.
 
-Version 0.1 does not change this entry, so an older one may be there. It is compared nevertheless if
-its row still exists.
+Version 0.1 does not change this entry, so an older entry may be there. The entry is compared
+nevertheless if its row still exists.
 """
 
 
@@ -70,7 +70,7 @@ class Mark(NamedTuple):
 def note_read(outbox: OutboxDatabase, to: int, mark: Mark | None = None) -> None:
     """Store how far the order queue was read, after the effects of its rows were stored.
 
-    ``mark`` identifies the last row, or is ``None`` if it is unknown.
+    ``mark`` identifies the last row, or is ``None`` if the last row is unknown.
     """
     with outbox.transaction() as connection:
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (READ_TO, str(to)))
@@ -82,7 +82,7 @@ def note_read(outbox: OutboxDatabase, to: int, mark: Mark | None = None) -> None
 
 
 def read_mark(outbox: OutboxDatabase) -> Mark | None:
-    """Return the mark of the last row that was read, or ``None`` if it is unknown."""
+    """Return the mark of the last row that was read, or ``None`` without a stored mark."""
     row = outbox.connection.execute("SELECT value FROM meta WHERE key = ?", (READ_MARK,)).fetchone()
     sequence, _, digest = str(row[0] if row is not None else "").partition(" ")
     return Mark(int(sequence), digest) if sequence.isdecimal() else None

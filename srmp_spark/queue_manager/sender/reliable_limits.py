@@ -1,4 +1,4 @@
-"""Limits of our reliable sessions, and the sentences about their end."""
+"""Limits of our reliable sessions, and the error texts about lost sessions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from srmp_spark.wsrm.versions import Versions
 IDLE_SECONDS = 10.0
 """Time without a message after which a sequence is closed and terminated, in seconds.
 
-It is below the ten minutes after which WCF drops a sequence. It is short, so that a service keeps
-no sessions of batches that ended long ago. The next message begins another sequence.
+The time is below the ten minutes after which WCF drops a sequence. The time is short, so that a
+service keeps no sessions of batches that ended long ago. The next message begins another sequence.
 """
 CREATING_SECONDS = 600.0
 """Time after which an unanswered sequence is forgotten if no message waits for it, in seconds."""
@@ -22,14 +22,14 @@ Everything is acknowledged by then, so nothing depends on the answer.
 SILENT_ANSWERS = 4
 """Complete answers without the requested acknowledgement after which ``status`` reports trouble.
 
-CXF answers 200 without an acknowledgement for a sequence that it does not know.
+CXF answers 200 without an acknowledgement if it does not know the sequence.
 """
 FALLS_AT_ONCE = 2
 """Consecutive sequences that a service may lose, with nothing acknowledged between.
 
 Then the next attempt waits as after any refused attempt (``--retransmission-timeout``). A service
-that was started again loses one sequence. A service that creates sequences and knows none of them
-would otherwise get ten of them a second.
+that was started again loses one sequence. A service that creates sequences and at once loses each
+of them would otherwise get ten sequences a second.
 """
 TROUBLE_SECONDS = 0.5
 """Shortest pause after any trouble, in seconds."""

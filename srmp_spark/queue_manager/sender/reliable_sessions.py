@@ -1,7 +1,8 @@
 """All services that we send to by WS-ReliableMessaging.
 
-For the dispatcher they are what :class:`.connections.Connections` is for SRMP over HTTP. In
-addition they have changes to be written.
+For the dispatcher the class :class:`ReliableSessions` has the role that
+:class:`.connections.Connections` has for SRMP over HTTP. In addition, reliable sessions have
+changes to be written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from srmp_spark.store.outbox.sessions import SessionRow
 SESSIONS_MAX = 256
 """Services at one time, with a connection and a task each.
 
-A further message fails and is tried again.
+A message that needs one more session fails and is tried again.
 
 A session ends :data:`.reliable_limits.IDLE_SECONDS` after its last message. Together with the
 connections of SRMP the sessions stay below the limit of descriptors.
@@ -37,9 +38,9 @@ log = logging.getLogger(__name__)
 
 
 class ReliableSessions:
-    """All reliable sessions of one sender process, and the owner of their wires.
+    """All reliable sessions of one sender process.
 
-    It implements :class:`.wire_owner.WireOwner`.
+    The class implements :class:`.wire_owner.WireOwner`.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class ReliableSessions:
             self._drop_if_over(wire)
 
     def reset(self, key: QueueKey) -> None:
-        """Continue in a new sequence."""
+        """Continue in a new sequence, because an operator decided so."""
         wire = self._wires.get(key)
         if wire is not None:
             wire.reset()
@@ -150,7 +151,7 @@ class ReliableSessions:
             wire.give_up()
 
     def hurry(self, key: QueueKey) -> None:
-        """Make the next attempt now, without its waiting time."""
+        """Make the next attempt for a queue now, without the usual waiting time."""
         wire = self._wires.get(key)
         if wire is not None:
             wire.hurry()
@@ -175,10 +176,10 @@ class ReliableSessions:
         return bool(self._changed)
 
     def take_changes(self) -> dict[QueueKey, SessionRow | None]:
-        """Return the changes for the next transaction, and forget them.
+        """Return the changes for the next transaction, and clear the list of changes.
 
-        ``None`` for a queue means that it has no sequence any longer. Call :meth:`stored` after the
-        transaction.
+        ``None`` for a queue means that the queue has no sequence any longer. Call :meth:`stored`
+        after the transaction.
         """
         changed, self._changed = self._changed, {}
         return {

@@ -8,10 +8,11 @@
 Two rules ensure that neither a kill nor a lost answer loses or duplicates a message. First, a
 number is written before its message is sent (:meth:`ReliableWire.take_change`, in the dispatcher's
 next transaction). So after a restart the same message is sent under the same number, and the
-destination recognizes it. Second, if the destination no longer knows the sequence, a message that
-it may have accepted is never numbered again by a guess. The queue is held, and an operator decides
-between ``resend`` and ``drop``. Some messages are sent again automatically. The service refused
-them with the fault that says so, or stated in a Final acknowledgement that it does not have them.
+destination recognizes the repeat. Second, the destination may no longer know the sequence. Then a
+message that the destination may have accepted is never numbered again by a guess. The queue is
+held, and an operator decides between ``resend`` and ``drop``. A message is sent again automatically
+only if the service certainly did not accept the message: by the fault that the message received, or
+by a Final acknowledgement.
 
 Requests are sent one after the other over one connection. Each answer acknowledges, so more
 connections gain nothing, and numbers arrive in their order.
@@ -64,7 +65,7 @@ from srmp_spark.wsrm.versions import Versions
 # An acknowledgement counts as an answer with status 200.
 _TAKEN = PeerAnswer(200, "", None)
 _REFUSES_MESSAGE = (FaultCode.UNKNOWN_SEQUENCE, FaultCode.SEQUENCE_CLOSED)
-"""Faults that state, as the answer to a message, that it was not accepted."""
+"""Faults that, as the answer to a message, state that the message was not accepted."""
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class ReliableWire:
         self._dirty = False
         self._silent = 0
         self._falls = 0
-        """Number of sequences that the service has lost since it last acknowledged a message."""
+        """Number of sequences that the service has lost since its last acknowledgement."""
         self._trouble: str | None = None
         self._retry_at = 0.0
         """Time before which nothing is sent after trouble, in seconds of the monotonic clock."""
@@ -352,7 +353,7 @@ class ReliableWire:
         )
 
     def _idle_at(self) -> float | None:
-        """Return when an idle sequence ends, or ``None`` if it is in use.
+        """Return when an idle sequence ends, or ``None`` if the sequence is in use.
 
         The time is in seconds of the monotonic clock. A sequence that the service has not created
         yet is kept longer.
@@ -573,7 +574,7 @@ class ReliableWire:
     def _give_back(self, why: str) -> None:
         """Return the waiting messages, which have no number, to the engine.
 
-        The engine waits and hands them out again.
+        The engine waits and hands out the messages again.
         """
         waiting, self._book.waiting = self._book.waiting, []
         for send in reversed(waiting):
@@ -629,7 +630,7 @@ class ReliableWire:
     def _forget_sequence(self) -> None:
         """Forget the sequence; the next message begins another one.
 
-        Numbered messages that are not acknowledged get new numbers in it.
+        Numbered messages that are not acknowledged get new numbers in that sequence.
         """
         changes = [
             each for each in (self._planned, self._writing) if each is not None and not each.is_held

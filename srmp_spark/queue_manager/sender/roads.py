@@ -1,6 +1,6 @@
 """Choose the transport of a destination: HTTP, multicast or a reliable session.
 
-The dispatcher needs to know hardly any difference between them.
+The dispatcher needs to know hardly any difference between the transports.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Roads:
     def is_reached(self, key: QueueKey) -> bool:
         """Return whether messages of a queue may be read now.
 
-        Only HTTP needs a connection first. The other transports keep no more messages than they
-        send.
+        Only HTTP needs a connection first. Multicast and reliable sessions keep no more messages
+        than they send.
         """
         road = self._of(key)
         return road is not self._connections or self._connections.is_reached(key)

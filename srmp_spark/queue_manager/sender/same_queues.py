@@ -2,9 +2,9 @@
 
 Examples are ``machine2`` and ``machine2.example.com``, or http and https. Hosts are not compared by
 their addresses, so each name has a stream of its own. A peer that knows both names as one queue
-keeps one stream of each sender for it. It answers 200 to messages of the older stream and drops
-them as late copies, and sends no receipt. Nothing that the peer sends reveals this, so it is found
-in two ways:
+keeps one stream of each sender for it. The peer answers 200 to messages of the older stream, drops
+these messages as late copies, and sends no receipt. Nothing that the peer sends reveals this
+problem, so this module finds the problem in two ways:
 
 - *When a stream begins* and its host has an address that another stream is sent to. The other
   stream has another host name with the same port, or the other scheme, and the same path. There may
@@ -15,8 +15,8 @@ in two ways:
   was acknowledged. If only the path is the same, this is reported as one of two possible reasons.
   Many machines have a queue of the same name, and the receipts of one of them may fail to reach us.
 
-Both cases are logged once. While they last, ``status.outgoing`` and ``doctor`` show them. The
-module runs in the loop of the sender process.
+Both cases are logged once. While a case lasts, ``status.outgoing`` and ``doctor`` show the case.
+The module runs in the loop of the sender process.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ REPEATS_MIN = 2
 One receipt may be lost or late. With the default ``--resend-table`` the repeats take a minute.
 """
 NAMES_MAX = 8
-"""Destinations that are remembered for one address and path. Further ones are not compared.
+"""Destinations that are remembered for one address and path.
 
-More names are those of a proxy, and each would be compared with all others.
+Further destinations are not compared. An address with more names is a proxy, and each name would be
+compared with all others.
 """
 ADDRESSES_MAX = 8
 """Addresses of one host that are remembered. Further addresses are ignored."""
@@ -86,13 +87,16 @@ class _Known:
 
 
 class SameQueues:
-    """Finds all such pairs of one sender process."""
+    """Finds all pairs of equal queues of one sender process."""
 
     def __init__(self, sender: Sender, endpoint_of: Callable[[str], str]) -> None:
         self._sender = sender
         self._endpoint_of = endpoint_of
         self._known: dict[QueueKey, _Known] = {}
-        """Streams that the engine has, so never more than its records."""
+        """Known destinations by stream.
+
+        The engine has these streams, so there are never more than its records.
+        """
         self._names: dict[_Place, list[QueueKey]] = {}
         self._near: dict[QueueKey, tuple[QueueKey, str]] = {}
         """For a stream, another stream and the address that both are sent to."""

@@ -1,9 +1,10 @@
 """Messages that ``srmp-spark send`` passes for other queue managers, and their states.
 
-They are handled like a batch: the same checks, identities and transaction. Each message with a
-``key`` is a batch of its own. So a repeat of such a message is recognized and costs the others
-nothing. Messages without a key are one batch, the last. So a caller that receives an error may send
-all messages again: those that were committed before the error have a key, and are recognized.
+These messages are handled like a batch: the same checks, identities and transaction. Each message
+with a ``key`` is a batch of its own. So a repeat of a message with a ``key`` is recognized, without
+effect on the other messages. Messages without a key are one batch, the last. So a caller that
+receives an error may send all messages again. All messages that were committed before the error
+have a key, and are recognized.
 """
 
 from __future__ import annotations
@@ -243,7 +244,7 @@ class SendCommands:
     async def state(self, command: dict[str, Any]) -> dict[str, Any]:
         """Return the states of the messages ``serials`` of a queue.
 
-        The call returns after ``wait`` seconds, or as soon as all of them have ended.
+        The call returns after ``wait`` seconds, or as soon as all of these messages have ended.
         """
         serials: list[int] = command["serials"]
         key, earlier = await self._known_of(command["destination"], command["kind"], serials)
@@ -270,7 +271,7 @@ class SendCommands:
         """Return the queue of a destination, and the states of serials of moved messages.
 
         The record of the queue does not know these serials. Raises a 404 if a serial is not among
-        the moved messages either. Such a serial was never assigned to the destination, or all
+        the moved messages either. An unknown serial was never assigned to the destination, or all
         messages of its queue had ended and the record was forgotten.
         """
         key = QueueKey(canonical_name(destination), kind)
@@ -322,7 +323,7 @@ def _is_of(queue: OutgoingQueue, serial: int) -> bool:
 
 
 def _ended(outbox: Outbox, key: QueueKey, serials: list[int]) -> dict[int, str]:
-    """Return the states of those ``serials`` that are dead letters, or copies in the journal.
+    """Return the states of the ``serials`` that are dead letters, or copies in the journal.
 
     A copy in the journal was acknowledged.
     """

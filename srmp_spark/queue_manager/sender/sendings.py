@@ -1,9 +1,9 @@
 """The send history of messages: how often and when each was sent, kept as runs.
 
 The history is written for the Delta state about once a second. Only the memory of the sender
-process has it, so a message that was sent before the process began has no times. A stream sends in
-ascending order. So all messages of one second are one run, whatever its length, and finished
-messages are forgotten.
+process has the history, so a message that was sent before the process began has no times. A stream
+sends in ascending order. So all messages of one second are one run, and finished messages are
+forgotten.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A queue may be on hold when the acknowledgement of its message is received. The message cannot be
 finished then: it was returned to the engine, which hands it out again when the queue resumes. Until
 that time the message is *taken*. A taken message has no number any longer, and is never sent again.
-It survives the end and the loss of its sequence, and restarts.
+The taken state survives restarts, and the end and the loss of the sequence.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class SessionBook:
         self.taken: set[int] = set()
         """Serials of messages that were acknowledged while their queue was on hold."""
         self.ending: list[Send] = []
-        """Taken messages that were handed out again; their end is about to be reported."""
+        """Taken messages that were handed out again.
+
+        The end of these messages is about to be reported.
+        """
         self._numbers: dict[int, int] = {}
 
     def restore(self, serials: Mapping[int, int]) -> None:
@@ -89,7 +92,7 @@ class SessionBook:
         self._numbers.pop(self.serials.pop(number, 0), None)
 
     def take(self, number: int) -> bool:
-        """Mark the message of a number as taken: it was acknowledged while its queue was on hold.
+        """Mark the message of a number as taken: acknowledged while its queue was on hold.
 
         Return ``False`` if the number was finished or taken before.
         """
@@ -107,7 +110,7 @@ class SessionBook:
     def not_taken(self, runs: Iterable[tuple[int, int]]) -> None:
         """Limit the numbers in doubt to ``runs``.
 
-        The destination stated in a final acknowledgement that it has these numbers and no others.
+        By a final acknowledgement the destination has these numbers and no others.
         """
         has = {number for first, last in runs for number in self.serials if first <= number <= last}
         self.doubt &= has

@@ -1,8 +1,8 @@
 """A process that reads stages before any other process does, so that it may die alone.
 
-It is a child of the sender process. Arrow is fast because it trusts the bytes that it reads. A
-stage is written by a client, and some bytes end the process that reads them. Here they end a
-process that owns nothing: no socket, no database, no lock, and a limit on its memory. The sender
+This process is a child of the sender process. Arrow is fast because it trusts the bytes that it
+reads. A stage is written by a client, and some bytes end the process that reads them. Here they end
+a process that owns nothing: no socket, no database, no lock, and a limit on its memory. The sender
 process reads only files that were read here to their end (:mod:`.stage_readers` is its side).
 
 This process reads each row, so it hashes each row too, and leaves the hashes alongside the stage

@@ -1,8 +1,8 @@
 """The sender process's side of the reader processes of stages (:mod:`.stage_reader`).
 
-A reader that dies while it reads a stage is started again and asked a second time. It may have been
-killed for another reason, for example by the kernel when memory was short. A stage whose second
-reader dies too is refused, and its client receives the reason.
+A reader that dies while it reads a stage is started again and asked a second time. The reader may
+have been killed for another reason, for example by the kernel when memory was short. A stage whose
+second reader dies too is refused, and its client receives the reason.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class StageReaders:
     def check(self, file: str, partition: int) -> CheckedStage:
         """Let a reader judge every row of ``file``, and return the checked stage.
 
-        Raises :class:`BatchError` for a stage that is refused, and deletes it.
+        A stage that is refused is deleted. Then :class:`BatchError` is raised.
         """
         path = self._folder / file
         assert path.parent == self._folder, f"{file} is a name, not a path"

@@ -1,4 +1,4 @@
-"""The callbacks of a reliable session's wire, and the changes that it wants to be written."""
+"""The callbacks of a reliable session's wire, and the changes that the wire wants to be written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WireOwner(Protocol):
         """
 
     def on_expired(self, send: Send) -> object:
-        """Note that a message expired before it had a number."""
+        """Note that a message expired before a number was assigned to it."""
 
     def on_left(self, send: Send) -> object:
         """Note that a message is sent now, perhaps again."""
@@ -57,5 +57,5 @@ class Change(NamedTuple):
     is_held: bool = False
     """Whether the queue was held meanwhile.
 
-    Then the messages get their numbers nevertheless, and are posted again.
+    Then the messages get their numbers nevertheless, and are posted again later.
     """

@@ -1,4 +1,1 @@
-"""WS-ReliableMessaging: ``/wsrm/QUEUE`` accepts messages of clients with a reliable session.
-
-Such clients are WCF, CXF and Metro.
-"""
+"""WS-ReliableMessaging: ``/wsrm/QUEUE`` accepts messages of clients such as WCF, CXF and Metro."""

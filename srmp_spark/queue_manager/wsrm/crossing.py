@@ -9,7 +9,7 @@ See :mod:`srmp_spark.queue_manager.gateway` for the channel that carries the mes
     ◀────── Answered, or Refused ─────────
 
 A request has a number that its gateway never uses twice. An answer to a request whose connection is
-closed is dropped, like an answer that the network lost: its client repeats the message.
+closed is dropped, like an answer that the network lost. The client then repeats its message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
     """The authenticated name of a client certificate, or ``None`` without one."""
     scheme: Literal["http", "https"]
     authorization: bytes
-    """The value of the Authorization field. It is not stored."""
+    """The value of the Authorization field, which is not stored."""
 
 
 class Asked(msgspec.Struct, tag=True, frozen=True):
@@ -54,7 +54,7 @@ class Arrived(msgspec.Struct, tag=True, frozen=True):
     message: bytes
     """The message in pickled form, for :func:`message_of`.
 
-    Our own code pickles it, so no client controls these bytes.
+    Our own code pickles the message, so no client controls these bytes.
     """
 
 

@@ -58,8 +58,9 @@ BUDGET = PortBudget(
 )
 """Bytes of requests that this process holds.
 
-Above ``partial`` of unfinished requests a client is answered 503. While more than
-``submitted_high`` wait for their answers no connection is read, until only ``submitted_low`` wait.
+``partial`` is the limit of unfinished requests: above this limit a client is answered 503.
+``submitted_high`` is the limit of requests that wait for their answers. Above this limit no
+connection is read, until at most ``submitted_low`` bytes wait.
 """
 CONNECTIONS_MAX = 2_000
 """Connections at one time; a client has one or two.
@@ -133,7 +134,8 @@ class Front:
         self.endpoint: SrmpEndpoint | None = None
         """The endpoint of the port.
 
-        It is set once, before the first connection, because front and endpoint need each other.
+        The endpoint is set once, before the first connection, because front and endpoint need each
+        other.
         """
 
     def check_target(self, target: bytes) -> None:

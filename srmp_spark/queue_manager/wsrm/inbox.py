@@ -240,8 +240,8 @@ class ReliableInbox:
 def _refusal(message: SoapMessage, why: str) -> SoapReply:
     """Return the fault for a message that its queue cannot accept.
 
-    The fault is CreateSequenceRefused for a CreateSequence. For a message of a sequence whose queue
-    no longer exists it is SequenceTerminated.
+    The fault is CreateSequenceRefused for a CreateSequence. The fault is SequenceTerminated for a
+    message of a sequence whose queue no longer exists.
     """
     rm = message.rm
     code = (

@@ -142,6 +142,7 @@ class ReliablePort:
 def new_identifier() -> str:
     """Return the identifier of a new sequence.
 
-    Its 122 random bits cannot be guessed, so only clients that were given the identifier know it.
+    The 122 random bits of the identifier cannot be guessed. So only a client that was given the
+    identifier knows the identifier.
     """
     return f"urn:uuid:{uuid.uuid4()}"

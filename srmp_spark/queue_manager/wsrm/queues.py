@@ -82,7 +82,9 @@ class Answer(Protocol):
 
 
 SEQUENCES_SHOWN_MAX = 1_000
-"""Sequences that ``status`` shows at most. The Delta table ``wsrm_sequences`` contains all of them.
+"""Sequences that ``status`` shows at most.
+
+The Delta table ``wsrm_sequences`` contains all sequences.
 """
 TOLD_MAX = 1_000
 """Pairs of queue and kind of fault that are logged, each once. Further pairs are not logged."""
@@ -239,7 +241,7 @@ class ReliableQueues:
     def is_missing(self, queue: str) -> bool:
         """Return whether the queue does not exist and its messages must wait at their sender.
 
-        They wait with ``--unknown-queue retry``.
+        Messages for an unknown queue wait with ``--unknown-queue retry``.
         """
         return not self._takes_messages(queue) and self._manager.config.unknown_queue == "retry"
 
@@ -367,7 +369,7 @@ class ReliableQueues:
     def _tell_holes(queue: str, sequence: InboundSequence | None, origin: Origin) -> None:
         """Log that a sequence ended with messages missing.
 
-        Its client gives up the messages for which it never received an acknowledgement.
+        The client gives up the messages for which the client never received an acknowledgement.
         """
         if (
             sequence is not None
@@ -406,7 +408,7 @@ class ReliableQueues:
     def _tell_apart(self, destination: Destination, message: SoapMessage, origin: Origin) -> None:
         """Treat a CreateSequence as new if another client used the same MessageID before.
 
-        Without this check it would count as a copy of that client's CreateSequence.
+        Without this check the message would count as a copy of that client's CreateSequence.
         """
         known = destination.created(message.message_id)
         began = None if known is None else self._origins.get(known.identifier)
@@ -421,7 +423,7 @@ class ReliableQueues:
     def _not_now(
         self, destination: Destination, queue: str, message: SoapMessage, record: Record
     ) -> Refused | None:
-        """Return why a new message is refused at present, such as a quota or a pause, or ``None``.
+        """Return why a new message is refused at present (a quota, a pause), or ``None``.
 
         A copy of a message is answered in any state of the queue.
         """
@@ -524,8 +526,9 @@ class ReliableQueues:
     def _room(self, queue: str) -> int:
         """Return the number of messages that fit into the queue.
 
-        The room is ``--wsrm-buffer`` less the messages that no consumer received and less those
-        being written to the disk. It is 0 while the queue is paused, at its quota, or missing.
+        The room is ``--wsrm-buffer`` less the messages that the default consumer has not received,
+        and less the messages that are being written to the disk. The room is 0 while the queue is
+        paused, at its quota, or missing.
         """
         entry = self._manager.catalogue.get(queue)
         receiver = self._manager.receiver
@@ -545,7 +548,7 @@ class ReliableQueues:
                 self._answer_late(queue, self._late.get(queue, []))
 
     def _answer_late(self, queue: str, these: list[tuple[Later, Origin, Answer]]) -> None:
-        """Send the answers ``these``, which are the first of those that wait in ``queue``."""
+        """Send the answers ``these``, which are waiting answers of ``queue``."""
         if not these:
             return
         these = list(these)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 SENDS_MAX = 1_000
 """Messages in flight at one time.
 
-A further message is dropped, as the network may drop it: its source asks again.
+A further message is dropped, as the network may drop a message. The source then asks again.
 """
 
 
