@@ -93,9 +93,9 @@ class ConsumersApi:
 
         The body is ``{"epoch","to","holder"[,"from"][,"sequences"][,"rejected"]}``. ``from`` is the
         first sequence that the caller has processed. Without ``from``, all sequences since the
-        begin of the caller's lease count. ``rejected`` states that the application has read these
-        rows and does not want these rows. A sender that asked for a decision is notified of the
-        rejection. Only the default consumer decides, so only the default consumer can reject.
+        beginning of the caller's lease count. ``rejected`` states that the application has read
+        these rows and does not want these rows. A sender that asked for a decision is notified of
+        the rejection. Only the default consumer decides, so only the default consumer can reject.
         """
         body = await request.json_object(MARKS_BODY_MAX)
         queue = self._manager.catalogue.find(request.parameters["queue"])

@@ -179,7 +179,7 @@ class Request:
         return self.token is None or self.token.allows(verb, queue)
 
     def done(self) -> None:
-        """Return the bytes of the body to the budget."""
+        """Subtract the bytes of this call's body from the budget again."""
         self.bodies.bytes -= self.taken
         self.taken = 0
 

@@ -126,7 +126,7 @@ class _Text:
         """Number of values in all text that was decoded."""
 
     async def next(self) -> str:
-        """Return the character after the next blanks, without passing it.
+        """Skip blanks, and return the next character without consuming the character.
 
         Return an empty text at the end of the body.
         """

@@ -58,7 +58,10 @@ class Standings(Protocol):
 
     @property
     def silent_since(self) -> float:
-        """Return when the last request began, or the connection, in seconds of the loop's clock."""
+        """Return when the last request began, in seconds of the loop's clock.
+
+        Before the first request this is the time when the connection began.
+        """
 
 
 C = TypeVar("C", bound=Standings)

@@ -197,7 +197,10 @@ class ApiProtocol(LendingProtocol):
 
     @property
     def silent_since(self) -> float:
-        """Return when the last request began, or the connection, in seconds of the loop's clock."""
+        """Return when the last request began, in seconds of the loop's clock.
+
+        Before the first request this is the time when the connection began.
+        """
         return self._since
 
     @property
@@ -363,7 +366,10 @@ class ApiPort:
         self._next_look = self._loop.call_later(ORDER_SECONDS, self._look_again) if left else None
 
     def _makes_way(self, host: str) -> bool:
-        """Close a connection whose place one of ``host`` may take. Return whether there was one."""
+        """Close one connection so that a new connection of ``host`` gets its place.
+
+        Return ``False`` if no connection may be closed for ``host``.
+        """
         found = self._places.makes_way(self.connections, host, self._loop.time())
         if found is None:
             return False

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PASSWORD = "password"  # noqa: S105  # the name of a field
 _FIELDS = (*(key for key in KEYS if key != "password_file"), PASSWORD)
-"""Fields of a body. None names a file on the queue manager's machine.
+"""Fields that the body of a call may have. No field names a file on the queue manager's machine.
 
 The caller may be on another machine, and must not choose a file to be read.
 """

@@ -61,7 +61,10 @@ class Settlement:
 
 
 class Delivery:
-    """One message between the gateway and the log, in the role of a POST's connection."""
+    """One message on the way from the gateway into the log.
+
+    For the acceptor a delivery has the role that a connection has for a POST.
+    """
 
     __slots__ = ("_on_refusal", "_settlement", "arrived", "is_over", "peer", "read_at")
 

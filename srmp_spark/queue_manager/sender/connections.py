@@ -172,7 +172,7 @@ class Wire:
         """Number of bytes that were received before the request was sent."""
 
     def request(self, send: Send) -> bytes:
-        """Return the POST of a message."""
+        """Encode a message as an HTTP request, and return its bytes."""
         content_type, content = encode(send.message, boundary=BOUNDARY)
         return (
             http_head(self.target, self.host_header, content_type, len(content), send.stored.via)

@@ -26,7 +26,8 @@ RULES = "forward_rules"
 RULES_MAX = 16
 """Configurations that are remembered while their rows wait; older ones are forgotten.
 
-More are needed only after as many changed starts in a row during which no message was forwarded.
+More would be needed only after that number of starts in a row, each with changed rules and without
+a forwarded message.
 """
 
 

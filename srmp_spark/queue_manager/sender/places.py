@@ -230,7 +230,8 @@ class Places(Generic[W]):
         )
         candidates: dict[W, bool] = {wire: how.is_idle for wire, how in (*idle, *slow)}
         more: Counter[str] = Counter()
-        """Places that a payer has more or less once the connections considered so far have theirs.
+        """Change of each payer's number of places, once the connections considered so far have
+        places.
         """
         free = pool.most - len(pool.holders)
         for payers in islice(_in_turns(pool), LOOKS_MAX):

@@ -222,7 +222,7 @@ class ReliableWire:
     # --- what must be written before it counts ----------------------------------------------------
 
     def take_change(self) -> SessionRow | None:
-        """Return the row to be written now, or ``None`` if there is no sequence.
+        """Return the row to be written now, or ``None`` if nothing must be kept.
 
         Call :meth:`stored` when the row is written.
         """

@@ -315,7 +315,7 @@ class SendCommands:
 def _is_of(queue: OutgoingQueue, serial: int) -> bool:
     """Return whether the record of a queue knows the state of a serial.
 
-    A restored record also awaits final receipts of serials before its begin.
+    A restored record also awaits final receipts of serials before its first serial.
     """
     return queue.begun_after < serial <= queue.end or (
         isinstance(queue, OutgoingStream) and serial in queue.finals

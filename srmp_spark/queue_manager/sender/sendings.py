@@ -146,7 +146,7 @@ class Sendings:
 
     @staticmethod
     def _span(runs: list[SentRun], first: int, last: int) -> tuple[int, int]:
-        """Return the begin and end index of the runs that overlap ``first`` to ``last``."""
+        """Return the index range of the runs that overlap the serials ``first`` to ``last``."""
         low = max(bisect_right(runs, first, key=_first) - 1, 0)
         if low < len(runs) and runs[low].last < first:
             low += 1

@@ -108,9 +108,9 @@ class SessionBook:
         return sorted(self.doubt & set(self.serials))
 
     def not_taken(self, runs: Iterable[tuple[int, int]]) -> None:
-        """Limit the numbers in doubt to ``runs``.
+        """Keep only the numbers of ``runs`` in doubt.
 
-        By a final acknowledgement the destination has these numbers and no others.
+        A final acknowledgement stated that the destination has these numbers and no others.
         """
         has = {number for first, last in runs for number in self.serials if first <= number <= last}
         self.doubt &= has

@@ -87,7 +87,7 @@ class _Reader:
         return verdict
 
     def close(self) -> None:
-        """Kill the process; a stage that it reads is given up."""
+        """Kill the process, even if it is reading a stage."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

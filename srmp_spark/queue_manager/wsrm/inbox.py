@@ -57,7 +57,7 @@ class Request:
     def __init__(
         self, number: int, client: Client, send: Callable[[Answered | Refused], object]
     ) -> None:
-        """Hold request ``number`` of ``client``.
+        """Store the number and the client of a request.
 
         ``send`` sends to the gateway that has the connection. An answer to a gateway that has ended
         is lost.

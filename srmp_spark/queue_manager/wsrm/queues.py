@@ -124,7 +124,7 @@ class _Waiting(NamedTuple):
 
 
 class _Row:
-    """Plays the part that a connection plays for a POST of SRMP.
+    """Has the role that a connection has for a POST of SRMP.
 
     No client waits for a single row here.
     """
@@ -332,9 +332,10 @@ class ReliableQueues:
     def _put_back(
         self, destination: Destination, queue: str, message: SoapMessage, before: list[SequenceRow]
     ) -> None:
-        """Limit an error of ours to its message, and answer other messages as usual.
+        """Undo the effects of a message that met an error of ours.
 
-        The stored state of the sequences that the message names is put back to ``before``.
+        The sequences that the message names get back their stored state ``before``, and accept
+        nothing more until the next start. The error is logged and counted.
         """
         shape = (
             f"{message.rm.name if message.rm else None} "
