@@ -163,7 +163,7 @@ class ApiApp:
         except Exception:
             log.exception("api.failed path=%s", path)
             return Response.error(
-                ApiError(503, "internal", "the queue manager has a bug; its log says more")
+                ApiError(503, "internal", "the queue manager has a bug; its log has the details")
             )
 
     @contextlib.contextmanager

@@ -149,10 +149,13 @@ def _check_not_ours(queue: Queue, consumer: str) -> None:
     """
     if queue.name == FORWARD_QUEUE and consumer == queue.default.name:
         message = (
-            f"consumer {consumer} of {FORWARD_QUEUE} is the sender process: only "
-            "that knows what is forwarded"
+            f"consumer {consumer} of {FORWARD_QUEUE} is the sender process, and "
+            "only the sender process knows which messages are forwarded"
         )
-        hint = "read it as another consumer, or peek; `srmp-spark purge` gives up what waits there"
+        hint = (
+            "read the queue as another consumer, or use peek; `srmp-spark purge` "
+            "discards the waiting messages"
+        )
         raise ApiError(400, "reserved-queue", message, hint)
 
 

@@ -88,7 +88,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
             else [
                 Gauge(
                     "srmp_pgm_source_packets",
-                    "of each source that is heard",
+                    "PGM packets of each source that is heard",
                     ("queue", "source", "what"),
                     multicast.sources,
                 )
@@ -96,17 +96,17 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         of_each(
             "pending",
-            "messages of remote queues that are stored and no rows yet",
+            "stored messages of remote queues that are not rows yet",
             lambda each: each.pending,
         ),
         of_each(
             "lag_seconds",
-            "how long ago all of a remote queue was here",
+            "seconds since all messages of a remote queue were here",
             lambda each: each.lag_seconds,
         ),
         of_each(
             "taken_in_doubt",
-            "rows that another reader may have too",
+            "rows that another reader may have received too",
             lambda each: each.taken_in_doubt,
         ),
         Gauge(
@@ -141,7 +141,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         Gauge(
             "srmp_quota_bytes",
-            "what --queue-quota-bytes and --machine-quota-bytes say",
+            "limits set by --queue-quota-bytes and --machine-quota-bytes",
             ("of",),
             lambda: _quotas(manager),
         ),
@@ -153,7 +153,7 @@ def gauges(manager: QueueManager) -> list[Gauge]:
         ),
         Gauge(
             "srmp_state_lag_seconds",
-            "how far the Delta state is behind",
+            "seconds that the Delta state is behind the log",
             (),
             lambda: [((), state_lag_seconds(manager))],
         ),
@@ -182,7 +182,7 @@ def counters(manager: QueueManager) -> list[Gauge]:
     """Return the metrics that other parts count: dead letters, and multicast if it is in use."""
     dead = Gauge(
         "srmp_dead_letters",
-        "messages that became dead letters, since the outbox was made",
+        "messages that became dead letters since the outbox was created",
         ("reason",),
         lambda: [
             ((reason,), float(rows))
@@ -202,13 +202,13 @@ def counters(manager: QueueManager) -> list[Gauge]:
         dead,
         Gauge(
             "srmp_pgm_sent_packets",
-            "PGM packets of our sessions, and NAKs that came",
+            "PGM packets sent by our sessions, and NAKs received",
             ("destination", "what"),
             sent,
         ),
         Gauge(
             "srmp_pgm_packets",
-            "PGM packets that came, and NAKs that left",
+            "PGM packets received, and NAKs sent",
             ("queue", "what"),
             ports.packets,
         ),

@@ -45,8 +45,8 @@ class GiveUpApi:
                 "since rows were given up"
             )
             hint = (
-                f"srmp-spark peek --queue '{queue.name}' reads it; give-up --force "
-                "gives up what can be read"
+                f"srmp-spark peek --queue '{queue.name}' reads the queue; give-up "
+                "--force also discards rows that can be read"
             )
             raise ApiError(409, "not-damaged", text, hint)
 
@@ -63,7 +63,7 @@ class GiveUpApi:
             raise
         except StoreError as error:
             raise ApiError(
-                409, "not-held", str(error), "the queue's status names what it holds"
+                409, "not-held", str(error), "the status of the queue shows which rows it holds"
             ) from None
         queue.cut([(first, last)])
         # If other rows are still damaged, the next reader of them reports it again.

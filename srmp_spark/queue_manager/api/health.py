@@ -60,7 +60,8 @@ class HealthApi:
         page, is_summary = Page.of(request), request.text("summary", "0") in ("1", "true")
         if is_summary and not page.is_everything:
             raise usage(
-                "summary is of all queues: queues, limit and after are for the whole status"
+                "summary covers all queues: queues, limit and after can only be used "
+                "without summary"
             )
         ready = self.ready and manager.acceptor.gate is None
         answer = facts(manager, listening=self._listening, api=self._api, ready=ready)

@@ -97,8 +97,8 @@ class MessagesApi:
         queue = self._manager.catalogue.find_base(request.parameters["queue"])
         if not queue.state.declared:
             told = (
-                f"{queue.name} is a subqueue that a remote reader made: messages are "
-                "moved there, and nobody sends to it"
+                f"{queue.name} is a subqueue that a remote reader created: messages "
+                "can be moved there, but not sent to it"
             )
             raise ApiError(
                 400,

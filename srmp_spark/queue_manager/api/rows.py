@@ -137,8 +137,8 @@ class RowsApi:
                 f"{request.text('queue_manager')}, this one is {ours}"
             )
             hint = (
-                "what stands between the caller and the queue managers must not spread "
-                "calls over several"
+                "a proxy between the caller and the queue managers must not spread the "
+                "calls over several of them"
             )
             raise ApiError(409, ANOTHER_QUEUE_MANAGER, message, hint, "INTERFACE.md section 4")
         queue = self._manager.catalogue.find(request.parameters["queue"])
@@ -150,7 +150,7 @@ class RowsApi:
             raise usage("envelope is 1 or 0")
         columns = _columns(request.text("columns"))
         if to < after:
-            raise usage("to lies before after")
+            raise usage("to is less than after")
         after = _after(queue, span, after)
         if to > span.end:
             raise ApiError(
@@ -277,8 +277,8 @@ def _after(queue: Queue, span: EpochSpan, after: int) -> int:
             409,
             PAST_THE_END,
             f"epoch {span.epoch} of {queue.name} ends at {span.end}, before {after}",
-            "the reader knows more than the queue manager: was the data directory put "
-            "back from a copy?",
+            "the reader has seen more rows than the queue manager has: was the data "
+            "directory replaced by an older copy?",
         )
     after = max(after, span.begin - 1)
     if after < span.first - 1:
@@ -286,6 +286,6 @@ def _after(queue: Queue, span: EpochSpan, after: int) -> int:
             410,
             TRIMMED,
             f"rows {after + 1} to {span.first - 1} of {queue.name} were deleted by retention",
-            f"go on at {span.first}; --retention-hours says how long rows are kept",
+            f"continue at {span.first}; --retention-hours sets how long rows are kept",
         )
     return after

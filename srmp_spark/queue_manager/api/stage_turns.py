@@ -77,7 +77,7 @@ class StageTurn:
             raise ApiError(
                 503,
                 "stage-too-slow",
-                f"the body came in at less than STAGE_RATE_MIN = {STAGE_RATE_MIN} bytes a "
+                f"the body was received at less than STAGE_RATE_MIN = {STAGE_RATE_MIN} bytes a "
                 "second while other stages waited",
                 "send the stage again once its rows are there, or let fewer tasks write at once",
             ) from None

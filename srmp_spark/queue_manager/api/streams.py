@@ -38,7 +38,7 @@ class StreamsApi:
         if action not in ACTIONS:
             raise usage(
                 f"unknown action {action!r}",
-                f"known for streams that come in: {', '.join(ACTIONS)}",
+                f"known for incoming streams: {', '.join(ACTIONS)}",
             )
         queue = request.parameters["queue"]
         if all(stream.queue != queue for stream in manager.receiver.streams):
@@ -59,7 +59,9 @@ class StreamsApi:
             # as the 200 of that call.
             await _stored(manager)
             live = "none" if stream is None else str(stream.id)
-            message = f"no stream {wanted} comes into {queue}; of that sender: {live}"
+            message = (
+                f"there is no stream {wanted} into {queue}; the live stream of that sender: {live}"
+            )
             raise ApiError(404, "unknown-stream", message, "`srmp-spark streams` lists them")
         text = str(stream.id)
         if action == "accept-gap":
@@ -87,7 +89,10 @@ def _another_gap(stream: IncomingStream, seen: int) -> ApiError:
         f"of stream {stream.id} positions from {stream.gap_at} on are missing now, not from {seen}"
     )
     return ApiError(
-        409, "another-gap", message, "look at `srmp-spark streams` again before giving anything up"
+        409,
+        "another-gap",
+        message,
+        "check `srmp-spark streams` again before you give up any messages",
     )
 
 
@@ -99,10 +104,10 @@ def _no_gap(stream: IncomingStream) -> ApiError:
     """
     message = (
         f"nothing is missing from stream {stream.id} after "
-        f"{stream.sequence_number}, as far as messages came since the start"
+        f"{stream.sequence_number}, as far as messages arrived since the start"
     )
     hint = (
-        "`srmp-spark streams` shows gap_at as soon as a later message comes; its "
-        "sender repeats it (Windows: within 6 hours)"
+        "`srmp-spark streams` shows gap_at as soon as a later message arrives; the "
+        "sender repeats its messages (Windows: within 6 hours)"
     )
     return ApiError(409, "no-gap", message, hint)

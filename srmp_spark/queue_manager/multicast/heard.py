@@ -75,7 +75,7 @@ class HeardGroup:
         self._totals_before.update(self._totals)
         self._totals = {}
         self._sources = {}
-        self.deaf_because = "the process that hears it has ended, and is started again"
+        self.deaf_because = "the gateway process of this group has ended and is being started again"
 
     def totals(self) -> Counter[str]:
         """Return the number of packets since the start, by kind."""

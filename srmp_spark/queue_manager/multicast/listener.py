@@ -405,9 +405,9 @@ class Listener:
         self._refusals_told_at = now
         log.warning(
             "pgm.source_refused queue=%s address=%s session=%s packets=%d: SESSIONS_MAX = "
-            "%d sources are heard already, which "
-            "status names; what others send is not taken until one ends. To hear more: "
-            "sessions_max in [pgm_constants]",
+            "%d sources are heard already (see status). Packets of further sources are "
+            "refused until one source ends. To hear more sources, raise sessions_max in "
+            "[pgm_constants]",
             self.queue,
             self.address,
             refused.session,

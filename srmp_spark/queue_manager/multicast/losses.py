@@ -107,7 +107,10 @@ class Losses:
             self._timer.cancel()
             self._timer = None
         if self._not_logged:
-            log.warning("pgm.lost_more events=%d: they are in pgm_loss", self._not_logged)
+            log.warning(
+                "pgm.lost_more events=%d: further losses were recorded in the table pgm_loss",
+                self._not_logged,
+            )
         self._logged = self._not_logged = 0
         rows = [*self._exact, *self._merged.values()]
         self._exact.clear()

@@ -119,7 +119,8 @@ class MulticastPorts:
             await asyncio.wait_for(self._is_heard.wait(), START_SECONDS)
         except asyncio.TimeoutError:
             raise ConfigurationError(
-                "the multicast process does not join its groups; see the log above"
+                "the multicast process did not report in time whether it joined its "
+                "groups; see the log above"
             ) from None
         for each in self.groups:
             if each.deaf_because is not None:

@@ -93,7 +93,7 @@ def _refuses_letters(data_dir: Path, queue: str) -> str | None:
         finally:
             connection.close()
     except (StoreError, sqlite3.Error) as error:
-        return f"nobody can tell whether it is there ({error})"
+        return f"the catalogue of queues cannot be read ({error})"
     if row is None:
         return "there is no such queue"
     return None if row[0] else "it is not transactional"

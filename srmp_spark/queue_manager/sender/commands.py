@@ -275,8 +275,7 @@ class Commands:
         if result.conflicts:
             log.warning(
                 "outbox.conflicts application=%s batch=%s rows=%d on_key_conflict=%s: "
-                "their key or source position has another "
-                "content",
+                "a row with the same key or source position and other content was committed before",
                 ascii(application)[1:-1],
                 ascii(batch)[1:-1],
                 result.conflicts,
@@ -291,7 +290,7 @@ class Commands:
             raise ApiError(
                 404,
                 "unknown-batch",
-                "no batch of that name was committed, or it is forgotten by now",
+                "no batch of that name was committed, or the batch was forgotten",
             )
         return _told(result)
 

@@ -440,7 +440,7 @@ class Connections:
             wire.connecting.cancel()
         elif wire.is_sought:
             self._unwant(wire)
-            wire.ended([], "we gave it up", silent=False)
+            wire.ended([], "we gave up the attempt", silent=False)
 
     def forget(self, key: QueueKey) -> None:
         """Forget a queue that no longer exists, and close its connection."""

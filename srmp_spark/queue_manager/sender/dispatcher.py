@@ -567,9 +567,9 @@ class Dispatcher:
         except Exception:
             self.sender.receipts["failed"] += 1
             log.exception(
-                "sender.receipt_failed stream_id=%s last_ordinal=%s id=%s: it is passed "
-                "over; what it acknowledges is sent "
-                "again, or ends in doubt; please report this",
+                "sender.receipt_failed stream_id=%s last_ordinal=%s id=%s: the receipt is "
+                "skipped; the messages that it acknowledges are sent again, or end in "
+                "doubt; please report this",
                 stream_id,
                 last,
                 message.id,
@@ -721,9 +721,9 @@ def _tell_no_room(parts: Sequence[Part], unsent: AbstractSet[int]) -> None:
     queue.
     """
     log.error(
-        "sender.no_room destinations=%d rows=%d first=%s: dead letters, because messages "
-        "wait for too many others "
-        "(OTHERS_MAX = %d, of which a token has a share); see `srmp-spark streams`",
+        "sender.no_room destinations=%d rows=%d first=%s: the rows became dead letters, "
+        "because messages wait for too many other destinations (OTHERS_MAX = %d, of which "
+        "a token has a share); see `srmp-spark streams`",
         len(parts),
         sum(part.rows for part in parts),
         parts[0].key.destination,

@@ -86,8 +86,8 @@ class ForwardRules(NamedTuple):
         ).forward_to(destination)
         if self.present.hosts.is_target_here(to):
             raise ConfigurationError(
-                f"no redirection leads {to} to another host any more: we do not forward "
-                "to ourselves"
+                f"no redirection leads {to} to another host any longer, and this queue "
+                "manager does not forward to itself"
             )
         return to
 

@@ -155,10 +155,9 @@ class ForwardLog:
         holes = sum(last - first + 1 for first, last in stored.holes(FORWARD_QUEUE, after, to))
         if holes < to - after:
             log.error(
-                "forward.lost queue=%s epoch=%s first=%d last=%d rows=%d: they are gone "
-                "from the log, and this outbox never "
-                "had them; unless an outbox.db that is gone had, ask their senders to "
-                "send them again",
+                "forward.lost queue=%s epoch=%s first=%d last=%d rows=%d: these rows are "
+                "gone from the log, and this outbox never had them; unless an earlier "
+                "outbox.db had them, ask their senders to send them again",
                 FORWARD_QUEUE,
                 epoch,
                 after + 1,

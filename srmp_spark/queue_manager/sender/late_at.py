@@ -29,8 +29,8 @@ class LateAt:
         if paused and not self._is_paused:
             log.warning(
                 "expiry.paused seconds=%.0f: the wall clock was set ahead, or the machine "
-                "slept; what waits to be sent does "
-                "not expire by it for %.0f s. Set the clock right if it is wrong",
+                "slept; waiting messages do not expire by it for %.0f s. Correct the "
+                "clock if it is wrong",
                 self._expiry.ahead_s,
                 PAUSE_S,
             )

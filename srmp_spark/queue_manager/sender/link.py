@@ -281,8 +281,8 @@ class Outgoing:
             held = await self.link.ask({"op": "hold-forwarding"}, seconds=HOLD_ASKED_SECONDS)
         except ApiError as error:
             log.warning(
-                'purge.uncertain reason="%s": rows that are counted may be outgoing '
-                "already, and leave",
+                'purge.uncertain reason="%s": some of the purged rows may already be outgoing, '
+                "and will be sent",
                 error.message,
             )
         else:

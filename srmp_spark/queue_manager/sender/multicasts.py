@@ -109,8 +109,8 @@ class Multicasts:
             raise ConfigurationError(NO_PGM)
         if len(self._sessions) >= SESSIONS_MAX:
             raise ConfigurationError(
-                f"there are SESSIONS_MAX = {SESSIONS_MAX} multicast sessions; one ends 10 "
-                "minutes after its use"
+                f"there are SESSIONS_MAX = {SESSIONS_MAX} multicast sessions already; a "
+                "session ends 10 minutes after its last message"
             )
         ports = {tsi.source_port for tsi in self._sessions}
         port = next(

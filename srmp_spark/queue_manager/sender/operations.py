@@ -49,7 +49,10 @@ def keys_of(dispatcher: Dispatcher, destination: str) -> list[QueueKey]:
     else:
         hint = "`srmp-spark streams` lists the destinations"
         raise ApiError(
-            404, "unknown-destination", f"nothing waits for {name}, or was sent to it lately", hint
+            404,
+            "unknown-destination",
+            f"nothing waits for {name}, and no message was sent to it recently",
+            hint,
         )
     return keys
 

@@ -135,8 +135,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     outbox.stages.multicast = multicast is not None
     if outbox.held:
         log.warning(
-            "sender.held queues=%d: the data directory is a copy, what waits may have "
-            "been sent; see `srmp-spark streams`",
+            "sender.held queues=%d: the data directory is a copy, so waiting messages may "
+            "have been sent already; see `srmp-spark streams`",
             len(outbox.held),
         )
     sender = Sender.load(
@@ -158,9 +158,8 @@ async def run(control: socket.socket, settings: dict[str, Any]) -> None:
     for stream in sender.receipts_go_to(settings["receipts_url"], addresses.replacement):
         log.warning(
             "sender.receipts_elsewhere destination=%s send_receipts_to=%s now=%s: the "
-            "peer was told the old address when the "
-            "stream began; if it does not lead here any more, `srmp-spark streams "
-            "--destination %s reset`",
+            "peer received the old address when the stream began; if the old address no "
+            "longer leads here, run `srmp-spark streams reset --destination %s`",
             stream.key.destination,
             told(stream.receipts_url),
             told(addresses.replacement(stream.key.destination, settings["receipts_url"])),

@@ -37,9 +37,9 @@ WINDOW = HANDED_OUT_MAX // 2
 """Messages in flight at most if the destination does not state its free room."""
 
 LOST_PERHAPS = (
-    "the service may have lost the sequence; if it stays so, `srmp-spark streams reset "
-    "--destination D` goes on in a new one, "
-    "and what it took of the last messages it gets twice"
+    "the service may have lost the sequence; if this lasts, `srmp-spark "
+    "streams reset --destination D` continues in a new sequence; the service "
+    "then gets the last messages twice if it accepted them"
 )
 LOST_AGAIN = (
     "the service made %d sequences and knew none of them a moment later (%s): are there "
@@ -48,13 +48,12 @@ LOST_AGAIN = (
 )
 NO_SEQUENCE = (
     "%s: no CreateSequenceResponse, so perhaps no service with reliable sessions is at "
-    "this address; are its path and its "
-    "versions (rm, soap, addressing) right?"
+    "this address; check its path and its versions (rm, soap, addressing)"
 )
 LOST_WITH = (
-    "the service has lost the sequence (%s) with %d messages of which nobody knows "
-    "whether it took them: `srmp-spark streams "
-    "resend --destination D` sends them again, `drop` gives them up"
+    "the service has lost the sequence (%s) with %d messages, and it is unknown "
+    "whether it accepted them: `srmp-spark streams resend --destination D` sends "
+    "them again, `drop` discards them"
 )
 
 

@@ -101,7 +101,7 @@ class ReliableSessions:
         """
         if not send.stored.reliable:
             raise LocalProtocolError(
-                "it has no soap_action, so it is no message of a reliable session"
+                "the message has no soap_action, so it cannot be sent in a reliable session"
             )
         wire = self._wires.get(send.key)
         if wire is None:
@@ -161,7 +161,7 @@ class ReliableSessions:
         wire = self._wires.pop(key, None)
         self._changed.pop(key, None)
         if wire is not None:
-            wire.close("the queue is gone")
+            wire.close("the queue no longer exists")
             self._end(wire)
 
     def status(self, key: QueueKey) -> dict[str, Any] | None:

@@ -129,7 +129,7 @@ class SendCommands:
                     raise
                 hint = (
                     f"{error.hint}; {done} of {len(rows)} messages will be sent: send "
-                    "all again, keys make them known"
+                    "all of them again, their keys prevent duplicates"
                 )
                 raise ApiError(
                     error.status, error.code, error.message, hint.removeprefix("; ")
@@ -288,16 +288,26 @@ class SendCommands:
             and (missing or not serials)
             and kind not in [each.kind for each in keys_of(self._dispatcher, key[0])]
         ):
-            message = f"nothing of that kind waits for {destination}, or was sent to it lately"
+            message = (
+                f"no message of that kind waits for {destination}, and none was sent to it recently"
+            )
             raise ApiError(
-                404, "unknown-destination", message, "`outgoing/messages` told the kinds"
+                404,
+                "unknown-destination",
+                message,
+                "the answer of `outgoing/messages` contains the kinds",
             )
         if missing:
             message = (
                 f"{missing[0]} was never given out to {key.destination}, or what "
                 "became of it is not known any more"
             )
-            raise ApiError(404, "unknown-serial", message, "`outgoing/messages` told the serials")
+            raise ApiError(
+                404,
+                "unknown-serial",
+                message,
+                "the answer of `outgoing/messages` contains the serials",
+            )
         return key, earlier
 
     def _state(self, key: QueueKey, serial: int) -> str:

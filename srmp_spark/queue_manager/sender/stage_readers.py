@@ -157,7 +157,8 @@ class StageReaders:
             400,
             BAD_STAGE,
             message,
-            "its bytes are no valid Arrow IPC stream: write them with a released Arrow",
+            "the bytes are no valid Arrow IPC stream: write the stage with a released "
+            "version of Arrow",
         )
 
     def _take(self) -> _Reader:

@@ -88,7 +88,7 @@ def queue_of_target(target: bytes) -> str:
     match = _WSRM.match(target)
     if match is None:
         raise RemoteProtocolError(
-            "this port serves /wsrm/QUEUE alone", status_hint=404, section=SECTION
+            "this port serves only /wsrm/QUEUE", status_hint=404, section=SECTION
         )
     return check_target(b"/msmq" + target[match.end() :])
 

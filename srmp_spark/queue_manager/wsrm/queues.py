@@ -344,7 +344,10 @@ class ReliableQueues:
         if (queue, shape) not in self._told and len(self._told) < TOLD_MAX:
             self._told.add((queue, shape))
             log.exception(
-                "wsrm.failed queue=%s shape=%s: answered 503, its sequence is held", queue, shape
+                "wsrm.failed queue=%s shape=%s: the message was answered 503, and its "
+                "sequence accepts nothing until the next start",
+                queue,
+                shape,
             )
         self._manager.metrics.refuse(503, "internal")
         destination.put_back(before, known=self._origins.keys())
@@ -379,8 +382,7 @@ class ReliableQueues:
         ):
             log.warning(
                 "wsrm.ended_with_holes queue=%s peer=%s sequence=%s stored=%d last=%d: "
-                "what is between was not acknowledged, "
-                "and is its sender's",
+                "the messages in between were not acknowledged; the sender must send them again",
                 queue,
                 origin.peer,
                 sequence.identifier,
