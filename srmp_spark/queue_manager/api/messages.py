@@ -98,7 +98,7 @@ class MessagesApi:
         if not queue.state.declared:
             told = (
                 f"{queue.name} is a subqueue that a remote reader created: messages "
-                "can be moved there, but not sent to it"
+                "are moved there, and cannot be sent to it"
             )
             raise ApiError(
                 400,

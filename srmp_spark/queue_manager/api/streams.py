@@ -60,7 +60,7 @@ class StreamsApi:
             await _stored(manager)
             live = "none" if stream is None else str(stream.id)
             message = (
-                f"there is no stream {wanted} into {queue}; the live stream of that sender: {live}"
+                f"no stream {wanted} comes into {queue}; the live stream of that sender: {live}"
             )
             raise ApiError(404, "unknown-stream", message, "`srmp-spark streams` lists them")
         text = str(stream.id)

@@ -275,7 +275,7 @@ class Commands:
         if result.conflicts:
             log.warning(
                 "outbox.conflicts application=%s batch=%s rows=%d on_key_conflict=%s: "
-                "a row with the same key or source position and other content was committed before",
+                "their key or source position was committed before with other content",
                 ascii(application)[1:-1],
                 ascii(batch)[1:-1],
                 result.conflicts,

@@ -289,7 +289,8 @@ class SendCommands:
             and kind not in [each.kind for each in keys_of(self._dispatcher, key[0])]
         ):
             message = (
-                f"no message of that kind waits for {destination}, and none was sent to it recently"
+                f"nothing of that kind waits for {destination}, and no message was "
+                "sent to it recently"
             )
             raise ApiError(
                 404,
