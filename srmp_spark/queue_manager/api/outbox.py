@@ -1,6 +1,6 @@
 """``outbox/{application}/{batch}``: stage, commit and delete batches of a sink.
 
-The rows that a sink writes become messages in two steps (DESIGN promise 5). A stage is an Arrow
+The rows that a sink writes become messages in two steps (ADR 0010). A stage is an Arrow
 stream of any length. This process does not parse the stage. The stage is written to a file piece by
 piece, and synced while further pieces are received. The sender process judges the stage.
 """

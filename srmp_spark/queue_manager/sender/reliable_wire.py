@@ -11,8 +11,8 @@ next transaction). So after a restart the same message is sent under the same nu
 destination recognizes the repeat. Second, the destination may no longer know the sequence. Then a
 message that the destination may have accepted is never numbered again by a guess. The queue is
 held, and an operator decides between ``resend`` and ``drop``. A message is sent again automatically
-only if the service certainly did not accept the message: by the fault that the message received, or
-by a Final acknowledgement.
+only if the service certainly did not accept it. A fault as the answer to the message proves this,
+or a Final acknowledgement.
 
 Requests are sent one after the other over one connection. Each answer acknowledges, so more
 connections gain nothing, and numbers arrive in their order.
