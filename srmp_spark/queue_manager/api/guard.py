@@ -197,7 +197,7 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
     else:
         if token.allows_all(verb):
             return
-        what, wanted = "what goes out, or for metrics: these are for tokens of every queue", "*"
+        what, wanted = "outgoing messages or metrics, which need a token for every queue", "*"
     hint = f'in its [[token]]: verbs must hold "{verb}", queues "{wanted}" or a glob for it'
     raise ApiError(
         403, "forbidden", f"token {token.name} has not the verb {verb} for {what}", hint, _SECTION
