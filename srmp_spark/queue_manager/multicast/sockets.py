@@ -359,6 +359,7 @@ class Outlet:
 def tpdu_of(wanted: int, encapsulation: Encapsulation, interface: Interface) -> int:
     """Return the size of the largest PGM packet, in octets.
 
-    The size is ``wanted``, but at most the size that the interface sends in one datagram.
+    The size is ``wanted``, but at most TPDU_MAX, and at most the size that the interface sends in
+    one datagram.
     """
     return min(wanted, TPDU_MAX, interface.mtu - encapsulation.headers)

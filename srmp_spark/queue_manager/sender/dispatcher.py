@@ -390,7 +390,8 @@ class Dispatcher:
     def _forget_idle(self, wanted: set[QueueKey]) -> None:
         """Forget records of queues without messages if new queues need their places.
 
-        No more records are forgotten than there is room for new ones.
+        If a place is missing, at least FORGOTTEN_AT_ONCE records are forgotten, as far as there are
+        idle ones. The queues in ``wanted``, which are about to get messages, keep their records.
         """
         new = sum(self.sender.get(*key) is None for key in wanted)
         missing = (

@@ -60,7 +60,7 @@ BUDGET = PortBudget(
 
 ``partial`` is the limit of unfinished requests: above this limit a client is answered 503.
 ``submitted_high`` is the limit of requests that wait for their answers. Above this limit no
-connection is read, until at most ``submitted_low`` bytes wait.
+connection is read, until fewer than ``submitted_low`` bytes wait.
 """
 CONNECTIONS_MAX = 2_000
 """Connections at one time; a client has one or two.

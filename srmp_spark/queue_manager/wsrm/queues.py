@@ -393,8 +393,7 @@ class ReliableQueues:
     def _not_of(self, message: SoapMessage, origin: Origin) -> str | None:
         """Return a sequence identifier in ``message`` that another client began, or ``None``.
 
-        Another client is one with another certificate, or with a certificate where this client has
-        none.
+        Two clients differ if their certificates differ, or if only one of them has a certificate.
         """
         content = message.content
         named = [each.identifier for each in message.ack_requested]

@@ -49,9 +49,10 @@ class WsrmSender:
         task.add_done_callback(self._tasks.discard)
 
     async def may_call(self, url: str, origin: Origin) -> bool:
-        """Return whether the allow-list permits calls to ``url``, which a client named.
+        """Return whether ``url``, which a client named, may be called now.
 
-        A blocked address is logged and counted.
+        The allow-list must permit the URL, and the look-up of its host must succeed. A blocked URL
+        is logged and counted.
         """
         found = await self._receipts.judged(url, peer=origin.peer, sender_name=origin.sender_name)
         return not isinstance(found, str)
