@@ -1,4 +1,7 @@
-"""Decode a long base64 text in slices of the loop: five million characters at once take 20 milliseconds."""
+"""Decode a long base64 text in slices of the loop.
+
+Decoding five million characters at once would hold the loop for 20 milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ import binascii
 from srmp_spark.queue_manager.slices import Work
 
 CHARACTERS_AT_ONCE = 262_144
-"""Characters that are decoded in one step, a multiple of four: a millisecond."""
+"""Characters that are decoded in one step, a multiple of four. One step takes a millisecond."""
 
 
 async def decoded_base64(text: str, work: Work) -> bytes:
-    """Decode a text. Raises :class:`ValueError` for what :func:`base64.b64decode` with ``validate`` refuses."""
+    """Decode a base64 text in slices of ``work``.
+
+    Raises :class:`ValueError` for any text that :func:`base64.b64decode` with ``validate`` refuses.
+    """
     parts: list[bytes] = []
     at = 0
     while len(text) - at > CHARACTERS_AT_ONCE:

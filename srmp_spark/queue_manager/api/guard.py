@@ -1,12 +1,12 @@
-"""Who may call the API (INTERFACE.md section 3).
+"""Decide who may call the API (INTERFACE.md section 3).
 
-On loopback every program of the same user may, and of root
-(:mod:`srmp_spark.queue_manager.peer_process`), but no web page that a browser of this host shows:
-such a page's requests carry a foreign ``Host`` (DNS rebinding) or ``Origin``, and what changes
-something must be sent in a way that a page cannot without asking. Elsewhere a bearer token is
-needed, and TLS. If a token is configured it counts on loopback as well. What a token may do, its
-entry says (:mod:`srmp_spark.queue_manager.tokens`), and what a call takes, the table of routes
-(:mod:`.app`): :func:`authorize` compares the two.
+On loopback every program of the same user and of root may call
+(:mod:`srmp_spark.queue_manager.peer_process`). A web page in a browser of this host may not.
+Requests of such a page carry a foreign ``Host`` (DNS rebinding) or ``Origin``. A call that changes
+something must be sent in a form that a page cannot use without a preflight request. On other
+addresses a bearer token and TLS are required. A configured token is required on loopback as well.
+The entry of a token states what the token allows (:mod:`srmp_spark.queue_manager.tokens`), and the
+table of routes states what a call requires (:mod:`.app`). :func:`authorize` compares the two.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from srmp_spark.queue_manager.peer_process import is_ours
 from srmp_spark.queue_manager.tokens import Token, Tokens
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Answered without a token: an orchestrator's probes carry none, and they say one word."""
+"""Paths that are answered without a token.
+
+An orchestrator's probes carry no token, and the answers are one word.
+"""
 
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -31,14 +34,17 @@ _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _AUTHORITY = re.compile(
     r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9](?:[a-z0-9.\-]{0,251}[a-z0-9])?))(?::([0-9]{1,5}))?"
 )
-"""``HOST``, ``HOST:PORT``, ``[::1]:PORT``, and nothing before or after it."""
+"""Matches ``HOST``, ``HOST:PORT`` and ``[::1]:PORT``, if nothing precedes or follows."""
 _READS = frozenset({"GET", "HEAD"})
 _SIMPLE_TYPES = frozenset(
     {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data"}
 )
-"""What a page may send to any host without asking (Fetch, "CORS-safelisted request-header")."""
+"""Media types that a page may send to any host without a preflight request.
+
+See Fetch, "CORS-safelisted request-header".
+"""
 _OF_PAGES = ("origin", "referer", "sec-fetch-site", "cookie")
-"""Headers by which a browser's request is known."""
+"""Headers that reveal a browser's request."""
 
 
 class _Authority(NamedTuple):
@@ -47,7 +53,7 @@ class _Authority(NamedTuple):
 
 
 def _authority(value: str) -> _Authority | None:
-    """Parse ``HOST[:PORT]``; None for anything else, also for what only begins like it (``[::1]evil``)."""
+    """Parse ``HOST[:PORT]``. Return ``None`` for any other text, such as ``[::1]evil``."""
     found = _AUTHORITY.fullmatch(value.strip().lower())
     if found is None:
         return None
@@ -63,12 +69,16 @@ _SECTION = "INTERFACE.md section 7"
 
 
 class Guard:
-    """The rule for one API address."""
+    """Checks the callers of one API address."""
 
     def __init__(
         self, *, loopback: bool, own_host: str, tokens: Tokens, scheme: str = "http", port: int = 0
     ) -> None:
-        """``scheme`` and ``port`` are those of the API: a page's ``Origin`` must be the API's own."""
+        """Prepare the checks of an address.
+
+        ``scheme`` and ``port`` are those of the API, because the ``Origin`` of a page must be the
+        API's own.
+        """
         self._loopback = loopback
         self._hosts = _LOOPBACK_HOSTS | {own_host.lower().strip("[]")}
         self._tokens = tokens
@@ -78,10 +88,10 @@ class Guard:
     def check(
         self, method: str, path: str, headers: Mapping[str, str], owner: int | None = None
     ) -> Token | None:
-        """Return whose token the call carries; ``None`` where no token is asked for.
+        """Return the token that the call carries, or ``None`` if no token is required.
 
-        ``owner`` is the user at the other end of the connection, if the kernel knows it. Raises a 401 or 403
-        :class:`ApiError`.
+        ``owner`` is the user of the calling process, if the kernel knows it. Raises a 401 or 403
+        :class:`ApiError` if the call is not allowed.
         """
         if self._loopback:
             self._check_host(headers.get("host", ""))
@@ -125,7 +135,10 @@ class Guard:
 
 
 def _check_owner(owner: int | None) -> None:
-    """Raise a 403 for a process of another user: without a token the API is for those of its own user, and root."""
+    """Raise a 403 for a process of another user.
+
+    Without a token the API serves only processes of its own user and of root.
+    """
     if not is_ours(owner):
         who = (
             "a process that the kernel does not name"
@@ -141,7 +154,10 @@ def _check_owner(owner: int | None) -> None:
 
 
 def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
-    """Raise a 403 for a call that changes something and that a web page could have sent without asking."""
+    """Raise a 403 for a changing call that a web page could have sent.
+
+    Web pages can send simple forms without a preflight request.
+    """
     if method in _READS or CLIENT_HEADER in headers:
         return
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -157,9 +173,13 @@ def _check_is_no_form(method: str, headers: Mapping[str, str]) -> None:
 
 
 def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]) -> None:
-    """Raise a 403 :class:`ApiError` that names what ``token`` lacks for a route; ``None`` may do everything."""
+    """Raise a 403 :class:`ApiError` that names the permission which ``token`` lacks for a route.
+
+    A token of ``None`` allows everything.
+    """
     verb, extent = access
-    if token is None or verb == "any" or verb == "none":  # spelt out: mypy narrows by these alone
+    # Both verbs are written out, because mypy narrows the type only by such comparisons.
+    if token is None or verb == "any" or verb == "none":
         return
     if extent is Extent.QUEUE:
         try:
@@ -167,8 +187,9 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
         except ValueError:
             queue = parameters[
                 "queue"
-            ]  # no queue can be called so; the handler says why, if the token gets there
-        # A journal holds the queue's rows: it is for whom the queue is
+                # No queue can have this name; the handler explains it, if the token gets that far.
+            ]
+        # A journal holds the queue's rows, so it has the queue's permissions.
         queue = base_of_journal(queue) or queue
         if token.allows(verb, queue):
             return
@@ -176,7 +197,7 @@ def authorize(token: Token | None, access: Access, parameters: Mapping[str, str]
     else:
         if token.allows_all(verb):
             return
-        what, wanted = "what goes out, or for metrics: these are for tokens of every queue", "*"
+        what, wanted = "outgoing messages or metrics, which need a token for every queue", "*"
     hint = f'in its [[token]]: verbs must hold "{verb}", queues "{wanted}" or a glob for it'
     raise ApiError(
         403, "forbidden", f"token {token.name} has not the verb {verb} for {what}", hint, _SECTION

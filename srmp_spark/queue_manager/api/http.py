@@ -1,4 +1,4 @@
-"""Requests and answers of the API: ASGI on one side, plain values and :class:`ApiError` on the other."""
+"""Requests and answers of the API: ASGI on one side, values and :class:`ApiError` on the other."""
 
 from __future__ import annotations
 
@@ -19,39 +19,66 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 REQUEST_BODY_MAX = 64 * 1_048_576
-"""Bytes of a JSON body with messages: a list of messages for ``send``, base64."""
+"""Longest JSON body with messages, in bytes: a list of messages for ``send``, in base64.
+
+More raises a 413.
+"""
 CALL_BODY_MAX = 65_536
-"""Bytes of the JSON body of any other call: a holder, options, a subscription. More is answered 413."""
+"""Longest JSON body of any other call, in bytes: a holder, options, a subscription.
+
+More raises a 413.
+"""
 MARKS_BODY_MAX = 2 * 1_048_576 + CALL_BODY_MAX
-"""Bytes of a ``received`` call: SEQUENCES_MAX numbers of 19 digits, and all else that a call has."""
+"""Longest body of a ``received`` call, in bytes. More raises a 413.
+
+SEQUENCES_MAX numbers of 19 digits and all other fields fit into this limit.
+"""
 SERIALS_BODY_MAX = 4 * CALL_BODY_MAX
-"""Bytes of an ``outgoing/states`` call: SERIALS_MAX numbers of 19 digits, and a destination."""
+"""Longest body of an ``outgoing/states`` call, in bytes. More raises a 413.
+
+SERIALS_MAX numbers of 19 digits and a destination fit into this limit.
+"""
 NESTED_MAX = 1_000
-"""Lists and objects in the body of a call other than messages. A list of numbers is parsed in a few milliseconds, as many
-objects take twenty times as long. More is answered 413."""
+"""Lists and objects in the body of a call other than messages. More raise a 413.
+
+A list of numbers is parsed in a few milliseconds. The same number of objects takes twenty times as
+long.
+"""
 JSON_ITEMS_MAX = 250_000
-"""Values in a JSON body: each costs up to a hundred bytes of memory, whatever it costs the caller. More is answered 413."""
+"""Values in a JSON body.
+
+More raise a 413, because each value takes up to a hundred bytes of memory.
+"""
 BODIES_MAX = 192 * 1_048_576
-"""Bytes of the JSON bodies of all calls together. A call that would need more is answered 503: try again."""
+"""Bytes of the JSON bodies of all calls together.
+
+A call that needs more is answered 503 and may be repeated.
+"""
 QUERY_FIELDS_MAX = 50
-"""Fields of a query string; no call has more than six."""
+"""Fields of a query string. More raise a 400; no call has more than six."""
 QUERY_MAX = 8_192
-"""Bytes of a query string: decoded, each ``%xx`` of it is an object for a moment."""
+"""Longest query string, in bytes.
+
+A longer string raises a 400, because each ``%xx`` becomes an object during decoding.
+"""
 SHOWN_MAX = 100
-"""Characters of a wrong value that an error repeats."""
+"""Characters of a wrong value that an error repeats. The rest of the value is cut off."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""Where JSON may hide half a character; most bodies have none, and are not looked through."""
+r"""Finds escapes by which JSON may contain half of a surrogate pair.
+
+Bodies without ``\u`` are not searched.
+"""
 
 
 def usage(message: str, hint: str = "") -> ApiError:
-    """A 400: the caller asked for something that makes no sense."""
+    """Return a 400: the call asks for something that is invalid."""
     return ApiError(400, "usage", message, hint, "INTERFACE.md section 3")
 
 
 @dataclass(slots=True)
 class Bodies:
-    """What the bodies of all calls in progress take: one budget for the port."""
+    """Bytes that the bodies of all calls in progress take: one budget for the port."""
 
     bytes: int = 0
 
@@ -65,40 +92,46 @@ class Bodies:
 
 @dataclass(slots=True)
 class Request:
-    """One call, its path already matched."""
+    """One call whose path has been matched."""
 
     method: str
     path: str
     parameters: dict[str, str]
-    """What the route's ``{…}`` matched, percent-decoded."""
+    """Values that the route's ``{…}`` matched, percent-decoded."""
     headers: dict[str, str]
     query: dict[str, list[str]]
     receive: Receive = field(repr=False)
     connection: Connection | None = field(default=None, repr=False)
-    """The caller's connection, if others may write into it (see :mod:`.connection`)."""
+    """The caller's connection, if another process may write into it (see :mod:`.connection`)."""
     token: Token | None = None
-    """Whose call it is; ``None`` where no token is asked for."""
+    """The token of the caller, or ``None`` if no token is required."""
     bodies: Bodies = field(default_factory=Bodies, repr=False)
-    """The budget that a body counts in."""
+    """The budget that the body of this call counts in."""
     taken: int = 0
-    """Bytes that this call has taken of :attr:`bodies`."""
+    """Bytes of :attr:`bodies` that this call has taken."""
 
     def sees(self, queue: str) -> bool:
-        """Whether the caller's token is for ``queue``, whatever it may do with it."""
+        """Return whether the caller's token covers ``queue``, for any verb."""
         return self.token is None or self.token.is_for(queue)
 
     @property
     def caller(self) -> str | None:
-        """Return the name of the caller's token, by which shares are counted; ``None`` where no token is asked for."""
+        """Return the name of the caller's token, by which shares are counted.
+
+        Return ``None`` if no token is required.
+        """
         return None if self.token is None else self.token.name
 
     @property
     def sees_all(self) -> bool:
-        """Whether it is for every queue, and so for what goes out."""
+        """Return whether the caller's token covers every queue, and so outgoing messages too."""
         return self.token is None or self.token.is_for_all
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """A query field. Raises a 400 if it is given twice."""
+        """Return the query field ``name``, or ``default``.
+
+        Raises a 400 if the field is given twice.
+        """
         values = self.query.get(name)
         if not values:
             return default
@@ -107,45 +140,60 @@ class Request:
         return values[0]
 
     def integer(self, name: str, *, default: int | None = None, low: int = 0) -> int | None:
-        """A query field that is a whole number from ``low`` on."""
+        """Return the query field ``name`` as a whole number, or ``default`` if it is absent.
+
+        Raises a 400 for anything but a whole number of at least ``low``.
+        """
         text = self.text(name)
         if text is None:
             return default
         return _integer(name, text, low)
 
     def required_integer(self, name: str, *, low: int = 0) -> int:
-        """The same, but it must be there."""
+        """Return the query field ``name`` as a whole number of at least ``low``.
+
+        Raises a 400 if the field is absent or anything else.
+        """
         value = self.integer(name, low=low)
         if value is None:
             raise usage(f"{name} is missing")
         return value
 
     def seconds(self, name: str, *, high: float) -> float:
-        """A query field in seconds, 0 if absent, cut to ``high``."""
+        """Return the query field ``name`` in seconds: 0 if it is absent, and at most ``high``.
+
+        Raises a 400 for anything but a number of seconds.
+        """
         text = self.text(name, "0")
         try:
             value = float(text or "0")
         except ValueError:
             raise usage(f"{name} is a number of seconds, not {text!r}") from None
-        if not value >= 0:  # not "< 0": NaN
+        # This comparison also refuses NaN, which "< 0" would not.
+        if not value >= 0:
             raise usage(f"{name} is a number of seconds, not {text!r}")
         return min(value, high)
 
     def allows(self, verb: Verb, queue: str) -> bool:
-        """Whether the caller may do ``verb`` with ``queue``."""
+        """Return whether the caller may do ``verb`` with ``queue``."""
         return self.token is None or self.token.allows(verb, queue)
 
     def done(self) -> None:
-        """Give back what the body has taken of the budget."""
+        """Subtract the bytes of this call's body from the budget again."""
         self.bodies.bytes -= self.taken
         self.taken = 0
 
     async def body(self, limit: int = CALL_BODY_MAX) -> bytes:
-        """Read the whole body; errors as for :meth:`pieces`."""
+        """Read the whole body; raises the errors of :meth:`pieces`."""
         return b"".join(await self.pieces(limit))
 
     async def pieces(self, limit: int) -> list[bytes]:
-        """Read the whole body, as it arrives. Raises a 413 beyond ``limit``, before anything is read if the caller says so."""
+        """Read the whole body, and return its pieces as they were received.
+
+        Raises a 413 beyond ``limit``. Nothing is read if the Content-Length of the call already
+        exceeds ``limit``. Raises a 503 if the bodies of all calls together are too long. Raises
+        :class:`ConnectionResetError` if the caller disconnects.
+        """
         said = self.headers.get("content-length", "")
         if said.isascii() and said.isdigit() and int(said[:19]) > limit:
             raise _too_large(limit)
@@ -165,12 +213,19 @@ class Request:
             if not event.get("more_body", False):
                 return parts
 
-    async def json(self, limit: int = CALL_BODY_MAX) -> Any:  # noqa: ANN401  # whatever the caller sent
-        """Read the body as JSON, ``limit`` bytes at most."""
+    async def json(self, limit: int = CALL_BODY_MAX) -> Any:  # noqa: ANN401  # the caller may send any JSON
+        """Read the body as JSON, ``limit`` bytes at most.
+
+        Raises the errors of :meth:`pieces` and :func:`parse_json`.
+        """
         return parse_json(await self.body(limit))
 
     async def json_object(self, limit: int = CALL_BODY_MAX) -> dict[str, Any]:
-        """Read the body as a JSON object, ``limit`` bytes at most; an empty body is an empty object."""
+        """Read the body as a JSON object, ``limit`` bytes at most.
+
+        An empty body is an empty object. Raises a 400 for anything but an object. Raises a 413 for
+        more than NESTED_MAX lists and objects.
+        """
         text = await self.body(limit)
         if not text:
             return {}
@@ -184,7 +239,8 @@ class Request:
             )
         value = parse_json(text)
         if len(text) > CALL_BODY_MAX:
-            await asyncio.sleep(0)  # what the call does with it is another turn of the loop
+            # Let the loop turn, so that parsing and the work of the call are in different turns.
+            await asyncio.sleep(0)
         if not isinstance(value, dict):
             raise usage("the body is not a JSON object")
         return value
@@ -196,10 +252,12 @@ def _too_large(limit: int) -> ApiError:
     )
 
 
-def parse_json(body: bytes) -> Any:  # noqa: ANN401  # whatever the caller sent
-    """Parse a body. What this returns can be written again: UTF-8 without half characters, finite numbers.
+def parse_json(body: bytes) -> Any:  # noqa: ANN401  # the caller may send any JSON
+    """Parse a JSON body into a value that can be written again.
 
-    Raises a 400, or a 413 for more than JSON_ITEMS_MAX values. Long lists are read by :mod:`.json_items`, to the same rules.
+    The body is UTF-8 without half characters, and its numbers are finite. Raises a 400, or a 413
+    for more than JSON_ITEMS_MAX values. Long lists are read by :mod:`.json_items`, by the same
+    rules.
     """
     if values_in(body) > JSON_ITEMS_MAX:
         raise too_many_values()
@@ -215,15 +273,17 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401  # whatever the caller sent
 
 
 def values_in(text: bytes) -> int:
-    """Count the values that JSON text may hold at most, but for one."""
+    """Return an upper bound for the number of values in JSON text, not counting the first one."""
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def check_no_half_characters(text: str, value: object, begin: int, end: int) -> None:
-    """Raise a 400 if ``value``, which was parsed from that part of ``text``, has half of a surrogate pair in it."""
-    first = text.find(
-        "\\u", begin, end
-    )  # ten times as fast as the pattern, in a text of millions of characters
+    """Raise a 400 if ``value`` contains half of a surrogate pair.
+
+    ``value`` was parsed from ``text`` between the offsets ``begin`` and ``end``, in characters.
+    """
+    # This search is ten times as fast as the pattern in a text of millions of characters.
+    first = text.find("\\u", begin, end)
     if first >= 0 and _SURROGATE.search(text, first, end):
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -238,17 +298,17 @@ def too_many_values() -> ApiError:
 
 
 def not_json() -> ApiError:
-    """Return the 400 for a body that is no JSON."""
+    """Return the 400 for a body that is not JSON."""
     return usage("the body is not JSON")
 
 
 def not_json_in_utf8() -> ApiError:
-    """Return the 400 for a body that is no text, or holds half a character."""
+    """Return the 400 for a body that is not UTF-8, or contains half of a surrogate pair."""
     return usage("the body is not JSON in UTF-8, or a text in it is half of a surrogate pair")
 
 
-def no_number(text: str) -> Any:  # noqa: ANN401  # the signature of json; it does not return
-    """Refuse NaN and infinity, which Python takes for JSON."""
+def no_number(text: str) -> Any:  # noqa: ANN401  # json expects this signature
+    """Raise :class:`ValueError` for NaN and infinity, which Python accepts as JSON."""
     raise ValueError(f"{text} is no JSON")
 
 
@@ -274,13 +334,19 @@ def field_integer(
     low: int = 0,
     high: int = 2**63 - 1,
 ) -> int | None:
-    """A whole number in a JSON body, from ``low`` to ``high``."""
+    """Return the whole number ``name`` of a JSON body, or ``default`` if it is absent.
+
+    Raises a 400 for anything but a whole number from ``low`` to ``high``.
+    """
     value = body.get(name)
     return default if value is None else _integer(name, value, low, high)
 
 
 def field_text(body: dict[str, Any], name: str) -> str | None:
-    """A text in a JSON body."""
+    """Return the text ``name`` of a JSON body, or ``None`` if it is absent.
+
+    Raises a 400 if the value is no text.
+    """
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise usage(f"{name} is a text, not {_shown(value)}")
@@ -289,7 +355,7 @@ def field_text(body: dict[str, Any], name: str) -> str | None:
 
 @dataclass(slots=True)
 class Response:
-    """An answer: a body, or a stream of pieces."""
+    """One answer: a body, or a stream of pieces."""
 
     status: int = 200
     body: bytes = b""
@@ -297,16 +363,19 @@ class Response:
     headers: tuple[tuple[str, str], ...] = ()
     stream: AsyncGenerator[bytes, None] | None = None
     direct: Callable[[], Awaitable[None]] | None = None
-    """Writes the body into the connection, past the ASGI server, in chunks of HTTP without the last one."""
+    """Writes the body into the connection without the ASGI server, or ``None``.
+
+    The body is written in chunks of HTTP without the last one.
+    """
 
     @classmethod
-    def json(cls, value: Any, status: int = 200) -> Response:  # noqa: ANN401  # anything that JSON can write
-        """A JSON answer, in ASCII: whatever text a store or an error holds, it can be written."""
+    def json(cls, value: Any, status: int = 200) -> Response:  # noqa: ANN401  # any value that json can write
+        """Build a JSON answer in ASCII, which can hold any text of a store or an error."""
         return cls(status, json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n")
 
     @classmethod
     def error(cls, error: ApiError) -> Response:
-        """``{"error":{code,message,hint,section}}``."""
+        """Build the JSON answer ``{"error":{code,message,hint,section}}``."""
         body = {
             "error": {
                 "code": error.code,
@@ -318,7 +387,10 @@ class Response:
         return cls.json(body, error.status)
 
     async def send(self, send: Send, *, has_body: bool = True) -> None:
-        """Write it out; only its head with ``has_body=False``, which is the whole answer to HEAD."""
+        """Write the answer to the ASGI server.
+
+        With ``has_body=False`` only the head is written, which is the whole answer to HEAD.
+        """
         headers = [
             (b"content-type", self.content_type.encode("ascii")),
             (b"cache-control", b"no-store"),
@@ -327,9 +399,8 @@ class Response:
             (name.encode("ascii"), value.encode("latin-1", "replace"))
             for name, value in self.headers
         ]
-        if (
-            self.stream is None and self.direct is None and (has_body or self.body)
-        ):  # of rows nobody knows the length before
+        if self.stream is None and self.direct is None and (has_body or self.body):
+            # The length of a stream of rows is not known in advance.
             headers.append((b"content-length", str(len(self.body)).encode("ascii")))
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         if not has_body:
@@ -346,12 +417,16 @@ class Response:
 
 
 def parse_query(raw: bytes) -> dict[str, list[str]]:
-    """A query string. Raises a 400."""
+    """Parse a query string into lists of values by name.
+
+    Raises a 400 for a malformed or too long string.
+    """
     if len(raw) > QUERY_MAX:
         raise usage(f"the query string has {len(raw)} bytes, more than {QUERY_MAX}")
     try:
         return parse_qs(
             raw.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX
         )
-    except ValueError:  # UnicodeDecodeError is one
+    except ValueError:
+        # UnicodeDecodeError is a ValueError too.
         raise usage("the query string is malformed") from None

@@ -1,8 +1,9 @@
 """Read a long JSON body, an object or a list of objects, in slices of the loop.
 
-Theory of operation. Text is decoded a chunk at a time into a window. An object is parsed where it begins; if that fails at
-the end of the window, the window doubles and the object is parsed again, until the body or :data:`ITEM_TEXT_MAX` ends. So
-every step is short, and all steps together parse each byte twice at most.
+Theory of operation. Text is decoded into a window, one chunk at a time. An object is parsed where
+it begins. If parsing fails at the end of the window, the window doubles and the object is parsed
+again, until the body or :data:`ITEM_TEXT_MAX` ends. So every step is short, and all steps together
+parse each byte at most twice.
 """
 
 from __future__ import annotations
@@ -28,27 +29,40 @@ from srmp_spark.queue_manager.api.http import (
 from srmp_spark.queue_manager.slices import Work
 
 CHUNK_BYTES = 65_536
-"""What is decoded at once. A body that is no longer is parsed as a whole: that takes a few milliseconds."""
+"""Bytes that are decoded at once.
+
+A body up to this size is parsed as a whole, which takes a few milliseconds.
+"""
 ITEM_TEXT_MAX = 8 * 1_048_576
-"""Characters of one object: a message of the largest size has 5.6 million. More is answered 413."""
+"""Characters of one object. A message of the largest size has 5.6 million. More raise a 413."""
 ITEM_VALUES_MAX = 16_384
-"""Values in one object, or what looks like a value in a text: twice the commas of a longest label. More is answered 413."""
+"""Values in one object, or characters of a text that look like values. More raise a 413.
+
+The limit is twice the number of commas in a longest label.
+"""
 CUT_MAX = 16
-"""Characters before the end of the window where a word, a number or an escape may be cut: an error before these is an error."""
+"""Characters before the end of the window where a word, a number or an escape may be cut off.
+
+A syntax error before these characters is an error of the body.
+"""
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 async def json_items(pieces: list[bytes], work: Work) -> AsyncIterator[object]:
-    """Yield the objects of a body that is a list, or its only one. Raises a 400, or a 413; empties ``pieces``."""
+    """Yield the objects of a body: the entries of a list, or the only object.
+
+    Raises a 400 for invalid JSON, or a 413 beyond a limit. A long body empties ``pieces``.
+    """
     async for item in _items(pieces, work):
         yield item.value
 
 
 async def json_item_texts(pieces: list[bytes], work: Work) -> AsyncIterator[bytes]:
-    """Yield the text of each of these objects, one whole JSON object in UTF-8, for another process to parse.
+    """Yield the text of each object of a body, in UTF-8, for another process to parse.
 
-    To write a parsed message of the largest size again would take 20 milliseconds.
+    Each text is one whole JSON object. Writing a parsed message of the largest size again would
+    take 20 milliseconds. Raises the errors of :func:`json_items`.
     """
     async for item in _items(pieces, work):
         yield item.text.encode()
@@ -56,7 +70,7 @@ async def json_item_texts(pieces: list[bytes], work: Work) -> AsyncIterator[byte
 
 
 class _Item(NamedTuple):
-    """One object of the body."""
+    """One object of the body, and its position in the window."""
 
     value: object
     window: str
@@ -96,7 +110,7 @@ async def _items(pieces: list[bytes], work: Work) -> AsyncIterator[_Item]:
 
 
 class _Text:
-    """The window on the text, and where reading stands in it."""
+    """The window on the text of the body, and the position of reading in it."""
 
     def __init__(self, pieces: list[bytes], work: Work) -> None:
         pieces.reverse()
@@ -107,12 +121,15 @@ class _Text:
         self._window = ""
         self.at = 0
         self._chunks: list[tuple[int, int]] = []
-        """Characters and values of each chunk in the window."""
+        """Number of characters and of values of each chunk in the window."""
         self._values = 0
-        """Values in everything that was decoded."""
+        """Number of values in all text that was decoded."""
 
     async def next(self) -> str:
-        """Return the character that follows blanks, without passing it; nothing at the end of the body."""
+        """Skip blanks, and return the next character without consuming the character.
+
+        Return an empty text at the end of the body.
+        """
         while True:
             found = _BLANKS.match(self._window, self.at)
             assert found is not None
@@ -123,7 +140,7 @@ class _Text:
                 return ""
 
     async def item(self) -> _Item:
-        """Read the object that follows."""
+        """Read the next object of the body. Raises a 400 if something else follows."""
         first = await self.next()
         if first != "{":
             raise usage("a message is a JSON object") if first else not_json()
@@ -147,7 +164,10 @@ class _Text:
         return item
 
     async def _grow(self) -> bool:
-        """Drop what was read, and double what is left; false at the end of the body."""
+        """Drop the text that was read, and double the rest of the window.
+
+        Return ``False`` at the end of the body. Raises a 413 if one object is too long.
+        """
         await self._work.turn()
         read = whole = 0
         for length, _ in self._chunks:
@@ -177,7 +197,7 @@ class _Text:
         return size > 0
 
     def _decoded(self) -> tuple[str, int]:
-        """Return the next chunk, and how many values it may hold."""
+        """Decode the next chunk, and return it with the number of values that it may hold."""
         piece = self._pieces.pop()
         if len(piece) > CHUNK_BYTES:
             self._pieces.append(piece[CHUNK_BYTES:])

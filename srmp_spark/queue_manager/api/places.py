@@ -1,15 +1,16 @@
-"""Who makes way when the API port is full: a connection of the address that has the most.
+"""Choose the connection that is closed when the API port is full.
 
-**Theory of operation.** A place is taken only from an address that has at least as many connections as
-the newcomer's has, or from the newcomer's own address. So a flood takes places from itself, and a
-caller with few connections keeps them, silent or not. Of one address the connections that have never
-sent a whole head come first, those between two calls second, and those whose call waits for its turn
-last; the last kind makes way only for an address that has fewer connections. A call that has begun
-keeps its connection. Behind a reverse proxy all callers are one address: there silence alone decides.
+**Theory of operation.** A place is taken only from the new connection's own address, or from an
+address that has at least as many connections. So a flood takes places from itself. A caller with
+few connections keeps these connections, silent or not. Within one address, connections that have
+never sent a complete head are closed first. Connections between two calls follow, and connections
+whose call waits for its turn are last. The last kind is closed only for an address that has fewer
+connections. A call that has begun keeps its connection. Behind a reverse proxy all callers are one
+address; there only the silence of a connection decides.
 
-The order is made anew after ORDER_SECONDS, or after it has given ORDERED_MIN places: it costs a millisecond,
-and a flood must not cause one for each of its connections. What was true when the order was made is
-looked at again before a connection is closed.
+The order is computed again after ORDER_SECONDS, or after ORDERED_MIN places were given. Computing
+the order costs a millisecond, and a flood must not cause this cost for each connection. The state
+of a connection is checked again before the connection is closed.
 """
 
 from __future__ import annotations
@@ -22,66 +23,77 @@ from typing import Generic, Protocol, TypeVar
 from srmp_spark.srmp.stream_room import holder_of
 
 ORDER_SECONDS = 0.02
-"""Least time between two orders, but for ORDERED_MIN: a caller that comes meanwhile waits at
-the door (:mod:`.port`)."""
+"""Least time between two orders, in seconds, unless ORDERED_MIN places were given.
+
+A caller that connects meanwhile waits for a place (:mod:`.port`).
+"""
 ORDERED_MIN = 64
-"""Places that one order gives before the next one is made early: each place costs some 16 us then."""
+"""Places that one order gives before the next order may be computed early.
+
+Each place then costs some 16 us.
+"""
 
 
 class Standing(IntEnum):
-    """What a connection does; a lower one makes way first."""
+    """State of a connection. A connection with a lower value is closed first."""
 
     SILENT = 0
-    """It has never sent a whole head."""
+    """The connection has never sent a complete head."""
     IDLE = 1
-    """It is between two calls."""
+    """The connection is between two calls."""
     WAITING = 2
-    """Its call has not begun."""
+    """The call of the connection has not begun."""
     BUSY = 3
-    """Its call has begun."""
+    """The call of the connection has begun."""
 
 
 class Standings(Protocol):
-    """What must be known of a connection."""
+    """The properties of a connection that the order needs."""
 
     host: str
 
     @property
     def standing(self) -> Standing:
-        """Return what it does."""
+        """Return the state of the connection."""
 
     @property
     def silent_since(self) -> float:
-        """Return when its last request began, or the connection, on the loop's clock."""
+        """Return when the last request began, in seconds of the loop's clock.
+
+        Before the first request this is the time when the connection began.
+        """
 
 
 C = TypeVar("C", bound=Standings)
 
 
 class Places(Generic[C]):
-    """The connections of a port by address, and the order in which they make way."""
+    """The connections of a port by address, and the order in which they are closed."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._order: list[tuple[tuple[int, Standing, float], C]] = []
-        """Who makes way; the next one is last."""
+        """Connections that may be closed; the next one is last."""
         self._ordered_at = float("-inf")
         self._given = 0
-        """Places that this order has given."""
+        """Number of places that the present order has given."""
 
     def enter(self, host: str) -> None:
-        """Count a connection of ``host``."""
+        """Count a new connection of ``host``."""
         self._counts[_holder(host)] += 1
 
     def leave(self, host: str) -> None:
-        """Count it no longer."""
+        """Subtract an ended connection of ``host``."""
         holder = _holder(host)
         self._counts[holder] -= 1
         if self._counts[holder] <= 0:
             del self._counts[holder]
 
     def makes_way(self, connections: Collection[C], host: str, now: float) -> C | None:
-        """Return the one of ``connections`` whose place a connection of ``host`` gets, or None. The caller closes it."""
+        """Return the connection whose place a new one of ``host`` may take, or ``None``.
+
+        ``now`` is in seconds of the loop's clock. The caller closes the returned connection.
+        """
         found = self._next(connections, host)
         if found is None and (
             self._given >= ORDERED_MIN or now >= self._ordered_at + ORDER_SECONDS
@@ -106,9 +118,8 @@ class Places(Generic[C]):
             if (holder == own or more >= 0) and (standing is not Standing.WAITING or more > 0):
                 self._given += 1
                 return candidate
-            if (
-                standing <= rank[1]
-            ):  # so those after it have no more connections, or calls that wait too
+            if standing <= rank[1]:
+                # All candidates after this one have no more connections, or calls that wait too.
                 self._order.append((rank, candidate))
                 return None
         return None

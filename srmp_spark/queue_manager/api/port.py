@@ -1,18 +1,17 @@
-"""The API port: who may connect, for how long a caller may be silent, and uvicorn's protocol for the
-rest.
+"""The API port: who may connect, how long a caller may be silent, and the protocol of uvicorn.
 
 Connections are accepted here and not by uvicorn, for the reasons of
-:mod:`srmp_spark.queue_manager.srmp_tls`: a connection counts before its handshake, each handshake
-takes the certificate of that moment, and a system without descriptors is no busy loop.
+:mod:`srmp_spark.queue_manager.srmp_tls`. A connection counts before its handshake, each handshake
+uses the certificate of that moment, and a system without descriptors causes no busy loop.
 
-**Deadlines.** One sweep a second looks at all connections. A head must be whole HEAD_SECONDS after
-its connection or its first byte, a body must keep a minimum rate, and an answer that the caller
-does not read ends its connection after ANSWER_SECONDS. A long poll waits as long as the handler
-says: while a handler works the caller owes nothing.
+**Deadlines.** One sweep a second checks all connections. A head must be complete HEAD_SECONDS after
+its connection or its first byte, and a body must keep a minimum rate. A caller that does not read
+its answer is disconnected after ANSWER_SECONDS. A long poll waits as long as its handler allows:
+while a handler works, no deadline applies to the caller.
 
-**Turns.** The port begins STARTS_AT_ONCE calls in one turn of the loop, in the order in which they came, so that
-callers of the API delay no sender of SRMP. A connection has at most PIPELINED_MAX requests that wait for the answers
-before them.
+**Turns.** The port begins STARTS_AT_ONCE calls in one turn of the loop, in the order of arrival. So
+callers of the API delay no sender of SRMP. A connection has at most PIPELINED_MAX requests that
+wait for the answers to earlier ones.
 """
 
 from __future__ import annotations
@@ -47,21 +46,39 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.tls import ServerTls
 
 ANSWER_SECONDS = 120.0
-"""A caller that takes no byte of its answer for that long is given up, as the reader process gives it up."""
+"""Longest time without progress of an answer, in seconds.
+
+A caller that accepts no byte for this long is disconnected, as in the reader process.
+"""
 PIPELINED_MAX = 16
-"""Requests of one connection that wait for the answers before them. Hardly a client sends a request before it has its answer;
-each one that waits costs some 4 KB, and one read brings thousands of them."""
+"""Requests of one connection that wait for the answers to earlier ones.
+
+One more ends the connection.
+
+Hardly any client sends a request before it has its answer. Each request that waits costs some 4 KB,
+and one read can bring thousands of requests.
+"""
 AT_THE_DOOR_MAX = 16
-"""Newcomers for whom a full port looks again. One more takes the turn of the one that has waited longest, which is refused:
-a caller behind a flood that is over is looked for, and none waits for those before it."""
+"""New connections that wait for a place in a full port.
+
+One more evicts the one that has waited longest, which is refused. So a caller that arrives after a
+flood finds a place, and does not wait for the connections of the flood.
+"""
 AT_THE_DOOR_SECONDS = 0.2
-"""How long it does so, every ORDER_SECONDS: less than a caller waits for an answer, more than most calls take."""
+"""Longest wait of a new connection for a place, in seconds; then it is refused.
+
+A place is looked for every ORDER_SECONDS. The wait is shorter than a caller waits for an answer,
+and longer than most calls take.
+"""
 STARTS_AT_ONCE = 8
-"""Calls that begin in one turn of the loop: 2 ms for those that are refused."""
+"""Calls that begin in one turn of the loop: 2 ms if all are refused. Further calls wait."""
 ACCEPTS_AT_ONCE = 64
-"""Connections taken in one turn of the loop: others must have theirs."""
+"""Connections that are accepted in one turn of the loop, because others need the loop too."""
 NO_DESCRIPTOR_SECONDS = 1.0
-"""Pause when the system has no descriptor or memory for another connection; who waits is not refused."""
+"""Pause when the system has no descriptor or memory for another connection, in seconds.
+
+Connections that wait meanwhile are not refused.
+"""
 _OUT_OF_THEM = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 log = logging.getLogger(__name__)
@@ -70,32 +87,32 @@ log = logging.getLogger(__name__)
 class ApiProtocol(LendingProtocol):
     """One connection of a caller, with its deadlines."""
 
-    def __init__(self, port: ApiPort, host: str, owner: int | None, **settings: Any) -> None:  # noqa: ANN401  # uvicorn's
+    def __init__(self, port: ApiPort, host: str, owner: int | None, **settings: Any) -> None:  # noqa: ANN401  # uvicorn passes them
         super().__init__(**settings)
         self._port = port
         self.host = host
         self.owner = owner
         self._since = port.now
         self._head_begun = True
-        """A head is due: since the connection began, or since its first byte."""
+        """Whether a head is due: since the connection began, or since its first byte."""
         self._body_bytes = 0
         self._in_body = False
         self._unread = 0
         self._unread_since = port.now
         self._has_called = False
-        """A whole head came."""
+        """Whether a complete head was received."""
         self._waiting = 0
-        """Calls that have not begun."""
+        """Number of calls that have not begun."""
         self._is_over = False
-        """It had too many requests at once: nothing more is read."""
+        """Whether there were too many requests at once, so that nothing more is read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it."""
+        """Count the connection at the port."""
         self._port.connections.add(self)
         super().connection_made(transport)  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no longer."""
+        """Give the place of the connection back to the port."""
         self._port.left(self)
         super().connection_lost(exc)
 
@@ -105,13 +122,17 @@ class ApiProtocol(LendingProtocol):
             super().data_received(data)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request; end a connection with too many of them, whose answers are owed in their order."""
+        """Refuse bytes that are no request.
+
+        A connection with too many requests is ended instead, because their answers must be sent in
+        order.
+        """
         if self._is_over:
             self.transport.abort()
         else:
             super().send_400_response(msg)
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ANN401  # uvicorn's
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ANN401  # types of uvicorn
         self._waiting += 1
         self._port.begins(partial(self._start, partial(super()._start_asgi_task, cycle, app)))
 
@@ -121,7 +142,10 @@ class ApiProtocol(LendingProtocol):
             start()
 
     def on_message_begin(self) -> None:
-        """Begin a request. Raises :class:`OverflowError`, which ends the connection, beyond PIPELINED_MAX."""
+        """Begin a request.
+
+        Raises :class:`OverflowError` beyond PIPELINED_MAX, which ends the connection.
+        """
         if len(self.pipeline) >= PIPELINED_MAX:
             self._is_over = True
             raise OverflowError(f"PIPELINED_MAX is {PIPELINED_MAX}")
@@ -132,7 +156,7 @@ class ApiProtocol(LendingProtocol):
         self.scope["extensions"] = extensions
 
     def on_headers_complete(self) -> None:
-        """Begin a body."""
+        """Begin to receive a body."""
         self._has_called = True
         self._head_begun, self._in_body = False, True
         self._since, self._body_bytes = self._port.now, 0
@@ -144,7 +168,7 @@ class ApiProtocol(LendingProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
+        """Note that a request was received completely."""
         self._in_body = False
         super().on_message_complete()
 
@@ -160,7 +184,8 @@ class ApiProtocol(LendingProtocol):
                 self._since, self._body_bytes = (
                     now,
                     0,
-                )  # our own back-pressure is no fault of the caller
+                    # Our own back-pressure is not the caller's fault.
+                )
             elif spent > BODY_SECONDS and self._body_bytes < spent * BODY_RATE_MIN:
                 transport.close()
         unread = transport.get_write_buffer_size()
@@ -172,12 +197,15 @@ class ApiProtocol(LendingProtocol):
 
     @property
     def silent_since(self) -> float:
-        """When its last request began, or the connection, on the loop's clock."""
+        """Return when the last request began, in seconds of the loop's clock.
+
+        Before the first request this is the time when the connection began.
+        """
         return self._since
 
     @property
     def standing(self) -> Standing:
-        """Return what the connection does, which says whether it makes way in a full port."""
+        """Return the state of the connection, which decides whether a full port may close it."""
         if not self._has_called:
             return Standing.SILENT
         if self._waiting:
@@ -187,21 +215,21 @@ class ApiProtocol(LendingProtocol):
         )
 
     def cut(self) -> None:
-        """End it at once: another connection needs its place."""
+        """Abort the connection, because another connection needs its place."""
         self.transport.abort()
 
 
 class _Newcomer(NamedTuple):
-    """A connection that has no place yet."""
+    """A new connection that has no place yet."""
 
     accepted: socket.socket
     host: str
     until: float
-    """When it is refused, on the loop's clock."""
+    """Time when the connection is refused, in seconds of the loop's clock."""
 
 
 class ApiPort:
-    """Accepts from one listening socket, within the limits of the port."""
+    """Accepts connections from one listening socket, within the limits of the port."""
 
     def __init__(
         self,
@@ -212,7 +240,11 @@ class ApiPort:
         asks_for_owner: bool,
         connections_max: int = API_CONNECTIONS_MAX,
     ) -> None:
-        """``asks_for_owner``: only processes of our own user may call, so the kernel is asked whose a connection is."""
+        """Prepare to accept from ``listening``.
+
+        ``asks_for_owner`` states that only processes of our own user may call. Then the kernel is
+        asked for the user of each connection.
+        """
         self._socket = listening
         self._server = server
         self._tls = tls
@@ -232,7 +264,7 @@ class ApiPort:
         self._starts: deque[Callable[[], object]] = deque()
         """Calls that wait for a turn of the loop."""
         self._started = 0
-        """Calls that began in this turn."""
+        """Number of calls that began in this turn."""
         self._turn: asyncio.Handle | None = None
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
@@ -240,11 +272,11 @@ class ApiPort:
         return f"<ApiPort connections={len(self.room)}>"
 
     def start(self) -> None:
-        """Accept from the socket, which listens already."""
+        """Accept connections from the socket, which already listens."""
         self._loop.add_reader(self._socket, self._accept)
 
     async def close(self) -> None:
-        """Take no more connections. Those that are open are uvicorn's to end."""
+        """Accept no more connections. Open connections are ended by uvicorn."""
         self._sweeper.cancel()
         if self._again is not None:
             self._again.cancel()
@@ -256,7 +288,7 @@ class ApiPort:
         await end(tuple(self._accepting.values()))
 
     def begins(self, start: Callable[[], object]) -> None:
-        """Begin a call, now or in a later turn of the loop."""
+        """Begin a call now, or in a later turn of the loop."""
         if self._started < STARTS_AT_ONCE and not self._starts:
             self._started += 1
             start()
@@ -272,7 +304,7 @@ class ApiPort:
         self._turn = self._loop.call_soon(self._next_turn) if self._started else None
 
     def left(self, protocol: ApiProtocol) -> None:
-        """Give the place of a connection to others."""
+        """Free the place of a connection that has ended."""
         self.connections.discard(protocol)
         entry = self._entries.pop(protocol, None)
         if entry is not None:
@@ -292,7 +324,8 @@ class ApiPort:
                 if error.errno in _OUT_OF_THEM:
                     self._pause()
                     return
-                continue  # the one that came is gone again
+                # The connection was closed before it could be accepted.
+                continue
             host = str(address[0])
             if not self.room.admits(host):
                 accepted.close()
@@ -309,7 +342,7 @@ class ApiPort:
         self._accepting[entry] = self._loop.create_task(self._begin(accepted, entry, host))
 
     def _hold(self, accepted: socket.socket, host: str) -> None:
-        """Keep a newcomer at the door of a full port: most calls are short."""
+        """Let a new connection wait for a place in the full port, because most calls are short."""
         if len(self._at_the_door) >= AT_THE_DOOR_MAX:
             self._at_the_door.popleft().accepted.close()
         self._at_the_door.append(_Newcomer(accepted, host, self._loop.time() + AT_THE_DOOR_SECONDS))
@@ -317,7 +350,10 @@ class ApiPort:
             self._next_look = self._loop.call_later(ORDER_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
-        """Admit those at the door for whom there is a place by now, and refuse those who have waited long enough."""
+        """Admit the waiting connections for which there is a place now.
+
+        Connections that have waited too long are refused.
+        """
         now, left = self._loop.time(), deque[_Newcomer]()
         for newcomer in self._at_the_door:
             if not self.room.admits(newcomer.host) or now >= newcomer.until:
@@ -330,18 +366,21 @@ class ApiPort:
         self._next_look = self._loop.call_later(ORDER_SECONDS, self._look_again) if left else None
 
     def _makes_way(self, host: str) -> bool:
-        """Close the connection whose place one of ``host`` gets, if there is one."""
+        """Close one connection so that a new connection of ``host`` gets its place.
+
+        Return ``False`` if no connection may be closed for ``host``.
+        """
         found = self._places.makes_way(self.connections, host, self._loop.time())
         if found is None:
             return False
-        self.left(
-            found
-        )  # now and not with its last event: the next one to be accepted in this turn needs another's place
+        # Free the place now, not at the connection's last event: the next connection that is
+        # accepted in this turn needs another place.
+        self.left(found)
         found.cut()
         return True
 
     def _pause(self) -> None:
-        """Wait: a reader that is always ready would keep the loop busy."""
+        """Stop accepting for a while: a reader that is always ready would keep the loop busy."""
         self._loop.remove_reader(self._socket)
         self._again = self._loop.call_later(NO_DESCRIPTOR_SECONDS, self._resume)
 
@@ -377,7 +416,8 @@ class ApiPort:
             OSError,
             ssl.SSLError,
             asyncio.TimeoutError,
-        ) as error:  # a handshake that failed, or a caller that is gone
+        ) as error:
+            # A handshake failed, or the caller has disconnected.
             log.debug("api.not_connected reason=%s", error)
             accepted.close()
         except asyncio.CancelledError:

@@ -1,4 +1,7 @@
-"""Which queues an answer lists: ``queues`` (a name or a glob), ``limit`` and ``after`` of ``GET status`` and ``GET queues``."""
+"""Select the queues of an answer: ``queues``, ``limit`` and ``after`` of two calls.
+
+The calls are ``GET status`` and ``GET queues``. ``queues`` is a name or a glob.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,23 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.slices import Work
 
 LIMIT_MAX = 10_000
-"""Queues of one page: as many as there may be."""
+"""Queues of one page at most: as many as a queue manager may have. A higher limit raises a 400."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What was asked for. Queues are in the order of their names."""
+    """The part of the queues that a call asks for. Queues are ordered by name."""
 
     pattern: str | None
-    """A name or glob in canonical form; ``None``: every queue."""
+    """A name or glob in canonical form, or ``None`` for every queue."""
     limit: int | None
-    """``None``: all of them."""
+    """Largest number of queues on the page, or ``None`` for all of them."""
     after: str
-    """The last name of the page before; empty for the first page."""
+    """The last name of the previous page; empty for the first page."""
 
     @classmethod
     def of(cls, request: Request) -> Page:
-        """Read the query of a call. Raises a 400."""
+        """Read the query of a call. Raises a 400 for an invalid field."""
         text, limit = request.text("queues"), request.integer("limit", low=1)
         try:
             pattern = None if text is None else canonical_queue_name(text)
@@ -43,15 +46,21 @@ class Page:
 
     @property
     def is_everything(self) -> bool:
-        """Whether the call did not ask for a part: its answer says nothing of pages."""
+        """Return whether the call asks for all queues; then its answer does not mention pages."""
         return self.pattern is None and self.limit is None and not self.after
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern stands for a queue. A name stands for our own queues too, a glob does not."""
+        """Return whether the pattern matches a queue.
+
+        A name matches internal queues too, a glob does not.
+        """
         return self.pattern is None or queue_matches(name, (self.pattern,))
 
     def of_streams(self, sees: Callable[[str], bool]) -> Callable[[str], bool]:
-        """Return ``sees`` for the streams that the answer lists: of the queues that the pattern stands for, on every page."""
+        """Return a filter for the streams of the answer: ``sees`` limited to queues of the pattern.
+
+        The streams do not depend on the page.
+        """
         if self.pattern is None:
             return sees
         return lambda queue: self.matches(queue) and sees(queue)
@@ -59,7 +68,10 @@ class Page:
     async def select(
         self, catalogue: Catalogue, sees: Callable[[str], bool], work: Work
     ) -> Selected:
-        """Return the queues of the page, of those that are listed, that ``sees`` allows and that match."""
+        """Return the queues of the page.
+
+        These queues are listed, allowed by ``sees``, and match the pattern.
+        """
         everything = list(catalogue)
         found: list[Queue] = []
         is_one = self.pattern is not None and not is_glob(self.pattern)
@@ -69,9 +81,8 @@ class Page:
         for queue in everything[
             bisect_right(everything, self.after, key=lambda queue: queue.name) :
         ]:
-            listed = queue.listed or (
-                is_one and not queue.state.declared
-            )  # a subqueue that somebody made, by its name
+            # A subqueue that a remote reader created is shown only if its name was given.
+            listed = queue.listed or (is_one and not queue.state.declared)
             if listed and self.matches(queue.name) and sees(queue.name):
                 if len(found) == self.limit:
                     return Selected(found, found[-1].name)
@@ -82,8 +93,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The queues of a page."""
+    """The queues of one page."""
 
     queues: list[Queue]
     after: str | None
-    """What ``after`` of the next page is; ``None``: there is no next page."""
+    """Value of ``after`` for the next page, or ``None`` if there is no next page."""

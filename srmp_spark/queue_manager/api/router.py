@@ -1,7 +1,8 @@
-"""Which handler answers which path: one table, matched segment by segment on the raw path.
+"""Find the handler of a path: one table, matched segment by segment on the raw path.
 
-Segments are percent-decoded after splitting, so ``private%24%2Forders`` is one. ``private$/orders`` with its slash as it
-stands is taken as one name too: people type it, and no route has a segment ``private$``.
+Segments are percent-decoded after splitting, so ``private%24%2Forders`` is one segment.
+``private$/orders`` with an unescaped slash is accepted as one name too. People type such names, and
+no route has a segment ``private$``.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ from srmp_spark.queue_manager.tokens import Verb
 Handler = Callable[[Request], Awaitable[Response]]
 
 SEGMENTS_MAX = 12
-"""The longest route has six."""
+"""Segments of a path. A longer path raises a 400; the longest route has six."""
 
 
 class Extent(Enum):
-    """What a token must be allowed for."""
+    """The queues that a token must cover for a route."""
 
     QUEUE = "queue"
     """The queue that the path names."""
     SEEN = "seen"
-    """Nothing in particular: the answer shows the queues that the token is for."""
+    """No particular queue: the answer shows the queues that the token covers."""
     ALL = "all"
-    """Every queue, and what is none of ours: what goes out, metrics."""
+    """Every queue, and data of no local queue: outgoing messages, metrics."""
     NOBODY = "nobody"
-    """No queue: an orchestrator's probes carry no token, and are answered one word."""
+    """No queue: an orchestrator's probes carry no token, and the answer is one word."""
 
 
 class Access(NamedTuple):
-    """What a route asks of its caller."""
+    """The permission that a route requires from its caller."""
 
     verb: Verb | Literal["any", "none"]
-    """``any``: every token will do. ``none``: nor is one needed."""
+    """The verb of the token. ``any`` accepts every token, ``none`` requires no token."""
     extent: Extent
 
 
 class Route(NamedTuple):
-    """``GET /v1/queues/{queue}/range``, what it takes to call it, and who answers it."""
+    """One route, such as ``GET /v1/queues/{queue}/range``, with its permission and its handler."""
 
     method: str
     path: str
@@ -52,7 +53,10 @@ class Route(NamedTuple):
 
 
 def segments_of(raw_path: bytes) -> list[str]:
-    """The decoded segments of a raw path. Raises a 400."""
+    """Return the percent-decoded segments of a raw path.
+
+    Raises a 400 if the path is too long or not UTF-8.
+    """
     pieces = raw_path.split(b"/")[1:]
     if len(pieces) > SEGMENTS_MAX:
         raise usage("the path is too long")
@@ -70,13 +74,16 @@ def segments_of(raw_path: bytes) -> list[str]:
 
 
 class Router:
-    """All routes."""
+    """Finds the route of a call in the table of all routes."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = [(route, route.path.split("/")[1:]) for route in routes]
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
-        """The route and its parameters. Raises a 404, or a 405 when the path exists for another method."""
+        """Return the route of a call and the parameters of its path.
+
+        Raises a 404 for an unknown path, and a 405 if the path exists for another method.
+        """
         segments = segments_of(raw_path)
         allowed: list[str] = []
         for route, pattern in self._routes:

@@ -1,4 +1,7 @@
-"""JSON answers with long lists, written in slices of the loop: a list of 10,000 queues takes 40 ms at once."""
+"""Write JSON answers with long lists in slices of the loop.
+
+Writing a list of 10,000 queues at once would hold the loop for 40 ms.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ from srmp_spark.queue_manager.api.http import Response
 from srmp_spark.queue_manager.slices import Work
 
 ENTRIES_AT_ONCE = 50
-"""Entries of a list that are written between two looks at the clock: a fraction of a millisecond."""
+"""Entries of a list that are written between two looks at the clock: a fraction of a millisecond.
+"""
 
 
 async def sliced_json(value: dict[str, Any], work: Work) -> Response:
-    """Return the answer that :meth:`.Response.json` makes of ``value``, byte for byte."""
+    """Return the same answer as :meth:`.Response.json` for ``value``, byte for byte."""
     pieces: list[bytes] = []
     for key, each in value.items():
         pieces.append(b"," if pieces else b"{")
@@ -33,10 +37,10 @@ async def sliced_json(value: dict[str, Any], work: Work) -> Response:
     return Response(body=b"".join(pieces) + b"}\n" if pieces else b"{}\n")
 
 
-def _text(value: Any) -> bytes:  # noqa: ANN401  # anything that JSON can write
+def _text(value: Any) -> bytes:  # noqa: ANN401  # any value that json can write
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
 def parts_of(entries: list[Any], size: int = ENTRIES_AT_ONCE * 20) -> Iterator[list[Any]]:
-    """Yield a long list in parts: what a loop does with one of them takes a fraction of a slice."""
+    """Yield a long list in parts. The work of a loop on one part takes a fraction of a slice."""
     return (entries[at : at + size] for at in range(0, len(entries), size))

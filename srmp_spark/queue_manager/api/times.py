@@ -1,4 +1,4 @@
-"""Times as JSON shows them: RFC 3339, UTC (INTERFACE.md section 1)."""
+"""Times as JSON shows them: RFC 3339 in UTC (INTERFACE.md section 1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def rfc3339(microseconds: int | None) -> str | None:
-    """Microseconds since 1970, UTC, as ``2026-11-21T02:37:19.000000Z``."""
+    """Format microseconds since 1970 as ``2026-11-21T02:37:19.000000Z`` (UTC).
+
+    Return ``None`` for ``None``.
+    """
     if microseconds is None:
         return None
     return (

@@ -1,9 +1,10 @@
-"""The addresses of destinations, looked up so that slow names cost nobody else.
+"""Look up the addresses of destinations, so that slow names delay no other destination.
 
-A look-up holds a thread until the name server answers or the resolver gives up, which may be half a minute; waiting no longer
-does not free it. So hosts whose last look-up was slow or found nothing share a few threads of their own, and so do hosts that
-were never looked up: a stranger may name them. A host that was found promptly never waits for either. What was found is used
-again for a while.
+A look-up occupies a thread until the name server answers or the resolver gives up, which may take
+half a minute. Waiting no longer does not free the thread. So hosts whose last look-up was slow or
+found nothing share a few threads of their own. Hosts that were never looked up share other threads,
+because unauthenticated clients may name such hosts. A host that was found promptly never waits for
+slow or new hosts. Addresses are used again for a while.
 """
 
 from __future__ import annotations
@@ -18,20 +19,33 @@ from srmp_spark.queue_manager.address_race import Overlap
 from srmp_spark.queue_manager.lookups import LOOKUP_SECONDS, Remembered, resolve_blocking
 
 SLOW_SECONDS = 1.0
-"""A look-up that took longer sends its host to the slow ones."""
+"""Duration of a look-up above which its host counts as slow, in seconds."""
 PROMPT_THREADS = 4
 NEW_THREADS = 4
 SLOW_THREADS = 2
-"""Look-ups at once of hosts that were found promptly the last time, of new ones, and of slow ones."""
+"""Look-ups at once of slow hosts; further look-ups wait.
+
+``PROMPT_THREADS`` are for hosts that were found promptly the last time, ``NEW_THREADS`` for new
+hosts.
+"""
 FOUND_SECONDS = 30.0
-"""How long addresses are used again; a connection that lives longer than this asks nobody."""
+"""Time for which addresses are used again, in seconds.
+
+A connection that lives longer than this needs no look-up.
+"""
 OVERLAP_MAX = 32
-"""Addresses that are tried at once beyond the first one of each host: a part of the descriptors that are reserved."""
+"""Addresses that are tried at once beyond the first one of each host.
+
+These attempts use a part of the reserved descriptors.
+"""
 REMEMBERED_MAX = 10_000
-"""Hosts of which something is known: as many as there are destinations."""
+"""Hosts that are remembered: as many as there are destinations.
+
+Beyond this the oldest is forgotten.
+"""
 
 Resolve = Callable[[str, int], Sequence[str]]
-"""As :func:`srmp_spark.queue_manager.lookups.resolve_blocking`."""
+"""Looks a host and port up, like :func:`srmp_spark.queue_manager.lookups.resolve_blocking`."""
 
 
 class Addresses:
@@ -48,9 +62,10 @@ class Addresses:
         self._running: dict[str, asyncio.Task[Sequence[str]]] = {}
         self._known = Remembered(REMEMBERED_MAX, loop.time)
         self._is_slow: OrderedDict[str, bool] = OrderedDict()
-        """Hosts that were looked up, the last one last."""
+        """Whether the last look-up of each host was slow; the host that was looked up last is last.
+        """
         self.overlap = Overlap(OVERLAP_MAX)
-        """For whoever connects to several of them at once."""
+        """Limits simultaneous attempts to several addresses, for callers that connect."""
 
     def __repr__(self) -> str:
         return (
@@ -66,13 +81,16 @@ class Addresses:
             return self._known.get(host)
 
     def prefer(self, host: str, address: str) -> None:
-        """Name ``address`` first as long as the addresses of ``host`` are known: it has just answered."""
+        """Put ``address``, which has just answered, first among the known addresses of ``host``."""
         known = self._known.get(host)
         if known is not None and address in known and known[0] != address:
             self._known.reorder(host, (address, *(each for each in known if each != address)))
 
     async def of(self, host: str, port: int) -> Sequence[str]:
-        """The addresses of ``host``; empty if there are none, or none in LOOKUP_SECONDS."""
+        """Return the addresses of ``host``, or an empty sequence.
+
+        The result is empty if there are none, or if none is found within LOOKUP_SECONDS.
+        """
         known = self.known(host)
         if known is not None:
             return known
@@ -85,7 +103,11 @@ class Addresses:
             return ()
 
     async def _find(self, host: str, port: int) -> Sequence[str]:
-        """Once for all who ask; it goes on when they stop waiting, for it holds its thread all the same."""
+        """Look ``host`` up, once for all callers.
+
+        The look-up continues when the callers stop waiting, because the thread stays occupied
+        nevertheless.
+        """
         is_slow = self._is_slow.get(host)
         pool = self._new if is_slow is None else self._slowly if is_slow else self._prompt
         began = self._loop.time()
@@ -102,6 +124,6 @@ class Addresses:
         return found
 
     def close(self) -> None:
-        """Wait for nothing."""
+        """End all look-ups without waiting for running ones."""
         for pool in (self._prompt, self._new, self._slowly):
             pool.shutdown(wait=False, cancel_futures=True)

@@ -1,24 +1,29 @@
-"""The connections to peers: one for each outgoing queue that has something to send, kept alive, and never too many.
+"""Connections to peers: at most one for each outgoing queue, kept alive, and limited in number.
 
-Nothing is read from the outbox for a peer before there is a connection to it: what waits for ten thousand peers that are down
-fills no memory, and their attempts cost no reading. Attempts for queues that had trouble are made at a limited rate.
+Nothing is read from the outbox for a peer before there is a connection to it. So messages for ten
+thousand peers that are down fill no memory, and attempts to connect cost no reading. Attempts for
+queues that had trouble are made at a limited rate.
 
-A stream must arrive in order, so its messages go over one connection, and a second one is opened only when the first is
-closed and what hung on it was reported. A peer may close a connection that it kept idle just when we use it; then what was
-written goes once more over a new one, with the same bytes, before anybody calls it trouble. Perhaps it took the message all the
-same: whatever becomes of the second attempt, a 503 or no connection, the engine is told before it that the peer may have it.
+A stream must arrive in order, so its messages are sent over one connection. A second connection is
+opened only when the first is closed and the state of its messages was reported. A peer may close an
+idle connection just when we use it. Then the request is sent once more over a new connection, with
+the same bytes. Only if this attempt fails too, it counts as trouble. The peer may have accepted the
+message at the first attempt. So the engine is informed of this doubt before the second attempt.
 
-On the wire one request follows the answer to the one before it. The next one is written down meanwhile and leaves the moment
-that a 200 has come: the engine, the encoder and the outbox work while the peer does. After any other answer it is taken back.
+On the network one request follows the answer to the previous one. The next request is encoded
+meanwhile and is sent as soon as a 200 is received. So engine, encoder and outbox work while the
+peer does. After any other answer the next request is withdrawn.
 
-No destination waits for another's trouble: each address and each host name has a share of the connections, and slow
-ones make way (:mod:`.places`). A queue whose last attempt failed, or was answered late, has no more than
-:data:`TROUBLED_MAX` connections together with its like; all others share the rest. When there are more queues than
-connections, an idle one is closed, or one that had its turn.
+No destination waits because of another destination's trouble. Each address and each host name has a
+share of the connections, and slow connections are closed for others (:mod:`.places`). Queues whose
+last attempt failed, or was answered late, have at most :data:`TROUBLED_MAX` connections together;
+all other queues share the rest. When there are more queues than connections, an idle connection is
+closed, or one that had its turn.
 
-URLs come from our own configuration, from sink options and from messages that ``store_and_forward`` sends on, whose hosts
-``--allow-url`` names: no other allow-list has a say here. TLS is
-always verified (:mod:`srmp_spark.queue_manager.tls`), by the authorities of the system or of ``--ca-file``.
+URLs come from our own configuration, from sink options, and from messages that
+``store_and_forward`` sends on, whose hosts ``--allow-url`` names. No other allow-list applies here.
+TLS is always verified (:mod:`srmp_spark.queue_manager.tls`), by the authorities of the system or of
+``--ca-file``.
 """
 
 from __future__ import annotations
@@ -44,48 +49,85 @@ from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
 from srmp_spark.srmp.stream_room import holder_of
 
 CONNECTIONS_MAX = 1_000
-"""Open or being opened: below the usual limit of descriptors, and 100 MB with the buffers of the kernel."""
+"""Connections that are open or being opened; further queues wait.
+
+The number is below the usual limit of descriptors, and means 100 MB with the buffers of the kernel.
+"""
 DESCRIPTORS_RESERVED = 64
-"""Of this process for everything else: the outbox, stages, receipts, look-ups, the link."""
+"""Descriptors that are kept for the outbox, stages, receipts, look-ups and the link."""
 TROUBLED_MAX = 250
-"""Of them, to queues whose last attempt failed or was answered late: each may hang until CONNECT_SECONDS or ANSWER_SECONDS
-are over. The rest stays for all others."""
+"""Connections to queues whose last attempt failed or was answered late.
+
+Further queues of this kind wait.
+
+Each of these connections may hang until CONNECT_SECONDS or ANSWER_SECONDS are over. The rest of the
+connections stays for all other queues.
+"""
 TROUBLED_ATTEMPTS_PER_SECOND = 200
-"""To connect for queues whose last attempt failed: a third of a core. Ten thousand that are down get their turn every 50 s."""
+"""Attempts per second to connect for queues whose last attempt failed: a third of a core.
+
+Ten thousand failing queues get their turn every 50 s.
+"""
 ATTEMPTS_AT_ONCE = 50
-"""Of those, after a time without any."""
+"""Attempts for queues with trouble that may be made at once after a pause."""
 TICK_SECONDS = 0.001
-"""What uvloop's clock counts in, and rounds its timers to. A timer for less than that runs at once, before the clock goes on,
-and would be set again and again."""
+"""Resolution of uvloop's clock and timers, in seconds.
+
+A shorter timer would fire at once, before the clock advances, and would be set again and again.
+"""
 LOOK_SECONDS = 0.1
-"""How often it is looked who makes way while somebody waits: a look goes through all connections, half a millisecond."""
+"""Interval at which connections are closed for waiting queues, in seconds.
+
+One look goes through all connections, which takes half a millisecond.
+"""
 CONNECT_SECONDS = 10.0
-"""For all addresses of a host, TLS included: less than the shortest resend interval."""
+"""Longest time to connect, for all addresses of a host and with TLS, in seconds.
+
+The time is less than the shortest resend interval.
+"""
 ANSWER_SECONDS = 30.0
-"""Without a byte that was taken or came, until the answer is complete: the receiver may have to sync a busy disk."""
+"""Longest time without a byte sent or received until the answer is complete, in seconds.
+
+The receiver may have to sync a busy disk.
+"""
 RATE_MIN = 32 * 1_024
-"""Bytes a second, of a request and its answer: whoever takes less for longer than ANSWER_SECONDS has no answer. A large message
-on a slow line gets its time by this, also where buffers on the way hide how far it is; a peer that takes one byte now and then
-gets no more than that."""
+"""Least rate of a request and its answer, in bytes per second.
+
+A peer that is slower for longer than ANSWER_SECONDS counts as not answering. So a large message on
+a slow network gets its time, even if buffers hide its progress. A peer that accepts one byte now
+and then gets no more time than that.
+"""
 IDLE_SECONDS = 60.0
-"""An idle connection is closed: below the 120 s of IIS, so that it is rarely the peer who does ([MC-MQSRM] 3.1.2.4)."""
+"""Time after which an idle connection is closed, in seconds.
+
+The time is below the 120 s of IIS, so that the peer rarely closes the connection ([MC-MQSRM]
+3.1.2.4).
+"""
 TURN_SECONDS = 1.0
-"""How long a queue keeps a connection that others wait for."""
+"""Time for which a queue keeps a connection that others wait for, in seconds."""
 SWEEP_SECONDS = 1.0
-"""How often time-outs are looked for: a timer per message would cost more than the message."""
+"""Interval of the check for time-outs, in seconds.
+
+A timer per message would cost more than the message.
+"""
 
 BOUNDARY = "MSMQ - SOAP boundary, 1"
-"""Windows writes a random number; it need not be absent from the body, as parts are read by their lengths."""
+"""Boundary of the MIME parts. Windows writes a random number.
+
+The boundary may occur in the body, because parts are read by their lengths.
+"""
 
 
 def connections_allowed() -> int:
-    """As many as the limit of open files leaves, which the main process has raised as far as it could."""
+    """Return the number of connections that the limit of open files allows, at most
+    CONNECTIONS_MAX. The main process has raised this limit as far as it could.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(CONNECTIONS_MAX, max(16, soft - DESCRIPTORS_RESERVED))
 
 
 class Wire:
-    """What goes to one outgoing queue."""
+    """Sends the messages of one outgoing queue."""
 
     def __init__(self, connections: Connections, key: QueueKey) -> None:
         self.key = key
@@ -96,36 +138,40 @@ class Wire:
         self.host_header = url.authority
         self.target = split_url(key.destination).request_target
         self.waiting: deque[tuple[Send, bytes]] = deque()
-        """With their requests; not sent yet."""
+        """Messages with their requests that were not sent yet."""
         self.load: Load | None = None
-        """What is to be read once there is a connection."""
+        """The load to be read once there is a connection, or ``None``."""
         self.is_sought = False
-        """Whether a connection is being made, or waits for its place."""
+        """Whether a connection is being made, or waits for a place."""
         self.exchange: Exchange | None = None
         self.looking: asyncio.Task[Sequence[str]] | None = None
-        """Looks the host up, before the wire waits for a place."""
+        """Task that looks the host up, before the wire waits for a place."""
         self.addresses: Sequence[str] = ()
         self.connecting: asyncio.Task[None] | None = None
         self.cancelled_because = "we closed the connection"
         self.died_young = ""
-        """Why the connection ended before it was ours to use: some peers speak, or leave, right after they accept."""
+        """Reason why the connection ended before it was ready, or an empty text.
+
+        Some peers send bytes, or disconnect, right after they accept.
+        """
         self.troubled = False
-        """The last attempt failed, or its answer came late."""
+        """Whether the last attempt failed, or its answer was late."""
         self.retried = False
-        """What hung on a connection that the peer closed goes once more."""
+        """Whether messages of a connection that the peer closed are being sent once more."""
         self.opened_at = 0.0
         self.began_at = 0.0
-        """When the request that is in flight was written, or the attempt to connect began."""
+        """Time when the request in flight was written, or the attempt to connect began, in seconds.
+        """
         self.used_at = 0.0
         self._moved_at = 0.0
-        """When a byte of the request or its answer was seen to move."""
+        """Time of the last progress of the request or its answer, in seconds."""
         self._unsent_bytes = self._read_bytes = 0
-        """What was left, and what had come, at the last look."""
+        """Unsent bytes, and received bytes in ``_read_bytes``, at the last check."""
         self._read_before = 0
-        """What had come before the request."""
+        """Number of bytes that were received before the request was sent."""
 
     def request(self, send: Send) -> bytes:
-        """The POST."""
+        """Encode a message as an HTTP request, and return its bytes."""
         content_type, content = encode(send.message, boundary=BOUNDARY)
         return (
             http_head(self.target, self.host_header, content_type, len(content), send.stored.via)
@@ -133,7 +179,7 @@ class Wire:
         )
 
     def flush(self) -> None:
-        """Send what waits, if it is its turn."""
+        """Send the next waiting message if no other is in flight."""
         exchange = self.exchange
         if exchange is None or self.connecting is not None:
             return
@@ -144,7 +190,10 @@ class Wire:
             self._read_bytes = self._read_before = exchange.read_bytes
 
     def _step_aside(self) -> None:
-        """Its turn is over, and there is always more to send: others first, then the rest over a new connection."""
+        """Give up the connection after its turn, and wait for a new one.
+
+        The queue always has more to send, so other queues are served first.
+        """
         assert self.exchange is not None, "it has just answered"
         assert not self.exchange.unanswered, "one request follows the answer to the one before it"
         self.exchange.leave()
@@ -154,13 +203,17 @@ class Wire:
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way."""
+        """Return whether messages wait or are in flight."""
         return bool(self.waiting) or (self.exchange is not None and bool(self.exchange.unanswered))
 
-    # --- Owner of the exchange ----------------------------------------------------------------------------------------------
+    # --- Owner of the exchange --------------------------------------------------------------------
 
     def answered(self, send: Send, answer: PeerAnswer) -> None:
-        """A complete answer."""
+        """Handle a complete answer.
+
+        After a 200 the next message is sent, after any other answer all waiting messages are
+        withdrawn.
+        """
         self.retried = False
         connections = self.connections
         self.used_at = now = connections.time()
@@ -184,26 +237,25 @@ class Wire:
             connections.close(self.key)
 
     def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
-        """A connection is gone."""
-        if (
-            self.connecting is not None
-        ):  # it may be told before the task that opens it goes on, which then looks here
+        """Handle the end of a connection."""
+        if self.connecting is not None:
+            # The end may be reported before the task that opens the connection continues, which
+            # then checks this attribute.
             self.died_young = why
-        elif (
-            self.exchange is not None and not self.exchange.usable
-        ):  # else of an attempt that was given up
+        elif self.exchange is not None and not self.exchange.usable:
+            # Otherwise the connection belonged to an attempt that was given up.
             self.ended(unanswered, why, silent=silent)
 
-    # --- its end ------------------------------------------------------------------------------------------------------------
+    # --- its end ----------------------------------------------------------------------------------
 
     def standing(self) -> Standing:
-        """Return what the connection does now."""
+        """Return the present state of the connection."""
         now = self.connections.time()
         is_idle = self.exchange is not None and self.connecting is None and not self.busy
         return Standing(is_idle, now - (self.used_at if is_idle else self.began_at))
 
     def overdue(self) -> str | None:
-        """Return why the answer is not waited for any longer, or ``None``."""
+        """Return why the answer is no longer awaited, or ``None`` if it still is."""
         exchange = self.exchange
         if exchange is None or not exchange.unanswered:
             return None
@@ -223,7 +275,7 @@ class Wire:
         return None
 
     def make_way(self) -> None:
-        """End the connection, or the attempt to connect, for others."""
+        """End the connection, or the attempt to connect, for other queues."""
         why = "we closed the connection"
         if not self.standing().is_idle:
             why = (
@@ -237,7 +289,11 @@ class Wire:
             self.exchange.end(why)
 
     def ended(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
-        """The connection is gone, or there is none to be had."""
+        """Handle that the connection has ended, or that none could be made.
+
+        Messages are sent once more if the peer closed an idle connection. Otherwise the failure of
+        each message is reported.
+        """
         self.exchange = None
         self.is_sought = False
         again = silent and not self.retried
@@ -246,9 +302,8 @@ class Wire:
                 self.connections.on_doubt(send)
             self.retried = bool(unanswered)
             self.waiting.extendleft((send, self.request(send)) for send in reversed(unanswered))
-        elif (
-            unanswered or self.waiting or self.load is not None
-        ):  # else it was idle, and we closed it
+        elif unanswered or self.waiting or self.load is not None:
+            # Otherwise the connection was idle, and we closed it.
             self.troubled = True
         connections = self.connections
         connections.release(self)
@@ -279,7 +334,7 @@ class Wire:
 
 
 class Connections:
-    """All of one sender process."""
+    """All connections of one sender process."""
 
     def __init__(
         self,
@@ -298,12 +353,18 @@ class Connections:
         endpoint_of: Callable[[str], str] = lambda destination: destination,
         tls: ClientTls | None = None,
     ) -> None:
-        """``on_failure``: why, and whether bytes of the message left. ``on_unsent``: it never left, and its end comes, but
-        that of what was before it comes first. ``on_withdrawn``: it never left, because of the
-        answer before it. ``on_closed``: a connection ended with nothing on it. ``on_doubt``: it left, has no answer, and
-        goes once more before its end is told. ``on_reached``: a connection was made for this load. ``on_not_reached``: none
-        can be made, and why. ``on_addresses``: the addresses of a queue's host, before a connection is made to one of them.
-        ``endpoint_of``: the URL to connect to for a destination ([MC-MQSRM] 3.1.7.9)."""
+        """Prepare the connections, with callbacks for their events.
+
+        ``on_failure``: a message failed; why, and whether bytes of the message were sent.
+        ``on_unsent``: a message was not sent; the end of the message is reported after the end of
+        all earlier messages. ``on_withdrawn``: a message was not sent, because the answer to the
+        previous message was an error. ``on_closed``: a connection without messages ended.
+        ``on_doubt``: a message was sent, has no answer, and is sent once more before its end is
+        reported. ``on_reached``: a connection was made for this load. ``on_not_reached``: no
+        connection can be made, and why. ``on_addresses``: the addresses of a queue's host, before a
+        connection to one of them is made. ``endpoint_of`` returns the URL to connect to for a
+        destination ([MC-MQSRM] 3.1.7.9).
+        """
         self.endpoint_of = endpoint_of
         self._loop = loop
         self.time = loop.time
@@ -319,7 +380,7 @@ class Connections:
         self._addresses = addresses or Addresses(loop)
         self._wires: dict[QueueKey, Wire] = {}
         self._holding: OrderedDict[QueueKey, Wire] = OrderedDict()
-        """Those that have or open a connection."""
+        """Wires that have a connection, or open one."""
         self._most = connections_allowed()
         self._places: Places[Wire] = Places(self._most, TROUBLED_MAX)
         self._attempts = float(ATTEMPTS_AT_ONCE)
@@ -343,20 +404,23 @@ class Connections:
         return wire
 
     def is_reached(self, key: QueueKey) -> bool:
-        """Return whether there is a connection."""
+        """Return whether there is a connection for a queue."""
         wire = self._wires.get(key)
         return wire is not None and wire.exchange is not None and wire.connecting is None
 
     def reach(self, load: Load) -> None:
-        """Connect, so that ``load`` may be read; its end is told once, by ``on_reached`` or ``on_not_reached``, unless another
-        one of its queue takes its place."""
+        """Connect to the destination, so that ``load`` may be read.
+
+        The result is reported once, by ``on_reached`` or ``on_not_reached``, unless another load of
+        its queue replaces it.
+        """
         wire = self._wire(load.key)
         wire.load = load
         if not wire.is_sought:
             self.want(wire)
 
     def post(self, send: Send) -> None:
-        """Send it; its end is told once, by ``on_answer`` or ``on_failure``."""
+        """Send a message. Its end is reported once, by ``on_answer`` or ``on_failure``."""
         wire = self._wire(send.key)
         wire.waiting.append((send, wire.request(send)))
         if wire.exchange is not None:
@@ -365,7 +429,7 @@ class Connections:
             self.want(wire)
 
     def close(self, key: QueueKey) -> None:
-        """Close a connection; what is under way is reported as failed."""
+        """Close the connection of a queue; messages in flight are reported as failed."""
         wire = self._wires.get(key)
         if wire is None:
             return
@@ -375,15 +439,15 @@ class Connections:
             wire.connecting.cancel()
         elif wire.is_sought:
             self._unwant(wire)
-            wire.ended([], "we gave it up", silent=False)
+            wire.ended([], "we gave up the attempt", silent=False)
 
     def forget(self, key: QueueKey) -> None:
-        """The queue is gone."""
+        """Forget a queue that no longer exists, and close its connection."""
         self.close(key)
         self._wires.pop(key, None)
 
     async def stop(self) -> None:
-        """Close everything and report nothing."""
+        """Close all connections and report nothing."""
         self._closed = True
         for timer in (self._sweeper, self._look):
             if timer is not None:
@@ -402,14 +466,17 @@ class Connections:
         await end(tasks)
         self._addresses.close()
 
-    # --- who may connect ----------------------------------------------------------------------------------------------------
+    # --- who may connect --------------------------------------------------------------------------
 
     def is_wanted(self, wire: Wire) -> bool:
-        """Return whether a queue waits for the connection of ``wire``."""
+        """Return whether another queue waits for the connection of ``wire``."""
         return self._places.is_wanted(wire)
 
     def want(self, wire: Wire) -> None:
-        """Connect as soon as there is room. The host is looked up first, which needs no connection."""
+        """Connect as soon as there is a place.
+
+        The host is looked up first, which needs no connection.
+        """
         wire.is_sought = True
         known = self._addresses.known(wire.host)
         if known is not None:
@@ -420,7 +487,8 @@ class Connections:
 
     def _looked_up(self, wire: Wire, task: asyncio.Task[Sequence[str]]) -> None:
         if wire.looking is not task or self._closed:
-            return  # it was given up
+            # The look-up was given up.
+            return
         wire.looking = None
         error = asyncio.CancelledError("cancelled") if task.cancelled() else task.exception()
         if error is not None:
@@ -437,7 +505,8 @@ class Connections:
         holders = dict.fromkeys(
             holder_of(f"{address}:0", None) for address in interleaved(addresses)
         )
-        payers = (f"host {wire.host}", *holders)  # each of them may be what it connects to
+        # The wire may connect to any of these addresses.
+        payers = (f"host {wire.host}", *holders)
         self._places.want(wire, f"{wire.host}:{wire.port}", payers, is_slow=wire.troubled)
         self._grant()
 
@@ -457,14 +526,13 @@ class Connections:
             self._look = self._loop.call_later(wait, self._look_again)
             return
         self._looked_at = self.time()
-        self._look = self._loop.call_later(
-            LOOK_SECONDS, self._look_again
-        )  # first: who is told of an end may want another one
+        # Set the timer first: a callback about an ended connection may call this method again.
+        self._look = self._loop.call_later(LOOK_SECONDS, self._look_again)
         for wire in self._places.make_way(Wire.standing):
             wire.make_way()
 
     def _attempts_left(self) -> int:
-        """Return how many that had trouble may connect now."""
+        """Return how many queues that had trouble may connect now."""
         now = self.time()
         earned = max(0.0, now - self._earned_at) * TROUBLED_ATTEMPTS_PER_SECOND
         self._attempts, self._earned_at = min(self._attempts + earned, ATTEMPTS_AT_ONCE), now
@@ -485,12 +553,12 @@ class Connections:
             self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def release(self, wire: Wire) -> None:
-        """A connection is gone."""
+        """Free the place of a connection that has ended."""
         self._holding.pop(wire.key, None)
         if self._places.release(wire) and self._places.somebody_waits and not self._closed:
             self._loop.call_soon(self._grant)
 
-    # --- opening ------------------------------------------------------------------------------------------------------------
+    # --- opening ----------------------------------------------------------------------------------
 
     async def _open(self, wire: Wire) -> None:
         try:
@@ -543,7 +611,7 @@ class Connections:
             exchange.leave()
         wire.ended([], why, silent=False)
 
-    # --- time-outs ----------------------------------------------------------------------------------------------------------
+    # --- time-outs --------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
         self._sweeper = None

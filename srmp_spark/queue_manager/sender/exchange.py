@@ -1,8 +1,9 @@
-"""One keep-alive connection to a peer: requests out, answers in, in the same order. Only a complete answer counts.
+"""One keep-alive connection to a peer: requests and their answers, in the same order.
 
-:mod:`srmp_spark.queue_manager.http_answer` reads them. An answer without an end is none, and ends the connection (bad input
-33 of the attack list). The owner is called back; nothing is awaited here, because a task per message would cost more than
-everything else that is done for it.
+Only a complete answer counts. :mod:`srmp_spark.queue_manager.http_answer` reads answers. An answer
+without an end counts as none, and ends the connection (bad input 33 of the attack list). The owner
+is called back and nothing is awaited here, because a task per message would cost more than all
+other work for the message.
 """
 
 from __future__ import annotations
@@ -21,41 +22,50 @@ _UNASKED = "the peer speaks unasked"
 
 
 class Owner(Protocol):
-    """Who is told. Each is called from the loop, never before :meth:`Exchange.post` has returned."""
+    """Receives the events of an exchange.
+
+    Each method is called from the loop, never before :meth:`Exchange.post` has returned.
+    """
 
     def answered(self, send: Send, answer: PeerAnswer) -> None:
-        """The answer to the oldest request."""
+        """Handle the answer to the oldest request."""
 
     def lost(self, unanswered: list[Send], why: str, *, silent: bool) -> None:
-        """The connection is gone, once. ``silent``: the peer closed one that had served before, without a byte of an answer
-        to what was under way; it may not even have read it."""
+        """Handle the end of the connection, which is reported once.
+
+        ``silent`` states that the peer closed a used connection without a byte of an answer to the
+        requests in flight. The peer may not even have read these requests.
+        """
 
 
 class Exchange(asyncio.Protocol):
-    """The connection."""
+    """One connection to a peer, with the requests that wait for answers."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._transport: asyncio.Transport | None = None
         self.unanswered: deque[Send] = deque()
         self.answers = 0
-        """Complete answers so far."""
+        """Number of complete answers so far."""
         self.request_bytes = 0
-        """Of the request that was posted last."""
+        """Size of the request that was posted last, in bytes."""
         self.read_bytes = 0
-        """Of all answers so far."""
+        """Size of all answers so far, in bytes."""
         self._over = False
         self._asked = 0
-        """Of the unanswered requests those that were posted before the present read: only they can have been answered in it."""
+        """Number of unanswered requests that were posted before the present read.
+
+        Only these requests can be answered by the bytes of this read.
+        """
         self._parser = AnswerParser(self._complete)
 
     @property
     def usable(self) -> bool:
-        """Whether a request may be posted."""
+        """Return whether a request may be posted."""
         return not self._over and self._transport is not None and not self._transport.is_closing()
 
     def post(self, send: Send, request: bytes) -> None:
-        """Write a request behind those that wait for their answers."""
+        """Write a request after those that wait for their answers."""
         assert self._transport is not None
         self.unanswered.append(send)
         self.request_bytes = len(request)
@@ -63,7 +73,10 @@ class Exchange(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What the peer's kernel has not acknowledged of what was posted: it waits here, in the kernel, or on the line."""
+        """Return how many posted bytes the peer's kernel has not acknowledged.
+
+        These bytes wait here, in our kernel, or on the network.
+        """
         if self._transport is None or self._transport.is_closing():
             return 0
         queued = bytearray(4)
@@ -71,31 +84,32 @@ class Exchange(asyncio.Protocol):
         return self._transport.get_write_buffer_size() + int(struct.unpack("i", queued)[0])
 
     def end(self, why: str) -> None:
-        """Close, and report what is under way as lost."""
+        """Close the connection, and report the requests in flight as lost."""
         self._end(why, silent=False)
 
     def leave(self) -> None:
-        """Close, and tell nobody."""
+        """Close the connection without a report."""
         self._close()
 
-    # --- asyncio ------------------------------------------------------------------------------------------------------------
+    # --- asyncio ----------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102  # asyncio's
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102  # called by asyncio
         self._transport = cast("asyncio.Transport", transport)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102  # asyncio's
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102  # called by asyncio
         reset = exc is None or isinstance(exc, ConnectionError)
         silent = reset and self.answers > 0 and self._parser.got == 0
         self._end(
             f"the connection ended before the answer{f': {exc}' if exc else ''}", silent=silent
         )
 
-    def eof_received(self) -> bool:  # noqa: D102  # asyncio's
+    def eof_received(self) -> bool:  # noqa: D102  # called by asyncio
         if self._parser.ends_with_connection and self.unanswered:
-            self._answer()  # a body without a length ends with the connection
+            # A body without a length ends with the connection.
+            self._answer()
         return False
 
-    def data_received(self, data: bytes) -> None:  # noqa: D102  # asyncio's
+    def data_received(self, data: bytes) -> None:  # noqa: D102  # called by asyncio
         if self._over:
             return
         self.read_bytes += len(data)
@@ -113,14 +127,16 @@ class Exchange(asyncio.Protocol):
         elif self._parser.is_too_long:
             self.end("the answer has no end")
 
-    # --- answers ------------------------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     def _complete(self) -> None:
         if self._over:
             return
         if self._asked:
             self._answer(keep=self._parser.keeps_alive)
-        else:  # behind an answer, before the request that it would answer was read: it would finish a message nobody has
+        else:
+            # This answer follows another one and came before our next request was read. It would
+            # finish a message that the peer does not have.
             self.end(_UNASKED)
 
     def _answer(self, *, keep: bool = False) -> None:
@@ -131,7 +147,8 @@ class Exchange(asyncio.Protocol):
         if keep:
             self._owner.answered(send, answer)
             return
-        rest = self._close()  # first: what the owner posts next must not go here
+        # Close first: the next message that the owner posts must not use this connection.
+        rest = self._close()
         self._owner.answered(send, answer)
         self._owner.lost(rest, "the peer closes after this answer", silent=True)
 

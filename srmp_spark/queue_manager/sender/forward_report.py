@@ -1,9 +1,11 @@
-"""Tells the main process which destinations hold forwarded messages: it answers 503 to new ones before there are too many.
+"""Report to the main process which destinations hold forwarded messages.
 
-The main process cannot know when an outgoing queue is empty, and this process cannot refuse what was answered 200. So this
-process tells what changed, once a second, and only behind all of that how far the log is outgoing: a destination that has left
-the log is known to be in an outgoing queue. A packet that finds no room in the socket is sent the next time, and a new process
-tells everything anew.
+With this report the main process answers 503 to new messages before there are too many. The main
+process cannot know when an outgoing queue is empty, and this process cannot refuse a message that
+was answered 200. So this process reports changes once a second. Only after all changes does it
+report how far the log is outgoing. So a destination that has left the log is known to be in an
+outgoing queue. A packet for which the socket has no room is sent the next time, and a new process
+reports everything again.
 """
 
 from __future__ import annotations
@@ -17,40 +19,47 @@ from srmp_spark.srmp.outgoing_room import OutgoingRoom
 from srmp_spark.store.outbox.forward_place import Cursor
 
 REPORT_SECONDS = 1.0
-"""How soon the main process knows that a destination is empty, and takes another one in its place."""
+"""Interval of the reports, in seconds.
+
+After this time the main process knows that a destination is empty, and accepts another one in its
+place.
+"""
 NAMES_MAX = 32
-"""Destinations in one packet: each has a kilobyte at most, and a packet 128 (:data:`.child.packets.PACKET_MAX`)."""
+"""Destinations in one packet.
+
+Each has at most 1 KB, and a packet 128 KB (:data:`.child.packets.PACKET_MAX`).
+"""
 
 
 class ForwardReport:
-    """The child's end."""
+    """The child's end of the report."""
 
     def __init__(self, control: socket.socket, room: OutgoingRoom) -> None:
         self._control = control
         self._room = room
         self._told: dict[str, str] = {}
         self._version: int | None = None
-        """Of what was told; ``None``: nothing was told yet."""
+        """Version of the state that was reported, or ``None`` before the first report."""
         self._has_begun = False
         self._forwarded: Cursor | None = None
-        """How far the log is outgoing; ``None``: that was told."""
+        """The position of the log to report, or ``None`` if the present one was reported."""
 
     def __repr__(self) -> str:
         return f"<ForwardReport told={len(self._told)}>"
 
     async def run(self) -> None:
-        """Tell it until cancelled."""
+        """Report changes at each interval, until cancelled."""
         while True:
             self.tell()
             await asyncio.sleep(REPORT_SECONDS)
 
     def forwarded(self, to: Cursor) -> None:
-        """Tell how far the log is outgoing, now or the next time."""
+        """Report how far the log is outgoing, now or the next time."""
         self._forwarded = to
         self.tell()
 
     def tell(self) -> None:
-        """Tell what changed since the last time, as far as the socket takes it."""
+        """Report all changes since the last report, as far as the socket has room."""
         try:
             if self._room.version != self._version:
                 self._tell_destinations()
@@ -61,7 +70,8 @@ class ForwardReport:
                     ).encode()
                 )
                 self._forwarded = None
-        except OSError:  # the socket is full, or the main process is gone
+        except OSError:
+            # The socket is full, or the main process has ended.
             return
 
     def _tell_destinations(self) -> None:

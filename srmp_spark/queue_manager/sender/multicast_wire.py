@@ -1,9 +1,12 @@
-"""One PGM session of ours: the source engine with its sockets ([MC-MQSRM] 3.1.7.9: "MUST establish a PGM connection").
+"""One PGM session of ours: the source engine with its sockets.
 
-Theory of operation. An express message is finished when all its packets have left for the first time: nobody answers. Until
-then it is in the outbox, so a process that is killed sends it again, under its identifier, by which receivers know a repeat.
-What left can be repaired as long as the session lives; it ends with OPT_FIN, after TXW_SECS without a message or when the
-process ends.
+[MC-MQSRM] 3.1.7.9 requires it: "MUST establish a PGM connection".
+
+Theory of operation. An express message is finished when all its packets were sent for the first
+time, because receivers do not answer. Until then the message is in the outbox. So after a kill the
+message is sent again under the same identifier, by which receivers recognize a repeat. Sent packets
+can be repaired as long as the session lives. The session ends with OPT_FIN, after TXW_SECS without
+a message or when the process ends.
 """
 
 from __future__ import annotations
@@ -30,15 +33,18 @@ from srmp_spark.srmp.apdu import apdu_of
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
 RETRY_SECONDS = 0.5
-"""Until packets that the kernel refused (no route, no link) are tried again: they wait, and so does everything behind them."""
+"""Pause before packets that the kernel refused (no route, no link) are tried again, in seconds.
+
+These packets and all packets after them wait.
+"""
 
 
 COUNTED = ("odata", "rdata", "spm", "nak", "ncf")
-"""Packets that ``status`` tells: those that left, and NAKs that came."""
+"""Kinds of packets that ``status`` shows: sent packets, and received NAKs."""
 
 
 class MulticastWire:
-    """What goes to one address."""
+    """Sends the messages of one multicast address."""
 
     def __init__(
         self,
@@ -50,9 +56,11 @@ class MulticastWire:
         on_left: Callable[[Send], object],
         on_trouble: Callable[[QueueKey, str | None], object],
     ) -> None:
-        """``on_left``: all of a message has left. ``on_trouble``: why nothing leaves; ``None``: it does again.
+        """Open the sockets of the session.
 
-        Raises :class:`ConfigurationError` if there are no sockets to be had.
+        ``on_left`` is called when all of a message was sent. ``on_trouble`` is called with the
+        reason why nothing can be sent, or ``None`` when sending works again. Raises
+        :class:`ConfigurationError` if the sockets cannot be opened.
         """
         self.key = key
         self._address = address
@@ -67,7 +75,7 @@ class MulticastWire:
             self.inlet = Inlet.of_group(
                 settings.encapsulation, interface, address.group, only=UPSTREAM
             )
-            """For the NAKs that receivers multicast."""
+            """Receives the NAKs that receivers multicast."""
         except BaseException:
             self.outlet.close()
             raise
@@ -86,10 +94,10 @@ class MulticastWire:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._sends: deque[Send] = deque()
-        """Given to the source and not wholly on their way, in order."""
+        """Messages given to the source whose packets were not all sent yet, in order."""
         self._trouble: str | None = None
         self.used_at = self.asked_at = now
-        """When a message came, and when a NAK did."""
+        """Times of the last message and of the last NAK, in seconds of the monotonic clock."""
         self._idle_after = chosen.txw_secs
 
     def __repr__(self) -> str:
@@ -97,20 +105,20 @@ class MulticastWire:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes messages."""
+        """Return whether the session accepts messages."""
         return self.source.state is SourceState.OPEN
 
     @property
     def is_over(self) -> bool:
-        """Whether it says nothing any more."""
+        """Return whether the session has ended and sends nothing any longer."""
         return self.source.state is SourceState.CLOSED
 
     def reopen(self, interface: Interface) -> None:
-        """Go on by ``interface``, which has the address of the old one.
+        """Continue on ``interface``, which has the address of the old one.
 
-        Raises :class:`ConfigurationError`, and nothing has changed then.
-
-        The caller reads :attr:`inlet` and that of :attr:`outlet`, which are others then.
+        The caller must read :attr:`inlet` and that of :attr:`outlet`, which are new objects then.
+        Raises :class:`ConfigurationError` if the sockets cannot be opened; then nothing has
+        changed.
         """
         inlet = Inlet.of_group(self._encapsulation, interface, self._address.group, only=UPSTREAM)
         try:
@@ -123,7 +131,7 @@ class MulticastWire:
         self._soon()
 
     def post(self, send: Send) -> None:
-        """Send it. Raises :class:`LocalProtocolError` for what no APDU can hold."""
+        """Send a message. Raises :class:`LocalProtocolError` if the message fits into no APDU."""
         apdu = apdu_of(send.message, self._address)
         if len(apdu) > APDU_SENT_MAX:
             raise LocalProtocolError(
@@ -136,27 +144,30 @@ class MulticastWire:
         self._soon()
 
     def heard(self, packet: Packet) -> None:
-        """A NAK or SPMR for this session."""
+        """Handle a NAK or SPMR for this session."""
         now = time.monotonic()
         self.asked_at = now
         self._multicast(self.source.receive(packet, now))
         self._soon()
 
     def end(self) -> None:
-        """Announce the end; repairs go on."""
+        """Announce the end of the session; repairs continue."""
         if self.is_open:
             self.source.close(time.monotonic())
             self._soon()
 
     def withdraw(self) -> list[Send]:
-        """Send nothing more that has not begun to leave, and take no message: those that have not wholly left."""
+        """End the session, and return the messages that were not sent completely.
+
+        Messages whose sending has not begun are not sent, and no message is accepted.
+        """
         self.end()
         unsent = list(self._sends)
         self._sends.clear()
         return unsent
 
     def take_back(self) -> list[Send]:
-        """Close the sockets at once; the messages that have not wholly left."""
+        """Close the sockets at once, and return the messages that were not sent completely."""
         if self._timer is not None:
             self._timer.cancel()
         self.outlet.close()
@@ -166,7 +177,7 @@ class MulticastWire:
         return unsent
 
     def status(self) -> dict[str, Any]:
-        """For ``status.outgoing``."""
+        """Return the session as ``status.outgoing`` shows it."""
         source = self.source
         return {
             "address": str(self._address),
@@ -179,10 +190,13 @@ class MulticastWire:
             "packets": {what: source.counts[what] for what in COUNTED},
         }
 
-    # --- the loop -------------------------------------------------------------------------------------------------------
+    # --- the loop ---------------------------------------------------------------------------------
 
     def _soon(self) -> None:
-        """Poll the source at the end of this turn: not by recursion, for who hears of one message posts the next."""
+        """Poll the source at the end of this turn of the loop.
+
+        A direct call would recurse, because the callback of one message posts the next one.
+        """
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_soon(self._poll)
@@ -212,7 +226,7 @@ class MulticastWire:
             self._on_left(self._sends.popleft())
 
     def _multicast(self, packets: list[Multicast]) -> None:
-        """In order; what needs the Router Alert option goes by another socket."""
+        """Send packets in order. Packets with the Router Alert option use another socket."""
         at = 0
         while at < len(packets):
             end, alert = at + 1, packets[at].router_alert

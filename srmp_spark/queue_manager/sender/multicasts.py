@@ -1,7 +1,9 @@
-"""All PGM sessions of ours, by destination; for the dispatcher they are what :class:`.connections.Connections` is for HTTP.
+"""All PGM sessions of this sender process, by destination.
 
-The UDP port is one for all sessions, and the kernel gives a packet that comes to it to any of their sockets: whatever came by
-one of them is handed to the session that it names.
+For the dispatcher the class :class:`Multicasts` has the role that :class:`.connections.Connections`
+has for HTTP. All sessions share one UDP port, and the kernel gives a packet for this port to any
+socket of the sessions. So each received packet is passed to the session that the packet names,
+whichever socket received the packet.
 """
 
 from __future__ import annotations
@@ -25,19 +27,30 @@ from srmp_spark.queue_manager.sender.multicast_wire import MulticastWire
 from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
 SESSIONS_MAX = 64
-"""Addresses that are multicast to at once, those that end among them: three sockets and a window each, 21 MB of messages at the
-rate of [MC-MQSRM], never more than ``txw_bytes_max``."""
+"""Multicast sessions at one time, including ending sessions.
+
+A message that needs one more session fails and is tried again.
+
+Each session has three sockets and a window: 21 MB of messages at the rate of [MC-MQSRM], never more
+than ``txw_bytes_max``.
+"""
 QUIET_SECONDS = 1.0
-"""At the end of the process: how long nobody asks for a repair before the sockets are closed. Whoever misses the last packet
-hears of it by OPT_FIN, twice in this time, and asks within 50 ms."""
+"""Time without a request for a repair after which the sockets are closed at the end, in seconds.
+
+A receiver that misses the last packet receives OPT_FIN twice in this time, and asks for a repair
+within 50 ms.
+"""
 QUIET_SECONDS_MAX = 2.5
-"""And no longer than this: the main process waits 5 s."""
+"""Longest wait at the end for QUIET_SECONDS without a request, in seconds.
+
+The main process waits 5 s.
+"""
 LOOK_SECONDS = 1.0
-"""How often it is looked whether a session has ended."""
+"""Interval of the check for ended sessions, in seconds."""
 
 _TYPE_AT: Final = 4
 _LEFT = PeerAnswer(200, "", None)
-"""Nobody answers; this is what being sent counts as."""
+"""The answer of a message that was sent: multicast has no answers, so sending counts as success."""
 NO_PGM = (
     "PGM is not spoken here: start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT"
 )
@@ -46,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 class Multicasts:
-    """Those of one sender process."""
+    """All multicast sessions of one sender process."""
 
     def __init__(
         self,
@@ -57,7 +70,11 @@ class Multicasts:
         on_failure: Callable[[Send, str, bool], object],
         on_trouble: Callable[[QueueKey, str | None], object],
     ) -> None:
-        """``settings``: ``None``: there is no multicast. ``identity``: our GUID. The others: :class:`.Connections`."""
+        """Prepare the sessions; without ``settings`` there is no multicast.
+
+        ``identity`` is the GUID of our queue manager. The callbacks are those of
+        :class:`.Connections`.
+        """
         self._settings = settings
         self._gsi = bytes.fromhex(identity.replace("-", ""))[:GSI_LENGTH]
         self._on_answer = on_answer
@@ -66,14 +83,17 @@ class Multicasts:
         self._loop = asyncio.get_running_loop()
         self._open: dict[QueueKey, MulticastWire] = {}
         self._sessions: dict[Tsi, MulticastWire] = {}
-        """All, those that are ending among them."""
+        """All sessions, including those that are ending."""
         self._looker: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"<Multicasts open={len(self._open)} sessions={len(self._sessions)}>"
 
     def post(self, send: Send) -> None:
-        """Send it; its end is told once, later. Raises :class:`LocalProtocolError` for what cannot be written."""
+        """Send a message. Its end is reported once, later.
+
+        Raises :class:`LocalProtocolError` for a message that cannot be encoded.
+        """
         wire = self._open.get(send.key)
         if wire is None or not wire.is_open:
             try:
@@ -89,8 +109,8 @@ class Multicasts:
             raise ConfigurationError(NO_PGM)
         if len(self._sessions) >= SESSIONS_MAX:
             raise ConfigurationError(
-                f"there are SESSIONS_MAX = {SESSIONS_MAX} multicast sessions; one ends 10 "
-                "minutes after its use"
+                f"there are SESSIONS_MAX = {SESSIONS_MAX} multicast sessions already; a "
+                "session ends 10 minutes after its last message"
             )
         ports = {tsi.source_port for tsi in self._sessions}
         port = next(
@@ -114,7 +134,9 @@ class Multicasts:
     def _read(self, inlet: Inlet) -> None:
         for octets, _ in inlet.read():
             if len(octets) <= _TYPE_AT or octets[_TYPE_AT] not in UPSTREAM:
-                continue  # our own data, which come back by the group where the kernel does not keep them away
+                # These are our own data packets, which the group returns where the kernel cannot
+                # filter.
+                continue
             try:
                 packet = decode(octets)
             except RemoteProtocolError as error:
@@ -125,7 +147,7 @@ class Multicasts:
                 wire.heard(packet)
 
     def _look(self) -> None:
-        """Forget sessions that are over; follow the interface if it was made anew."""
+        """Forget sessions that are over, and reopen sockets if the interface was created again."""
         self._looker = None
         self._follow_interface()
         for tsi, wire in list(self._sessions.items()):
@@ -135,14 +157,19 @@ class Multicasts:
             self._looker = self._loop.call_later(LOOK_SECONDS, self._look)
 
     def _follow_interface(self) -> None:
-        """Open the sockets again where the kernel has forgotten what the old ones were bound to. While there is no interface,
-        packets wait; one with another address is another source, so its session ends and the messages go in a new one."""
+        """Reopen the sockets if the interface was created again.
+
+        The kernel has forgotten the interface that the old sockets were bound to. While there is no
+        interface, packets wait. An interface with another address is another source. Then the
+        session ends, and the messages of the session are sent in a new session.
+        """
         if self._settings is None or not self._sessions:
             return
         try:
             found = find_interface(self._settings.interface)
         except ConfigurationError:
-            return  # sending fails meanwhile, and the destination tells why
+            # Sending fails meanwhile, and the destination's status shows why.
+            return
         for tsi, wire in list(self._sessions.items()):
             if wire.interface.address != found.address:
                 for send in self._close(tsi, wire):
@@ -176,22 +203,29 @@ class Multicasts:
         return wire.take_back()
 
     def close(self, key: QueueKey) -> None:
-        """Send nothing more of this queue; what has not left is reported, repairs of what has go on."""
+        """Send nothing more of this queue.
+
+        Messages that were not sent completely are reported as failed. Repairs of sent messages
+        continue.
+        """
         wire = self._open.pop(key, None)
         if wire is not None:
             for send in wire.withdraw():
                 self._on_failure(send, "we closed the session", True)
 
     forget = close
-    """The queue is gone."""
+    """Forget a queue that no longer exists, in the same way as :meth:`close`."""
 
     def status(self, key: QueueKey) -> dict[str, Any] | None:
-        """The session of a destination, for people."""
+        """Return the status of a destination's session, or ``None`` if it has none."""
         wire = self._open.get(key)
         return None if wire is None else wire.status()
 
     async def stop(self) -> None:
-        """Announce the end, repair what is asked for at once, and report nothing."""
+        """Announce the end of all sessions and report nothing.
+
+        Repairs that are requested within QUIET_SECONDS are still sent.
+        """
         began = time.monotonic()
         wires = list(self._sessions.values())
         for wire in wires:

@@ -1,19 +1,25 @@
-"""Which destination may hold a connection: places, with a share for each address and each host name. No socket, no clock.
+"""Decide which destination may have a connection: places, with shares per address and host name.
 
-**Theory of operation.** A stranger may choose what we connect to: a sender whose messages we forward, or a token that may
-send. What is chosen may be slow or say nothing, so no destination may take what another one needs:
+The module has no socket and no clock.
 
-- Every connection counts for its *payers*: the host name, and the address (of IPv6 the /64, which everybody gets whole). One
-  payer has at most a part (:data:`SHARE`) of the places.
-- There are two pools. A destination whose last attempt failed, or was answered late, waits for one of the few places of the
-  *slow* pool; all others share the *prompt* pool. A connection of the prompt pool whose request is older than
-  :data:`SLOW_SECONDS` moves to the slow pool when another destination waits for its place, if the slow pool has room.
-- A destination that waits for a place of the prompt pool gets one within about :data:`SLOW_SECONDS`. An idle connection makes
-  way first, then one that has become slow and cannot move, of the payer with the most places first. A connection that is at
-  work makes way after its turn: its owner asks :meth:`Places.is_wanted`.
-- In the slow pool a slow connection makes way only for a payer that has at least two places less. So a large message to a
-  single slow destination is never cut off for others.
-- Servers (host and port) get places in turns, one place each: a server with a thousand queues delays another one by one place.
+**Theory of operation.** An unauthenticated client may choose the hosts that we connect to: a sender
+whose messages we forward, or a token that may send. These hosts may be slow or not answer. So no
+destination may take places that another one needs:
+
+- Every connection counts for its *payers*: the host name, and the address (of IPv6 the /64, because
+  providers assign it as a whole). One payer has at most a part (:data:`SHARE`) of the places.
+- There are two pools. A destination whose last attempt failed, or was answered late, waits for one
+  of the few places of the *slow* pool; all others share the *prompt* pool. A connection of the
+  prompt pool may have a request that is older than :data:`SLOW_SECONDS`. Such a connection moves to
+  the slow pool when another destination waits for a place, if the slow pool has room.
+- A destination that waits for a place of the prompt pool gets one within about
+  :data:`SLOW_SECONDS`. An idle connection is closed first. Then follows a connection that has
+  become slow and cannot move, of the payer with the most places. A connection that is at work is
+  closed after its turn: its owner asks :meth:`Places.is_wanted`.
+- In the slow pool a slow connection is closed only for a payer that has at least two places less.
+  So a large message to a single slow destination is never cut off for others.
+- Servers (host and port) get places in turns, one place each: a server with a thousand queues
+  delays another server by one place.
 """
 
 from __future__ import annotations
@@ -25,43 +31,55 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 SHARE = 4
-"""One payer has at most this part of the places of a pool, as one address has at our own ports. A quarter of the prompt pool
-are 187 queues at work at once behind one address, and queues take turns."""
+"""One payer has at most this part of the places of a pool: one divided by this number.
+
+One address has the same share at our own ports. A quarter of the prompt pool are 187 queues at work
+at once at one address, and queues take turns.
+"""
 SLOW_SECONDS = 2.0
-"""A request, or an attempt to connect, that is older counts as slow. A healthy receiver syncs its disk and answers within a
-tenth of it, so no healthy destination loses its connection; and whoever is new waits hardly longer."""
+"""Age above which a request, or an attempt to connect, counts as slow, in seconds.
+
+A healthy receiver syncs its disk and answers within a tenth of this time, so no healthy destination
+loses its connection. A new destination waits hardly longer than this time.
+"""
 LOOKS_MAX = 64
-"""Those that wait for whom one look makes way; the next look is soon (:data:`.connections.LOOK_SECONDS`)."""
+"""Waiting destinations for which one look closes connections.
+
+The next look is soon (:data:`.connections.LOOK_SECONDS`).
+"""
 
 W = TypeVar("W")
 
 
 class Standing(NamedTuple):
-    """What a connection does now."""
+    """The present state of a connection."""
 
     is_idle: bool
-    """Nothing is in flight on it."""
+    """Whether no message is in flight on the connection."""
     seconds: float
-    """Since its last answer if it is idle; else since its request, or the attempt to connect, began."""
+    """Seconds since the last answer if the connection is idle.
+
+    Otherwise, seconds since the request, or the attempt to connect, began.
+    """
 
 
 @dataclass(slots=True)
 class _Pool(Generic[W]):
-    """Places of one kind, who holds them and who waits for them."""
+    """Places of one kind, their holders, and the connections that wait for them."""
 
     most: int
     held: Counter[str] = field(default_factory=Counter)
-    """Places by payer."""
+    """Number of places by payer."""
     holders: dict[W, tuple[str, ...]] = field(default_factory=dict)
-    """With their payers; who came first is first."""
+    """Payers of each connection that has a place; the earliest connection is first."""
     lines: dict[str, deque[tuple[W, tuple[str, ...]]]] = field(default_factory=dict)
-    """Who waits, by server; whose turn is next is first. No line is empty."""
+    """Waiting connections by server; the line whose turn is next is first. No line is empty."""
     waiting: Counter[str] = field(default_factory=Counter)
-    """How many wait, by payer."""
+    """Number of waiting connections by payer."""
 
     @property
     def share(self) -> int:
-        """Places of one payer at most."""
+        """Return the largest number of places of one payer."""
         return max(1, self.most // SHARE)
 
     @property
@@ -102,12 +120,16 @@ class _Pool(Generic[W]):
             del self.lines[server]
 
     def admit(self) -> Iterator[W]:
-        """Give free places to those that wait, one to each line in turn."""
+        """Give free places to waiting connections, and yield these connections.
+
+        Each line gets one place in turn.
+        """
         blocked = 0
         while self.lines and not self.is_full and blocked < min(len(self.lines), LOOKS_MAX):
             server = next(iter(self.lines))
             line = self.lines.pop(server)
-            self.lines[server] = line  # behind the others
+            # The line moves to the end.
+            self.lines[server] = line
             wire, payers = line[0]
             if not self.has_room(payers):
                 blocked += 1
@@ -120,10 +142,13 @@ class _Pool(Generic[W]):
 
 
 class Places(Generic[W]):
-    """Places for the connections of one sender process."""
+    """The places for the connections of one sender process."""
 
     def __init__(self, most: int, slow_max: int) -> None:
-        """``slow_max``: at most so many of ``most`` places are for the slow, and never more than a quarter."""
+        """Split ``most`` places into a prompt and a slow pool.
+
+        At most ``slow_max`` places are for slow destinations, and never more than a quarter.
+        """
         slow = max(1, min(slow_max, most // 4))
         self._prompt: _Pool[W] = _Pool(max(1, most - slow))
         self._slow: _Pool[W] = _Pool(slow)
@@ -141,30 +166,36 @@ class Places(Generic[W]):
 
     @property
     def somebody_waits(self) -> bool:
-        """Whether somebody waits for a place."""
+        """Return whether a connection waits for a place."""
         return bool(self._prompt.lines or self._slow.lines)
 
     def want(self, wire: W, server: str, payers: tuple[str, ...], *, is_slow: bool) -> None:
-        """Let ``wire`` wait for a place; :meth:`admit` says when it has one. ``server``: in whose line, host and port."""
+        """Let ``wire`` wait for a place in the line of ``server``, which is host and port.
+
+        :meth:`admit` returns ``wire`` when a place was given to it.
+        """
         assert payers, "somebody pays"
         (self._slow if is_slow else self._prompt).join(wire, server, payers)
 
     def withdraw(self, wire: W) -> None:
-        """Let ``wire`` wait no longer."""
+        """Let ``wire`` no longer wait for a place."""
         for pool in self._pools:
             if pool.withdraw(wire):
                 return
 
     def release(self, wire: W) -> bool:
-        """Take the place of ``wire`` back; return whether it had one."""
+        """Free the place of ``wire``, and return whether it had one."""
         return any(pool.leave(wire) for pool in self._pools)
 
     def admit(self, slow_most: int) -> list[W]:
-        """Give free places to those that wait, of the slow pool ``slow_most`` at most; return who has one now."""
+        """Give free places to waiting connections, and return the connections that have one now.
+
+        The slow pool gives at most ``slow_most`` places.
+        """
         return [*islice(self._slow.admit(), slow_most), *self._prompt.admit()]
 
     def is_wanted(self, wire: W) -> bool:
-        """Return whether somebody waits who would get a place if ``wire`` gave its own back."""
+        """Return whether a waiting connection would get a place if ``wire`` gave up a place."""
         for pool in self._pools:
             payers = pool.holders.get(wire)
             if payers is not None and pool.lines:
@@ -173,12 +204,13 @@ class Places(Generic[W]):
                 )
         return False
 
-    # --- making way ---------------------------------------------------------------------------------------------------------
+    # --- making way -------------------------------------------------------------------------------
 
     def make_way(self, standing: Callable[[W], Standing]) -> list[W]:
-        """Return whose connections must end so that those that wait get places; others move to the slow pool.
+        """Return the connections that must end so that waiting connections get places.
 
-        The caller ends them and gives their places back (:meth:`release`).
+        Other connections move to the slow pool. The caller ends the returned connections and frees
+        the places (:meth:`release`). ``standing`` returns the state of a connection.
         """
         return [
             wire for pool in self._pools if pool.lines for wire in self._make_way_in(pool, standing)
@@ -198,7 +230,9 @@ class Places(Generic[W]):
         )
         candidates: dict[W, bool] = {wire: how.is_idle for wire, how in (*idle, *slow)}
         more: Counter[str] = Counter()
-        """Places that a payer has more, or less, when those that are considered have theirs."""
+        """Change of each payer's number of places, once the connections considered so far have
+        places.
+        """
         free = pool.most - len(pool.holders)
         for payers in islice(_in_turns(pool), LOOKS_MAX):
             full = {payer for payer in payers if pool.held[payer] + more[payer] >= pool.share}
@@ -223,7 +257,7 @@ class Places(Generic[W]):
                 yield victim
 
     def _move(self, wire: W) -> None:
-        """Let ``wire`` have its place in the slow pool."""
+        """Move ``wire`` from the prompt pool to the slow pool."""
         payers = self._prompt.holders[wire]
         self._prompt.leave(wire)
         self._slow.enter(wire, payers)
@@ -231,7 +265,10 @@ class Places(Generic[W]):
     def _may_go(
         self, pool: _Pool[W], victim: W, payers: tuple[str, ...], full: set[str], is_idle: bool
     ) -> bool:
-        """Whether ``victim`` makes way for somebody with ``payers``, of whom those in ``full`` have no room in their shares."""
+        """Return whether ``victim`` may be closed for a connection with ``payers``.
+
+        ``full`` are the payers among ``payers`` whose shares have no room.
+        """
         of_victim = pool.holders[victim]
         if not full.issubset(of_victim):
             return False
@@ -244,7 +281,10 @@ class Places(Generic[W]):
 
 
 def _in_turns(pool: _Pool[W]) -> Iterator[tuple[str, ...]]:
-    """The payers of those that wait, one of each line in turn, as many as may be served at once."""
+    """Yield the payers of waiting connections, one of each line in turn.
+
+    At most LOOKS_MAX lines, and LOOKS_MAX connections of each line, are considered.
+    """
     lines = [list(islice(line, LOOKS_MAX)) for line in islice(pool.lines.values(), LOOKS_MAX)]
     for place in range(LOOKS_MAX):
         for line in lines:

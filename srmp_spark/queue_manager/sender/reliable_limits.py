@@ -1,4 +1,4 @@
-"""How long and how often a reliable session of ours does what, and what it says of its end."""
+"""Limits of our reliable sessions, and the error texts about lost sessions."""
 
 from __future__ import annotations
 
@@ -7,28 +7,39 @@ from srmp_spark.wsrm.source_effects import SourceSettings
 from srmp_spark.wsrm.versions import Versions
 
 IDLE_SECONDS = 10.0
-"""A sequence in which nothing is to be sent is closed and terminated: below the ten minutes after which WCF drops one, and so
-early that a service keeps no sessions of batches that are long over. The next message begins another one."""
+"""Time without a message after which a sequence is closed and terminated, in seconds.
+
+The time is below the ten minutes after which WCF drops a sequence. The time is short, so that a
+service keeps no sessions of batches that ended long ago. The next message begins another sequence.
+"""
 CREATING_SECONDS = 600.0
-"""And one that was never answered for is forgotten when nothing waits for it."""
+"""Time after which an unanswered sequence is forgotten if no message waits for it, in seconds."""
 END_TRIES = 4
-"""CloseSequence or TerminateSequence without its answer: everything is acknowledged by then, so nothing depends on it."""
+"""Tries of CloseSequence or TerminateSequence without an answer; then the sequence is forgotten.
+
+Everything is acknowledged by then, so nothing depends on the answer.
+"""
 SILENT_ANSWERS = 4
-"""Complete answers without an acknowledgement of what was asked for, until ``status`` tells: CXF answers 200 and nothing of a
-sequence that it does not know."""
+"""Complete answers without the requested acknowledgement after which ``status`` reports trouble.
+
+CXF answers 200 without an acknowledgement if it does not know the sequence.
+"""
 FALLS_AT_ONCE = 2
-"""Sequences that a service may lose, one behind the other and nothing acknowledged between, before we wait as after any refused
-attempt (``--retransmission-timeout``): a service that was started again loses one. One that makes sequences and knows none of
-them got ten of them a second."""
+"""Consecutive sequences that a service may lose, with nothing acknowledged between.
+
+Then the next attempt waits as after any refused attempt (``--retransmission-timeout``). A service
+that was started again loses one sequence. A service that creates sequences and at once loses each
+of them would otherwise get ten sequences a second.
+"""
 TROUBLE_SECONDS = 0.5
-"""The shortest pause after any trouble."""
+"""Shortest pause after any trouble, in seconds."""
 WINDOW = HANDED_OUT_MAX // 2
-"""Messages on their way at most where the destination says nothing of its room."""
+"""Messages in flight at most if the destination does not state its free room."""
 
 LOST_PERHAPS = (
-    "the service may have lost the sequence; if it stays so, `srmp-spark streams reset "
-    "--destination D` goes on in a new one, "
-    "and what it took of the last messages it gets twice"
+    "the service may have lost the sequence; if this lasts, `srmp-spark "
+    "streams reset --destination D` continues in a new sequence; the service "
+    "then gets the last messages twice if it accepted them"
 )
 LOST_AGAIN = (
     "the service made %d sequences and knew none of them a moment later (%s): are there "
@@ -37,18 +48,20 @@ LOST_AGAIN = (
 )
 NO_SEQUENCE = (
     "%s: no CreateSequenceResponse, so perhaps no service with reliable sessions is at "
-    "this address; are its path and its "
-    "versions (rm, soap, addressing) right?"
+    "this address; check its path and its versions (rm, soap, addressing)"
 )
 LOST_WITH = (
-    "the service has lost the sequence (%s) with %d messages of which nobody knows "
-    "whether it took them: `srmp-spark streams "
-    "resend --destination D` sends them again, `drop` gives them up"
+    "the service has lost the sequence (%s) with %d messages, and it is unknown "
+    "whether it accepted them: `srmp-spark streams resend --destination D` sends "
+    "them again, `drop` discards them"
 )
 
 
 def settings_of(url: str, versions: Versions, poll_interval: float) -> SourceSettings:
-    """A sequence to a service."""
+    """Return the settings of a sequence to the service at ``url``.
+
+    ``poll_interval`` is in seconds.
+    """
     rm, soap, addressing = versions
     return SourceSettings(
         to=url, soap=soap, addressing=addressing, rm=rm, window=WINDOW, poll_interval=poll_interval

@@ -1,5 +1,9 @@
-"""All services that we send to by WS-ReliableMessaging; for the dispatcher they are what :class:`.connections.Connections` is
-for SRMP over HTTP, and have something to write beside."""
+"""All services that we send to by WS-ReliableMessaging.
+
+For the dispatcher the class :class:`ReliableSessions` has the role that
+:class:`.connections.Connections` has for SRMP over HTTP. In addition, reliable sessions have
+changes to be written.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,24 @@ from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 from srmp_spark.store.outbox.sessions import SessionRow
 
 SESSIONS_MAX = 256
-"""Services at once, a connection and a task each; one is given up :data:`.reliable_wire.IDLE_SECONDS` after its last message.
-Together with the connections of SRMP they stay below the limit of descriptors."""
+"""Services at one time, with a connection and a task each.
+
+A message that needs one more session fails and is tried again.
+
+A session ends :data:`.reliable_limits.IDLE_SECONDS` after its last message. Together with the
+connections of SRMP the sessions stay below the limit of descriptors.
+"""
 HOST_SHARE = 4
-"""One host has at most this part of them."""
+"""One host has at most this part of the sessions: one divided by this number."""
 
 log = logging.getLogger(__name__)
 
 
 class ReliableSessions:
-    """Those of one sender process; the :class:`.wire_owner.WireOwner` of its wires."""
+    """All reliable sessions of one sender process.
+
+    The class implements :class:`.wire_owner.WireOwner`.
+    """
 
     def __init__(
         self,
@@ -47,7 +59,10 @@ class ReliableSessions:
         on_lost: Callable[[QueueKey, str], object],
         on_change: Callable[[], object],
     ) -> None:
-        """``rows``: what was going on when the last process ended. ``late_at``: the time by which messages expire."""
+        """Resume the sessions of ``rows``, which were in progress when the last process ended.
+
+        ``late_at`` returns the time by which messages expire. ``poll_interval`` is in seconds.
+        """
         self.on_answer, self.on_failure, self.on_expired = on_answer, on_failure, on_expired
         self.on_left, self.on_trouble, self.on_lost = on_left, on_trouble, on_lost
         self._changed_now = on_change
@@ -80,10 +95,13 @@ class ReliableSessions:
         )
 
     def post(self, send: Send) -> None:
-        """Send it; its end is told once, later. Raises :class:`LocalProtocolError` for a row without a soap_action."""
+        """Send a message. Its end is reported once, later.
+
+        Raises :class:`LocalProtocolError` for a row without a ``soap_action``.
+        """
         if not send.stored.reliable:
             raise LocalProtocolError(
-                "it has no soap_action, so it is no message of a reliable session"
+                "the message has no soap_action, so it cannot be sent in a reliable session"
             )
         wire = self._wires.get(send.key)
         if wire is None:
@@ -114,58 +132,62 @@ class ReliableSessions:
         return split_url(self._endpoint_of(url)).host
 
     def close(self, key: QueueKey) -> None:
-        """Send nothing more of a queue; what is under way is reported as failed."""
+        """Send nothing more of a queue; messages in flight are reported as failed."""
         wire = self._wires.get(key)
         if wire is not None:
             wire.close("we closed the session")
             self._drop_if_over(wire)
 
     def reset(self, key: QueueKey) -> None:
-        """Go on in a new sequence."""
+        """Continue in a new sequence, because an operator decided so."""
         wire = self._wires.get(key)
         if wire is not None:
             wire.reset()
 
     def give_up(self, key: QueueKey) -> None:
-        """After :meth:`close`: none of the messages comes again."""
+        """Discard every message of this destination. Call this after :meth:`close`."""
         wire = self._wires.get(key)
         if wire is not None:
             wire.give_up()
 
     def hurry(self, key: QueueKey) -> None:
-        """Do not wait for the next attempt."""
+        """Make the next attempt for a queue now, without the usual waiting time."""
         wire = self._wires.get(key)
         if wire is not None:
             wire.hurry()
 
     def forget(self, key: QueueKey) -> None:
-        """The queue is gone."""
+        """Forget a queue that no longer exists, and end its session."""
         wire = self._wires.pop(key, None)
         self._changed.pop(key, None)
         if wire is not None:
-            wire.close("the queue is gone")
+            wire.close("the queue no longer exists")
             self._end(wire)
 
     def status(self, key: QueueKey) -> dict[str, Any] | None:
-        """The sequence of a destination, for people."""
+        """Return the status of a destination's sequence, or ``None`` if it has none."""
         wire = self._wires.get(key)
         return None if wire is None else wire.status()
 
-    # --- what is written ----------------------------------------------------------------------------------------------------
+    # --- what is written --------------------------------------------------------------------------
 
     def has_changes(self) -> bool:
-        """Whether there is something to write."""
+        """Return whether there are changes to be written."""
         return bool(self._changed)
 
     def take_changes(self) -> dict[QueueKey, SessionRow | None]:
-        """What is to be written in the next transaction; then :meth:`stored`. ``None``: there is no sequence any more."""
+        """Return the changes for the next transaction, and clear the list of changes.
+
+        ``None`` for a queue means that the queue has no sequence any longer. Call :meth:`stored`
+        after the transaction.
+        """
         changed, self._changed = self._changed, {}
         return {
             key: wire.take_change() for key in changed if (wire := self._wires.get(key)) is not None
         }
 
     def stored(self, changes: Mapping[QueueKey, SessionRow | None]) -> None:
-        """They are on stable storage."""
+        """Note that ``changes`` are on stable storage."""
         for key in changes:
             wire = self._wires.get(key)
             if wire is not None:
@@ -173,7 +195,7 @@ class ReliableSessions:
                 self._drop_if_over(wire)
 
     def on_change(self, key: QueueKey) -> None:
-        """A wire has something to write."""
+        """Note that the wire of a queue has a change to be written."""
         self._changed[key] = None
         self._loop.call_soon(self._changed_now)
 
@@ -188,7 +210,7 @@ class ReliableSessions:
         task.add_done_callback(self._ending.discard)
 
     async def stop(self) -> None:
-        """Close everything and report nothing; the sequences stay as they are."""
+        """Close all sessions and report nothing; the sequences stay as they are."""
         for wire in self._wires.values():
             self._end(wire)
         await asyncio.gather(*self._ending, return_exceptions=True)

@@ -1,16 +1,21 @@
-"""What goes to one service by WS-ReliableMessaging: its sequence, the messages that have numbers in it, and those that wait.
+"""Send to one service by WS-ReliableMessaging: its sequence, numbered messages, waiting messages.
 
-    post ─▶ waiting ─▶ a number, written with its serial ─▶ synced ─▶ Source.enqueue ─▶ poll ─▶ POST ─▶ acknowledged ─▶ done
-             expires here                                             room, window, resends: the source's word alone
+    post ─▶ waiting ─▶ a number, written with its serial ─▶ synced ─▶ Source.enqueue
+            expires here
+    ─▶ poll ─▶ POST ─▶ acknowledged ─▶ done
+       room, window and resends are decided by the source alone
 
-Two rules make that neither a kill nor a lost answer loses or doubles anything. A number is written before its message leaves
-(:meth:`ReliableWire.take_change`, in the dispatcher's next transaction), so after a restart the same message goes under the
-same number, and the destination knows it. And where the destination knows the sequence no more, a message that it may have
-taken is never numbered again by a guess: the queue is held, and an operator says ``resend`` or ``drop``. What the service has
-refused with the very fault that says so, or has told in a Final acknowledgement that it has not, goes on by itself.
+Two rules ensure that neither a kill nor a lost answer loses or duplicates a message. First, a
+number is written before its message is sent (:meth:`ReliableWire.take_change`, in the dispatcher's
+next transaction). So after a restart the same message is sent under the same number, and the
+destination recognizes the repeat. Second, the destination may no longer know the sequence. Then a
+message that the destination may have accepted is never numbered again by a guess. The queue is
+held, and an operator decides between ``resend`` and ``drop``. A message is sent again automatically
+only if the service certainly did not accept it. A fault as the answer to the message proves this,
+or a Final acknowledgement.
 
-Requests go one after the other over one connection. Each answer acknowledges, so nothing is gained by more, and numbers arrive
-in their order.
+Requests are sent one after the other over one connection. Each answer acknowledges, so more
+connections gain nothing, and numbers arrive in their order.
 """
 
 from __future__ import annotations
@@ -57,15 +62,16 @@ from srmp_spark.wsrm.source_effects import Acknowledged, Control, Ended, Event, 
 from srmp_spark.wsrm.source_states import OVER, SourceState
 from srmp_spark.wsrm.versions import Versions
 
-_TAKEN = PeerAnswer(200, "", None)  # what being acknowledged counts as
+# An acknowledgement counts as an answer with status 200.
+_TAKEN = PeerAnswer(200, "", None)
 _REFUSES_MESSAGE = (FaultCode.UNKNOWN_SEQUENCE, FaultCode.SEQUENCE_CLOSED)
-"""As the answer to a message these say that it was not taken."""
+"""Faults that, as the answer to a message, state that the message was not accepted."""
 
 log = logging.getLogger(__name__)
 
 
 class ReliableWire:
-    """One destination."""
+    """Sends the messages of one destination in reliable sequences."""
 
     def __init__(
         self,
@@ -78,7 +84,11 @@ class ReliableWire:
         late_at: Callable[[], int],
         row: SessionRow | None = None,
     ) -> None:
-        """``late_at``: the time by which messages expire. ``row``: the sequence as it was saved."""
+        """Start the task of a destination.
+
+        ``late_at`` returns the time by which messages expire. ``poll_interval`` is in seconds.
+        ``row`` is the sequence as it was saved, or ``None``.
+        """
         self.key = key
         self.source: Source | None = None
         self._url = url
@@ -95,10 +105,10 @@ class ReliableWire:
         self._dirty = False
         self._silent = 0
         self._falls = 0
-        """Sequences that the service has lost since it acknowledged something."""
+        """Number of sequences that the service has lost since its last acknowledgement."""
         self._trouble: str | None = None
         self._retry_at = 0.0
-        """In trouble nothing leaves before."""
+        """Time before which nothing is sent after trouble, in seconds of the monotonic clock."""
         self._told = ABSENT
         """The BufferRemaining that was noted last."""
         self._wake = asyncio.Event()
@@ -122,10 +132,10 @@ class ReliableWire:
     def __repr__(self) -> str:
         return f"<ReliableWire {self._url} {self.source!r} {self._book!r} lost={self._lost!r}>"
 
-    # --- what the dispatcher does -----------------------------------------------------------------------------------------
+    # --- what the dispatcher does -----------------------------------------------------------------
 
     def post(self, send: Send) -> None:
-        """Send it; its end is told once, later."""
+        """Send a message. Its end is reported once, later."""
         number = self._book.number_of(send)
         now = time.monotonic()
         if send.serial in self._book.taken:
@@ -134,7 +144,8 @@ class ReliableWire:
         elif number is None or self.source is None:
             self._book.wait(send)
             if self._lost:
-                self._forget_sequence()  # whoever lets a held queue go on decides that it all goes again
+                # An operator who resumes a held queue decides that all its messages are sent again.
+                self._forget_sequence()
             if self.source is not None and self.source.state is SourceState.CREATING:
                 self.source.hurry(now)
                 self._retry_at = 0.0
@@ -145,7 +156,10 @@ class ReliableWire:
         self._wake.set()
 
     def close(self, why: str) -> None:
-        """Send nothing more until it is posted again; numbers stay what they are."""
+        """Send nothing more until messages are posted again; numbers stay assigned.
+
+        All held messages are reported as failed, with the reason ``why``.
+        """
         also: list[Send] = []
         if self._planned is not None:
             also += self._planned.numbered
@@ -157,17 +171,21 @@ class ReliableWire:
             self._owner.on_failure(send, self._lost or why, left)
 
     def reset(self) -> None:
-        """An operator's word: go on in a new sequence. What is not acknowledged goes again, also what may have been taken."""
+        """Continue in a new sequence, because an operator decided so.
+
+        All messages that are not acknowledged are sent again, even those that may have been
+        accepted.
+        """
         self._forget_sequence()
         self._wake.set()
 
     def give_up(self) -> None:
-        """An operator's word: what has a number, and what was taken, is nobody's any more."""
+        """Discard all numbers and all taken messages, because an operator decided so."""
         self._book.taken.clear()
         self.reset()
 
     def hurry(self) -> None:
-        """An operator's word: do not wait for the next attempt."""
+        """Make the next attempt now, because an operator decided so."""
         if self.source is not None:
             now = time.monotonic()
             self.source.hurry(now)
@@ -178,7 +196,7 @@ class ReliableWire:
 
     @property
     def is_over(self) -> bool:
-        """Nothing is in it, and nothing has to be written."""
+        """Return whether the wire has no messages, no sequence and nothing to be written."""
         return (
             self.source is None
             and not self._book.waiting
@@ -191,20 +209,23 @@ class ReliableWire:
         )
 
     def end(self) -> asyncio.Task[None]:
-        """Send nothing more and report nothing; the task that is about to end."""
+        """Send nothing more and report nothing. Return the task that is about to end."""
         self._is_open = False
         self._task.cancel()
         self._connection.close()
         return self._task
 
     def status(self) -> dict[str, Any]:
-        """For ``status.outgoing``."""
+        """Return the sequence as ``status.outgoing`` shows it."""
         return status_of(self.source, is_lost=bool(self._lost))
 
-    # --- what must be written before it counts ------------------------------------------------------------------------------
+    # --- what must be written before it counts ----------------------------------------------------
 
     def take_change(self) -> SessionRow | None:
-        """What is to be written now; ``None``: there is no sequence. :meth:`stored` says that it is."""
+        """Return the row to be written now, or ``None`` if nothing must be kept.
+
+        Call :meth:`stored` when the row is written.
+        """
         self._dirty = False
         self._writing, self._planned = self._planned, None
         change = self._writing or Change()
@@ -225,7 +246,8 @@ class ReliableWire:
             source.assigned + 1 + index: send.serial for index, send in enumerate(change.numbered)
         }
         is_ending = change.ends or source.is_ending
-        # What ends is written with the numbers of its messages alone: 1.0's LastMessage gets the next one again.
+        # A sequence that ends is written with the numbers of its messages alone: the LastMessage of
+        # 1.0 gets the next number again.
         assigned = (source.last_number - 1 if source.last_number else source.assigned) + len(
             change.numbered
         )
@@ -242,7 +264,7 @@ class ReliableWire:
         )
 
     def stored(self) -> None:
-        """What :meth:`take_change` gave is on stable storage."""
+        """Note that the row of :meth:`take_change` is on stable storage."""
         change, self._writing = self._writing, None
         source = self.source
         if change is not None and source is not None:
@@ -258,21 +280,21 @@ class ReliableWire:
         self._owner.on_change(self.key)
 
     def _note(self) -> None:
-        """Write the row again, whenever there is time."""
+        """Let the row be written again at the next opportunity."""
         if not self._dirty:
             self._dirty = True
             self._owner.on_change(self.key)
 
-    # --- the loop ---------------------------------------------------------------------------------------------------------
+    # --- the loop ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        while self._is_open:  # asyncio.wait_for of Python 3.11 may swallow the cancellation
+        # Check the flag too, because asyncio.wait_for of Python 3.11 may swallow the cancellation.
+        while self._is_open:
             self._wake.clear()
             try:
                 has_sent = await self._turn()
-            except (
-                Exception
-            ) as error:  # a bug; what it was about goes again, and the others must not wait for it
+            except Exception as error:
+                # This is a bug. Its message is sent again, and the others must not wait for it.
                 log.exception("wsrm.failed destination=%s", self.key.destination)
                 self._in_trouble(f"please report this: {error!r}")
                 has_sent = False
@@ -280,7 +302,8 @@ class ReliableWire:
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        is_written = self._planned is None and self._writing is None  # else :meth:`stored` wakes us
+        # While a write is in progress, :meth:`stored` wakes this task.
+        is_written = self._planned is None and self._writing is None
         times = [idle_at] if is_written and (idle_at := self._idle_at()) is not None else []
         if (
             (source := self.source) is not None
@@ -299,7 +322,10 @@ class ReliableWire:
             return
 
     async def _turn(self) -> bool:
-        """One look: plan, send. Whether something was sent, and there is no trouble."""
+        """Plan changes and send messages, once.
+
+        Return whether a message was sent and there is no trouble.
+        """
         now = time.monotonic()
         self._make_plans(now)
         source = self.source
@@ -317,7 +343,7 @@ class ReliableWire:
         return bool(outputs)
 
     def _writes_first(self) -> bool:
-        """A new sequence is written before CreateSequence leaves."""
+        """Return whether a new sequence must be written before CreateSequence is sent."""
         changes = [each for each in (self._planned, self._writing) if each is not None]
         return any(each.begins for each in changes)
 
@@ -327,7 +353,11 @@ class ReliableWire:
         )
 
     def _idle_at(self) -> float | None:
-        """When a sequence ends in which nothing is to be sent. One that nobody answers for is asked for longer."""
+        """Return when an idle sequence ends, or ``None`` if the sequence is in use.
+
+        The time is in seconds of the monotonic clock. A sequence that the service has not created
+        yet is kept longer.
+        """
         source = self.source
         if (
             source is None
@@ -374,7 +404,10 @@ class ReliableWire:
             self._forget_sequence()
 
     def _number(self, source: Source) -> None:
-        """As many of those that wait as there is room for get their numbers; who is too late does not."""
+        """Plan numbers for waiting messages, as many as the source has room for.
+
+        Messages that have expired get no number.
+        """
         late_at = self._late_at()
         numbered: list[Send] = []
         while self._book.waiting and len(numbered) < source.room:
@@ -398,24 +431,26 @@ class ReliableWire:
             and self._book.waiting[0].stored.reliable != self._versions.dump()
             and source.is_idle
         ):
-            self._plan(
-                Change(ends=True)
-            )  # the next ones are in other versions: in a sequence of theirs, after these
+            # The next messages are in other versions, so they need a sequence of their own after
+            # this one.
+            self._plan(Change(ends=True))
 
-    # --- sending ----------------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     async def _send(self, source: Source, output: Output) -> bool:
-        """Send one message and hear its answer; whether there is no trouble."""
+        """Send one message and handle its answer. Return whether there is no trouble."""
         number = 0
         if isinstance(output, Control):
             message = output.message
         else:
             number = output.number
             if number not in source.in_flight:
-                return True  # acknowledged meanwhile
+                # The message was acknowledged meanwhile.
+                return True
             send = self._book.sends.get(number)
             if send is None and not output.is_last:
-                return True  # on hold meanwhile
+                # The message is on hold meanwhile.
+                return True
             message = envelope_of(source, output, send)
             source.left(number, time.monotonic())
             if send is not None:
@@ -503,7 +538,10 @@ class ReliableWire:
         self._used_at = time.monotonic()
 
     def _finish(self, number: int) -> None:
-        """It is acknowledged. One that is on hold is finished when it is posted again."""
+        """Report the acknowledged message of a number.
+
+        A message that is on hold is finished when it is posted again.
+        """
         send = self._book.sends.pop(number, None)
         if send is not None:
             self._owner.on_answer(send, _TAKEN)
@@ -512,17 +550,17 @@ class ReliableWire:
             self._note()
 
     def _tell_taken(self) -> None:
-        """Those that were acknowledged while they were on hold."""
+        """Report the messages that were acknowledged while they were on hold."""
         ending, self._book.ending = self._book.ending, []
         for send in ending:
             self._owner.on_answer(send, _TAKEN)
             self._book.taken.discard(send.serial)
             self._note()
 
-    # --- trouble ----------------------------------------------------------------------------------------------------------
+    # --- trouble ----------------------------------------------------------------------------------
 
     def _in_trouble(self, why: str) -> None:
-        """Nothing leaves until the source wants to send something again anyway."""
+        """Note a failure, and pause until the source's next attempt is due."""
         if self._trouble != why:
             self._trouble = why
             log.info('wsrm.trouble destination=%s reason="%s"', self.key.destination, why)
@@ -534,13 +572,19 @@ class ReliableWire:
             self._give_back(why)
 
     def _give_back(self, why: str) -> None:
-        """Nothing has a number: the engine waits, and hands them out again."""
+        """Return the waiting messages, which have no number, to the engine.
+
+        The engine waits and hands out the messages again.
+        """
         waiting, self._book.waiting = self._book.waiting, []
         for send in reversed(waiting):
             self._owner.on_failure(send, why, False)
 
     def _fell(self, source: Source, fault: Fault) -> None:
-        """The destination knows the sequence no more, or never made it."""
+        """Handle that the destination no longer knows the sequence, or never created it.
+
+        If messages are in doubt, the queue is held for an operator.
+        """
         why = f"{fault.subcode.rpartition('}')[2] or 'Fault'}: {fault.reason[:200]}"
         if not source.identifier:
             log.warning('wsrm.refused destination=%s reason="%s"', self.key.destination, why)
@@ -564,14 +608,17 @@ class ReliableWire:
         self._book.serials = {number: self._book.serials[number] for number in doubtful}
         self._lost = LOST_WITH % (why, len(doubtful))
         self.source = None
-        self._owner.on_lost(
-            self.key, self._lost
-        )  # which closes us: whatever we hold goes back to the engine
+        # The owner closes this wire, so all held messages are returned to the engine.
+        self._owner.on_lost(self.key, self._lost)
         self._planned = None
-        self._note()  # in this order: a sequence that is lost begins anew with the first message that is posted
+        # Note the change last: a lost sequence begins again with the first message that is posted.
+        self._note()
 
     def _fell_again(self, why: str) -> None:
-        """Nothing is in doubt: all goes again in a new sequence, at once, unless the last one has ended like this too."""
+        """Begin a new sequence for all messages, because none is in doubt.
+
+        This happens at once, unless the previous sequences ended in the same way.
+        """
         self._forget_sequence()
         self._falls += 1
         is_again = self._falls >= FALLS_AT_ONCE
@@ -581,7 +628,10 @@ class ReliableWire:
             self._give_back(self._trouble)
 
     def _forget_sequence(self) -> None:
-        """The next message begins another one; what has a number and is not acknowledged begins with it."""
+        """Forget the sequence; the next message begins another one.
+
+        Numbered messages that are not acknowledged get new numbers in that sequence.
+        """
         changes = [
             each for each in (self._planned, self._writing) if each is not None and not each.is_held
         ]

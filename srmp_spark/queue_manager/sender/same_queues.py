@@ -1,18 +1,22 @@
-"""Finds two destinations that seem to be one queue of a peer: ``machine2`` and ``machine2.example.com``, http and https.
+"""Find two destinations that seem to be one queue of a peer.
 
-Hosts are not compared by their addresses, so each name has a stream of its own. A peer that knows both names as one queue keeps
-one stream of each sender for it: it answers 200 to messages of the older one and keeps none of them, as late copies, and the
-sender is sent no receipt. Nothing that the peer sends shows this, so it is found out here, in two ways.
+Examples are ``machine2`` and ``machine2.example.com``, or http and https. Hosts are not compared by
+their addresses, so each name has a stream of its own. A peer that knows both names as one queue
+keeps one stream of each sender for it. The peer answers 200 to messages of the older stream, drops
+these messages as late copies, and sends no receipt. Nothing that the peer sends reveals this
+problem, so this module finds the problem in two ways:
 
-- *When a stream begins* and its host has an address that another stream is sent to: another host name with the same port, or
-  the other scheme, and the same path. Nothing need be wrong yet. Destinations that are reached through a redirection are left
-  out, because the address is that of the proxy.
-- *When receipts are missing*: a stream was sent again :data:`REPEATS_MIN` times, all of it was answered 200, and meanwhile a
-  newer stream to the same address, or to the same path of another host, was acknowledged. Of the same path alone it is told as
-  one of two reasons: many machines have a queue of one name, and one of them may not reach us with its receipts.
+- *When a stream begins* and its host has an address that another stream is sent to. The other
+  stream has another host name with the same port, or the other scheme, and the same path. There may
+  be no problem yet. Destinations that are reached through a redirection are left out, because the
+  address is that of the proxy.
+- *When receipts are missing*: a stream was sent again :data:`REPEATS_MIN` times, and all of it was
+  answered 200. Meanwhile a newer stream to the same address, or to the same path of another host,
+  was acknowledged. If only the path is the same, this is reported as one of two possible reasons.
+  Many machines have a queue of the same name, and the receipts of one of them may fail to reach us.
 
-Both are told once in the log, and for as long as they last in ``status.outgoing`` and by ``doctor``. For the loop of the sender
-process.
+Both cases are logged once. While a case lasts, ``status.outgoing`` and ``doctor`` show the case.
+The module runs in the loop of the sender process.
 """
 
 from __future__ import annotations
@@ -29,27 +33,35 @@ from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import Sender
 
 LOOK_SECONDS = 10.0
-"""How often it is looked for missing receipts: less than one resend interval. A look walks through all streams, some
-milliseconds for ten thousand."""
+"""Interval of the search for missing receipts, in seconds: less than one resend interval.
+
+One search goes through all streams, which takes some milliseconds for ten thousand.
+"""
 REPEATS_MIN = 2
-"""Repeats of a stream without a receipt: one may be lost, or late. With the default ``--resend-table`` they take a minute."""
+"""Repeats of a stream without a receipt before the stream is suspected.
+
+One receipt may be lost or late. With the default ``--resend-table`` the repeats take a minute.
+"""
 NAMES_MAX = 8
-"""Destinations that are remembered for one address and path. More names are those of a proxy, and each would be compared with
-all others."""
+"""Destinations that are remembered for one address and path.
+
+Further destinations are not compared. An address with more names is a proxy, and each name would be
+compared with all others.
+"""
 ADDRESSES_MAX = 8
-"""Addresses of one host that are remembered."""
+"""Addresses of one host that are remembered. Further addresses are ignored."""
 TOLD_MAX = 1_000
-"""Pairs that the log tells of; later ones are in ``status`` alone."""
+"""Pairs that are logged. Later pairs are shown by ``status`` alone."""
 
 _Place = tuple[str, str]
-"""An address and a path."""
+"""An IP address and a path."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SameQueue:
-    """What is told about one stream: ``other`` seems to be the same queue."""
+    """The finding about one stream: ``other`` seems to be the same queue."""
 
     other: str
     receipts_missing: bool
@@ -57,7 +69,7 @@ class SameQueue:
     hint: str
 
     def as_json(self) -> dict[str, Any]:
-        """As ``status.outgoing`` has it."""
+        """Return the finding as ``status.outgoing`` shows it."""
         return {
             "destination": self.other,
             "receipts_missing": self.receipts_missing,
@@ -68,23 +80,26 @@ class SameQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Where a destination leads."""
+    """The URL of a destination, and the addresses and paths that it leads to."""
 
     url: UrlParts
     places: tuple[_Place, ...]
 
 
 class SameQueues:
-    """All pairs of one sender process."""
+    """Finds all pairs of equal queues of one sender process."""
 
     def __init__(self, sender: Sender, endpoint_of: Callable[[str], str]) -> None:
         self._sender = sender
         self._endpoint_of = endpoint_of
         self._known: dict[QueueKey, _Known] = {}
-        """Of streams that the engine has; no more than its records."""
+        """Known destinations by stream.
+
+        The engine has these streams, so there are never more than its records.
+        """
         self._names: dict[_Place, list[QueueKey]] = {}
         self._near: dict[QueueKey, tuple[QueueKey, str]] = {}
-        """Another stream, and the address that both are sent to."""
+        """For a stream, another stream and the address that both are sent to."""
         self._missing: dict[QueueKey, SameQueue] = {}
         self._told: set[tuple[QueueKey, QueueKey, bool]] = set()
 
@@ -95,13 +110,13 @@ class SameQueues:
         )
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Search at each interval, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.look()
 
     def of(self, key: QueueKey) -> SameQueue | None:
-        """Return what is known of a stream at the last look."""
+        """Return the finding about a stream at the last search, or ``None``."""
         missing = self._missing.get(key)
         if missing is not None:
             return missing
@@ -109,11 +124,12 @@ class SameQueues:
         return None if near is None else _as_near(key, *near)
 
     def learnt(self, key: QueueKey, addresses: Sequence[str]) -> None:
-        """Take in that the host of ``key`` has these addresses, before a connection is made to one of them."""
+        """Note the addresses of the host of ``key``, before a connection to one of them is made."""
         if key.kind != "stream" or self._endpoint_of(key.destination) != key.destination:
             return
         url = split_url(key.destination)
-        # In no order: name servers turn the addresses of a host round, and the one that answers is tried first.
+        # Sort the addresses: name servers rotate the addresses of a host, and the one that answers
+        # is tried first.
         places = tuple((address, url.path) for address in sorted(addresses)[:ADDRESSES_MAX])
         known = self._known.get(key)
         if known is None or known.places != places:
@@ -126,9 +142,10 @@ class SameQueues:
         self.leaves(key)
 
     def leaves(self, key: QueueKey) -> None:
-        """Compare ``key``, of which a message leaves, with the streams that are sent to one of its addresses.
+        """Compare ``key``, of which a message is sent now, with other streams to its addresses.
 
-        A connection lives longer than a stream: of two that are kept open nobody learns an address when a stream begins.
+        A connection may live longer than a stream. If both connections are kept open, no address is
+        looked up when a stream begins.
         """
         known = self._known.get(key)
         if known is None or key in self._near:
@@ -143,7 +160,7 @@ class SameQueues:
                 return
 
     def look(self) -> None:
-        """Forget what has ended, and find streams whose receipts are missing."""
+        """Forget findings that have ended, and find streams whose receipts are missing."""
         gone = {key for key in self._known if self._sender.get(*key) is None}
         for key in gone:
             self._forget(key)
@@ -167,7 +184,7 @@ class SameQueues:
                 self._tell(stream.key, newer.key, self._missing[stream.key])
 
     def _stream(self, key: QueueKey) -> OutgoingStream | None:
-        """Return the stream if messages are in it."""
+        """Return the stream of ``key`` if it holds messages, else ``None``."""
         queue = self._sender.get(*key)
         return queue if isinstance(queue, OutgoingStream) and queue.holds_messages else None
 
@@ -179,7 +196,7 @@ class SameQueues:
                     yield other, place[0]
 
     def _acknowledged_by_path(self, stuck: list[OutgoingStream]) -> dict[str, OutgoingStream]:
-        """Return, for the paths of these streams, the stream that was acknowledged last."""
+        """Return, for each path of ``stuck``, the stream that was acknowledged last."""
         found: dict[str, OutgoingStream] = {}
         if stuck:
             paths = {_path_of(stream.key.destination) for stream in stuck}
@@ -196,7 +213,7 @@ class SameQueues:
     def _newer_one(
         self, stream: OutgoingStream, by_path: dict[str, OutgoingStream]
     ) -> tuple[OutgoingStream, str | None] | None:
-        """Return the stream that goes on in place of ``stream``, and the address if it is known to be the same."""
+        """Return the stream that seems to replace ``stream``, and the address if it is the same."""
         for key, address in self._neighbours(stream.key):
             other = self._sender.get(*key)
             if isinstance(other, OutgoingStream) and _goes_on(other, stream):
@@ -229,10 +246,10 @@ def _path_of(destination: str) -> str:
 
 
 def _are_two_names(one: UrlParts, other: UrlParts) -> bool:
-    """Return whether two URLs of one address and path may be one queue; another port is another queue manager.
+    """Return whether two URLs of one address and path may be one queue.
 
-    Of one host and port they are two spellings, of which an older version stored one
-    (:mod:`~srmp_spark.store.outbox.respelled`).
+    Another port is another queue manager. Two URLs with one host and port are two spellings, one of
+    which an older version stored (:mod:`~srmp_spark.store.outbox.respelled`).
     """
     return one.scheme != other.scheme or (
         one.port == other.port and (one.host != other.host or one.query == other.query)
@@ -240,12 +257,12 @@ def _are_two_names(one: UrlParts, other: UrlParts) -> bool:
 
 
 def _is_stuck(stream: OutgoingStream) -> bool:
-    """Return whether the peer answers 200 to a stream, again and again, and sends no receipt."""
+    """Return whether the peer answers 200 to a stream repeatedly, and sends no receipt."""
     return stream.repeats >= REPEATS_MIN and stream.unacknowledged > 0 and stream.last_status == 200
 
 
 def _goes_on(other: OutgoingStream, stream: OutgoingStream) -> bool:
-    """Return whether ``other`` is newer than ``stream``, and was acknowledged since ``stream`` was the last time."""
+    """Return whether ``other`` is newer than ``stream`` and was acknowledged more recently."""
     since = max(stream.last_acknowledged_at, stream.started_at)
     return (
         other is not stream

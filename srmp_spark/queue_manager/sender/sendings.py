@@ -1,7 +1,9 @@
-"""How often and when messages left: noted for each sending, as runs, and told to the Delta state about once a second.
+"""The send history of messages: how often and when each was sent, kept as runs.
 
-Only the memory of the sender process knows it: a message that left before the process began has no times. A stream sends in
-ascending order, so what was sent in one second is one run whatever its length, and what is finished is forgotten.
+The history is written for the Delta state about once a second. Only the memory of the sender
+process has the history, so a message that was sent before the process began has no times. A stream
+sends in ascending order. So all messages of one second are one run, and finished messages are
+forgotten.
 """
 
 from __future__ import annotations
@@ -21,29 +23,39 @@ from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.live import LiveQueue, SentRun, write_live
 
 SENT_TOGETHER_US = 1_000_000
-"""Messages that follow each other and left within this time have one time, that of the first of them."""
+"""Time within which consecutive messages share one time, in microseconds.
+
+The shared time is that of the first message.
+"""
 RUNS_MAX = 4_096
-"""Runs of one queue; beyond them the oldest are forgotten. An hour of a peer that gives no receipt."""
+"""Runs of one queue. Beyond this limit the oldest run is forgotten.
+
+The limit is reached after an hour with a peer that sends no receipt.
+"""
 LIVE_SECONDS = 1.0
-"""How often the Delta state is told, if there is one: a fifth of the usual interval."""
+"""Interval at which the history is written for the Delta state, in seconds, if there is one.
+
+This is a fifth of the usual interval of its publisher.
+"""
 
 _first = attrgetter("first")
 log = logging.getLogger(__name__)
 
 
 class Sendings:
-    """Of all outgoing queues."""
+    """The send history of all outgoing queues."""
 
     def __init__(self) -> None:
         self._runs: dict[QueueKey, list[SentRun]] = {}
         self._failed: dict[QueueKey, tuple[int, int]] = {}
 
     def note(self, key: QueueKey, serial: int, at: int) -> None:
-        """A message leaves now; ``at`` is microseconds since 1970, UTC."""
+        """Note that a message is sent now; ``at`` is in microseconds since 1970 (UTC)."""
         runs = self._runs.setdefault(key, [])
         index = bisect_right(runs, serial, key=_first) - 1
         attempts, first_sent_at = 1, at
-        if index >= 0 and runs[index].last >= serial:  # it left before
+        if index >= 0 and runs[index].last >= serial:
+            # The message was sent before.
             old = runs[index]
             attempts, first_sent_at = old.attempts + 1, old.first_sent_at
             pieces = [old._replace(last=serial - 1), old._replace(first=serial + 1)]
@@ -65,16 +77,16 @@ class Sendings:
                 del runs[0]
 
     def failed(self, key: QueueKey, serial: int, status: int) -> None:
-        """The last answer to a message was anything but 200."""
+        """Note that the last answer to a message had another status than 200."""
         self._failed[key] = serial, status
 
     def of(self, changes: OutgoingChanges) -> dict[SerialRun, Sequence[SentRun]]:
-        """About the messages whose end is stored next."""
+        """Return the send history of the messages whose end is stored next."""
         ended = [*changes.finished, *(letter.run for letter in changes.dead_letters)]
         return {run: self._within(run) for run in ended}
 
     def forget(self, changes: OutgoingChanges) -> None:
-        """What ended with these changes, which are stored."""
+        """Forget the history of messages that ended with ``changes``, which are stored."""
         for key, first, last in [
             *changes.finished,
             *(letter.run for letter in changes.dead_letters),
@@ -95,7 +107,10 @@ class Sendings:
             self._failed.pop(key, None)
 
     def live(self, sender: Sender, monotonic: float, utc: int) -> dict[QueueKey, LiveQueue]:
-        """Every queue as it stands."""
+        """Return the present state of every queue, for the Delta state.
+
+        ``monotonic`` is in seconds, ``utc`` in microseconds since 1970.
+        """
         return {queue.key: self._live(queue, monotonic, utc) for queue in sender}
 
     def _live(self, queue: OutgoingQueue, monotonic: float, utc: int) -> LiveQueue:
@@ -107,7 +122,8 @@ class Sendings:
             if stream is not None
             else None
         )
-        # The two clocks differ by less
+        # Add half a second and cut to whole seconds, because the difference of the two clocks
+        # varies by less.
         resend_at = None if due is None else utc + int((due - monotonic) * 1_000_000) + 500_000
         doubtful = queue.doubtful | {send.serial for send in queue.in_flight.values()}
         return LiveQueue(
@@ -130,7 +146,7 @@ class Sendings:
 
     @staticmethod
     def _span(runs: list[SentRun], first: int, last: int) -> tuple[int, int]:
-        """The indices of the runs that have something between two serials."""
+        """Return the index range of the runs that overlap the serials ``first`` to ``last``."""
         low = max(bisect_right(runs, first, key=_first) - 1, 0)
         if low < len(runs) and runs[low].last < first:
             low += 1
@@ -143,7 +159,7 @@ class Sendings:
 async def tell_live(
     directory: Path, fence: int, sender: Sender, sendings: Sendings, clock: Clock
 ) -> None:
-    """Keep the file that the Delta state reads up to date, for ever."""
+    """Keep the file that the Delta state reads up to date, until cancelled."""
     loop = asyncio.get_running_loop()
     told: dict[QueueKey, LiveQueue] | None = None
     while True:
@@ -151,7 +167,8 @@ async def tell_live(
         if found != told:
             try:
                 await loop.run_in_executor(None, write_live, directory, fence, found)
-            except OSError as error:  # a full disk: the state shows what was told before
+            except OSError as error:
+                # The disk may be full. The state then shows what was written before.
                 log.warning('sender.live_not_written reason="%s"', error)
             else:
                 told = found

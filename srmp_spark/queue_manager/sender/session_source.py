@@ -1,4 +1,4 @@
-"""The source of a sequence as it was saved, and the envelopes of our messages in it."""
+"""The source of a reliable sequence as it was saved, and the envelopes of its messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from srmp_spark.wsrm.versions import Versions
 def restored_source(
     row: SessionRow, in_flight: tuple[Range, ...], url: str, poll_interval: float
 ) -> Source:
-    """A row that has a ``create_id``. What is in flight may have left, all of it."""
+    """Build the source of a saved sequence; ``row`` has a ``create_id``.
+
+    ``in_flight`` are the numbers of messages that may have been sent, all of them.
+    ``poll_interval`` is in seconds.
+    """
     now = time.monotonic()
     state = SourceState.OPEN if row.identifier else SourceState.CREATING
     source = Source.restored(
@@ -42,7 +46,10 @@ def restored_source(
 
 
 def envelope_of(source: Source, transmit: Transmit, send: Send | None) -> SoapMessage:
-    """Of a message of ours, the same bytes each time; ``None``: the LastMessage of 1.0."""
+    """Return the envelope of a message, with the same bytes each time.
+
+    Without a message, return the envelope of the LastMessage of version 1.0.
+    """
     if send is None:
         return source.envelope(transmit, "", b"", f"{source.create_id}/LastMessage")
     message = send.message

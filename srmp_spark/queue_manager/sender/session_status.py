@@ -1,4 +1,4 @@
-"""A sequence of ours as ``status.outgoing`` tells it (INTERFACE.md section 3)."""
+"""One of our sequences as ``status.outgoing`` shows it (INTERFACE.md section 3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from srmp_spark.wsrm.source import Source
 
 
 def status_of(source: Source | None, *, is_lost: bool) -> dict[str, Any]:
-    """``is_lost``: the destination knew it no more, and an operator has to decide."""
+    """Return the status of a sequence.
+
+    ``is_lost`` states that the destination no longer knew the sequence, and that an operator must
+    decide.
+    """
     if source is None:
         return {
             "sequence": None,

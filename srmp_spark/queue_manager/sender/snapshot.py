@@ -1,4 +1,4 @@
-"""What ``status.outgoing`` and the metric ``srmp_outgoing`` show (INTERFACE.md section 3)."""
+"""Entries of ``status.outgoing`` and of the metric ``srmp_outgoing`` (INTERFACE.md section 3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from srmp_spark.srmp.transfer_info import SequenceInfo, transfer_info
 
 
 def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
-    """An entry for each outgoing queue; times in microseconds since 1970, UTC."""
+    """Return an entry for each outgoing queue, with times in microseconds since 1970 (UTC)."""
     dispatcher.same_queues.look()
     now, utc = clock.monotonic(), clock.utc()
     found = []
@@ -29,9 +29,8 @@ def outgoing(dispatcher: Dispatcher, clock: Clock) -> list[dict[str, Any]]:
             queue.end - max(queue.cursor if stream is not None else 0, queue.acknowledged_to), 0
         )
         awaiting = stream.unacknowledged if stream is not None else 0
-        if (
-            not queued and not awaiting
-        ):  # a timer of what is a dead letter by now runs out, and does nothing
+        if not queued and not awaiting:
+            # A timer of messages that have become dead letters runs out and does nothing.
             next_at = None
         found.append(
             {
@@ -80,11 +79,17 @@ def _transfer_info(stream: OutgoingStream, now: float, utc: int) -> dict[str, An
 
 
 def told(url: str) -> str:
-    """The address without its secret: what ``status`` prints goes into bug reports."""
+    """Return the address of receipts without its secret.
+
+    The secret is removed because ``status`` is copied into bug reports.
+    """
     path, equals, _ = url.partition("=")
     return f"{path}=…" if equals else url
 
 
 def _in_doubt(queue: OutgoingQueue) -> int:
-    """Messages that may be at the peer: it left without a complete answer, or in an earlier life and not again."""
+    """Return the number of messages of a queue that the peer may have.
+
+    These messages were sent without a complete answer, or sent by an earlier process and not again.
+    """
     return len(queue.doubtful) + max(queue.held_to - max(queue.cursor, queue.acknowledged_to), 0)

@@ -1,8 +1,9 @@
-"""SOAP over HTTP to one service: a request, its answer with what stands in it, the next request; one connection, kept alive.
+"""SOAP over HTTP to one service: one request, its complete answer, then the next request.
 
-As of messages in SRMP (:mod:`.connections`) only a complete answer counts, redirects are never followed, TLS is always
-verified and the URL comes from our own user. A service may close a connection that it kept idle just when we use it: then the
-request goes once more over a new one, with the same bytes.
+All requests use one connection, which is kept alive. As in SRMP (:mod:`.connections`) only a
+complete answer counts, redirects are never followed, TLS is always verified, and the URL comes from
+our own user. A service may close an idle connection just when we use it. Then the request is sent
+once more over a new connection, with the same bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _NO_END = "the answer has no end"
 
 
 class NoAnswerError(SrmpSparkError):
-    """There is no complete answer. ``left``: some of the request may have reached the service."""
+    """States that there is no complete answer.
+
+    ``left`` states that a part of the request may have reached the service.
+    """
 
     def __init__(self, why: str, *, left: bool) -> None:
         super().__init__(why)
@@ -36,52 +40,59 @@ class NoAnswerError(SrmpSparkError):
 
 
 class SoapAnswer(NamedTuple):
-    """A complete answer."""
+    """A complete answer of a service."""
 
     status: int
     reason: str
-    """The status line's words; empty for 200."""
+    """The reason phrase of the status line; empty for 200."""
     body: bytes
     twice: bool
-    """The request left before over a connection that the service closed: it may have come twice."""
+    """Whether the service may have received the request twice.
+
+    The request was sent before over a connection that the service closed.
+    """
 
 
 class _BodyParser(AnswerParser):
-    """Keeps the body, up to its limit."""
+    """Keeps the body of an answer, up to its limit."""
 
     body = b""
 
-    def on_body(self, data: bytes) -> None:  # httptools'
-        """A piece of it."""
+    def on_body(self, data: bytes) -> None:
+        """Append a piece of the body."""
         if len(self.body) <= ANSWER_BODY_MAX:
             self.body += data
 
 
 class _Exchange(asyncio.Protocol):
-    """One connection."""
+    """One connection, which carries one request at a time."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.answer: asyncio.Future[tuple[int, str, bytes]] | None = None
         self.answers = 0
         self.has_heard = False
-        """A byte of the answer that is waited for."""
+        """Whether a byte of the awaited answer was received."""
         self._parser = _BodyParser(self._complete)
 
     @property
     def is_usable(self) -> bool:
-        """Whether a request may be written."""
+        """Return whether a request may be written."""
         return self.transport is not None and not self.transport.is_closing()
 
     @property
     def was_silent(self) -> bool:
-        """The service closed a connection that had served before, without a byte of an answer."""
+        """Return whether the service closed a used connection without a byte of the answer."""
         return self.answers > 0 and not self.has_heard and not self.is_usable
 
     async def ask(self, request: bytes) -> tuple[int, str, bytes]:
-        """The answer to a request. Raises :class:`NoAnswerError`."""
+        """Send a request and return its answer: status, reason and body.
+
+        Raises :class:`NoAnswerError` if the connection ends, or if the answer takes too long.
+        """
         assert self.transport is not None
-        if not self.is_usable:  # a service may speak, or leave, before it is asked
+        if not self.is_usable:
+            # A service may send bytes, or disconnect, before it is asked.
             raise NoAnswerError("the connection ended before the request", left=False)
         self.answer, self.has_heard = asyncio.get_running_loop().create_future(), False
         self.transport.write(request)
@@ -92,15 +103,16 @@ class _Exchange(asyncio.Protocol):
             raise NoAnswerError(f"no answer in {seconds:.0f} s", left=True) from None
 
     def close(self) -> None:
-        """At once."""
+        """Close the connection at once."""
         if self.transport is not None:
             self.transport.abort()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # asyncio's
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:  # asyncio's
-        if self.answer is None or self.answer.done():  # the service speaks unasked
+    def data_received(self, data: bytes) -> None:
+        if self.answer is None or self.answer.done():
+            # The service sends bytes without a request.
             self.close()
             return
         self.has_heard = True
@@ -112,12 +124,13 @@ class _Exchange(asyncio.Protocol):
         if self._parser.is_too_long:
             self._failed(_NO_END)
 
-    def eof_received(self) -> bool:  # asyncio's
+    def eof_received(self) -> bool:
         if self._parser.ends_with_connection:
-            self._complete()  # a body without a length ends with the connection
+            # A body without a length ends with the connection.
+            self._complete()
         return False
 
-    def connection_lost(self, exc: Exception | None) -> None:  # asyncio's
+    def connection_lost(self, exc: Exception | None) -> None:
         self._failed(f"the connection ended before the answer{f': {exc}' if exc else ''}")
 
     def _complete(self) -> None:
@@ -140,12 +153,16 @@ class _Exchange(asyncio.Protocol):
 
 
 class SoapConnection:
-    """To one service."""
+    """Posts messages to one service."""
 
     def __init__(
         self, url: str, addresses: Addresses, tls: ClientTls, endpoint_of: Callable[[str], str]
     ) -> None:
-        """``endpoint_of``: the URL to connect to for another one ([MC-MQSRM] 3.1.7.9 has it for queues)."""
+        """Prepare to post to ``url``.
+
+        ``endpoint_of`` returns the URL to connect to instead of another one. [MC-MQSRM] 3.1.7.9
+        defines this for queues.
+        """
         endpoint = split_url(endpoint_of(url))
         self._host, self._port, self._authority = endpoint.host, endpoint.port, endpoint.authority
         self._tls = tls if endpoint.scheme == "https" else None
@@ -154,7 +171,11 @@ class SoapConnection:
         self._exchange: _Exchange | None = None
 
     async def post(self, message: SoapMessage) -> SoapAnswer:
-        """Send it once. Raises :class:`NoAnswerError`."""
+        """Send a message and return its answer.
+
+        The message is sent a second time only if the service closed an idle connection. Raises
+        :class:`NoAnswerError` if there is no complete answer.
+        """
         content = encode(message)
         fields = "".join(f"{name}: {value}\r\n" for name, value in http_fields(message).items())
         head = (
@@ -215,7 +236,7 @@ class SoapConnection:
         return exchange
 
     def close(self) -> None:
-        """At once; the next request connects."""
+        """Close the connection at once; the next request connects again."""
         if self._exchange is not None:
             self._exchange.close()
             self._exchange = None
@@ -225,7 +246,10 @@ class SoapConnection:
 
 
 def read_answer(answer: SoapAnswer) -> tuple[SoapMessage | None, str | None]:
-    """The message in an answer, if there is one, and what is wrong with the answer, if something is."""
+    """Return the message in an answer, and a sentence about what is wrong with the answer.
+
+    Each of the two is ``None`` if there is nothing to return.
+    """
     message: SoapMessage | None = None
     problem = None if answer.status in (200, 202) else f"{answer.status} {answer.reason}".strip()
     if answer.body.strip():

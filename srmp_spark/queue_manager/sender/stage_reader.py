@@ -1,14 +1,17 @@
-"""A process that reads stages before anything else does: a child of the sender process that may die alone.
+"""A process that reads stages before any other process does, so that it may die alone.
 
-Arrow is fast because it believes what it reads. A stage is a client's, and some bytes end the process that reads them. Here
-that costs one process that owns nothing: no socket, no database, no lock, and a limit on its memory. Only a file that was read
-here to its end is read by the sender process (:mod:`.stage_readers` is its side).
+This process is a child of the sender process. Arrow is fast because it trusts the bytes that it
+reads. A stage is written by a client, and some bytes end the process that reads them. Here they end
+a process that owns nothing: no socket, no database, no lock, and a limit on its memory. The sender
+process reads only files that were read here to their end (:mod:`.stage_readers` is its side).
 
-It reads each row, so it hashes each row too, and leaves the hashes beside the stage (``srmp_spark.store.outbox.row_hashes``).
+This process reads each row, so it hashes each row too, and leaves the hashes alongside the stage
+(``srmp_spark.store.outbox.row_hashes``).
 
     python -m srmp_spark.queue_manager.sender.stage_reader PARENT
 
-Questions come as lines of JSON on standard input, answers leave as lines of JSON on standard output, one for each question.
+Questions are lines of JSON on standard input, and answers are lines of JSON on standard output, one
+for each question.
 """
 
 from __future__ import annotations
@@ -26,14 +29,19 @@ from srmp_spark.queue_manager.child.process import end_with_parent
 from srmp_spark.queue_manager.child.without_pandas import leave_out_pandas
 
 MEMORY_BYTES_MAX = 1024 * 1024 * 1024
-"""Private memory of the process: a record batch (64 MB) in several forms, and every spelling of a destination. A stage that
-needs more is refused."""
+"""Private memory of the process, in bytes. A stage that needs more is refused.
+
+A record batch (64 MB) in several forms must fit, and every spelling of a destination.
+"""
 IDLE_SECONDS = 60.0
-"""The process ends after so long without a question; the next stage starts another one in half a second."""
+"""Time without a question after which the process ends, in seconds.
+
+The next stage starts another process in half a second.
+"""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Judge this file."""
+    """Asks the process to judge a file."""
 
     folder: str
     file: str
@@ -42,7 +50,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Readable(msgspec.Struct, frozen=True, tag=True):
-    """Every row can become a message."""
+    """States that every row of the stage can become a message."""
 
     rows: int
     bytes: int
@@ -53,7 +61,7 @@ class Readable(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True, tag=True):
-    """The stage is refused, with these words."""
+    """States that the stage is refused, and why."""
 
     status: int
     code: str
@@ -65,7 +73,10 @@ Verdict = Readable | Unreadable
 
 
 def judge(question: Question) -> Verdict:
-    """Read the whole file, and leave beside it what a commit needs to know of its rows."""
+    """Read the whole file, and write the hashes of its rows alongside it.
+
+    Return :class:`Readable` if every row can become a message, else :class:`Unreadable`.
+    """
     from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
     from srmp_spark.store.outbox.row_hashes import HashesWriter
     from srmp_spark.store.outbox.stage_file import StageFile
@@ -85,12 +96,13 @@ def judge(question: Question) -> Verdict:
 
 
 def main() -> None:
-    """Answer until the parent closes its end, or asks nothing for :data:`IDLE_SECONDS`."""
+    """Answer questions until the parent closes its end, or is silent for :data:`IDLE_SECONDS`."""
     end_with_parent(int(sys.argv[1]))
     log_to_stderr()
     leave_out_pandas()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core would hold messages
+    # A core dump would contain messages.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while select.select([sys.stdin], [], [], IDLE_SECONDS)[0]:
         line = sys.stdin.buffer.readline()
         if not line:
@@ -103,7 +115,7 @@ def main() -> None:
 
 
 def _give_back() -> None:
-    """Give memory that is not used any more back to the system: the process waits for the next stage."""
+    """Return unused memory to the system, because the process waits for the next stage."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()

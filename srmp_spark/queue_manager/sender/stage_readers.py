@@ -1,7 +1,8 @@
-"""The sender process's side of the processes that read stages (:mod:`.stage_reader`): ask, and survive what they do not.
+"""The sender process's side of the reader processes of stages (:mod:`.stage_reader`).
 
-A reader that dies while it reads a stage is started again and asked a second time: it may have been killed for something else,
-for example by the kernel when memory was short. A stage whose second reader dies too is refused, and its client is told so.
+A reader that dies while it reads a stage is started again and asked a second time. The reader may
+have been killed for another reason, for example by the kernel when memory was short. A stage whose
+second reader dies too is refused, and its client receives the reason.
 """
 
 from __future__ import annotations
@@ -25,21 +26,24 @@ from srmp_spark.store.outbox.row_hashes import delete_stage
 from srmp_spark.store.outbox.stages import CheckedStage
 
 TRIES = 2
-"""Readers that a stage may end."""
+"""Readers that one stage may end before it is refused."""
 READ_SECONDS_MAX = 120.0
-"""What a reader gets for one stage: a second for 100,000 rows of many columns is usual. Both tries end before the main
-process stops waiting (``STAGE_SECONDS``). A reader that takes longer is killed."""
+"""Longest time of a reader for one stage, in seconds. A reader that takes longer is killed.
+
+Usual is a second for 100,000 rows of many columns. Both tries end before the main process stops
+waiting (``STAGE_SECONDS``).
+"""
 COMMAND = (sys.executable, "-m", "srmp_spark.queue_manager.sender.stage_reader")
 
 log = logging.getLogger(__name__)
 
 
 class _ReaderEndedError(Exception):
-    """A reader ended without an answer."""
+    """States that a reader ended without an answer."""
 
 
 class _Reader:
-    """One child process."""
+    """One child process that reads stages."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603  # our own module
@@ -48,17 +52,22 @@ class _Reader:
             stdout=subprocess.PIPE,
             env={
                 **os.environ,
+                # Other pools reserve gigabytes, which count for the memory limit.
                 "ARROW_DEFAULT_MEMORY_POOL": "system",
-            },  # others reserve gigabytes, which the limit counts
+            },
         )
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked: an idle one ends by itself."""
+        """Return whether the process can be asked. An idle process ends by itself."""
         return self._process.poll() is None
 
     def ask(self, question: Question) -> Verdict:
-        """Return its answer. Raises :class:`_ReaderEndedError`."""
+        """Send a question to the process and return its verdict.
+
+        Raises :class:`_ReaderEndedError` if the process ends without an answer, or takes longer
+        than READ_SECONDS_MAX.
+        """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -78,14 +87,15 @@ class _Reader:
         return verdict
 
     def close(self) -> None:
-        """End it; what it reads at the time is given up."""
+        """Kill the process, even if it is reading a stage."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 try:
                     pipe.close()
-                except BrokenPipeError:  # a question that it never took
+                except BrokenPipeError:
+                    # The reader never read a question.
                     continue
 
 
@@ -94,10 +104,13 @@ def _how_it_ended(code: int) -> str:
 
 
 class StageReaders:
-    """As many readers as are asked at once; any thread may ask."""
+    """Starts a reader process for each simultaneous question. Any thread may ask."""
 
     def __init__(self, folder: Path, *, multicast: bool, command: Sequence[str] = COMMAND) -> None:
-        """``folder`` holds the stages; ``multicast``: whether it is spoken here."""
+        """Prepare to read stages of ``folder``.
+
+        ``multicast`` states whether multicast is in use here.
+        """
         self._folder = folder
         self._multicast = multicast
         self._command = command
@@ -105,7 +118,10 @@ class StageReaders:
         self._lock = threading.Lock()
 
     def check(self, file: str, partition: int) -> CheckedStage:
-        """Have every row of ``file`` judged by a reader. What is refused is deleted. Raises :class:`BatchError`."""
+        """Let a reader judge every row of ``file``, and return the checked stage.
+
+        A stage that is refused is deleted. Then :class:`BatchError` is raised.
+        """
         path = self._folder / file
         assert path.parent == self._folder, f"{file} is a name, not a path"
         verdict = self._verdict(Question(str(self._folder), file, partition, self._multicast))
@@ -141,7 +157,8 @@ class StageReaders:
             400,
             BAD_STAGE,
             message,
-            "its bytes are no valid Arrow IPC stream: write them with a released Arrow",
+            "the bytes are no valid Arrow IPC stream: write the stage with a released "
+            "version of Arrow",
         )
 
     def _take(self) -> _Reader:
@@ -154,7 +171,7 @@ class StageReaders:
         return _Reader(self._command)
 
     def close(self) -> None:
-        """End the readers that are idle; one that reads ends with this process."""
+        """End the idle readers. A reader that is reading ends with this process."""
         with self._lock:
             for reader in self._idle:
                 reader.close()

@@ -1,4 +1,4 @@
-"""Whom the wire of a reliable session tells, and what it asks to be written."""
+"""The callbacks of a reliable session's wire, and the changes that the wire wants to be written."""
 
 from __future__ import annotations
 
@@ -9,38 +9,53 @@ from srmp_spark.srmp.outgoing_effects import QueueKey, Send
 
 
 class WireOwner(Protocol):
-    """All sessions together."""
+    """Owns the wires of all reliable sessions."""
 
     def on_answer(self, send: Send, answer: PeerAnswer) -> object:
-        """It is acknowledged."""
+        """Note that a message is acknowledged."""
 
     def on_failure(self, send: Send, why: str, left: bool) -> object:
-        """It is not, and goes back to the engine; ``left``: the destination may have it."""
+        """Return a message that is not acknowledged to the engine.
+
+        ``left`` states that the destination may have the message.
+        """
 
     def on_expired(self, send: Send) -> object:
-        """Its time was over before it had a number."""
+        """Note that a message expired before a number was assigned to it."""
 
     def on_left(self, send: Send) -> object:
-        """It goes out now, perhaps again."""
+        """Note that a message is sent now, perhaps again."""
 
     def on_trouble(self, key: QueueKey, why: str | None) -> object:
-        """Why nothing is taken; ``None``: it is again."""
+        """Note why no message is accepted now.
+
+        ``why`` is ``None`` when messages are accepted again.
+        """
 
     def on_lost(self, key: QueueKey, why: str) -> object:
-        """The sequence is lost with messages that may have been taken: hold the queue."""
+        """Hold the queue, because its sequence is lost.
+
+        The destination may have accepted some of its messages.
+        """
 
     def on_change(self, key: QueueKey) -> object:
-        """There is something to write: :meth:`.reliable_wire.ReliableWire.take_change`."""
+        """Note that there is a change to be written.
+
+        :meth:`.reliable_wire.ReliableWire.take_change` returns the change.
+        """
 
 
 class Change(NamedTuple):
-    """What a write makes true."""
+    """A change of a sequence that takes effect with a write."""
 
     numbered: tuple[Send, ...] = ()
-    """They get the next numbers."""
+    """Messages that get the next numbers."""
     ends: bool = False
-    """The sequence gets no more messages."""
+    """Whether the sequence gets no more messages."""
     begins: bool = False
-    """It may be asked for."""
+    """Whether CreateSequence may be sent."""
     is_held: bool = False
-    """The queue was held meanwhile: they get their numbers all the same, and are posted again."""
+    """Whether the queue was held meanwhile.
+
+    Then the messages get their numbers nevertheless, and are posted again later.
+    """
