@@ -1,4 +1,4 @@
-"""As whom we sign in at another queue manager, and how."""
+"""Choose the account, the protocol and the level to sign in at another queue manager."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROTOCOLS = ("ntlm", "kerberos", "negotiate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Nobody, or an account."""
+    """Data to sign in at another queue manager: an account, or level ``none`` for no sign-in."""
 
     level: str = "none"
     protocol: str = "ntlm"
@@ -34,7 +34,12 @@ class Credentials:
     password: str = field(default="", repr=False)
 
     def settings(self, host: RemoteHost) -> ClientSettings:
-        """For one connection to ``host``: what was negotiated on one is for no other. Raises :class:`SecurityError`."""
+        """Return the settings for one connection to ``host``, with a new security context.
+
+        The security context serves this connection alone, because its state is negotiated for each
+        connection. Raises :class:`SecurityError` if the provider cannot begin, for example without
+        a Kerberos ticket.
+        """
         if self.level == "none":
             return ClientSettings()
         level = LEVELS[self.level]
@@ -68,9 +73,11 @@ def credentials(
     password: str | None,
     domain: str | None,
 ) -> Credentials:
-    """What the options say; without a level privacy, on loopback and without an account none.
+    """Return the credentials that the options of the caller describe.
 
-    Raises :class:`ConfigurationError`.
+    Without ``level`` the level is privacy. For a host on loopback without user and protocol it is
+    none. ``where`` names the option's owner in error messages. Raises :class:`ConfigurationError`
+    if the options contradict each other, a value is unknown, or a library is missing.
     """
     given, protocol = protocol, (protocol or "ntlm").lower()
     if protocol not in PROTOCOLS:

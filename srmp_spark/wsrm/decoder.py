@@ -155,7 +155,7 @@ class _Reading:
             size=size,
         )
 
-    # --- header blocks ----------------------------------------------------------------------------------------------------
+    # --- header blocks ----------------------------------------------------------------------------
 
     def _block(self, block: Element) -> None:
         namespace, name = split(block.tag)
@@ -221,7 +221,7 @@ class _Reading:
                 "ACKNOWLEDGEMENTS_MAX", ACKNOWLEDGEMENTS_MAX, count, section=section
             )
 
-    # --- the Body ---------------------------------------------------------------------------------------------------------
+    # --- the Body ---------------------------------------------------------------------------------
 
     def _content(self, element: Element | None) -> Content | None:
         if element is None:

@@ -124,7 +124,7 @@ class Destination:
         """Messages that wait behind gaps, of all sequences."""
         return sum(len(sequence.held) for sequence in self._holding.values())
 
-    # --- what arrives -----------------------------------------------------------------------------------------------------
+    # --- what arrives -----------------------------------------------------------------------------
 
     def receive(
         self,
@@ -421,7 +421,7 @@ class Destination:
             "The sequence was created in another version of WS-ReliableMessaging or WS-Addressing.",
         )
 
-    # --- states -----------------------------------------------------------------------------------------------------------
+    # --- states -----------------------------------------------------------------------------------
 
     def _happened(
         self, sequence: InboundSequence | None, event: InboundEvent, now: float, utc: int
@@ -472,7 +472,7 @@ class Destination:
             code = FaultCode.SEQUENCE_TERMINATED
         return fault_of(code, rm, identifier)
 
-    # --- results ----------------------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------
 
     def _result(
         self,
@@ -569,7 +569,7 @@ class Destination:
             self._owed.set(sequence.identifier, None)
         return self._answers.to(received, sequence)
 
-    # --- room and time ----------------------------------------------------------------------------------------------------
+    # --- room and time ----------------------------------------------------------------------------
 
     def set_room(self, room: int) -> list[Output]:
         """The queue can take ``room`` messages more: SET_BUFFER_REMAINING. Those who were told 0 hear of it at once."""

@@ -69,7 +69,7 @@ def http_fields(message: SoapMessage) -> dict[str, str]:
     return {"Content-Type": f'{content_type}; action="{action}"'}
 
 
-# --- headers ----------------------------------------------------------------------------------------------------------------
+# --- headers --------------------------------------------------------------------------------------
 
 
 def _reliable(message: SoapMessage) -> list[str]:
@@ -178,7 +178,7 @@ def _endpoint(endpoint: EndpointReference) -> str:
     return f"<a:Address>{escaped(endpoint.address)}</a:Address>{held}"
 
 
-# --- Bodies -----------------------------------------------------------------------------------------------------------------
+# --- Bodies ---------------------------------------------------------------------------------------
 
 
 def _content(content: Content, message: SoapMessage) -> str:
@@ -249,7 +249,7 @@ def _offer(offer: Offer, rm: RmVersion) -> str:
     )
 
 
-# --- faults -----------------------------------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 
 def _fault_detail(fault: Fault, rm: RmVersion | None) -> str:

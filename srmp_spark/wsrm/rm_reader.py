@@ -111,7 +111,7 @@ class Children:
         return self._left[::-1]
 
 
-# --- headers ----------------------------------------------------------------------------------------------------------------
+# --- headers --------------------------------------------------------------------------------------
 
 
 def read_sequence(element: Element) -> Sequence:
@@ -205,7 +205,7 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
     return tuple(found)
 
 
-# --- WS-Addressing ----------------------------------------------------------------------------------------------------------
+# --- WS-Addressing --------------------------------------------------------------------------------
 
 
 def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointReference:
@@ -239,7 +239,7 @@ def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointRe
     return EndpointReference(address, tuple(parameters))
 
 
-# --- Bodies -----------------------------------------------------------------------------------------------------------------
+# --- Bodies ---------------------------------------------------------------------------------------
 
 
 def read_content(element: Element, addressing: AddressingVersion) -> Content:

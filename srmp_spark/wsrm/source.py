@@ -137,7 +137,7 @@ class Source:
             self._is_ending,
         )
 
-    # --- what the application does ----------------------------------------------------------------------------------------
+    # --- what the application does ----------------------------------------------------------------
 
     def enqueue(self, count: int = 1) -> Range:
         """The numbers of the next ``count`` messages; :meth:`poll` sends them when it may."""
@@ -154,7 +154,7 @@ class Source:
         self._is_ending = True
         return self._end(now) if self.state is SourceState.OPEN else []
 
-    # --- what leaves ------------------------------------------------------------------------------------------------------
+    # --- what leaves ------------------------------------------------------------------------------
 
     def poll(
         self,
@@ -277,7 +277,7 @@ class Source:
         ]
         return min((when for when in times if when is not None), default=None)
 
-    # --- messages ---------------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def envelope(
         self, transmit: Transmit, action: str, body: bytes, message_id: str
@@ -348,7 +348,7 @@ class Source:
             body=body,
         )
 
-    # --- what arrives -----------------------------------------------------------------------------------------------------
+    # --- what arrives -----------------------------------------------------------------------------
 
     def received(self, message: SoapMessage, now: float) -> list[Event]:
         """A message of the peer: as the answer to one of ours, or to ``acks_to``."""
@@ -463,7 +463,7 @@ class Source:
             self._armed = self._lowest
             self._resends.set(self._lowest, now + self._pause(0))
 
-    # --- the end ----------------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def _end(self, now: float) -> list[Event]:
         """As far as it goes: the LastMessage of 1.0 first, and nothing while a message is on its way or waits."""

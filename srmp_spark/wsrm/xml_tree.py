@@ -170,7 +170,7 @@ class _Reader:
             raise RemoteProtocolError("a SOAP Envelope holds a Body", section=SECTION)
         return Tree(self._soap, tuple(self._headers), self._body(), self._protocol)
 
-    # --- what SOAP does not allow -----------------------------------------------------------------------------------------
+    # --- what SOAP does not allow -----------------------------------------------------------------
 
     def _declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
         if version != "1.0" or (encoding is not None and encoding.lower() != "utf-8"):
@@ -185,7 +185,7 @@ class _Reader:
     def _instruction(self, _target: str, _data: str) -> None:
         raise RemoteProtocolError("a SOAP message holds no processing instruction", section=SECTION)
 
-    # --- elements ---------------------------------------------------------------------------------------------------------
+    # --- elements ---------------------------------------------------------------------------------
 
     def _namespace(self, prefix: str | None, uri: str | None) -> None:
         if len(self._declared) >= ATTRIBUTES_MAX:
@@ -295,7 +295,7 @@ class _Reader:
             if depth == 2:
                 self._in_header = self._in_body = False
 
-    # --- the Body ---------------------------------------------------------------------------------------------------------
+    # --- the Body ---------------------------------------------------------------------------------
 
     def _body(self) -> bytes:
         """Its bytes, and the declarations that they need from further out."""

@@ -88,7 +88,7 @@ class RpcClient(asyncio.Protocol):
             raise
         return client
 
-    # --- the transport ------------------------------------------------------------------------------------------------------
+    # --- the transport ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to bind."""
@@ -192,7 +192,7 @@ class RpcClient(asyncio.Protocol):
         host, port = self._transport.get_extra_info("peername")[:2]
         return str(host), int(port)
 
-    # --- calls --------------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # a response of METHODS
         """The answer, whatever HRESULT it has.

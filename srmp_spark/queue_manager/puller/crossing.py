@@ -34,7 +34,7 @@ OPENING = 0
 """The number of a call that stands for :class:`Open` itself, in :class:`Failed`."""
 
 
-# --- to the gateway ---------------------------------------------------------------------------------------------------------
+# --- to the gateway -------------------------------------------------------------------------------
 
 
 class Open(msgspec.Struct, tag=True, frozen=True):
@@ -96,7 +96,7 @@ class Close(msgspec.Struct, tag=True, frozen=True):
     connection: int
 
 
-# --- to the main process ----------------------------------------------------------------------------------------------------
+# --- to the main process --------------------------------------------------------------------------
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
@@ -182,7 +182,7 @@ Answer = Done | Found | Unread | NotThere | EndAnswered | CursorMade
 ToMain = Opened | Answer | Failed
 
 
-# --- values that cross in parts ---------------------------------------------------------------------------------------------
+# --- values that cross in parts -------------------------------------------------------------------
 
 
 def found_of(connection: int, call: int, pulled: Pulled) -> Found:

@@ -143,7 +143,7 @@ class Mover:
         """Why rows are not taken here; then nothing more is taken there."""
         return self._full
 
-    # --- with a connection ------------------------------------------------------------------------------------------------
+    # --- with a connection ------------------------------------------------------------------------
 
     async def batch(self, queue: ReadableQueue, wait_s: float) -> int:
         """Move what is there, at most a batch; wait for the first message so long. How many were locked.
@@ -346,7 +346,7 @@ class Mover:
             del self.kept[each.key]
         self.moved += count
 
-    # --- what was in between ----------------------------------------------------------------------------------------------
+    # --- what was in between ----------------------------------------------------------------------
 
     def lost(self) -> None:
         """The connection is gone, and every lock and cursor with it."""

@@ -221,7 +221,7 @@ class Pullers:
         """Behind everything that was stored so far, and may still be on its way to the disk."""
         return await self._manager.journal.transact(lambda each: load_left(each.connection, name))
 
-    # --- while it runs ------------------------------------------------------------------------------------------------------
+    # --- while it runs ----------------------------------------------------------------------------
 
     async def add(self, entry: dict[str, Any], password: str | None) -> tuple[dict[str, Any], bool]:
         """Add one, or give one that is there another mode or other credentials; its status, and whether it is new.
@@ -383,7 +383,7 @@ class Pullers:
         self._held.pop(name, None)
         self._passwords.write(name, None)
 
-    # --- what may be added ----------------------------------------------------------------------------------------------------
+    # --- what may be added ------------------------------------------------------------------------
 
     def _raise_if_unreadable(self, name: str) -> None:
         if name in self._unreadable:

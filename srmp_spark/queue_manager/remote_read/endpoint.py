@@ -390,7 +390,7 @@ class RpcConnection(asyncio.Protocol):
         """Whether it has nothing open and waits for nothing."""
         return self._engine.is_idle
 
-    # --- answers ------------------------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     def respond(self, call_id: int, stub: bytes) -> None:
         """Send the answer of a call."""
@@ -436,7 +436,7 @@ class RpcConnection(asyncio.Protocol):
         if self._taken - self._told >= least and self in self._endpoint.connections:
             self._endpoint.service.answers_taken(self)
 
-    # --- events -------------------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def _handle(self, events: list[ConnectionEvent]) -> None:
         service = self._endpoint.service

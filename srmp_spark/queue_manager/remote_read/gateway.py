@@ -146,7 +146,7 @@ class Front:
         if number is not None:
             self._channel.send(AssociationEnded(number))
 
-    # --- from the main process ------------------------------------------------------------------------------------------
+    # --- from the main process --------------------------------------------------------------------
 
     def answer(self, message: Responded | Failed) -> None:
         """Answer a call, if its connection is still there."""

@@ -116,7 +116,7 @@ class ServedQueue:
         self._reading: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
 
-    # --- what came ----------------------------------------------------------------------------------------------------------
+    # --- what came --------------------------------------------------------------------------------
 
     async def load(self) -> Positions:
         """All that is in the queue, under the lock. Raises what the reader process refuses."""
@@ -212,7 +212,7 @@ class ServedQueue:
             await asyncio.sleep(AGAIN_SECONDS)
         return True
 
-    # --- messages -----------------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def read(self, sequence: int, done: Callable[[Message | str | None], None]) -> None:
         """``done`` gets the message; ``None``: it has left the queue; a text: why it cannot be read. At once or later."""

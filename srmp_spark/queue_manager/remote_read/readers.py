@@ -138,7 +138,7 @@ class Readers:
         """Return the number of connections that have called."""
         return len(self._readers)
 
-    # --- what the gateway says ------------------------------------------------------------------------------------------
+    # --- what the gateway says --------------------------------------------------------------------
 
     def called(self, message: Called, channel: ToReaders) -> None:
         """Hand a call to the service."""
@@ -214,7 +214,7 @@ class Readers:
         association.connections = 0
         self._service.run_down(association.run_down())
 
-    # --- what becomes of the gateway ------------------------------------------------------------------------------------
+    # --- what becomes of the gateway --------------------------------------------------------------
 
     def lost(self) -> None:
         """End every connection and every association: their gateway is gone.

@@ -141,7 +141,7 @@ class RemoteReadService:
         manager.catalogue.on_purge = self._purge_began
         manager.catalogue.hold_readers = self._hold_readers
 
-    # --- connections ------------------------------------------------------------------------------------------------------
+    # --- connections ------------------------------------------------------------------------------
 
     def connected(self, key: Hashable, answers: Answers) -> None:
         """A connection whose calls will be named by ``key``."""
@@ -188,7 +188,7 @@ class RemoteReadService:
         """The coordinator has decided."""
         self._do(self._server.outcome(transaction, committed=committed))
 
-    # --- purges ---------------------------------------------------------------------------------------------------------------
+    # --- purges -----------------------------------------------------------------------------------
 
     def _purge_began(self, transaction: Transaction) -> None:
         """Rows have left a queue; a commit that fails ends the process, and nobody has heard of it."""
@@ -213,7 +213,7 @@ class RemoteReadService:
         else:
             self._do(what())
 
-    # --- effects ----------------------------------------------------------------------------------------------------------
+    # --- effects ----------------------------------------------------------------------------------
 
     def _do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -261,7 +261,7 @@ class RemoteReadService:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # --- opening and closing ----------------------------------------------------------------------------------------------
+    # --- opening and closing ----------------------------------------------------------------------
 
     def _open(self, asked: Open) -> None:
         """Open, or begin to: a task is made only where something must be waited for."""
@@ -436,7 +436,7 @@ class RemoteReadService:
     def _deleted(self, view: ServedView) -> None:
         self._do(self._server.lost(view, Status.MQ_ERROR_QUEUE_DELETED))
 
-    # --- messages ---------------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def _read(self, asked: Read) -> None:
         if self._waits_for_room(asked):
