@@ -64,7 +64,9 @@ class Piece(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Return the last sequence of the piece's last block. No sequence of the piece is higher.
+        """Return the last sequence of the piece's last block.
+
+        No sequence of the piece is higher.
         """
         return (self.block + self.blocks << BLOCK_BITS) - 1
 
@@ -123,7 +125,9 @@ class SequenceSet:
 
     @property
     def last(self) -> int:
-        """Return the highest sequence of the set. Raises :class:`ValueError` if the set is empty.
+        """Return the highest sequence of the set.
+
+        Raises :class:`ValueError` if the set is empty.
         """
         return self._end(lowest=False)
 
@@ -240,7 +244,9 @@ class SequenceSet:
             self._fill(low, high)
 
     def add_each(self, sequences: Iterable[int]) -> None:
-        """Add these sequences, in any order. Raises :class:`ValueError` if a sequence is below 0.
+        """Add these sequences, in any order.
+
+        Raises :class:`ValueError` if a sequence is below 0.
         """
         ordered = sorted(sequences)
         if ordered and ordered[0] < 0:

@@ -68,7 +68,9 @@ class Accounts:
 
 
 def is_account_name(text: str) -> bool:
-    r"""Return whether ``text`` has the form ``DOMAIN\user``: both parts are there, all is printable.
+    r"""Return whether ``text`` has the form ``DOMAIN\user``.
+
+    Both parts must be there and printable.
     """
     domain, backslash, user = text.partition("\\")
     return bool(domain and backslash and user) and text.isprintable() and text == text.strip()
