@@ -1,5 +1,4 @@
-"""Receive the sequences of one queue: each message once and in order, acknowledged when it is
-stored.
+"""Receive the sequences of one queue: each message once, in order, acknowledged when stored.
 
 Theory of operation. :meth:`Destination.receive` decides about a message and changes nothing
 outside. The deliveries and :meth:`Destination.changes` go into one transaction of the store. Only
@@ -10,9 +9,9 @@ the room.
 
 A message after a gap is held in memory, unacknowledged, until the missing message arrives. Such a
 message needs no sync of its own, and after a crash its source still has it. Its HTTP answer does
-not wait and acknowledges what is stored by then: CXF has one thread for repetitions, which would
-wait with it while the missing message is due. The number of held messages is limited. Messages
-beyond the limit are sent again by their source.
+not wait, and acknowledges the messages that are stored by then. CXF has one thread for repetitions:
+it would wait for the answer while the missing message is due. The number of held messages is
+limited. Messages beyond the limit are sent again by their source.
 
 A source with an address receives its acknowledgements there, one for several messages. Other
 sources receive them in HTTP answers. When room returns after an acknowledgement with 0, sources
@@ -176,8 +175,8 @@ class Destination:
             or content is not None
             or self._is_ours(message)
         ):
-            # No answer is due to an acknowledgement for a sequence that we never offered, to a fault,
-            # and to CXF's LastMessage without a Sequence.
+            # No answer is due to an acknowledgement for a sequence that we never offered, to a
+            # fault, and to CXF's LastMessage without a Sequence.
             return self._result(Kind.NOTHING, message, None)
         return self._fault(message, _not_reliable(message))
 
@@ -322,7 +321,8 @@ class Destination:
             else None
         )
         if known is not None and _is_same(known, message, content):
-            # A copy that arrives late makes no second sequence, whatever the state of the first one.
+            # A copy that arrives late makes no second sequence, whatever the state of the first
+            # one.
             if known.state is not InboundState.TERMINATED:
                 self._live(known, now, utc)
             return self._result(Kind.CREATED, message, known)
@@ -390,8 +390,7 @@ class Destination:
         self._created.pop(message_id, None)
 
     def created(self, message_id: str) -> InboundSequence | None:
-        """Return the sequence that the CreateSequence with this MessageID made, or None if unknown.
-        """
+        """Return the sequence that the CreateSequence with this MessageID made, or None."""
         return self._sequences.get(self._created.get(message_id, ""))
 
     def nothing(self, message: SoapMessage) -> Received:
@@ -434,8 +433,7 @@ class Destination:
     def _connection(
         self, message: SoapMessage, content: MakeConnection, now: float, client: str | None
     ) -> Received:
-        """Decide about a MakeConnection: return what waits for the address that the client polls.
-        """
+        """Decide about a MakeConnection: find what waits for the address that the client polls."""
         if content.address is None:
             code = (
                 FaultCode.MISSING_SELECTION
@@ -448,7 +446,8 @@ class Destination:
         polled = self._polled.get(content.address)
         if polled is None or polled.is_shared_with_another(client):
             return self.nothing(message)
-        # A client that polls is alive: poll() reads this time when a sequence has been silent too long.
+        # A client that polls is alive: poll() reads this time when a sequence has been silent too
+        # long.
         polled.asked_at = now
         return self._result(Kind.CONNECTION, message, self._sequences.get(polled.next_owed))
 
@@ -493,9 +492,10 @@ class Destination:
         sequence.drop_held()
 
     def _live(self, sequence: InboundSequence, now: float, utc: int) -> None:
-        """Set the time at which ``sequence`` ends if nothing arrives for it, at most its Expires.
+        """Set the time at which ``sequence`` ends if nothing arrives for it.
 
-        For a terminated sequence, set the time at which it is forgotten.
+        The time is its Expires at the latest. For a terminated sequence, set the time at which it
+        is forgotten.
         """
         settings = self.settings
         over = sequence.state is InboundState.TERMINATED
@@ -505,8 +505,7 @@ class Destination:
         self._lives.set(sequence.identifier, deadline)
 
     def _asked_until(self, sequence: InboundSequence, now: float, utc: int) -> float:
-        """Return the time until which the last MakeConnection for its address keeps ``sequence``
-        alive.
+        """Return until when the last MakeConnection for its address keeps ``sequence`` alive.
 
         The time is ``now`` if the sequence is terminated or its client does not poll.
         """
@@ -521,7 +520,8 @@ class Destination:
 
     def _fault_for(self, reaction: Reaction, message: SoapMessage, identifier: str) -> Fault:
         rm, code = version_of(message), _FAULTS[reaction]
-        # 1.0 has no closed sequences. An earlier release may have closed one, which accepts no message.
+        # 1.0 has no closed sequences. An earlier release may have closed one, which accepts no
+        # message.
         if not code.is_of(rm):
             code = FaultCode.SEQUENCE_TERMINATED
         return fault_of(code, rm, identifier)
@@ -591,7 +591,8 @@ class Destination:
             if sequence is not None:
                 sequence.committed(each.accepted, proof)
             if sequence is not None and self._waits_for_room(each, sequence):
-                # The stored content is left out: a thousand of the largest messages would be gigabytes.
+                # The stored content is left out: a thousand of the largest messages would be
+                # gigabytes.
                 bare = each._replace(deliveries=(), request=replace(each.request, body=b""))
                 answers.append([Later(bare, now + self.settings.answer_held)])
             else:
@@ -615,7 +616,9 @@ class Destination:
         )
 
     def answer(self, received: Received, now: float) -> list[Output]:
-        """Return the answer to a message that is stored, also to one that :class:`Later` held back.
+        """Return the answer to a message that is stored.
+
+        For an answer that :class:`Later` delayed, call this when the wait is over.
         """
         sequence = self._sequences.get(received.identifier)
         if received.kind is Kind.ACKNOWLEDGE and sequence is not None and not sequence.is_anonymous:
@@ -665,11 +668,10 @@ class Destination:
         return self.set_room(min(self.flow.get_buffer_remaining() + 1, self.flow.maximum))
 
     def poll(self, now: float, utc: int) -> list[Output]:
-        """Return the acknowledgements that are due by ``now``, and end sequences whose time is
-        over.
+        """Return the acknowledgements that are due by ``now``, and end the sequences that are over.
 
-        The ended sequences are in :meth:`changes` afterwards. ``utc`` is in microseconds since
-        1970.
+        A sequence is over if its Expires or the inactivity timeout has passed. The ended sequences
+        are in :meth:`changes` afterwards. ``utc`` is in microseconds since 1970.
         """
         outputs: list[Output] = []
         for identifier in self._owed.due(now):
@@ -691,7 +693,7 @@ class Destination:
         return outputs
 
     def _no_room_for(self, owner: str, now: float) -> int | None:
-        """Return the limit that a new sequence of ``owner`` would exceed, or None if there is room.
+        """Return the limit that a new sequence of ``owner`` would exceed, or None if it fits.
 
         Old sequences are evicted where possible.
         """

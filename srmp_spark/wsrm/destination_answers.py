@@ -1,10 +1,9 @@
-"""Make the messages that answer a stored decision: which message, in which version, to which
-address.
+"""Make the messages that answer a stored decision.
 
-An acknowledgement is sent to AcksTo, whatever ReplyTo is (CXF's one-way messages have ReplyTo
-``none``). A response is sent to ReplyTo. A fault is sent to the first of FaultTo, ReplyTo and
-AcksTo that is a real address, else in the HTTP answer. :mod:`.return_sequence` has the messages of
-sequences for replies.
+The module chooses the message, its version and its address. An acknowledgement is sent to AcksTo,
+whatever ReplyTo is (CXF's one-way messages have ReplyTo ``none``). A response is sent to ReplyTo. A
+fault is sent to the first of FaultTo, ReplyTo and AcksTo that is a real address, else in the HTTP
+answer. :mod:`.return_sequence` has the messages of sequences for replies.
 """
 
 from __future__ import annotations
@@ -151,17 +150,19 @@ class Answers:
         return [Respond(ours)] if sequence.rm is RmVersion.V1_0 else outputs
 
     def ends_return_sequence(self, request: SoapMessage, sequence: InboundSequence) -> bool:
-        """Return whether ``request`` is the last message of a 1.0 sequence and all before it are
-        stored.
+        """Return whether ``request`` ends the sequence for replies, too (1.0 only).
 
-        The sequence for replies ends then, too. Return False if there is none.
+        It does if it is the LastMessage and all messages before it are stored. Return False if
+        there is no sequence for replies.
         """
         header = request.sequence
         is_last = header is not None and header.is_last and sequence.stored >= header.number
         return bool(sequence.returns) and is_last
 
     def _acknowledged(self, request: SoapMessage, sequence: InboundSequence) -> list[Output]:
-        """Return acknowledgements: one block for the message's sequence and for each AckRequested.
+        """Return acknowledgements of the message's sequence and of each sequence it asks about.
+
+        The sequence's own AcksTo and version must match, because all blocks are in one message.
         """
         header = request.sequence
         if sequence.is_request_reply and header is not None and sequence.stored < header.number:
@@ -174,8 +175,9 @@ class Answers:
             each for each in found if each.acks_to == sequence.acks_to and each.rm is sequence.rm
         ]
         acks = tuple(self._acknowledgement(each) for each in same)
-        # An acknowledgement to an address is no reply. If RelatesTo names the one-way message, CXF's
-        # client drops the acknowledgement once the message is sent, and repeats the message forever.
+        # An acknowledgement to an address is no reply. If RelatesTo names the one-way message,
+        # CXF's client drops the acknowledgement once the message is sent, and repeats the message
+        # forever.
         relates_to = request.message_id if sequence.is_anonymous else ""
         message = self._message(
             sequence, "SequenceAcknowledgement", sequence.acks_to, relates_to, acks=acks

@@ -20,7 +20,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class EndpointReference:
-    """A destination for messages: an address, and parameters that each message to it must carry."""
+    """A destination for messages: an address, and parameters to send with each message."""
 
     address: str
     reference_parameters: tuple[Element, ...] = ()
@@ -140,7 +140,9 @@ class MakeConnection:
 
 
 class Blame(Enum):
-    """The party that must change something: the fault codes of SOAP 1.2 (Client and Server in 1.1).
+    """The party that must change something, as the fault codes of SOAP 1.2 name it.
+
+    SOAP 1.1 calls the sender Client and the receiver Server.
     """
 
     SENDER = "Sender"

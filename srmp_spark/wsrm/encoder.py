@@ -1,4 +1,4 @@
-"""Encode a :class:`~srmp_spark.wsrm.elements.SoapMessage` as bytes, in the form that WCF writes.
+"""Encode a :class:`~srmp_spark.wsrm.elements.SoapMessage` as bytes, in WCF's form.
 
 The prefixes are ``s``, ``a``, ``r`` and ``netrm``. All elements are valid by the schemas and in
 their order. BufferRemaining is the last child of an acknowledgement ([MS-WSRVCRM] 2.2.1). The
@@ -263,8 +263,7 @@ def _offer(offer: Offer, rm: RmVersion) -> str:
 
 
 def _fault_detail(fault: Fault, rm: RmVersion | None) -> str:
-    """Return the XML of the fault's details: the sequence, and the highest message number if known.
-    """
+    """Return the XML of the fault's details: its sequence, and the highest number if known."""
     if rm is None or not fault.identifier:
         return ""
     highest = (

@@ -139,8 +139,7 @@ def fault_of(
 
 
 def code_of(fault: Fault) -> FaultCode | None:
-    """Return the :class:`FaultCode` of a received fault of any version, or None if it is unknown.
-    """
+    """Return the :class:`FaultCode` of a received fault, of any version, or None if unknown."""
     for rm in RmVersion:
         for code in FaultCode:
             if code.is_of(rm) and fault.subcode == code.subcode(rm):

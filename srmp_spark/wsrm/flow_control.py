@@ -1,11 +1,11 @@
-"""The advanced flow-control object of a destination: how many messages it can take ([MS-WSRVCRM]
-3.1).
+"""Count how many messages a destination can take: the advanced flow-control object.
 
-Theory of operation. The object has one state, FLOW_CONTROL_STATE, and one number, Buffer Remaining,
-from 0 to a maximum. A message that becomes a row of the queue lowers the number. A message that is
-processed raises it. Every acknowledgement carries the result of GET_BUFFER_REMAINING. A higher
-layer sets the room with SET_BUFFER_REMAINING. Here the higher layer is the queue, and its free room
-is the value. The two other events keep the value right between two readings of the queue's room.
+Theory of operation ([MS-WSRVCRM] 3.1). The object has one state, FLOW_CONTROL_STATE, and one
+number, Buffer Remaining, from 0 to a maximum. A message that becomes a row of the queue lowers the
+number. A message that is processed raises it. Every acknowledgement carries the result of
+GET_BUFFER_REMAINING. A higher layer sets the room with SET_BUFFER_REMAINING. Here the higher layer
+is the queue, and its free room is the value. The two other events keep the value right between two
+readings of the queue's room.
 
 Decisions where the text leaves a choice (``docs/adr/0018``). Only a *new* message lowers the value.
 Copies and refused messages take no room, so they would lower the value forever. A value of 0 asks
@@ -22,7 +22,7 @@ from srmp_spark.wsrm.limits import BUFFER_INITIAL, BUFFER_LIMIT, BUFFER_REMAININ
 
 
 class FlowControlState(Enum):
-    """The only state (3.1.1.1)."""
+    """The only state of the object (3.1.1.1)."""
 
     FLOW_CONTROL_STATE = auto()
 

@@ -1,12 +1,11 @@
-"""Index the sequences of one destination by the address that their clients poll with
-WS-MakeConnection.
+"""Index the sequences of one destination by the address that their clients poll.
 
-Theory of operation. A client that cannot be called asks for its acknowledgements by an address. One
-client may have a thousand sequences under one address. So no request may search all sequences, or
-walk through those of the address. The index keeps for each address the facts that a request needs:
-which sequence has an acknowledgement that waits, whether another client uses the address, and when
-the client asked last. A sequence has no flag of its own that could differ from the index:
-:attr:`.InboundSequence.is_owed` reads the index.
+Theory of operation. A client that cannot be called asks for its acknowledgements with
+WS-MakeConnection, by an address. One client may have a thousand sequences under one address. So no
+request may search all sequences, or walk through those of the address. The index keeps for each
+address the facts that a request needs: which sequence has an acknowledgement that waits, whether
+another client uses the address, and when the client asked last. A sequence has no flag of its own
+that could differ from the index: :attr:`.InboundSequence.is_owed` reads the index.
 
 The index holds no more sequences than the table of sequences. :meth:`PolledAddresses.add` and
 :meth:`PolledAddresses.remove` are called where that table changes, and nowhere else.
@@ -44,12 +43,14 @@ class PolledAddress:
 
     @property
     def next_owed(self) -> str:
-        """Return the sequence whose acknowledgement has waited longest, or ``""`` if none waits."""
+        """Return the sequence whose acknowledgement has waited longest; ``""``: none waits."""
         return next(iter(self.owed), "")
 
     def is_shared_with_another(self, name: str | None) -> bool:
-        """Return whether a client with an authenticated name other than ``name`` began a sequence
-        here.
+        """Return whether a client other than the one with this authenticated ``name`` uses the
+        address.
+
+        A client uses the address if it began one of the address's sequences.
         """
         return len(self.clients) > 1 or (bool(self.clients) and name not in self.clients)
 

@@ -38,7 +38,7 @@ class PollingEvent(Enum):
 
 
 class Timer(Enum):
-    """The action on POLLING_TIMER."""
+    """The action on POLLING_TIMER that an event causes."""
 
     LEFT = auto()
     STARTED = auto()

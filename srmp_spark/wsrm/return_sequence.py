@@ -24,8 +24,12 @@ the acknowledgement alone. The caller's own side reports that there was no reply
 A client that can only be answered takes the acknowledgement on the HTTP answer for the reply to
 that very message. WCF's request/reply client has three rules that no other client has:
 
-- An acknowledgement that does not name the message is an error. So a message that was not accepted is answered with nothing, and the client sends it again.
-- BufferRemaining counts on the answer to a message alone, never on the answer to a poll. A value of 0 would stop the client forever, so it gets at least 1: a place in addition to the room of the queue. While there is no room, the answer to the message that took this place is late. So the client sends slowly, one message at a time.
+- An acknowledgement that does not name the message is an error. So a message that was not accepted
+  is answered with nothing, and the client sends it again.
+- BufferRemaining counts on the answer to a message alone, never on the answer to a poll. A value of
+  0 would stop the client forever, so it gets at least 1: a place in addition to the room of the
+  queue. While there is no room, the answer to the message that took this place is late. So the
+  client sends slowly, one message at a time.
 - There is no TerminateSequence without an answer.
 """
 

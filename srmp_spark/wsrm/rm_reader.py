@@ -1,4 +1,4 @@
-"""Read elements of WS-ReliableMessaging, WS-MakeConnection and WS-Addressing into their classes.
+"""Read elements of WS-ReliableMessaging, WS-MakeConnection and WS-Addressing.
 
 The children must be in the order of the schemas. A child with another namespace is an extension. A
 protocol element after an extension is refused, as WCF does. So BufferRemaining before the ranges is
@@ -90,10 +90,9 @@ class Children:
         return None if found is None else values.number(found.text, name, SECTION, minimum=1)
 
     def expires(self) -> int | None:
-        """Return the Expires of the next child in milliseconds (0 means never), or None if it is
-        absent.
+        """Return the Expires of the next child in milliseconds, or None if it is absent.
 
-        Raises :class:`RemoteProtocolError` if the text is no duration.
+        0 means never. Raises :class:`RemoteProtocolError` if the text is no duration.
         """
         found = self.take("Expires")
         return None if found is None else values.duration(found.text, SECTION)

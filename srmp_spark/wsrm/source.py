@@ -224,8 +224,9 @@ class Source:
         return outputs
 
     def left(self, number: int, now: float) -> None:
-        """Restart the pause of message ``number``, which was sent later than :meth:`poll` returned
-        it.
+        """Restart the pause of message ``number``.
+
+        Call this if the message was sent later than :meth:`poll` returned it.
         """
         if number in self.in_flight:
             self._resends.set(number, now + self._pause(self._tries.get(number, 0)))
@@ -241,9 +242,10 @@ class Source:
             self._resends.set(number, now + self._pause(0) if is_new else now)
 
     def hurry(self, now: float) -> None:
-        """Repeat CreateSequence, CloseSequence or TerminateSequence at once, if one is unanswered.
+        """Repeat an unanswered CreateSequence, CloseSequence or TerminateSequence at once.
 
-        If the source is polling, send AckRequested at once, too.
+        If the source is polling, send AckRequested at once, too. :meth:`poll` returns these
+        messages.
         """
         if self._control_at is not None:
             self._control_at = now
@@ -252,8 +254,7 @@ class Source:
 
     @property
     def room(self) -> int:
-        """Return how many more messages may get a number so that all of them may be sent at once.
-        """
+        """Return how many more messages may get a number and be sent at once."""
         if self.state is not SourceState.OPEN or self._is_ending:
             return 0
         unsent = self.assigned - self.sent
@@ -426,7 +427,8 @@ class Source:
     def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
         if self.state is SourceState.CREATING:
             return relates_to == self.create_id
-        # Without acks_to the fault is an HTTP answer. In 1.0 with SOAP 1.1 it need not name the sequence.
+        # Without acks_to the fault is an HTTP answer. In 1.0 with SOAP 1.1 it need not name the
+        # sequence.
         if not fault.identifier and self.settings.acks_to is None:
             return code_of(fault) is not None
         return bool(fault.subcode) and fault.identifier == self.identifier
@@ -468,7 +470,7 @@ class Source:
         return events + self._end(now) if self.state is SourceState.ENDING else events
 
     def _progress(self, now: float) -> None:
-        """Shorten the pauses of messages that were repeated, because the peer accepts messages now.
+        """Shorten the pauses of repeated messages, because the peer accepts messages now.
 
         The pauses have grown while the peer did not accept any.
         """

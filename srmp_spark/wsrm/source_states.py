@@ -33,16 +33,16 @@ class SourceEvent(Enum):
     """The events that change the state."""
 
     CREATED = auto()
-    """CreateSequenceResponse was received."""
+    """CreateSequenceResponse was received from the peer."""
     END = auto()
     """The application has no more messages."""
     ALL_ACKNOWLEDGED = auto()
     """1.1: every message is acknowledged while the state is ENDING."""
     ALL_ACKNOWLEDGED_1_0 = auto()
     CLOSED = auto()
-    """CloseSequenceResponse was received."""
+    """CloseSequenceResponse was received from the peer."""
     TERMINATED = auto()
-    """TerminateSequenceResponse was received."""
+    """TerminateSequenceResponse was received from the peer."""
     FAULT = auto()
     """A fault (CreateSequenceRefused, UnknownSequence, SequenceTerminated, SequenceClosed, …) was
     received: the peer no longer has the sequence.

@@ -1,5 +1,7 @@
-"""Choose the versions in which a message is sent: from the columns of a sink's row, or from the
-outbox.
+"""Choose the versions of the protocols in which a message is sent.
+
+The versions are read from the columns of a sink's row, or from the one text in which the outbox
+stores them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class Versions(NamedTuple):
 
     @classmethod
     def of(cls, wsrm: str | None, soap: str | None, wsa: str | None) -> Versions:
-        """Return the versions that a row names; ``None`` means the default: 1.1, 1.2 and 2005/08.
+        """Return the versions that a row names.
+
+        ``None`` means the default: 1.1, 1.2 and 2005/08.
 
         Raises :class:`ConfigurationError` if a value is unknown, or two versions do not go
         together.

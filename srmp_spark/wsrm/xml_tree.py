@@ -46,8 +46,9 @@ Each run of name characters is examined once, so the search is linear.
 
 
 class Scope(NamedTuple):
-    """The namespace prefixes that are valid at an element: its own declarations, and the scope
-    around it.
+    """The namespace prefixes that are valid at an element.
+
+    They are the declarations of the element, and the scope around it.
     """
 
     declared: Mapping[str, str]
@@ -94,7 +95,7 @@ class Element:
 
 
 class Tree(NamedTuple):
-    """A parsed SOAP message."""
+    """A parsed SOAP message: its header blocks and its Body."""
 
     soap: SoapVersion
     headers: tuple[Element, ...]
@@ -165,7 +166,8 @@ class _Reader:
         self._protocol: Element | None = None
 
     def read(self) -> Tree:
-        # Expat detects UTF-16 by its first bytes, whatever encoding is set. All offsets would be wrong.
+        # Expat detects UTF-16 by its first bytes, whatever encoding is set. All offsets would be
+        # wrong.
         if b"\0" in self._envelope:
             raise RemoteProtocolError(
                 "the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION
@@ -277,9 +279,7 @@ class _Reader:
             raise LimitExceededError("HEADER_MAX", HEADER_MAX, at, section=SECTION)
 
     def _block(self, tag: str, attributes: dict[str, str], declared: dict[str, str]) -> None:
-        """Handle the start of a header block, a child of the Body, or an element within a built
-        one.
-        """
+        """Handle the start of a header block, a child of the Body, or an element inside one."""
         if self._in_body and self._depth == 3:
             self._children.append((self._parser.CurrentByteIndex, frozenset(declared)))
             if len(self._children) > 1 or split(tag)[0] not in self._wanted:
@@ -317,8 +317,7 @@ class _Reader:
     # --- the Body ---------------------------------------------------------------------------------
 
     def _body(self) -> bytes:
-        """Return the bytes of the Body, with the declarations that it needs from elements around
-        it.
+        """Return the bytes of the Body, with the declarations that it needs from outside.
 
         Raises :class:`LimitExceededError` if these declarations exceed ``DECLARATIONS_ADDED_MAX``.
         """
