@@ -72,7 +72,7 @@ def unreadable_text(count: int, reason: str) -> str:
 
 
 class Ended(Enum):
-    """The result of R_EndReceive."""
+    """The result of a call of R_EndReceive."""
 
     CARRIED_OUT = auto()
     NOT = auto()
@@ -82,8 +82,7 @@ class Ended(Enum):
 
 
 class ReadableQueue(Protocol):
-    """An open remote queue: :class:`.remotes.CrossedQueue`, :class:`.remote.RemoteQueue`, or a
-    test's.
+    """An open remote queue: :class:`.remotes.CrossedQueue` or :class:`.remote.RemoteQueue`.
 
     All methods raise :class:`RefusedError` if the server refuses the call, and :class:`LostError`
     if the connection ends.
@@ -97,8 +96,7 @@ class ReadableQueue(Protocol):
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Return a message, or an error for an unreadable one, or a status that states why there is
-        none.
+        """Return a message, or an error for an unreadable one, or the status if there is none.
 
         The message is locked by us if ``action`` receives. ``wait_s`` is the longest wait for a
         message, in seconds.

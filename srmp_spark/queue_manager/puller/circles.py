@@ -36,8 +36,7 @@ class CircleError(SrmpSparkError):
 
 
 class Circles:
-    """Knows the subscriptions of this queue manager that read its own queues, and refuses circles.
-    """
+    """Knows the subscriptions of this queue manager to its own queues, and refuses circles."""
 
     def __init__(self, endpoint: Endpoint | None, mapper: Endpoint | None = None) -> None:
         """Begin without subscriptions.
@@ -118,7 +117,7 @@ class Circles:
 
 
 def own_queue(subscription: Subscription) -> str | None:
-    """Return the local queue that a subscription would read if its host were this queue manager.
+    """Return the local queue that a subscription reads if its host is this queue manager.
 
     Return None if no local queue could be meant.
     """

@@ -1,4 +1,6 @@
-"""One RPC connection to another queue manager, in the event loop of the gateway ([MS-RPCE] 3.3.2).
+"""Hold one RPC connection to another queue manager, in the event loop of the gateway.
+
+The specification is [MS-RPCE] 3.3.2.
 """
 
 from __future__ import annotations
@@ -115,9 +117,7 @@ class RpcClient(asyncio.Protocol):
         self._read(data)
 
     def _read(self, data: bytes = b"") -> None:
-        """Process ``data`` for at most :data:`TURN_SECONDS`, and continue in the next turn of the
-        loop.
-        """
+        """Process ``data`` for at most :data:`TURN_SECONDS`; continue in the next turn of the loop."""
         ends_at = time.perf_counter() + TURN_SECONDS
         results = self._engine.receive(data, PDUS_AT_ONCE)
         while self._engine.is_behind and time.perf_counter() < ends_at:
@@ -133,15 +133,16 @@ class RpcClient(asyncio.Protocol):
             self._resume()
 
     def hold_reading(self) -> None:
-        """Stop reading until :meth:`release_reading`, because the receiver of the answers has no
-        room.
+        """Stop reading until :meth:`release_reading`.
+
+        Call this when the receiver of the answers has no room.
         """
         if not self._is_held and hasattr(self, "_transport") and not self._transport.is_closing():
             self._is_held = True
             self._transport.pause_reading()
 
     def release_reading(self) -> None:
-        """Continue reading after :meth:`hold_reading`."""
+        """Continue to read after :meth:`hold_reading`."""
         if self._is_held:
             self._is_held = False
             self._resume()

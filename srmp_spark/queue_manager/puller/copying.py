@@ -277,9 +277,10 @@ def not_copied_text(count: int) -> str:
 
 
 async def _is_gone(queue: ReadableQueue, key: PulledKey) -> bool:
-    """Return whether a peek reports the message gone under each lookup identifier that it may have.
+    """Return whether the message is gone from the remote queue.
 
-    A message that is locked is not gone.
+    A peek must report that for each lookup identifier that the message may have. A message that is
+    locked is not gone.
     """
     for lookup_id in key.lookup_ids:
         found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)

@@ -62,9 +62,7 @@ log = logging.getLogger(__name__)
 
 
 class RemoteConnection:
-    """One connection that the main process requested: its client, and the queue that is open over
-    it.
-    """
+    """One connection that the main process requested, with the queue that is open over it."""
 
     def __init__(
         self,

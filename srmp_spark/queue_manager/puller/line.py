@@ -1,5 +1,4 @@
-"""Choose the size of batches on a network line that breaks: less after a break, more after a
-success.
+"""Choose the size of batches on a network line that may break.
 
 Locks end with their connection. So a batch that the line does not carry leaves only messages in
 doubt. The size is halved when the connection is lost before the batch's last acknowledgement, down

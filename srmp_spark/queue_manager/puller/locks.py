@@ -1,10 +1,10 @@
-"""Lock a batch of messages of a remote queue with repeated R_StartReceive, in the queue's order.
+"""Lock a batch of messages of a remote queue, in the order of the queue.
 
-Theory of operation. The first read waits for a message. Then several reads are in flight, if the
-server accepts that, so that neither side waits for the other. A server may carry out the reads in
-any order, so two reads may have swapped their messages. The messages themselves state the order of
-the queue: a message that is to be received earlier has a smaller lookup identifier
-(:mod:`srmp_spark.mqrr.lookup_identifier`).
+Theory of operation. Each message is locked with R_StartReceive. The first read waits for a message.
+Then several reads are in flight, if the server accepts that, so that neither side waits for the
+other. A server may carry out the reads in any order, so two reads may have swapped their messages.
+The messages themselves state the order of the queue: a message that is to be received earlier has a
+smaller lookup identifier (:mod:`srmp_spark.mqrr.lookup_identifier`).
 
 A read in flight may have locked a message. So each read is waited for, also when the batch is full
 or the queue is empty. After an error it is unknown which messages are locked. Then the connection

@@ -1,16 +1,16 @@
-"""Move a remote queue (``mode = "move"``): each message becomes one row here and is removed there.
+"""Move a remote queue (``mode = "move"``): each message becomes one row, and is removed there.
 
 No crash of either side loses or doubles a message. Theory of operation:
 :mod:`srmp_spark.mqrr.pulled_states`. Messages are taken in batches, so that they share a sync:
 
-    R_StartReceive × n  →  one commit: kept  →  R_EndReceive × n  →  one commit: rows, no longer kept
+    R_StartReceive × n  →  one commit: kept  →  R_EndReceive × n  →  one commit: rows, not kept
 
 On a network line that breaks, batches are smaller (:mod:`.line`). With a backlog three batches are
 in progress (:meth:`Mover.batches`), if the server accepts as many calls. One becomes rows, the next
 one is ended, and the one after it is locked and stored. So neither side, nor a disk, waits for the
 others. Ends are sent in the order of the queue, so rows have that order, too. If the lock of a
-message ended, an earlier batch's message may arrive again. Then the result of its End must be known
-first.
+message has ended, the message may arrive again with a later batch. Then the result of its earlier
+End must be known first.
 
 A message that arrives again while it is kept, because its End did not succeed, is the same message.
 It is ended again, and nothing is stored twice. Doubtful messages are looked up as soon as there is
@@ -183,8 +183,7 @@ class Mover:
     async def batches(
         self, queue: ReadableQueue, wait_s: float, *, goes_on: Callable[[], bool]
     ) -> int:
-        """Move batch after batch while there is a backlog, and return how many messages were
-        locked.
+        """Move batch after batch while there is a backlog; return how many messages were locked.
 
         The first message is waited for at most ``wait_s`` seconds. ``goes_on`` returns whether
         another batch may begin. At most :data:`BATCHES_TOGETHER` batches are moved. Errors as

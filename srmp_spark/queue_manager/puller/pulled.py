@@ -33,7 +33,7 @@ class Pulled:
 
     key: PulledKey
     raw: bytes
-    """Bytes of the packet."""
+    """Bytes of the message's packet."""
     message: Message
     state: PulledState
     request: int = 0

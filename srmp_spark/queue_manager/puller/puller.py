@@ -251,10 +251,9 @@ class Puller:
 
     @property
     def taken_in_doubt(self) -> int:
-        """Return how many messages were gone when they were looked up after an End without an
-        answer.
+        """Return how many messages were gone at their look-up after an End without an answer.
 
-        Another reader may have these messages, too.
+        They are among the rows. Another reader may have them, too.
         """
         return self._mover.in_doubt_taken
 

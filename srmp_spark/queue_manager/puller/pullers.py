@@ -1,5 +1,4 @@
-"""Manage all subscriptions: those of the configuration file, and those that were added at run time.
-"""
+"""Manage all subscriptions: those of the configuration file, and those added at run time."""
 
 from __future__ import annotations
 

@@ -113,8 +113,9 @@ class SentMarks:
             self._is_torn = False
 
     def nothing_is_kept(self) -> None:
-        """Discard the marks if the file is longer than ``FORGET_BYTES``, because no message is
-        stored.
+        """Discard the marks if the file is longer than ``FORGET_BYTES``.
+
+        Call this only while no message is stored.
         """
         if self._size > FORGET_BYTES:
             self._begin(())

@@ -1,11 +1,11 @@
 r"""Read the subscriptions of the configuration file: ``[[subscription]]``.
 
-    [[subscription]]
-    host = "windows.example"          # or HOST:PORT; without a port its endpoint mapper is asked
-    queue = 'private$\orders'         # or ;JOURNAL, a subqueue, deadletter$, a whole format name
-    mode = "move"                     # or "copy"
-    to = "private$/orders"            # a local queue, not transactional;
-                                      # default private$/orders@windows.example
+[[subscription]]
+host = "windows.example"          # or HOST:PORT; without a port its endpoint mapper is asked
+queue = 'private$\orders'         # or ;JOURNAL, a subqueue, deadletter$, a whole format name
+mode = "move"                     # or "copy"
+to = "private$/orders"            # a local queue, not transactional;
+                                  # default private$/orders@windows.example
 """
 
 from __future__ import annotations
