@@ -117,7 +117,10 @@ class RpcClient(asyncio.Protocol):
         self._read(data)
 
     def _read(self, data: bytes = b"") -> None:
-        """Process ``data`` for at most :data:`TURN_SECONDS`; continue in the next turn of the loop."""
+        """Process ``data`` for at most :data:`TURN_SECONDS`.
+
+        The rest is processed in the next turns of the event loop.
+        """
         ends_at = time.perf_counter() + TURN_SECONDS
         results = self._engine.receive(data, PDUS_AT_ONCE)
         while self._engine.is_behind and time.perf_counter() < ends_at:

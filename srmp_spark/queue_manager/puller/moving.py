@@ -183,7 +183,7 @@ class Mover:
     async def batches(
         self, queue: ReadableQueue, wait_s: float, *, goes_on: Callable[[], bool]
     ) -> int:
-        """Move batch after batch while there is a backlog; return how many messages were locked.
+        """Move batches while there is a backlog, and return how many messages were locked.
 
         The first message is waited for at most ``wait_s`` seconds. ``goes_on`` returns whether
         another batch may begin. At most :data:`BATCHES_TOGETHER` batches are moved. Errors as

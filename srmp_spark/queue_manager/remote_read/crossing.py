@@ -1,19 +1,22 @@
-"""Messages between the main process and the gateway of remote read (:mod:`srmp_spark.queue_manager.gateway`).
+"""Define the messages between the main process and the gateway of remote read.
+
+:mod:`srmp_spark.queue_manager.gateway` describes gateways.
 
     gateway                                              main process
     ─────── Called: a whole, well-formed call ─────────▶ rights, queues, cursors, locks, marks
     ─────── CallWasCancelled, CallWasOrphaned ─────────▶
     ◀─────────────── Responded, or Failed ──────────────
-    ─────── AnswersTaken: bytes that have left ────────▶ messages that waited for the reader
-    ─────── ConnectionEnded, AssociationEnded ─────────▶ calls are given up; handles are run down
+    ─────── AnswersTaken: bytes that were sent ────────▶ messages that waited for the reader
+    ─────── ConnectionEnded, AssociationEnded ─────────▶ ends calls; runs down handles
     ◀─────────────────────── Close ─────────────────────
     ─────── Closed ────────────────────────────────────▶
 
-A connection and an association cross as numbers of the gateway. The main process learns of either with the first
-call: a client that never calls costs the main process nothing. The context handles of an association are values
-of the main process, which reads them from the stubs of calls and writes them into the stubs of answers; the gateway
-knows only how many there are. Numbers mean nothing to the next gateway: the main process ends each connection and
-each association of a gateway that died.
+A connection and an association are numbers of the gateway. The main process learns of either with
+its first call, so a client that never calls costs the main process nothing. The context handles of
+an association are values of the main process, which reads them from the stubs of calls and writes
+them into the stubs of answers. The gateway knows only how many there are. The numbers mean nothing
+to the next gateway. The main process ends every connection and every association of a gateway that
+died.
 """
 
 from __future__ import annotations
@@ -22,33 +25,33 @@ import msgspec
 
 
 class Called(msgspec.Struct, tag=True, frozen=True):
-    """A whole call. Its stub can be decoded; the gateway has tried."""
+    """A whole call. Its stub can be decoded, which the gateway has checked."""
 
     connection: int
     peer: str
-    """The IP address of the caller."""
+    """IP address of the caller."""
     association: int
     call_id: int
     is_ndr64: bool
-    """The transfer syntax of the call and of its answer: NDR64, or NDR."""
+    """Whether the transfer syntax of the call and of its answer is NDR64, not NDR."""
     opnum: int
     stub: bytes
     identity: str | None
-    """The account that signed in; ``None`` where nobody need sign in."""
+    """Account that signed in; ``None`` if no sign-in is required."""
     auth_level: int
     taken: int
-    """As in :class:`AnswersTaken`."""
+    """Bytes of answers that were sent, as in :class:`AnswersTaken`."""
 
 
 class CallWasCancelled(msgspec.Struct, tag=True, frozen=True):
-    """The caller does not want to wait for an answer, and gets one all the same."""
+    """The caller no longer wants to wait. The call is answered nevertheless."""
 
     connection: int
     call_id: int
 
 
 class CallWasOrphaned(msgspec.Struct, tag=True, frozen=True):
-    """The caller does not wait for an answer, and none is sent."""
+    """The caller no longer waits. No answer is sent."""
 
     connection: int
     call_id: int
@@ -59,23 +62,25 @@ class AnswersTaken(msgspec.Struct, tag=True, frozen=True):
 
     connection: int
     taken: int
-    """Bytes of all stubs of this connection that have left the gateway, since the connection began."""
+    """Bytes of all stubs of this connection that were sent to the reader, since the connection
+    began.
+    """
 
 
 class ConnectionEnded(msgspec.Struct, tag=True, frozen=True):
-    """The connection is gone: nobody waits for its answers."""
+    """The connection is gone. Its answers are no longer needed."""
 
     connection: int
 
 
 class AssociationEnded(msgspec.Struct, tag=True, frozen=True):
-    """The last connection of an association is gone: its handles are to be run down."""
+    """The last connection of an association is gone. Its handles must be run down."""
 
     association: int
 
 
 class Closed(msgspec.Struct, tag=True, frozen=True):
-    """All connections are closed, after :class:`Close`."""
+    """All connections are closed, as :class:`Close` requested."""
 
 
 class Responded(msgspec.Struct, tag=True, frozen=True):
@@ -85,11 +90,11 @@ class Responded(msgspec.Struct, tag=True, frozen=True):
     call_id: int
     stub: bytes
     handles: int
-    """Open handles of the association of this connection."""
+    """Number of open handles of the connection's association."""
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """The fault of a call."""
+    """The call failed with the fault ``status``."""
 
     connection: int
     call_id: int
@@ -97,7 +102,10 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Close(msgspec.Struct, tag=True, frozen=True):
-    """Accept no further connection, send the answers that were given, close every connection, then send :class:`Closed`."""
+    """Request to end: accept no connection, send the given answers, close every connection.
+
+    The gateway sends :class:`Closed` then.
+    """
 
 
 ToMain = (
