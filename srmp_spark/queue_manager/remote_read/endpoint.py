@@ -1,4 +1,4 @@
-"""Serve the RPC port (``--rpc``): the connections of remote readers, with limits for each of them.
+"""Serve the RPC port (``--rpc``): the connections of remote readers, with limits for each.
 
 **Theory of operation.** All of this runs in a gateway process (:mod:`.gateway`). A connection
 counts before it has sent anything. The port has room for RPC_CONNECTIONS_MAX connections, and one
@@ -201,8 +201,9 @@ class RpcEndpoint:
             log.warning("mqrr.too_many_connections peer=%s limit=%d", host, limit)
 
     def make_room(self) -> None:
-        """Close readers that take no answers, the longest first, until at most HELD_MAX bytes are
-        held.
+        """Close readers that take no answers until at most HELD_MAX bytes are held.
+
+        The reader that has taken nothing for longest is closed first.
         """
         if self.held <= HELD_MAX:
             return
@@ -216,7 +217,9 @@ class RpcEndpoint:
                 each.drop("it takes no answers, and others need their memory (HELD_MAX)")
 
     def works(self, connection: RpcConnection) -> None:
-        """Process the received bytes of ``connection`` now, or after those of earlier connections.
+        """Process the received bytes of ``connection``.
+
+        That happens now, or after the bytes of earlier connections.
         """
         if self._behind or self._spent >= TURN_SECONDS or self._is_held():
             self._behind.append(connection)
@@ -331,7 +334,9 @@ class RpcConnection(asyncio.Protocol):
         self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the connection of a reader, or close it if there is no room (called by asyncio).
+        """Accept the connection of a reader, or close it if there is no room.
+
+        The method is called by asyncio.
         """
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
@@ -392,14 +397,18 @@ class RpcConnection(asyncio.Protocol):
         self.is_over = True
 
     def pause_writing(self) -> None:
-        """Stop reading the socket, because the reader does not take its answers (called by
-        asyncio).
+        """Stop reading the socket, because the reader does not take its answers.
+
+        The method is called by asyncio.
         """
         self._write_paused = True
         self.read_or_pause()
 
     def resume_writing(self) -> None:
-        """Read the socket again, because the reader takes its answers (called by asyncio)."""
+        """Read the socket again, because the reader takes its answers.
+
+        The method is called by asyncio.
+        """
         self._write_paused = False
         self._tell_taken(TELL_BYTES)
         self.read_or_pause()
@@ -487,8 +496,7 @@ class RpcConnection(asyncio.Protocol):
         self.held = held
 
     def _tell_taken(self, least: int) -> None:
-        """Notify the service if the reader has taken ``least`` bytes since the last notification.
-        """
+        """Notify the service if the reader has taken ``least`` bytes since the last time."""
         self.count_taken()
         if self._taken - self._told >= least and self in self._endpoint.connections:
             self._endpoint.service.answers_taken(self)

@@ -1,5 +1,6 @@
-"""Define the form in which the reader process sends messages for remote readers to the main
-process.
+"""Define the form in which the reader process sends messages to the main process.
+
+The messages are for remote readers.
 """
 
 from __future__ import annotations

@@ -77,7 +77,10 @@ class Caller:
 
 
 class Front:
-    """Handles the calls of the RPC port: checks their form, and passes them to the main process."""
+    """Handles the calls of the RPC port.
+
+    It checks the form of each call, and passes the call to the main process.
+    """
 
     def __init__(self, channel: Channel[Any, Any]) -> None:
         self._channel = channel
@@ -111,7 +114,10 @@ class Front:
         self._channel.send(AnswersTaken(caller.number, caller.replies.taken()))
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Pass a call to the main process, or answer with a fault if its stub cannot be decoded."""
+        """Pass a call to the main process.
+
+        If the stub of the call cannot be decoded, answer with a fault instead.
+        """
         caller, association = self._callers[key], received.association
         try:
             METHODS[received.opnum].decode_request(received.stub, received.syntax)

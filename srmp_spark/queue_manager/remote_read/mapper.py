@@ -1,9 +1,8 @@
-"""Answer as an endpoint mapper (``--rpc-endpoint-mapper``): state the port of remote read
-([MS-RPCE] 2.2.1.2).
+"""Answer as an endpoint mapper (``--rpc-endpoint-mapper``): state the port of remote read.
 
-Clients since Windows Vista ask at port 135 and do not use a fixed port. If a service listens at
-port 135 already, clients ask that service. This mapper is for machines without one. It needs
-nothing of the main process, and answers in the gateway.
+The specification is [MS-RPCE] 2.2.1.2. Clients since Windows Vista ask at port 135 and do not use a
+fixed port. If a service listens at port 135 already, clients ask that service. This mapper is for
+machines without one. It needs nothing of the main process, and answers in the gateway.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Assemble remote read in the main process: the service, its readers, and the link to the gateway.
-"""
+"""Assemble remote read in the main process: service, readers, and link to the gateway."""
 
 from __future__ import annotations
 

@@ -90,8 +90,9 @@ class ServedView:
         return max(self.queue.trimmed_to, 0 if default is None else default.received)
 
     def has_left(self, sequence: int) -> bool:
-        """Return whether the row was received, purged, discarded or trimmed, or the queue is
-        deleted.
+        """Return whether the row ``sequence`` has left the queue.
+
+        It has, if it was received, purged, discarded or trimmed, or if the queue is deleted.
         """
         if self.deleted or sequence <= self.floor():
             return True
@@ -153,12 +154,12 @@ class ServedQueue:
             self._following = asyncio.get_running_loop().create_task(self._follow())
 
     async def _news(self) -> AsyncIterator[list[Came]]:
-        """Yield the runs that are new since ``view.known``, in slices, and advance ``view.known``.
+        """Yield the runs of messages that are new since ``view.known``, in slices.
 
-        The event loop has turns between slices. The last slice may be empty. All messages of a
-        transactional queue have priority 0 ([MS-MQMQ] 2.2.19.1), so the log need not be read. Its
-        holes are left out, because a restore may skip a million sequences, which would be passed
-        one by one in one turn of the loop.
+        ``view.known`` is advanced. The event loop has turns between slices. The last slice may be
+        empty. All messages of a transactional queue have priority 0 ([MS-MQMQ] 2.2.19.1), so the
+        log need not be read. Its holes are left out, because a restore may skip a million
+        sequences, which would be passed one by one in one turn of the loop.
         """
         after, to = self.view.known, self._queue.end
         if self._queue.state.transactional:

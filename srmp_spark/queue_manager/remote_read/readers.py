@@ -57,8 +57,9 @@ log = logging.getLogger(__name__)
 
 
 class ToReaders(Protocol):
-    """Sends to the gateway of some readers: a
-    :class:`srmp_spark.queue_manager.gateway.channel.Channel`.
+    """Sends messages to the gateway of some readers.
+
+    :class:`srmp_spark.queue_manager.gateway.channel.Channel` implements this.
     """
 
     is_congested: bool

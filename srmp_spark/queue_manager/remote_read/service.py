@@ -224,7 +224,7 @@ class RemoteReadService:
         transaction.after_commit.append(self._purge_stored)
 
     def _hold_readers(self) -> Callable[[], None]:
-        """Hold requests until a whole purge is stored, and return the function that ends the hold.
+        """Hold requests until a whole purge is stored. Return the function that ends the hold.
 
         The next commit of the purge removes rows that a reader would lock meanwhile.
         """

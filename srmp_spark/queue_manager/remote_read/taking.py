@@ -102,8 +102,9 @@ def _check_takes(manager: QueueManager, queue: Queue) -> None:
 
 
 def _put(manager: QueueManager, moves: Sequence[Move]) -> None:
-    """Add the moved rows to the transaction that the journal is collecting, as the marks that
-    follow.
+    """Add the moved rows to the transaction that the journal is collecting.
+
+    The marks follow in the same transaction.
     """
     moved = [
         decisions.Moved(
