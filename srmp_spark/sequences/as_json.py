@@ -76,8 +76,8 @@ def set_from_json(value: list[Iterable[int]] | str) -> SequenceSet:
 def runs_from_json(found: Iterable[Iterable[Any]]) -> list[Range]:
     """Return the list of runs of sequences that ``found``, a value read from JSON, holds.
 
-    Raises :class:`TypeError` if a bound of a run is no integer. Raises :class:`ValueError` if a run
-    is one that no queue can have: its bounds are out of order, below 1 or above ``SEQUENCE_MAX``.
+    Raises :class:`TypeError` if a bound of a run is no integer. Raises :class:`ValueError` if the
+    bounds of a run are out of order, below 1 or above ``SEQUENCE_MAX``.
     """
     runs = []
     for first, last in found:

@@ -46,7 +46,8 @@ def covered(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
-    """Return the parts of the closed range ``first`` to ``last`` that no range in ``taken`` covers.
+    """Return the parts of the closed range ``first`` to ``last`` that are outside all ranges in
+    ``taken``.
 
     The parts are in ascending order. The closed ranges in ``taken`` may be in any order.
     """
@@ -63,7 +64,7 @@ def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def subtract(ranges: Iterable[Range], taken: Sequence[Range]) -> Iterator[Range]:
-    """Yield the parts of ``ranges`` that no range in ``taken`` covers.
+    """Yield the parts of ``ranges`` that are outside all ranges in ``taken``.
 
     ``ranges`` and ``taken`` must be ascending and disjoint. The function makes one pass over both,
     however many ranges there are.

@@ -372,7 +372,7 @@ class SequenceSet:
     def add_piece(self, piece: Piece) -> None:
         """Add the sequences of one stored piece.
 
-        Raises :class:`ValueError` if the piece is one that no set has written.
+        Raises :class:`ValueError` if the piece is invalid: no set can have written it.
         """
         block, blocks, stored = piece
         if block < 0 or blocks < 1:

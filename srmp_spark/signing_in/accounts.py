@@ -49,8 +49,8 @@ class Accounts:
     def of(self, domain: str, user: str) -> tuple[Account, ...]:
         """Return the accounts that the name may mean.
 
-        The account of ``domain`` is first, the one of any domain is second. The tuple is empty if
-        no account matches. Case is ignored.
+        They are the account of ``domain`` with this user, and then the account with this user in
+        any domain (``.``). The tuple is empty if no account matches. Case is ignored.
         """
         keys = ((domain.lower(), user.lower()), (ANY_DOMAIN, user.lower()))
         return tuple(self._accounts[key] for key in keys if key in self._accounts)
@@ -70,7 +70,7 @@ class Accounts:
 def is_account_name(text: str) -> bool:
     r"""Return whether ``text`` has the form ``DOMAIN\user``.
 
-    Both parts must be there and printable.
+    Both parts must be non-empty and printable, without white space around the name.
     """
     domain, backslash, user = text.partition("\\")
     return bool(domain and backslash and user) and text.isprintable() and text == text.strip()
@@ -80,8 +80,8 @@ def read_accounts(path: Path) -> Accounts:
     """Return the accounts of the file at ``path``.
 
     Raises :class:`ConfigurationError` if the file cannot be read, is open to other users, is larger
-    than ``FILE_MAX`` bytes, has an invalid line or names an account twice. The error also is raised
-    unless there are 1 to ``ACCOUNTS_MAX`` accounts. Its text holds no password.
+    than ``FILE_MAX`` bytes, has an invalid line, names an account twice, or does not have 1 to
+    ``ACCOUNTS_MAX`` accounts. The text of the error holds no password.
     """
     try:
         refuse_open_secret("--rpc-accounts", path)

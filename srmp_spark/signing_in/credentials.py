@@ -75,9 +75,10 @@ def credentials(
 ) -> Credentials:
     """Return the credentials that the options of the caller describe.
 
-    Without ``level`` the level is privacy. For a host on loopback without user and protocol it is
-    none. ``where`` names the option's owner in error messages. Raises :class:`ConfigurationError`
-    if the options contradict each other, a value is unknown, or a library is missing.
+    The default of ``level`` is privacy. For a host on loopback, without user and protocol, the
+    default is none. ``where`` names the owner of the options in error messages. Raises
+    :class:`ConfigurationError` if the options contradict each other, a value is unknown, or a
+    library is missing.
     """
     given, protocol = protocol, (protocol or "ntlm").lower()
     if protocol not in PROTOCOLS:

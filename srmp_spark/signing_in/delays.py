@@ -65,7 +65,10 @@ class SignInDelays:
         return max((self._wait_of(key, now) for key in self._keys(address, accounts)), default=0.0)
 
     def failed(self, address: str, accounts: Iterable[str], now: float) -> None:
-        """Count a failure for ``address`` and ``accounts``: an attempt was judged and was wrong."""
+        """Count a failure for ``address`` and ``accounts``.
+
+        Call this for an attempt that was judged and failed.
+        """
         for key in self._keys(address, accounts):
             failures = self._failures.setdefault(key, _Failures())
             if now - failures.last > FORGET_S:

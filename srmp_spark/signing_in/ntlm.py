@@ -52,9 +52,9 @@ AUTH_TYPE = 10
 SIGNATURE_SIZE = 16
 PROOF_SIZE = 16
 _TEMP_FIXED = 28
-"""Bytes of the second part of an NTLMv2 response before its pairs.
+"""Bytes before the pairs in the second part of an NTLMv2 response.
 
-They are versions, reserved bytes, time, client challenge, reserved bytes.
+The bytes hold versions, reserved bytes, the time, the client challenge, and reserved bytes.
 """
 _NEEDED = Flags.UNICODE | Flags.NTLM | Flags.EXTENDED_SESSIONSECURITY | Flags.KEY_128
 _OFFERED = (
@@ -89,7 +89,7 @@ class Gate(Protocol):
         ...
 
     def failed(self, accounts: Sequence[str]) -> None:
-        """Count a failed attempt at these accounts: it was judged and was wrong."""
+        """Count an attempt at these accounts that was judged and failed."""
         ...
 
     def succeeded(self, account: str) -> None:
@@ -213,8 +213,8 @@ class NtlmAcceptor(_Session):
     def step(self, token: bytes) -> bytes:
         """Return the next token for the client, given the client's ``token``.
 
-        The token is ``b""`` after the client's last one. Raises :class:`SecurityError` if the
-        client cannot do NTLM version 2, proves no known account or must wait.
+        After the client's last token the result is ``b""``. Raises :class:`SecurityError` if the
+        client cannot do NTLM version 2, proves no known account, or must wait after failures.
         """
         if self.complete:
             raise SecurityError("an NTLM message after the last one")

@@ -55,9 +55,9 @@ class _Judge:
 
 
 def check_body(body: bytes) -> None:
-    """Check that ``body`` may be the content of a SOAP Body.
+    """Raise :class:`ConfigurationError` unless ``body`` may be the content of a SOAP Body.
 
-    Raises :class:`ConfigurationError`, which states what is wrong, if it may not.
+    The error states what is wrong.
     """
     judge = _Judge()
     parser = expat.ParserCreate(encoding="UTF-8", namespace_separator="}")

@@ -62,9 +62,8 @@ _MAKE_CONNECTION = frozenset(("MessagePending", "UsesMakeConnection"))
 def decode(envelope: bytes, size: int = 0) -> SoapMessage:
     """Return the SOAP message that ``envelope`` holds.
 
-    ``size`` is the bytes of the request around it.
-
-    Raises :class:`SoapFaultError` if the message is refused and a fault can state why. Raises
+    ``size`` is the number of bytes of the request that held the envelope. Raises
+    :class:`SoapFaultError` if the message is refused and a fault can state why. Raises
     :class:`RemoteProtocolError` if the sender or the versions cannot be read, so that no fault can
     be sent.
     """

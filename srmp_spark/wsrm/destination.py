@@ -385,7 +385,8 @@ class Destination:
     def not_the_same(self, message_id: str) -> None:
         """Forget which sequence the CreateSequence ``message_id`` made.
 
-        Call this if another client sends a CreateSequence with the same MessageID: it is no copy.
+        Call this if another client sends a CreateSequence with the same MessageID. Its message is
+        no copy of the first one.
         """
         self._created.pop(message_id, None)
 
@@ -398,11 +399,12 @@ class Destination:
         return self._result(Kind.NOTHING, message, None)
 
     def put_back(self, before: Iterable[SequenceRow], known: Container[str]) -> None:
-        """Undo the decisions about these sequences after an internal error interrupted them.
+        """Undo the decisions about these sequences after an internal error interrupted the
+        decisions.
 
-        The sequences of ``before`` return to their stored rows. Each of them accepts no message
-        until the next start, which reads the store again. Sequences that are not in ``known`` are
-        removed, because no client was notified of them.
+        The sequences of ``before`` return to their stored rows. Each of these sequences accepts no
+        message until the next start, which reads the store again. Sequences whose identifier is not
+        in ``known`` are removed, because no client was notified of them.
         """
         for row in before:
             sequence = self._sequences.get(row.identifier)
@@ -483,9 +485,8 @@ class Destination:
         return step.reaction
 
     def _drop_held(self, sequence: InboundSequence) -> None:
-        """Discard the messages of ``sequence`` that wait after a gap.
-
-        They were never acknowledged.
+        """Discard the messages of ``sequence`` that wait after a gap, which were never
+        acknowledged.
         """
         self._holding.pop(sequence.identifier, None)
         self._held.bytes -= sequence.held_bytes
@@ -566,7 +567,7 @@ class Destination:
         return bool(self._dirty or self._removed)
 
     def changes(self) -> Changes:
-        """Return the changes since the last call. They must be in the next commit."""
+        """Return the changes of sequences since the last call. They must be in the next commit."""
         self._generation += 1
         rows = [self._sequences[each].row() for each in self._dirty if each in self._sequences]
         removed, self._removed = self._removed, []
@@ -602,8 +603,8 @@ class Destination:
     def _waits_for_room(self, received: Received, sequence: InboundSequence) -> bool:
         """Return whether the answer to this message must wait until the queue has room.
 
-        A request/reply client cannot receive a BufferRemaining of 0. A late answer slows it down
-        instead.
+        A request/reply client cannot receive a BufferRemaining of 0. A late answer slows such a
+        client down instead.
         """
         header = received.request.sequence
         is_taken = header is not None and header.number <= sequence.stored
@@ -661,9 +662,9 @@ class Destination:
         return outputs
 
     def message_processed(self) -> list[Output]:
-        """Add room for one message, because the application took one ([MS-WSRVCRM] 3.1.7.2).
+        """Add room for one message, because the application has processed a message.
 
-        Return the acknowledgements of :meth:`set_room`.
+        Return the acknowledgements of :meth:`set_room`. The event is that of [MS-WSRVCRM] 3.1.7.2.
         """
         return self.set_room(min(self.flow.get_buffer_remaining() + 1, self.flow.maximum))
 
@@ -693,7 +694,7 @@ class Destination:
         return outputs
 
     def _no_room_for(self, owner: str, now: float) -> int | None:
-        """Return the limit that a new sequence of ``owner`` would exceed, or None if it fits.
+        """Return the limit that prevents a new sequence of ``owner``, or None if there is room.
 
         Old sequences are evicted where possible.
         """
@@ -705,12 +706,14 @@ class Destination:
         return None
 
     def _make_way(self, now: float, owner: str | None) -> bool:
-        """Evict one sequence, of ``owner`` if given, and return whether there was one to evict.
+        """Evict one sequence, of ``owner`` if given.
+
+        Return whether a sequence could be evicted.
 
         The oldest terminated sequence is evicted. If there is none, the oldest sequence that never
-        took a message is evicted. A client that begins a sequence for each call must not be refused
-        because of its old ones. Another client must not be refused because of sequences that one
-        client began and left.
+        received a message is evicted. A client that begins a sequence for each call must not be
+        refused because of its old sequences. Another client must not be refused because of
+        sequences that one client began and left.
         """
         mine = [each for each in self._sequences.values() if owner is None or each.owner == owner]
         over = (
@@ -753,7 +756,7 @@ class Destination:
 
 
 def _is_same(known: InboundSequence, message: SoapMessage, content: CreateSequence) -> bool:
-    """Return whether this CreateSequence is a copy of the one that made the sequence ``known``.
+    """Return whether a CreateSequence is a copy of the one that made the sequence ``known``.
 
     Two clients that use one MessageID must not share one sequence. Each client would lose the
     messages whose numbers the other client has used.

@@ -53,7 +53,7 @@ def fault_endpoint(
 def version_of(message: SoapMessage) -> RmVersion:
     """Return the version of WS-ReliableMessaging in which ``message`` is answered.
 
-    A message that names no version is answered in the one that goes with its WS-Addressing.
+    If the message names no version, return the version that goes with its WS-Addressing.
     """
     if message.rm is not None:
         return message.rm
@@ -61,7 +61,7 @@ def version_of(message: SoapMessage) -> RmVersion:
 
 
 class Answers:
-    """Makes the answers of one destination."""
+    """Makes the messages that answer the clients of one destination."""
 
     def __init__(
         self, address: str, sequences: Mapping[str, InboundSequence], flow: FlowControlObject
@@ -82,7 +82,7 @@ class Answers:
     def take_told_0(self) -> list[str]:
         """Return the sequences that were sent 0 room since the last call.
 
-        A sequence may have been sent more room since. The caller checks its ``told``.
+        A sequence may have been sent more room since. The caller checks ``InboundSequence.told``.
         """
         found = list(self._told_0)
         self._told_0.clear()
@@ -152,8 +152,8 @@ class Answers:
     def ends_return_sequence(self, request: SoapMessage, sequence: InboundSequence) -> bool:
         """Return whether ``request`` ends the sequence for replies, too (1.0 only).
 
-        It does if it is the LastMessage and all messages before it are stored. Return False if
-        there is no sequence for replies.
+        A LastMessage ends that sequence if all messages before the LastMessage are stored. Return
+        False if there is no sequence for replies.
         """
         header = request.sequence
         is_last = header is not None and header.is_last and sequence.stored >= header.number
@@ -162,7 +162,8 @@ class Answers:
     def _acknowledged(self, request: SoapMessage, sequence: InboundSequence) -> list[Output]:
         """Return acknowledgements of the message's sequence and of each sequence it asks about.
 
-        The sequence's own AcksTo and version must match, because all blocks are in one message.
+        Only sequences with the same AcksTo and version are included, because all blocks are in one
+        message.
         """
         header = request.sequence
         if sequence.is_request_reply and header is not None and sequence.stored < header.number:

@@ -39,7 +39,10 @@ class DestinationSettings:
     """The settings of one destination. Times are in seconds."""
 
     buffer: int = BUFFER_INITIAL
-    """Room of an empty queue, in messages. It is the first BufferRemaining and the highest one."""
+    """Room of an empty queue, in messages.
+
+    BufferRemaining begins with this value and never exceeds it.
+    """
     inactivity_timeout: float = INACTIVITY_TIMEOUT
     terminated_kept: float = TERMINATED_KEPT
     acknowledgement_interval: float = ACKNOWLEDGEMENT_INTERVAL

@@ -47,7 +47,8 @@ class AckRequested:
 class SequenceAcknowledgement:
     """Header: the numbers of the messages that have arrived.
 
-    Without ranges and Nacks it states that none arrived (1.1 ``None``, 1.0 the range 0-0).
+    A header without ranges and Nacks states that no message arrived (1.1 ``None``, 1.0 the range
+    0-0).
     """
 
     identifier: str
@@ -190,7 +191,10 @@ class SoapMessage:
     soap: SoapVersion
     addressing: AddressingVersion
     rm: RmVersion | None
-    """Version of WS-ReliableMessaging. ``None``: the message has no element of it."""
+    """Version of WS-ReliableMessaging.
+
+    ``None``: no element of the message is of WS-ReliableMessaging.
+    """
     action: str
     to: str = ""
     message_id: str = ""

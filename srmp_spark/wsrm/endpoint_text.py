@@ -13,7 +13,10 @@ from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 
 def text_of(endpoint: EndpointReference, addressing: AddressingVersion) -> str:
-    """Return ``endpoint`` as a text that :func:`endpoint_of` reads."""
+    """Return ``endpoint`` as a text that :func:`endpoint_of` reads.
+
+    Raises :class:`LocalProtocolError` if a reference parameter cannot be written again.
+    """
     if not endpoint.reference_parameters:
         return endpoint.address
     carrier = SoapMessage(

@@ -67,7 +67,7 @@ class FlowControlObject:
     """The advanced flow-control object (AFCO) of one destination.
 
     The destination chooses ``initial`` and ``maximum`` (3.1.3), in messages. Raises
-    :class:`LocalProtocolError` if they are out of order or too large.
+    :class:`LocalProtocolError` unless 0 ≤ initial ≤ maximum ≤ ``BUFFER_REMAINING_MAX``.
     """
 
     __slots__ = ("_remaining", "maximum", "state")
@@ -87,11 +87,11 @@ class FlowControlObject:
         return self._remaining
 
     def message_processed(self) -> None:
-        """Add room for one message, because the application took one (3.1.7.2)."""
+        """Add room for one message, because the application has processed a message (3.1.7.2)."""
         self._happened(FlowControlEvent.MESSAGE_PROCESSED)
 
     def message_received(self) -> None:
-        """Subtract the room of one message, because a new one was accepted (3.1.7.3)."""
+        """Subtract the room of one message, because a new message was accepted (3.1.7.3)."""
         self._happened(FlowControlEvent.MESSAGE_RECEIVED)
 
     def set_buffer_remaining(self, new: int) -> None:

@@ -75,7 +75,7 @@ class InboundSequence:
         self.owner = ""
         """The client that began the sequence: the subject of a certificate, or an address.
 
-        The limit of sequences of one client counts by it.
+        The limit ``SEQUENCES_OF_ONE_MAX`` counts by this client.
         """
         self.client: str | None = None
         """Authenticated name of the client that began the sequence; ``None``: the client has none.
@@ -83,7 +83,7 @@ class InboundSequence:
         self.polled: PolledAddress | None = None
         """Index entry of the address that the client polls (:mod:`.polled_addresses`).
 
-        ``None``: it does not poll.
+        ``None``: the client does not poll.
         """
         self.begun_at = 0.0
         """Time of the sequence's beginning, in monotonic seconds."""
@@ -117,7 +117,8 @@ class InboundSequence:
     def owe(self) -> None:
         """Let an acknowledgement wait for the next MakeConnection of the client.
 
-        Do nothing if the client does not poll, because it could never request the acknowledgement.
+        Do nothing if the client does not poll, because such a client cannot request the
+        acknowledgement.
         """
         if self.polled is not None:
             self.polled.owed[self.identifier] = None
@@ -136,7 +137,7 @@ class InboundSequence:
         return 0 if self.durable is None else self.durable.number
 
     def knows(self, number: int) -> bool:
-        """Return whether a message with this number is a copy of an accepted or held one."""
+        """Return whether a message with this number is a copy of an accepted or held message."""
         return number <= self.accepted or number in self.held
 
     @property
@@ -150,9 +151,11 @@ class InboundSequence:
         return max(self.accepted, *self.held) if self.held else self.accepted
 
     def take(self, delivery: Delivery) -> list[Delivery]:
-        """Accept the next number, and return all messages that are in their turn now.
+        """Accept ``delivery``, which has the next number.
 
-        They are ``delivery`` and the held messages directly after it.
+        Return all messages that are in turn now.
+
+        These messages are ``delivery`` and the held messages directly after it.
         """
         ready = [delivery]
         self.accepted = delivery.number
@@ -162,7 +165,7 @@ class InboundSequence:
         return ready
 
     def hold(self, delivery: Delivery) -> None:
-        """Hold a message after a gap."""
+        """Hold a message after a gap in memory, until the missing messages arrive."""
         self.held[delivery.number] = delivery
         self.held_bytes += size_of(delivery.message)
 
@@ -230,6 +233,7 @@ class InboundSequence:
 def size_of(message: SoapMessage) -> int:
     """Return the bytes of memory that a held message costs.
 
-    They are the request as it was read, the POST that is stored in its turn, and an overhead.
+    The bytes are those of the request as it was read, of the POST that is stored in its turn, and
+    an overhead.
     """
     return 2 * message.size + HELD_OVERHEAD

@@ -76,10 +76,9 @@ of it. An acknowledgement with more is ignored.
 """
 
 NUMBER_MAX = 2**63 - 1
-"""Highest MessageNumber.
+"""Highest MessageNumber: the maximum of WS-ReliableMessaging 1.1 section 3.8.
 
-WS-ReliableMessaging 1.1 section 3.8 ends there. WCF ends there in 1.0, too, where the type is
-unsignedLong. A higher number is refused.
+In 1.0 the type is unsignedLong, but WCF has the same maximum. A higher number is refused.
 """
 
 BUFFER_REMAINING_MAX = 2**31 - 1

@@ -47,8 +47,7 @@ class PolledAddress:
         return next(iter(self.owed), "")
 
     def is_shared_with_another(self, name: str | None) -> bool:
-        """Return whether a client other than the one with this authenticated ``name`` uses the
-        address.
+        """Return whether a client without this authenticated ``name`` uses the address, too.
 
         A client uses the address if it began one of the address's sequences.
         """

@@ -170,7 +170,7 @@ class Source:
         return first, self.assigned
 
     def end(self, now: float) -> list[Event]:
-        """Begin the end of the sequence, because no more messages follow; return the events.
+        """Begin to end the sequence, because no more messages follow. Return the events.
 
         All messages are acknowledged first. Then the sequence is closed (1.1) and terminated.
         """

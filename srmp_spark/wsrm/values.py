@@ -54,7 +54,8 @@ def uri(text: str, name: str, section: str) -> str:
 
     URIs are compared letter for letter.
 
-    Raises :class:`RemoteProtocolError` if it is empty, too long or has white space inside.
+    Raises :class:`RemoteProtocolError` if the URI is empty, longer than ``IDENTIFIER_MAX`` or has
+    white space or unprintable characters.
     """
     text = text.strip(XML_SPACE)
     if not text:

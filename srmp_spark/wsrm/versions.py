@@ -50,7 +50,8 @@ class Versions(NamedTuple):
     def load(cls, text: str) -> Versions:
         """Return the versions that :meth:`dump` wrote as ``text``.
 
-        Raises :class:`ConfigurationError` if ``text`` is anything else.
+        A text without commas is the version of SOAP alone, and the others are the defaults. Raises
+        :class:`ConfigurationError` if ``text`` is anything else.
         """
         wsrm, soap, wsa = text.split(",") if text.count(",") == 2 else ("", text, "")
         return cls.of(wsrm, soap, wsa)

@@ -67,7 +67,7 @@ class Scope(NamedTuple):
         return None
 
     def all(self) -> dict[str, str]:
-        """Return every prefix that can be used here, with its namespace."""
+        """Return every prefix that can be used at the element, with its namespace."""
         found = {} if self.outer is None else self.outer.all()
         return found | dict(self.declared)
 

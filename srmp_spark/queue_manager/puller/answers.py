@@ -96,7 +96,7 @@ class ReadableQueue(Protocol):
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Return a message, or an error for an unreadable one, or the status if there is none.
+        """Return a message, or :class:`Unreadable`, or the status if there is no message.
 
         The message is locked by us if ``action`` receives. ``wait_s`` is the longest wait for a
         message, in seconds.

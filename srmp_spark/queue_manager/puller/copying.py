@@ -37,7 +37,7 @@ COPIED_MAX = 500_000
 """Most messages of one remote queue whose keys a copy keeps, with about 470 bytes of memory each.
 
 Beyond it, new messages are counted and not copied, and ``last_error`` reports them, until messages
-are removed there.
+are removed from the remote queue.
 """
 
 

@@ -35,7 +35,10 @@ class Line:
         self._is_tried = True
 
     def carried(self, messages: int) -> None:
-        """Note that a batch of this many messages succeeded."""
+        """Note that a batch of this many messages succeeded.
+
+        The next batch may be twice as large.
+        """
         self._is_tried = False
         if messages:
             self.messages_max = min(2 * self.messages_max, locks.BATCH_MESSAGES)

@@ -67,7 +67,7 @@ class Keeping(Protocol):
     """Stores messages. Each asynchronous call returns when its result is on stable storage."""
 
     async def keep(self, messages: Sequence[Pulled]) -> None:
-        """Store these messages, which are locked there and are no rows yet."""
+        """Store these messages, which are locked in the remote queue and are no rows yet."""
         ...
 
     async def drop(self, keys: Sequence[PulledKey]) -> None:
@@ -82,7 +82,7 @@ class Keeping(Protocol):
         ...
 
     async def removed(self, keys: Collection[PulledKey]) -> None:
-        """Forget that these messages were copied, because they are now removed there."""
+        """Forget that these messages were copied, because they were removed from the remote queue."""
         ...
 
     def sending_end(self, keys: Collection[PulledKey]) -> None:
@@ -103,7 +103,7 @@ class Keeping(Protocol):
 
 
 class _Batch(NamedTuple):
-    """A batch of messages that are locked there and stored here."""
+    """A batch of messages that are locked in the remote queue and stored in the local store."""
 
     locked: int
     """Messages that were locked, including those that were rows already and are removed by now."""
@@ -128,9 +128,10 @@ class Mover:
         """Begin with ``kept``, the messages that the last process stored and did not publish.
 
         ``told`` is called with texts for the operator. ``copied`` are messages that are rows
-        already, from when the subscription had ``mode = "copy"``: they are removed there and
-        nothing else. Without ``takes``, no message is taken. Then :meth:`look_up` finds out what
-        happened to the messages in ``kept``, and leaves those that are still there.
+        already, from when the subscription had ``mode = "copy"``. They are only removed from the
+        remote queue. If ``takes`` is False, no message is taken from the remote queue. Then
+        :meth:`look_up` finds out what happened to the messages in ``kept``, and leaves their
+        originals in the remote queue.
         """
         self._keeping = keeping
         self._told = told
@@ -141,7 +142,7 @@ class Mover:
         self.moved = 0
         """Rows that were made since the start of the process."""
         self.ended = 0
-        """Messages that were removed there since the start of the process."""
+        """Messages that were removed from the remote queue since the start of the process."""
         self.in_doubt_taken = 0
         """Messages that were gone when they were looked up after an End without an answer.
 
@@ -164,9 +165,9 @@ class Mover:
 
     @property
     def is_full(self) -> str | None:
-        """Return why the queue here accepts no rows, or None.
+        """Return why the local queue accepts no rows, or None.
 
-        While it is set, no message is taken.
+        While there is a reason, no message is taken from the remote queue.
         """
         return self._full
 
@@ -302,7 +303,7 @@ class Mover:
         return locked
 
     async def _remove_copied(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
-        """Remove messages there that are rows here already, from ``mode = "copy"``.
+        """Remove messages from the remote queue that are rows already, from ``mode = "copy"``.
 
         Whether an End succeeds or the message arrives again, nothing is lost or doubled.
         """
@@ -375,7 +376,7 @@ class Mover:
                 raise LostError("the connection ended before every message was acknowledged")
 
     async def _settle(self) -> None:
-        """Drop messages that another reader has taken, and make rows of ours.
+        """Drop messages that another reader has taken, and make rows of the others that are ended.
 
         Messages that the queue does not accept now stay stored.
         """
@@ -426,8 +427,8 @@ class Mover:
     async def _ask(self, queue: ReadableQueue, message: Pulled) -> PulledEvent:
         """Look up the original of a message, and return the event that the answer means.
 
-        The first question is a peek, because only a peek distinguishes locked from gone. An
-        original that is there is locked again, unless messages are not taken.
+        The first call is a peek, because only a peek distinguishes locked from gone. If the
+        original is in the remote queue, it is locked again, unless no messages are taken.
         """
         for lookup_id in message.key.lookup_ids:
             found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)

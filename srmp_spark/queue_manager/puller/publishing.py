@@ -59,8 +59,8 @@ async def publish(
     """Make rows of ``messages`` in this order, and call ``note`` in the same commit.
 
     Return when the commit is on stable storage. The first value is how many messages became rows.
-    The second value states why the next one did not: the queue is paused, full or gone. The rest
-    may be tried again.
+    The second value states why the next message did not become a row (the queue is paused, full or
+    gone), or is None. The rest may be tried again.
     """
     gate = manager.acceptor.gate
     if gate is not None:

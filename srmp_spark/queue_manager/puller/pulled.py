@@ -20,9 +20,9 @@ class PulledKey(NamedTuple):
 
     @property
     def lookup_ids(self) -> tuple[int, ...]:
-        """Return the lookup identifiers that the message may have there, the most likely first.
+        """Return the lookup identifiers that the message may have in the remote queue.
 
-        See :func:`.lookup_identifier.candidates`.
+        The most likely one is first. See :func:`.lookup_identifier.candidates`.
         """
         return tuple(dict.fromkeys((self.lookup_id, sequence_of(self.lookup_id))))
 
@@ -40,9 +40,9 @@ class Pulled:
     """dwRequestId of our lock on the message, if there is one."""
 
     def move(self, event: PulledEvent) -> None:
-        """Change the state by ``event``.
+        """Change the state of the message by ``event``.
 
-        Raises :class:`LocalProtocolError` if it cannot happen.
+        Raises :class:`LocalProtocolError` if ``event`` cannot happen in the present state.
         """
         self.state = moved(self.state, event)
 

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Pauses between attempts to reach a machine, in seconds.
 
-The last pause repeats. A connection that worked starts them again.
+The last pause repeats. After a connection that worked, the first pause is used again.
 """
 BREAKS_SECONDS = (0.1, 0.1, 0.2, 0.5, 1.0)
 """Pauses, in seconds, after a connection that was made and then broke.
 
-The machine is there, and on a line that breaks often each connection moves a message or two. A
-connection that moved a message starts them again.
+They are short, because the machine is reachable, and on a line that breaks often each connection
+moves a message or two. After a connection that moved a message, the first pause is used again.
 """
 WAIT_SECONDS = 5.0
 """Longest wait of one R_StartReceive for a message, in seconds.
@@ -61,8 +61,8 @@ EARLY_PAUSE_SECONDS = 0.1
 So a server that does not wait gets at most ten reads a second.
 """
 SETTLE_PAUSE_SECONDS = 2.0
-"""Pause between two look-ups of messages that are still locked there, in seconds, when no new
-message is taken.
+"""Pause between two look-ups of messages that are still locked in the remote queue, in seconds,
+when no new message is taken.
 """
 STOP_SECONDS = 5.0
 """Longest wait at the end for a batch in progress, in seconds.
@@ -166,7 +166,7 @@ class Puller:
         self._error: str | None = None
         self._logged = LogOnce()
         self._complete_at: float | None = None
-        """Latest time at which all messages of the remote queue were here.
+        """Latest time at which every message of the remote queue was a local row.
 
         ``None``: there was none yet.
         """
@@ -224,8 +224,8 @@ class Puller:
     async def stop(self) -> None:
         """Stop pulling.
 
-        Locked and stored messages are acknowledged first. After :data:`STOP_SECONDS` they are left
-        in doubt.
+        Locked and stored messages are acknowledged first. If that takes longer than
+        :data:`STOP_SECONDS`, these messages are left in doubt.
         """
         self._stopping.set()
         if self._task is not None and self._mover.is_busy:
@@ -253,13 +253,13 @@ class Puller:
     def taken_in_doubt(self) -> int:
         """Return how many messages were gone at their look-up after an End without an answer.
 
-        They are among the rows. Another reader may have them, too.
+        These messages are local rows. Another reader may have them, too.
         """
         return self._mover.in_doubt_taken
 
     @property
     def lag_seconds(self) -> float | None:
-        """Return how many seconds ago all messages of the remote queue were here.
+        """Return how many seconds ago every message of the remote queue was a local row.
 
         Return None if that never was since the start of the process.
         """

@@ -171,8 +171,8 @@ class Pullers:
     def _set_aside_unreadable(self, name: str, left: Left, *, configured: bool) -> None:
         """Set a subscription aside, because a stored message of it cannot be read.
 
-        The subscription does not read while that is so. It could take the message, and remove it
-        there, a second time.
+        The subscription does not read while that is so. Otherwise it could take the message from
+        the remote queue a second time.
         """
         self._tell_set_aside(left.unreadable)
         self._unreadable.add(name)
@@ -284,9 +284,9 @@ class Pullers:
     ) -> dict[str, Any]:
         """Remove a subscription, and return its status.
 
-        It takes no more messages, and is forgotten when its pending messages are settled. With
-        ``unused``, it is removed only if it never read a message. Raises :class:`ApiError` if it is
-        unknown, configured, unreadable or used.
+        The subscription takes no more messages, and is forgotten when its pending messages are
+        settled. With ``unused``, the subscription is removed only if it never read a message.
+        Raises :class:`ApiError` if the subscription is unknown, configured, unreadable or used.
         """
         async with self._admin:
             name = self._name(host, queue)
@@ -333,8 +333,8 @@ class Pullers:
     async def resume(self, host: str | None, queue: str | None) -> dict[str, Any]:
         """Take a subscription off hold, and return its status.
 
-        One that is not on hold stays as it is. Raises :class:`ApiError` if the subscription is
-        unknown or unreadable.
+        A subscription that is not on hold does not change. Raises :class:`ApiError` if the
+        subscription is unknown or unreadable.
         """
         async with self._admin:
             name = self._name(host, queue)
@@ -488,9 +488,10 @@ def _forget_row(transaction: Transaction, name: str) -> None:
 
 
 def _remove_row(transaction: Transaction, name: str) -> None:
-    """Mark the subscription as removed, and take it off hold.
+    """Mark a subscription as removed, and take it off hold.
 
-    It must run once more, because the operator wants to know what happened to the pending messages.
+    The subscription must run again, because the operator wants to know what happened to its pending
+    messages.
     """
     remove_added(transaction.connection, name)
     held_subscriptions.release(transaction.connection, name)

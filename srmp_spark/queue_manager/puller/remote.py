@@ -67,7 +67,7 @@ class RemoteQueue:
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Return a message, or an error for an unreadable one, or the status if there is none.
+        """Return a message, or :class:`Unreadable`, or the status if there is no message.
 
         The message is locked by us if ``action`` receives. ``wait_s`` is the longest wait for a
         message, in seconds.
@@ -95,9 +95,9 @@ class RemoteQueue:
         return pulled
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that ``request`` locked, or with ``keep`` unlock it.
+        """Remove the message that ``request`` locked, or with ``keep`` unlock the message.
 
-        The call is R_EndReceive. Return whether the server carried it out.
+        The call is R_EndReceive. Return whether the server carried out the call.
         """
         answer = await self._calls.call(
             9, EndReceiveRequest(self._handle, RR_NACK if keep else RR_ACK, request)

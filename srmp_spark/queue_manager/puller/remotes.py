@@ -225,7 +225,7 @@ class CrossedQueue:
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """Return a message, or an error for an unreadable one, or the status if there is none.
+        """Return a message, or :class:`Unreadable`, or the status if there is no message.
 
         The message is locked by us if ``action`` receives. ``wait_s`` is the longest wait for a
         message, in seconds.
@@ -242,7 +242,11 @@ class CrossedQueue:
         raise _unexpected(answer)
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that ``request`` locked, or with ``keep`` unlock it."""
+        """Remove the message that ``request`` locked, or with ``keep`` unlock the message
+        (R_EndReceive).
+
+        Return whether the server carried out the call.
+        """
         answer = await self._connection.call(lambda number, call: End(number, call, request, keep))
         if not isinstance(answer, EndAnswered):
             raise _unexpected(answer)

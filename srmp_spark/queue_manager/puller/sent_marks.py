@@ -71,7 +71,7 @@ class SentMarks:
         """Read the marks of the last process, and begin a new file.
 
         ``kept`` are the stored messages. ``unchanged`` is set if the data directory is the one that
-        the last process used. Raises OSError if the file cannot be written.
+        the last process used. Raises OSError if the file cannot be read or written.
         """
         try:
             boot = boot_id.read_text(encoding="ascii").strip()

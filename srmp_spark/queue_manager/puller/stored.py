@@ -24,7 +24,8 @@ class Left(NamedTuple):
     unreadable: list[SetAside]
     """Stored messages that cannot be read.
 
-    While there is one, the subscription must not read, because it would not recognise the message.
+    While there is such a message, the subscription must not read, because it would not recognise
+    the message in the remote queue.
     """
 
 

@@ -65,7 +65,8 @@ ANSWER_SECONDS = 60.0
 After it the reader is closed, and its locked messages are available to others.
 """
 SWEEP_SECONDS = 5.0
-"""Seconds between two sweeps, which close such readers and report taken answers."""
+"""Seconds between two sweeps, which close readers that take no answers, and report taken answers.
+"""
 CLOSE_SECONDS = 1.0
 """Longest time for readers to take their last answers when the port closes, in seconds.
 
@@ -180,7 +181,8 @@ class RpcEndpoint:
     def admits(self, host: str) -> bool:
         """Return whether there is room for a connection of ``host``.
 
-        In a full port another connection is closed, if one has not signed in or is idle.
+        If the port is full, another connection is closed that has not signed in or is idle, if
+        there is one.
         """
         if not self.room.admits(host):
             self._tell_full(host, self.room.connections_max // RPC_SHARE)
@@ -217,10 +219,7 @@ class RpcEndpoint:
                 each.drop("it takes no answers, and others need their memory (HELD_MAX)")
 
     def works(self, connection: RpcConnection) -> None:
-        """Process the received bytes of ``connection``.
-
-        That happens now, or after the bytes of earlier connections.
-        """
+        """Process the received bytes of ``connection`` now, or after those of other connections."""
         if self._behind or self._spent >= TURN_SECONDS or self._is_held():
             self._behind.append(connection)
             connection.read_or_pause()
@@ -444,7 +443,7 @@ class RpcConnection(asyncio.Protocol):
 
     @property
     def is_signed_in(self) -> bool:
-        """Return whether the sign-in of the connection has succeeded."""
+        """Return whether the negotiation is complete, with an identity if one is required."""
         return self._engine.is_signed_in
 
     @property
@@ -471,7 +470,10 @@ class RpcConnection(asyncio.Protocol):
         self._flush_soon()
 
     def taken(self) -> int:
-        """Return the bytes of all stubs that have left this process, in order to report them."""
+        """Return the bytes of all stubs that have left this process.
+
+        These bytes count as reported to the service afterwards.
+        """
         self.count_taken()
         self._told = self._taken
         return self._taken

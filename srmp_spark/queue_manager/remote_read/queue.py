@@ -92,7 +92,8 @@ class ServedView:
     def has_left(self, sequence: int) -> bool:
         """Return whether the row ``sequence`` has left the queue.
 
-        It has, if it was received, purged, discarded or trimmed, or if the queue is deleted.
+        A row leaves the queue if it is received, purged, discarded or trimmed, or if the queue is
+        deleted.
         """
         if self.deleted or sequence <= self.floor():
             return True

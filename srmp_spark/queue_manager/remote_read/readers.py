@@ -44,9 +44,8 @@ from srmp_spark.queue_manager.remote_read.crossing import (
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
 
 ANSWERS_OF_ONE_MAX = 4 * 1_048_576
-"""Bytes of answers that one connection has not taken, above which no message is read for it.
-
-An answer of 4 MiB fits always.
+"""Bytes of answers that one connection has not taken, above which no message is read for the
+connection. An answer of 4 MiB fits always.
 """
 ANSWERS_MAX = 256 * 1_048_576
 """Bytes of answers that all connections have not taken, above which no message is read for a reader
@@ -112,7 +111,7 @@ class Reader:
     def note_taken(self, taken: int) -> bool:
         """Note that the reader has taken ``taken`` bytes so far.
 
-        Return whether they are more than before.
+        Return whether ``taken`` is more than before.
         """
         news = min(taken, self._given) - self._taken
         if news <= 0:

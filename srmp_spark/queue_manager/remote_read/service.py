@@ -79,7 +79,7 @@ class Answers(Protocol):
     def has_room(self) -> bool:
         """Return whether another message may be read for the connection.
 
-        It may if the reader has taken its earlier answers, or few of them are untaken.
+        That is so if the reader has taken its earlier answers, or few of these answers are untaken.
         """
         ...
 
@@ -135,9 +135,9 @@ class RemoteReadService:
         self._connections: dict[Hashable, Answers] = {}
         self._not_opened = LogOnce()
         self._unread: dict[Hashable, deque[Read]] = {}
-        """Messages to read that wait until their reader has taken its answers.
+        """Reads that wait until their reader has taken its answers.
 
-        They would use memory for this reader alone.
+        Otherwise their messages would use memory for this reader alone.
         """
         self._served: dict[int, ServedQueue] = {}
         """Open queues, by the identity of the queue.
@@ -173,7 +173,10 @@ class RemoteReadService:
         self._connections[key] = answers
 
     def disconnected(self, key: Hashable, calls: Iterable[int]) -> None:
-        """Forget a connection that is gone. These calls of it need no answers."""
+        """Forget a connection that is gone.
+
+        The calls ``calls`` of the connection need no answers.
+        """
         self._connections.pop(key, None)
         self._in_turn(partial(self._server.calls_gone, key, tuple(calls)))
         for asked in self._unread.pop(key, ()):
@@ -365,8 +368,8 @@ class RemoteReadService:
     def _name(self, asked: Open) -> str:
         """Return the canonical name of the queue to open.
 
-        Raises :class:`CannotOpenError` if it is no local queue, or the caller has no right to it.
-        Callers without the right do not learn which queues exist.
+        Raises :class:`CannotOpenError` if the queue is not local, or the caller has no right to the
+        queue. Callers without the right do not learn which queues exist.
         """
         named = which_queue(asked.queue)
         host = canonical_host(named.host)
@@ -535,7 +538,7 @@ class RemoteReadService:
             self._begin(self._take(received))
 
     async def _take(self, together: Sequence[Take]) -> None:
-        """Store these takes together, or each alone if one of them fails."""
+        """Store these takes in one commit, or each take alone if one of them fails."""
         parts: dict[tuple[int, Reason | None], Part] = {}
         moves: list[Move] = []
         messages = [each for asked in together for each in asked.messages]

@@ -46,13 +46,16 @@ class Move(NamedTuple):
 
 
 class _Nobody:
-    """Stands for the sender of a moved row. Its commit is waited for together with the marks."""
+    """Stands for the sender of a moved row, where the engine expects a sender.
+
+    The commit of the row is waited for together with the marks.
+    """
 
     def __init__(self) -> None:
         self.read_at = time.perf_counter()
 
     def acknowledge(self, ok: Ok) -> None:
-        """Do nothing: the row is stored, and nobody waits for an acknowledgement."""
+        """Do nothing: the row is stored, and no client waits for an acknowledgement."""
 
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
