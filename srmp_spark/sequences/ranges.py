@@ -46,8 +46,7 @@ def covered(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def gaps(first: int, last: int, taken: Iterable[Range]) -> tuple[Range, ...]:
-    """Return the parts of the closed range ``first`` to ``last`` that are outside all ranges in
-    ``taken``.
+    """Return the parts of the closed range ``first`` to ``last`` outside all ranges in ``taken``.
 
     The parts are in ascending order. The closed ranges in ``taken`` may be in any order.
     """

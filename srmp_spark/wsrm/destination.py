@@ -399,8 +399,7 @@ class Destination:
         return self._result(Kind.NOTHING, message, None)
 
     def put_back(self, before: Iterable[SequenceRow], known: Container[str]) -> None:
-        """Undo the decisions about these sequences after an internal error interrupted the
-        decisions.
+        """Undo the decisions about these sequences after an internal error.
 
         The sequences of ``before`` return to their stored rows. Each of these sequences accepts no
         message until the next start, which reads the store again. Sequences whose identifier is not
@@ -485,8 +484,9 @@ class Destination:
         return step.reaction
 
     def _drop_held(self, sequence: InboundSequence) -> None:
-        """Discard the messages of ``sequence`` that wait after a gap, which were never
-        acknowledged.
+        """Discard the messages of ``sequence`` that wait after a gap.
+
+        They were never acknowledged, so their source still has them.
         """
         self._holding.pop(sequence.identifier, None)
         self._held.bytes -= sequence.held_bytes

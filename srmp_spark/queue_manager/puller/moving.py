@@ -82,7 +82,7 @@ class Keeping(Protocol):
         ...
 
     async def removed(self, keys: Collection[PulledKey]) -> None:
-        """Forget that these messages were copied, because they were removed from the remote queue."""
+        """Forget that these messages were copied, because the remote queue has them no longer."""
         ...
 
     def sending_end(self, keys: Collection[PulledKey]) -> None:
@@ -376,7 +376,7 @@ class Mover:
                 raise LostError("the connection ended before every message was acknowledged")
 
     async def _settle(self) -> None:
-        """Drop messages that another reader has taken, and make rows of the others that are ended.
+        """Drop messages that another reader has taken, and make rows of those that are ours.
 
         Messages that the queue does not accept now stay stored.
         """

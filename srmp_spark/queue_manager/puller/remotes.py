@@ -242,10 +242,9 @@ class CrossedQueue:
         raise _unexpected(answer)
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that ``request`` locked, or with ``keep`` unlock the message
-        (R_EndReceive).
+        """Remove the message that ``request`` locked, or with ``keep`` unlock the message.
 
-        Return whether the server carried out the call.
+        The call is R_EndReceive. Return whether the server carried out the call.
         """
         answer = await self._connection.call(lambda number, call: End(number, call, request, keep))
         if not isinstance(answer, EndAnswered):
