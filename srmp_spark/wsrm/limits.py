@@ -53,13 +53,15 @@ Metro writes seven declarations on each block. A message with more is refused.
 IDENTIFIER_MAX = 1_024
 """Most characters of an identifier, an action or an address.
 
-They are URIs, and those of the peers have 45 to 120. A message with a longer one is refused.
+These texts are URIs, and the URIs of the known peers have 45 to 120 characters. A message with a
+longer URI is refused.
 """
 
 REFERENCE_PARAMETERS_MAX = 8_192
 """Most characters of all reference parameters of an endpoint.
 
-They are kept with the sequence and sent with each message to it. An endpoint with more is refused.
+The parameters are kept with the sequence and sent with each message to the endpoint. An endpoint
+with more is refused.
 """
 
 ACKNOWLEDGEMENTS_MAX = 16

@@ -43,7 +43,7 @@ class AddressingVersion(Enum):
     def none(self) -> str:
         """Return the address to which nothing is ever sent.
 
-        It is empty in 2004/08, which has none.
+        WS-Addressing 2004/08 has none: ``""``.
         """
         return "" if self is AddressingVersion.V2004_08 else f"{self.value}/none"
 

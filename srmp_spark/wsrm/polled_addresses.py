@@ -38,7 +38,7 @@ class PolledAddress:
         self.asked_at = -inf
         """Time of the last MakeConnection, in monotonic seconds.
 
-        It keeps all sequences of the address alive.
+        A MakeConnection keeps all sequences of the address alive.
         """
 
     @property

@@ -77,7 +77,7 @@ class Children:
     def identifier(self) -> str:
         """Return the text of the next child, which must be an Identifier.
 
-        Raises :class:`RemoteProtocolError` if it is missing or no URI.
+        Raises :class:`RemoteProtocolError` if the Identifier is missing or no URI.
         """
         return values.uri(self.need("Identifier").text, "Identifier", SECTION)
 
@@ -119,7 +119,7 @@ class Children:
     def extensions(self) -> list[Element]:
         """Return the remaining children, which must all be extensions.
 
-        Raises :class:`RemoteProtocolError` if a protocol element is among them.
+        Raises :class:`RemoteProtocolError` if one of the remaining children is a protocol element.
         """
         for element in self._left:
             if split(element.tag)[0] == self.namespace:

@@ -104,7 +104,7 @@ class Source:
         self._unsure: set[int] = set()
         """Numbers in flight after a restart, which may never have been sent.
 
-        They are treated as new messages: sent when there is room, before any new one.
+        Their messages are treated as new ones: sent when there is room, before any new message.
         """
         self._armed = 0
         self._control_at: float | None = now
@@ -118,8 +118,8 @@ class Source:
     def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
         """Return the source with the state of ``row``, after a restart.
 
-        Messages that were in flight are sent again as soon as there is room. If the peer never
-        announced its room, they are sent at once.
+        Messages that were in flight are sent again as soon as there is room, or at once if the peer
+        never announced its room.
         """
         source = cls(settings, row.create_id, now)
         source.identifier, source.state = row.identifier, row.state
@@ -189,9 +189,10 @@ class Source:
         """Return everything that is to be sent by ``now``.
 
         ``has`` returns whether the message of a number is at hand. A message that is not at hand is
-        not sent, and no new message after it. Call :meth:`resend` when it is at hand. ``new_max``
-        limits the messages that are sent for the first time. A caller that sends one message at a
-        time passes 1, because the answer states whether there is room for the next.
+        not sent, and neither is a new message after it. Call :meth:`resend` when the message is at
+        hand. ``new_max`` limits the messages that are sent for the first time. A caller that sends
+        one message at a time passes 1, because the answer states whether there is room for the
+        next.
         """
         outputs: list[Output] = []
         if self._control_at is not None and now >= self._control_at:
@@ -489,8 +490,8 @@ class Source:
     def _nacked(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
         """Handle an acknowledgement with Nacks: send these numbers again now.
 
-        Its BufferRemaining counts only if all its numbers are in flight, because it states nothing
-        about other numbers.
+        The BufferRemaining of the acknowledgement counts only if all its numbers are in flight,
+        because the acknowledgement states nothing about other numbers.
         """
         wanted = [number for number in ack.nacks if number in self.in_flight]
         for number in wanted:

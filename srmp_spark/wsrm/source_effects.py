@@ -31,7 +31,7 @@ class SourceSettings:
     addressing: AddressingVersion = AddressingVersion.V2005_08
     rm: RmVersion = RmVersion.V1_1
     acks_to: EndpointReference | None = None
-    """Endpoint for acknowledgements. ``None``: they are received as HTTP answers."""
+    """Endpoint for acknowledgements. ``None``: acknowledgements are received as HTTP answers."""
     window: int = WINDOW_DEFAULT
     """Most messages in flight, whatever room the peer has."""
     poll_interval: float = POLL_INTERVAL
@@ -79,7 +79,8 @@ class Acknowledged(NamedTuple):
 class Ended(NamedTuple):
     """The sequence is over.
 
-    With ``fault`` it failed, and it is unknown whether unacknowledged messages were received.
+    If ``fault`` is set, the sequence failed, and it is unknown whether the peer has its
+    unacknowledged messages.
     """
 
     fault: Fault | None

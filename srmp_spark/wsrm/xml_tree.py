@@ -34,7 +34,7 @@ from srmp_spark.wsrm.limits import (
 from srmp_spark.wsrm.namespaces import SOAP_OF, SoapVersion, qualified, split
 
 XML_SPACE = " \t\r\n"
-"""White space of XML 1.0. ``str.strip()`` without it would remove more characters."""
+"""White space of XML 1.0. ``str.strip()`` without this argument would remove more characters."""
 SECTION = "SOAP 1.2 part 1 section 5"
 _TAG = re.compile(rb"<[^<>\"']*(?:\"[^\"]*\"[^<>\"']*|'[^']*'[^<>\"']*)*>")
 _TAG_NAME = re.compile(rb"<[^\s/>]+")
@@ -48,7 +48,7 @@ Each run of name characters is examined once, so the search is linear.
 class Scope(NamedTuple):
     """The namespace prefixes that are valid at an element.
 
-    They are the declarations of the element, and the scope around it.
+    The scope holds the declarations of the element, and the scope of the element around it.
     """
 
     declared: Mapping[str, str]
@@ -162,7 +162,7 @@ class _Reader:
         self._body_start = self._body_end = 0
         self._body_scope = EMPTY_SCOPE
         self._children: list[tuple[int, frozenset[str]]] = []
-        """Offset of each child of the Body, and the prefixes that it declares itself."""
+        """Offset of each child of the Body, and the prefixes that the child declares itself."""
         self._protocol: Element | None = None
 
     def read(self) -> Tree:

@@ -71,14 +71,14 @@ def store_added(connection: sqlite3.Connection, row: AddedRow) -> None:
 
 
 def remove_added(connection: sqlite3.Connection, name: str) -> None:
-    """Mark a subscription as removed. It is forgotten when its pending messages are settled."""
+    """Mark a subscription as removed. A later :func:`forget_added` deletes it."""
     connection.execute("UPDATE subscriptions SET removing = 1 WHERE name = ?", (name,))
 
 
 def forget_added(connection: sqlite3.Connection, name: str) -> None:
-    """Delete a subscription, and its record of copied messages.
+    """Delete a subscription, and the record of the messages that it copied.
 
-    If the subscription is added again, it begins anew.
+    If the subscription is added again, its copy begins anew.
     """
     connection.execute("DELETE FROM subscriptions WHERE name = ?", (name,))
     connection.execute("DELETE FROM copied WHERE subscription = ?", (name,))

@@ -40,9 +40,9 @@ class RefusedError(SrmpSparkError):
 
 
 class LostError(SrmpSparkError):
-    """There is no connection, or it ended.
+    """There is no connection, or the connection ended.
 
-    It is unknown whether a call in flight was carried out.
+    A call in flight may have been carried out.
     """
 
 
@@ -62,9 +62,9 @@ class Unreadable(NamedTuple):
 
 
 def unreadable_text(count: int, reason: str) -> str:
-    """Return the text for operators about ``count`` messages that were skipped.
+    """Return the text for operators about ``count`` unreadable messages that were skipped.
 
-    ``reason`` states why one of them cannot be read.
+    ``reason`` states why one of these messages cannot be read.
     """
     if count == 1:
         return f"a message cannot be read and stays where it is: {reason}"
@@ -104,7 +104,7 @@ class ReadableQueue(Protocol):
         ...
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """Remove the message that ``request`` locked, or with ``keep`` unlock it."""
+        """Remove the message that ``request`` locked, or with ``keep`` unlock the message."""
         ...
 
     async def cursor(self) -> int:

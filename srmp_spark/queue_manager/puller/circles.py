@@ -41,8 +41,8 @@ class Circles:
     def __init__(self, endpoint: Endpoint | None, mapper: Endpoint | None = None) -> None:
         """Begin without subscriptions.
 
-        ``endpoint`` is our RPC port, with the port number that it got. ``mapper`` is our endpoint
-        mapper. None means that there is none.
+        ``endpoint`` is our RPC port, with its actual port number. ``mapper`` is our endpoint
+        mapper. None means that this process has none.
         """
         self._endpoint = endpoint
         self._mapper = mapper
@@ -82,8 +82,8 @@ class Circles:
     async def leads_here(self, host: RemoteHost) -> bool:
         """Return whether ``host`` is this queue manager.
 
-        It is, if its address and port are those of our RPC port or our endpoint mapper. An address
-        that cannot be found in time counts as False.
+        The host is compared by address and port, with our RPC port or our endpoint mapper. Return
+        False if the address of the host cannot be found within LOOKUP_SECONDS.
         """
         asked = self._endpoint if host.port is not None else self._mapper
         port = ENDPOINT_MAPPER_PORT if host.port is None else host.port

@@ -102,7 +102,8 @@ class _ByCursor:
 class _ByNumber:
     """Continues a walk over a new connection, after the last message that the walk has.
 
-    The class uses lookup identifiers. Where that is impossible, it begins again with a cursor.
+    The class uses lookup identifiers. Where they cannot be used, a cursor walks from the head
+    again.
     """
 
     def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
@@ -142,7 +143,7 @@ class _ByNumber:
 class Copier:
     """Copies the messages of one subscription.
 
-    It lives as long as the process. Connections may change meanwhile.
+    A copier lives as long as the process. Its connections may change meanwhile.
     """
 
     def __init__(
@@ -167,9 +168,9 @@ class Copier:
 
     @property
     def is_under_way(self) -> bool:
-        """Return whether a walk lost its connection.
+        """Return whether a walk lost its connection and is not finished.
 
-        The next call of :meth:`walk` continues it.
+        The next call of :meth:`walk` continues that walk.
         """
         return self._walk is not None
 

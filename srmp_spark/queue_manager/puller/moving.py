@@ -113,7 +113,7 @@ class _Batch(NamedTuple):
 class Mover:
     """Moves the messages of one subscription.
 
-    It lives as long as the process. Connections may change meanwhile.
+    A mover lives as long as the process. Its connections may change meanwhile.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Mover:
         self.in_doubt_taken = 0
         """Messages that were gone when they were looked up after an End without an answer.
 
-        Another reader may have them, too.
+        Another reader may have these messages, too.
         """
         self.unreadable = 0
         """Unreadable messages that the last batch skipped, or that the present walk after them has
@@ -159,7 +159,10 @@ class Mover:
         self._full: str | None = None
         self._line = Line()
         self._is_blocked = False
-        """At the head there are more unreadable messages than may be held. A walk passes them."""
+        """The head of the queue has more unreadable messages than may be held.
+
+        A walk passes these messages.
+        """
         self._passing: Passing | None = None
         """The walk after the unreadable messages, over the present connection."""
 
@@ -227,10 +230,10 @@ class Mover:
         )
 
     async def _settle_end_and_take(self, queue: ReadableQueue, batch: _Batch) -> _Batch:
-        """Settle earlier batches, end this batch and take the next one, at the same time.
+        """Settle earlier batches, end this batch and take the next batch, at the same time.
 
-        Return the next batch. Each of the three runs to its end even if another one fails, because
-        a commit in progress must not be left alone.
+        Return the next batch. Each of the three actions is completed even if another one fails,
+        because a commit in progress must not be left alone.
         """
         before = (
             asyncio.ensure_future(self._settle()),
@@ -258,11 +261,11 @@ class Mover:
         return await self._keep(queue, locked)
 
     async def _lock(self, queue: ReadableQueue, wait_s: float) -> list[Pulled]:
-        """Lock the next messages, at most a batch, and return them in order.
+        """Lock the next messages, at most a batch, and return them in the order of the queue.
 
-        Unreadable messages stay locked until the others are locked, because they would be returned
-        again. A lock may end meanwhile (the server's cleanup timer), and its message is returned
-        again. It is the same message, and the newer lock holds it.
+        Unreadable messages stay locked until the other messages are locked, because they would be
+        returned again. A lock may end meanwhile (the server's cleanup timer), and its message is
+        returned again. That is the same message, and the newer lock holds it.
         """
         if self._is_blocked:
             return await self._pass_by(queue)
@@ -340,9 +343,8 @@ class Mover:
     async def _end(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
         """Send R_EndReceive for the messages, several at a time.
 
-        Record each one before it is sent.
-
-        Raises :class:`LostError` if the connection ends before every message is answered.
+        Each End is recorded before it is sent. Raises :class:`LostError` if the connection ends
+        before every message is answered.
         """
         waiting = [each for each in messages if each.state is PulledState.KEPT]
         lost = False

@@ -57,8 +57,8 @@ class Passing:
     async def lock(self, messages_max: int = BATCH_MESSAGES) -> list[Pulled]:
         """Lock the next readable messages, and return them in the order of the queue.
 
-        At most ``messages_max`` messages are locked. Fewer are locked if their bytes reach
-        ``BATCH_BYTES``, or ``PASSED_AT_ONCE`` unreadable ones were passed.
+        At most ``messages_max`` messages are locked. The batch ends early at ``BATCH_BYTES`` bytes,
+        or after ``PASSED_AT_ONCE`` unreadable messages.
         """
         locked: list[Pulled] = []
         size, passes_until = 0, self.passed + PASSED_AT_ONCE

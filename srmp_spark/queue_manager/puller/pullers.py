@@ -135,7 +135,7 @@ class Pullers:
             self._held = dict.fromkeys(held.names or (), held.because)
 
     async def stop(self) -> None:
-        """Stop all subscriptions at the same time. None can be added afterwards."""
+        """Stop all subscriptions at the same time. No subscription can be added afterwards."""
         self._stopped = True
         await asyncio.gather(*(puller.stop() for puller in self._pullers.values()))
         for task in tuple(self._tasks):
@@ -171,8 +171,8 @@ class Pullers:
     def _set_aside_unreadable(self, name: str, left: Left, *, configured: bool) -> None:
         """Set a subscription aside, because a stored message of it cannot be read.
 
-        The subscription does not read while that is so. Otherwise it could take the message from
-        the remote queue a second time.
+        The subscription does not read meanwhile. Otherwise the subscription could take the message
+        from the remote queue a second time.
         """
         self._tell_set_aside(left.unreadable)
         self._unreadable.add(name)
