@@ -57,19 +57,23 @@ def set_from_json(value: list[Iterable[int]] | str) -> SequenceSet:
     try:
         packed = inflating.decompress(base64.b64decode(value, validate=True), _UNPACKED_MAX)
     except zlib.error as error:
-        raise ValueError(f"sequences that cannot be unpacked: {error}") from error
+        raise ValueError(f"the packed sequences cannot be unpacked: {error}") from error
     if not inflating.eof:
-        raise ValueError("sequences that end too early, or are too many")
+        raise ValueError(
+            f"the packed sequences are cut off, or unpack to more than {_UNPACKED_MAX} bytes"
+        )
     found, at = SequenceSet(), 0
     try:
         while at < len(packed):
             block, blocks, size = _PACKED.unpack_from(packed, at)
             at += _PACKED.size + size
             if size > BLOCK_BYTES or at > len(packed) or block + blocks > _BLOCKS_MAX:
-                raise ValueError(f"a piece of {size} bytes at {block}")
+                raise ValueError(
+                    f"the packed sequences have an invalid piece of {size} bytes at block {block}"
+                )
             found.add_piece(Piece(block, blocks, packed[at - size : at] if size else None))
     except struct.error as error:
-        raise ValueError(f"sequences that cannot be unpacked: {error}") from error
+        raise ValueError(f"the packed sequences cannot be unpacked: {error}") from error
     return found
 
 

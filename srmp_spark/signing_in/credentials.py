@@ -93,14 +93,17 @@ def credentials(
         )
     if level == "none":
         if user:
-            raise ConfigurationError(f"{where}: nobody signs in at level none, and a user is given")
+            raise ConfigurationError(
+                f"{where}: a user is given, but level none has no sign-in; "
+                "leave the user out, or choose another level"
+            )
         return Credentials()
     if protocol != "ntlm":
         _check_negotiated(where, protocol, level)
     if (not user and protocol == "ntlm") or (user and password is None):
         raise ConfigurationError(
-            f"{where}: {host.name} is asked with {level}: give a user and a password, or "
-            "level none if it asks for nothing"
+            f"{where}: level {level} needs a sign-in at {host.name}: give a user and a password, "
+            "or level none if the host requires no sign-in"
         )
     return Credentials(
         level=level,

@@ -176,7 +176,7 @@ class _Session:
         assert self._theirs is not None, "complete"
         plain = self._theirs.crypt(body) if self._level == AuthLevel.PKT_PRIVACY else body
         if not hmac.compare_digest(self._theirs.signature(header + plain + trailer), token):
-            raise SecurityError("the signature of a PDU does not hold")
+            raise SecurityError("the signature of a PDU is wrong")
         return plain
 
 
@@ -276,7 +276,9 @@ class NtlmAcceptor(_Session):
         if len(temp) < _TEMP_FIXED or temp[:2] != b"\x01\x01":
             raise SecurityError("the response is not of NTLM version 2")
         if _NEEDED & ~message.flags:
-            raise SecurityError(f"the client gave up {_NEEDED & ~message.flags!r}")
+            raise SecurityError(
+                f"the client left out {_NEEDED & ~message.flags!r}, which it had offered"
+            )
         pairs = parse_pairs(temp[_TEMP_FIXED:])
         for account in accounts:
             key = ntowfv2(message.user, account.nt_hash, message.domain)
@@ -286,13 +288,13 @@ class NtlmAcceptor(_Session):
             session_key = base_key
             if message.flags & Flags.KEY_EXCH:
                 if len(message.session_key) != len(base_key):
-                    raise SecurityError("a session key of another size than 16 bytes")
+                    raise SecurityError("the session key does not have 16 bytes")
                 session_key = rc4k(base_key, message.session_key)
             # A client that received a challenge without a time sends no MIC over the messages.
             # So the client must return all pairs of our challenge unchanged.
             if any(pairs.get(kind) != value for kind, value in self._pairs.items()):
                 raise SecurityError(
-                    "the response is to another challenge: ours was changed on its way"
+                    "the response is to another challenge: ours was changed in transit"
                 )
             if int.from_bytes(pairs.get(Pair.FLAGS, b""), "little") & MIC_IS_THERE:
                 self._check_code(session_key, message, token)
@@ -305,8 +307,7 @@ class NtlmAcceptor(_Session):
             hmac_md5(session_key, b"".join((*self._said, without))), message.mic
         ):
             raise SecurityError(
-                "the code over the three NTLM messages does not hold: they were changed "
-                "on their way"
+                "the MIC over the three NTLM messages is wrong: a message was changed in transit"
             )
 
 

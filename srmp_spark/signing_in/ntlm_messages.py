@@ -85,7 +85,7 @@ def parse_pairs(data: bytes) -> dict[int, bytes]:
         if kind == Pair.EOL:
             return found
         if size > len(data) - at:
-            raise SecurityError("a pair of an NTLM message is longer than what is left")
+            raise SecurityError("a pair of an NTLM message is longer than the rest of the message")
         found[kind] = data[at : at + size]
         at += size
 
@@ -206,14 +206,14 @@ def parse_authenticate(data: bytes) -> Authenticate:
 
 def _expect(data: bytes, kind: int, size: int) -> None:
     if len(data) < size:
-        raise SecurityError(f"an NTLM message of {len(data)} bytes, where {size} are the least")
+        raise SecurityError(f"an NTLM message has {len(data)} bytes, expected at least {size}")
     signature, found = _HEAD.unpack_from(data)
     if signature != SIGNATURE or found != kind:
-        raise SecurityError(f"not the NTLM message {kind} that is next")
+        raise SecurityError(f"expected the NTLM message of type {kind}, got another one")
 
 
 def _payload(data: bytes, at: int) -> bytes:
     size, _, offset = _FIELD.unpack_from(data, at)
     if size > len(data) - offset:
-        raise SecurityError("a field of an NTLM message lies outside of it")
+        raise SecurityError("a field of an NTLM message points outside the message")
     return data[offset : offset + size]

@@ -176,7 +176,7 @@ class _Reading:
         else:
             text = block.attributes.get(qualified(self._tree.soap.value, "mustUnderstand"), "0")
             if values.flag(text, "mustUnderstand", "SOAP 1.2 part 1 section 5.2.3"):
-                what = f"a header that must be understood is not: {block.tag!a:.120}"
+                what = f"a header that must be understood is not supported: {block.tag!a:.120}"
                 raise SoapFaultError(
                     what,
                     section="SOAP 1.2 part 1 section 5.2.3",

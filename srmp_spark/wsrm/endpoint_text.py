@@ -52,5 +52,5 @@ def endpoint_of(text: str) -> EndpointReference:
         return EndpointReference(text)
     content = decode(text.encode()).content
     if not isinstance(content, CreateSequence):
-        raise LocalProtocolError("no endpoint was stored there")
+        raise LocalProtocolError("the stored text is no endpoint")
     return content.acks_to

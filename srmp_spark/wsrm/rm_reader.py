@@ -113,7 +113,9 @@ class Children:
             return IncompleteSequenceBehavior(found.text)
         except ValueError:
             raise RemoteProtocolError(
-                "IncompleteSequenceBehavior is none of the three", section="WS-RM 1.1 3.4"
+                "IncompleteSequenceBehavior is NoDiscard, DiscardFollowingFirstGap or "
+                "DiscardEntireSequence",
+                section="WS-RM 1.1 3.4",
             ) from None
 
     def extensions(self) -> list[Element]:
@@ -325,7 +327,7 @@ def read_content(element: Element, addressing: AddressingVersion) -> Content:
         content = TerminateSequenceResponse(children.identifier())
     else:
         raise RemoteProtocolError(
-            f"no such element in {namespace}: <{ascii(name)[1:-1][:60]}>", section=SECTION
+            f"unknown element <{ascii(name)[1:-1][:60]}> in {namespace}", section=SECTION
         )
     children.extensions()
     return content
@@ -360,6 +362,7 @@ def _make_connection(element: Element) -> MakeConnection:
             identifier = values.uri(child.text, "Identifier", "WS-MakeConnection 3.1")
     if split(element.tag)[1] != "MakeConnection":
         raise RemoteProtocolError(
-            "no such element in WS-MakeConnection", section="WS-MakeConnection 3.1"
+            "unknown element in WS-MakeConnection, expected <MakeConnection>",
+            section="WS-MakeConnection 3.1",
         )
     return MakeConnection(address, identifier)

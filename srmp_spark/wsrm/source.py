@@ -441,8 +441,8 @@ class Source:
         ):
             return [
                 Suspicious(
-                    f"InvalidAcknowledgement: {self.sent} messages were sent, it names a "
-                    "higher number"
+                    f"InvalidAcknowledgement: it names a number above {self.sent}, the last "
+                    "one that was sent"
                 )
             ]
         if ack.nacks:

@@ -228,7 +228,9 @@ class RpcClient(asyncio.Protocol):
         try:
             return METHODS[opnum].decode_response(stub, syntax)
         except BadStubError as error:
-            raise LostError(f"{self._where} answers {name} with what is none: {error}") from None
+            raise LostError(
+                f"{self._where}: the answer to {name} cannot be read: {error}"
+            ) from None
 
     async def raw(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
         """Make a call and return the stub of its answer as bytes.

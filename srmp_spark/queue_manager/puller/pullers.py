@@ -90,8 +90,8 @@ class Pullers:
         for row in added.rows:
             if row.name in self._pullers or row.name in self._unreadable:
                 log.warning(
-                    "subscription.configured name=%s: the configuration file counts, not "
-                    "what was added",
+                    "subscription.configured name=%s: the configuration file takes precedence "
+                    "over the subscription that was added",
                     row.name,
                 )
                 continue
@@ -101,7 +101,9 @@ class Pullers:
                 await manager.create_queue(subscription.to, transactional=False)
             except (ApiError, OSError, UnicodeDecodeError) as error:
                 # The other subscriptions start nevertheless.
-                self._set_aside(row.name, pending.get(row.name, 0), f"it cannot go on: {error}")
+                self._set_aside(
+                    row.name, pending.get(row.name, 0), f"it cannot be started: {error}"
+                )
                 continue
             left = await self._left(row.name)
             if left.unreadable:
@@ -477,7 +479,7 @@ class Pullers:
                     409,
                     "to-is-taken",
                     f"{wanted.to} is filled from {other.queue} of {other.host.text}",
-                    "give another `to` (`--to`): one queue of ours for each remote one",
+                    "give another `to` (`--to`): each remote queue needs a local queue of its own",
                     _SECTION,
                 )
 

@@ -275,7 +275,7 @@ def _acceptor(
     """Return the server's side of a sign-in, or None if its protocol is not supported."""
     if auth_type != AUTH_TYPE:
         log.warning(
-            "mqrr.protocol_refused auth_type=%d: NTLM (%d) is what is spoken here",
+            "mqrr.protocol_refused auth_type=%d: only NTLM (%d) is supported",
             auth_type,
             AUTH_TYPE,
         )

@@ -272,7 +272,9 @@ class ServedQueue:
                         gone = self.view.has_left(first)
                         self._tell(
                             first,
-                            None if gone else f"row {first} of {self._queue.name} did not come",
+                            None
+                            if gone
+                            else f"the reader process did not send row {first} of {self._queue.name}",
                         )
         finally:
             self._reading = None

@@ -411,11 +411,12 @@ class RemoteReadService:
         if (asked.receive or asked.move) and queue.log_name in OWN_QUEUES:
             raise CannotOpenError(
                 Status.MQ_ERROR_ACCESS_DENIED,
-                f"nobody receives from {queue.name}: it can be peeked",
+                f"{queue.name} can only be peeked, not received from",
             )
         if asked.move and queue.log_name != queue.name:
             raise CannotOpenError(
-                Status.MQ_ERROR_ACCESS_DENIED, f"{queue.name} is a journal: nothing is moved there"
+                Status.MQ_ERROR_ACCESS_DENIED,
+                f"{queue.name} is a journal: no message can be moved to it",
             )
         return queue
 
