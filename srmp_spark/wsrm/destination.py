@@ -373,7 +373,7 @@ class Destination:
     def _add(
         self, row: SequenceRow, proof: Committed | None, now: float, owner: str, client: str | None
     ) -> InboundSequence:
-        """Put a sequence into the table and into all indexes of the table."""
+        """Put a sequence into the table of sequences and its indexes, and return the sequence."""
         sequence = self._sequences[row.identifier] = self.sequence_class(row, proof)
         sequence.owner, sequence.client, sequence.begun_at = owner, client, now
         self._owners[owner] += 1
@@ -567,7 +567,7 @@ class Destination:
         return bool(self._dirty or self._removed)
 
     def changes(self) -> Changes:
-        """Return the changes of sequences since the last call. They must be in the next commit."""
+        """Return the changes of sequences since the last call, which must be in the next commit."""
         self._generation += 1
         rows = [self._sequences[each].row() for each in self._dirty if each in self._sequences]
         removed, self._removed = self._removed, []

@@ -89,7 +89,7 @@ class Answers:
         return found
 
     def to(self, received: Received, sequence: InboundSequence | None) -> list[Output]:
-        """Return the answer to a message whose changes are stored."""
+        """Return the outputs that answer a message whose changes are stored."""
         request, kind = received.request, received.kind
         if kind is Kind.FAULT:
             return self._fault(received, sequence)

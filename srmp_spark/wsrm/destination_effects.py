@@ -56,7 +56,7 @@ class DestinationSettings:
 
 
 class Durable:
-    """States that all numbers up to ``number`` are on stable storage."""
+    """Proves that all numbers up to ``number`` are on stable storage."""
 
     __slots__ = ("number",)
 
@@ -72,7 +72,10 @@ class Durable:
 
 
 class Delivery(NamedTuple):
-    """A message in its turn: a row of the queue, after all messages that were delivered before."""
+    """A message whose turn has come: it becomes the next row of the queue.
+
+    All messages that were delivered before are rows before it.
+    """
 
     identifier: str
     number: int
@@ -148,20 +151,23 @@ class Received(NamedTuple):
 
 
 class Respond(NamedTuple):
-    """The HTTP answer to a message: a SOAP message, or status 202 without content."""
+    """Output: the HTTP answer to a message.
+
+    It is a SOAP message, or status 202 without content.
+    """
 
     message: SoapMessage | None
 
 
 class Send(NamedTuple):
-    """A separate message to ``endpoint``, to be sent if the URL policy allows the address."""
+    """Output: a separate message to ``endpoint``, if the URL policy allows the address."""
 
     endpoint: EndpointReference
     message: SoapMessage
 
 
 class Later(NamedTuple):
-    """An answer that must wait, because only a late answer slows this client down.
+    """Output: an answer that must wait, because only a late answer slows this client down.
 
     :meth:`.Destination.answer` makes the answer when there is room, or at ``until`` (monotonic
     seconds) at the latest.

@@ -57,15 +57,18 @@ class Children:
         self._left.reverse()
 
     def take(self, name: str) -> Element | None:
-        """Return the next child if it is ``name`` of the parent's namespace, else None."""
+        """Take and return the next child if it is ``name``, else return None.
+
+        The child must be in the namespace of its parent.
+        """
         if self._left and self._left[-1].tag == qualified(self.namespace, name):
             return self._left.pop()
         return None
 
     def need(self, name: str) -> Element:
-        """Return the next child, which must be ``name``.
+        """Take and return the next child.
 
-        Raises :class:`RemoteProtocolError` if not.
+        Raises :class:`RemoteProtocolError` if it is not ``name``.
         """
         found = self.take(name)
         if found is None:

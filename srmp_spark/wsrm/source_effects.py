@@ -46,7 +46,7 @@ class SourceSettings:
 
 
 class Transmit(NamedTuple):
-    """Send message ``number``.
+    """Output: send message ``number`` of the sequence.
 
     :meth:`.Source.envelope` makes the message from its action and Body.
     """
@@ -59,25 +59,25 @@ class Transmit(NamedTuple):
 
 
 class Control(NamedTuple):
-    """Send a message of the protocol itself."""
+    """Output: send a message of the protocol itself, such as CreateSequence."""
 
     message: SoapMessage
 
 
 class Opened(NamedTuple):
-    """The peer has created the sequence."""
+    """Event: the peer has created the sequence."""
 
     identifier: str
 
 
 class Acknowledged(NamedTuple):
-    """The peer has stored these message numbers."""
+    """Event: the peer has stored these message numbers."""
 
     ranges: tuple[Range, ...]
 
 
 class Ended(NamedTuple):
-    """The sequence is over.
+    """Event: the sequence is over.
 
     If ``fault`` is set, the sequence failed, and it is unknown whether the peer has its
     unacknowledged messages.
@@ -87,7 +87,7 @@ class Ended(NamedTuple):
 
 
 class Suspicious(NamedTuple):
-    """An acknowledgement was invalid and ignored. The reason is for the log."""
+    """Event: an acknowledgement was invalid and ignored. The reason is for the log."""
 
     reason: str
 

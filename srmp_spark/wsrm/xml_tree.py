@@ -242,7 +242,7 @@ class _Reader:
     def _frame(self, tag: str) -> None:
         """Handle the start of Envelope, Header or Body.
 
-        Raises :class:`RemoteProtocolError` if misplaced.
+        Raises :class:`RemoteProtocolError` if the element is in a wrong place.
         """
         namespace, name = split(tag)
         if self._depth == 1:

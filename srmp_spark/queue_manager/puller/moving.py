@@ -287,9 +287,10 @@ class Mover:
         return locks.in_order()
 
     async def _pass_by(self, queue: ReadableQueue) -> list[Pulled]:
-        """Lock the next messages after more unreadable ones than may be held.
+        """Lock the next readable messages with a cursor, which passes the unreadable messages.
 
-        At the end of the queue the walk begins anew.
+        This is for a queue with more unreadable messages than may be held. At the end of the queue
+        the walk begins anew.
         """
         if self._passing is None:
             self._passing = Passing(queue)
@@ -328,7 +329,10 @@ class Mover:
         return kept
 
     async def _keep(self, queue: ReadableQueue, locked: Sequence[Pulled]) -> _Batch:
-        """Store the new messages of a batch. Remove messages that were copied before at once."""
+        """Store the new messages of a batch, and return the batch.
+
+        Messages that were copied before are removed from the remote queue at once.
+        """
         handed = [self._same(each) for each in locked]
         messages = [each for each in handed if each.key not in self._copied]
         await self._remove_copied(queue, [each for each in handed if each.key in self._copied])

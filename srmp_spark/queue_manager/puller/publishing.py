@@ -30,7 +30,7 @@ LOOKUP_ID = Struct("<Q")
 
 
 class _Row:
-    """A message that waits to be on stable storage."""
+    """Stands for the sender of a message: waits until the message is on stable storage."""
 
     __slots__ = ("done", "read_at")
 

@@ -25,7 +25,10 @@ import msgspec
 
 
 class Called(msgspec.Struct, tag=True, frozen=True):
-    """A whole call. Its stub can be decoded, which the gateway has checked."""
+    """Notice to the main process: a client has made a whole call.
+
+    The stub of the call can be decoded, which the gateway has checked.
+    """
 
     connection: int
     peer: str
@@ -44,21 +47,24 @@ class Called(msgspec.Struct, tag=True, frozen=True):
 
 
 class CallWasCancelled(msgspec.Struct, tag=True, frozen=True):
-    """The caller no longer wants to wait. The call is answered nevertheless."""
+    """Notice to the main process: a caller no longer wants to wait.
+
+    The call is answered nevertheless.
+    """
 
     connection: int
     call_id: int
 
 
 class CallWasOrphaned(msgspec.Struct, tag=True, frozen=True):
-    """The caller no longer waits. No answer is sent."""
+    """Notice to the main process: a caller no longer waits, so that no answer is sent."""
 
     connection: int
     call_id: int
 
 
 class AnswersTaken(msgspec.Struct, tag=True, frozen=True):
-    """The reader has taken answers."""
+    """Notice to the main process: a reader has taken answers."""
 
     connection: int
     taken: int
@@ -68,23 +74,26 @@ class AnswersTaken(msgspec.Struct, tag=True, frozen=True):
 
 
 class ConnectionEnded(msgspec.Struct, tag=True, frozen=True):
-    """The connection is gone. Its answers are no longer needed."""
+    """Notice to the main process: a connection is gone, so that its calls need no answers."""
 
     connection: int
 
 
 class AssociationEnded(msgspec.Struct, tag=True, frozen=True):
-    """The last connection of an association is gone. Its handles must be run down."""
+    """Notice to the main process: the last connection of an association is gone.
+
+    The handles of the association must be run down.
+    """
 
     association: int
 
 
 class Closed(msgspec.Struct, tag=True, frozen=True):
-    """All connections are closed, as :class:`Close` requested."""
+    """Notice to the main process: all connections are closed, as :class:`Close` requested."""
 
 
 class Responded(msgspec.Struct, tag=True, frozen=True):
-    """The answer of a call."""
+    """Request to the gateway: send the answer of a call."""
 
     connection: int
     call_id: int
@@ -94,7 +103,7 @@ class Responded(msgspec.Struct, tag=True, frozen=True):
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """The call failed with the fault ``status``."""
+    """Request to the gateway: answer a call with the fault ``status``."""
 
     connection: int
     call_id: int
@@ -102,7 +111,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Close(msgspec.Struct, tag=True, frozen=True):
-    """Request to end: accept no connection, send the given answers, close every connection.
+    """Request to the gateway: accept no connection, send the given answers, close all connections.
 
     The gateway sends :class:`Closed` then.
     """

@@ -91,14 +91,14 @@ log = logging.getLogger(__name__)
 
 
 class Replies(Protocol):
-    """Takes the answers of one connection's calls."""
+    """Sends the answers of one connection's calls to its client."""
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Send the answer of a call."""
+        """Send ``stub`` as the answer of the call ``call_id``."""
         ...
 
     def fail(self, call_id: int, status: int) -> None:
-        """Send the fault of a call."""
+        """Send the fault ``status`` as the answer of the call ``call_id``."""
         ...
 
     def taken(self) -> int:
@@ -122,7 +122,7 @@ class Service(Protocol):
         ...
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Answer a call, now or later."""
+        """Answer the call ``received`` of a connection, now or later."""
         ...
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
@@ -454,7 +454,7 @@ class RpcConnection(asyncio.Protocol):
     # --- answers ----------------------------------------------------------------------------------
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Send the answer of a call."""
+        """Send ``stub`` as the answer of the call ``call_id``."""
         if not self.held:
             self.taken_at = self._endpoint.loop.time()
         self._engine.respond(call_id, stub)
@@ -465,7 +465,7 @@ class RpcConnection(asyncio.Protocol):
         self._endpoint.make_room()
 
     def fail(self, call_id: int, status: int) -> None:
-        """Send the fault of a call."""
+        """Send the fault ``status`` as the answer of the call ``call_id``."""
         self._engine.fail(call_id, status)
         self._flush_soon()
 

@@ -20,7 +20,7 @@ RUN = Struct("<BQQ")
 
 
 class Frame(NamedTuple):
-    """One message of the reader process."""
+    """One message of a queue, as the reader process sends it."""
 
     sequence: int
     arrived_at: int

@@ -274,7 +274,7 @@ class ServedQueue:
                             first,
                             None
                             if gone
-                            else f"the reader process did not send row {first} of {self._queue.name}",
+                            else f"row {first} of {self._queue.name} was not sent by the reader",
                         )
         finally:
             self._reading = None

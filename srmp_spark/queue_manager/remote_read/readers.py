@@ -121,7 +121,10 @@ class Reader:
         return True
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Send the answer of a call, unless the call was ended or forgotten."""
+        """Send ``stub`` as the answer of a call.
+
+        Do nothing if the call was ended or forgotten.
+        """
         association = self.calls.pop(call_id, None)
         if association is not None and self._channel.send(
             Responded(self._number, call_id, stub, len(association))
@@ -130,7 +133,10 @@ class Reader:
             self._readers.untaken += len(stub)
 
     def fail(self, call_id: int, status: int) -> None:
-        """Send the fault of a call, unless the call was ended or forgotten."""
+        """Send the fault ``status`` as the answer of a call.
+
+        Do nothing if the call was ended or forgotten.
+        """
         if self.calls.pop(call_id, None) is not None:
             self._channel.send(Failed(self._number, call_id, status))
 

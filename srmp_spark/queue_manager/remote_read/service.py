@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 
 
 class Answers(Protocol):
-    """Takes the answers of one connection's calls."""
+    """Sends the answers of one connection's calls to its client."""
 
     def has_room(self) -> bool:
         """Return whether another message may be read for the connection.
@@ -84,11 +84,11 @@ class Answers(Protocol):
         ...
 
     def respond(self, call_id: int, stub: bytes) -> None:
-        """Send the answer of a call."""
+        """Send ``stub`` as the answer of the call ``call_id``."""
         ...
 
     def fail(self, call_id: int, status: int) -> None:
-        """Send the fault of a call."""
+        """Send the fault ``status`` as the answer of the call ``call_id``."""
         ...
 
 
@@ -196,7 +196,7 @@ class RemoteReadService:
                 del self._unread[key]
 
     def call(self, key: Hashable, received: CallReceived) -> None:
-        """Handle a call of a reader."""
+        """Pass a call of a reader to the server, and carry out its effects."""
         self._in_turn(lambda: self._server.call(key, received, self._loop.time()))
 
     def cancelled(self, key: Hashable, call_id: int) -> None:
@@ -298,7 +298,10 @@ class RemoteReadService:
     # --- opening and closing ----------------------------------------------------------------------
 
     def _open(self, asked: Open) -> None:
-        """Open a queue, or begin to. A task is made only if something must be waited for."""
+        """Open a queue at once, or start a task that opens the queue.
+
+        A task is started only if something must be waited for, such as a lease.
+        """
         try:
             name = self._name(asked)
             queue = self._find(asked, name)
@@ -394,9 +397,10 @@ class RemoteReadService:
     def _find(self, asked: Open, name: str) -> Queue | None:
         """Return the queue to open, or None for a subqueue that must be created.
 
-        The caller needs the same right to the queue of such a subqueue. Raises
+        The caller needs the same right to the queue that would have the subqueue. Raises
         :class:`CannotOpenError` if there is no queue or the access is not possible. A name without
-        a queue costs as much time as one without the right.
+        a queue costs as much time as a name without the right, so that callers cannot find names by
+        time.
         """
         queue = self._manager.catalogue.get(name)
         if queue is None:
