@@ -146,15 +146,16 @@ SequenceTerminated.
 SEQUENCES_MAX = 4_096
 """Most sequences of one endpoint.
 
-At the limit terminated sequences are evicted early. WCF's default for a service is a few hundred
-sessions.
+At the limit, a terminated or unused sequence is evicted for a new one. If there is none, the new
+sequence is refused. WCF's default for a service is a few hundred sessions.
 """
 
 SEQUENCES_OF_ONE_MAX = 1_024
 """Most sequences of one endpoint that one client may have: a quarter of all.
 
 A client is the subject of a certificate, or without one an address. At the limit its own sequences
-are evicted: first those that are over, then those that never took a message.
+are evicted: first those that are over, then those that never received a message. If there is none,
+the new sequence is refused.
 """
 
 UNUSED_SPARED = 5.0

@@ -272,8 +272,8 @@ class RpcClient(asyncio.Protocol):
 async def find_port(host: str) -> int:
     """Return the port of remote read on ``host``, from the endpoint mapper of ``host``.
 
-    Raises :class:`RefusedError` if the mapper names no port, and :class:`LostError` if the mapper
-    is unreachable.
+    Raises :class:`RefusedError` if the mapper refuses the call, names no port, or sends an answer
+    that cannot be read. Raises :class:`LostError` if the mapper is unreachable.
     """
     mapper = await RpcClient.connect(
         host, ENDPOINT_MAPPER_PORT, ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,))

@@ -41,7 +41,8 @@ BREAKS_SECONDS = (0.1, 0.1, 0.2, 0.5, 1.0)
 """Pauses, in seconds, after a connection that was made and then broke.
 
 They are short, because the machine is reachable, and on a line that breaks often each connection
-moves a message or two. After a connection that moved a message, the first pause is used again.
+moves a message or two. After a connection that completed a batch or moved a message, the first
+pause is used again.
 """
 WAIT_SECONDS = 5.0
 """Longest wait of one R_StartReceive for a message, in seconds.
