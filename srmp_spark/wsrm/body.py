@@ -1,7 +1,8 @@
-"""The Body of a message of ours: what somebody gives us to send must be XML that can stand in any envelope.
+"""Check the Body of a message that a caller wants to send.
 
-It is judged alone, as if it stood in an element of no namespace: whatever it uses it must declare itself. So it cannot close
-the Body and go on behind it, and no declaration of ours gets a meaning in it.
+The Body must be XML that can be placed in any envelope. It is checked alone, as if it were in an
+element without a namespace. So the Body must declare every prefix that it uses. It cannot close the
+element ``Body`` and continue after it, and no declaration of the envelope changes its meaning.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from srmp_spark.wsrm.limits import BODY_ELEMENTS_MAX, DEPTH_MAX
 from srmp_spark.wsrm.xml_tree import XML_SPACE
 
 _DEPTH_MAX = DEPTH_MAX - 2
-"""Envelope and Body are two."""
+"""Most nested elements of the Body alone. Envelope and Body are two more."""
 _SPACE = XML_SPACE.encode()
 
 
 class _BodyError(Exception):
-    """Said of a handler of expat."""
+    """Raised by a handler of expat if the Body is not allowed. The text completes "it has …"."""
 
 
 class _Judge:
-    """One pass over one Body."""
+    """Checks one Body: the handlers of one pass of expat."""
 
     def __init__(self) -> None:
         self._depth = -1
@@ -54,7 +55,10 @@ class _Judge:
 
 
 def check_body(body: bytes) -> None:
-    """Raise :class:`ConfigurationError`, with what is wrong, unless ``body`` may be the content of a SOAP Body."""
+    """Raise :class:`ConfigurationError` unless ``body`` may be the content of a SOAP Body.
+
+    The error states what is wrong.
+    """
     judge = _Judge()
     parser = expat.ParserCreate(encoding="UTF-8", namespace_separator="}")
     parser.buffer_text = True

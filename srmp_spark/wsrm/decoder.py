@@ -1,10 +1,12 @@
-"""Bytes into a :class:`~srmp_spark.wsrm.elements.SoapMessage`.
+"""Decode the bytes of an envelope into a :class:`~srmp_spark.wsrm.elements.SoapMessage`.
 
-Theory of operation. :mod:`.xml_tree` refuses what is dangerous; :func:`decode` then goes through the header blocks once. A
-block counts if it is for the ultimate receiver and of a namespace that we speak; one that is not, and must be understood, is
-refused (``MustUnderstand``). One version of WS-Addressing and one of WS-ReliableMessaging per message: a mixture is refused, as
-answers would have to be in both. A SequenceAcknowledgement that is invalid counts for nothing, and what else stands in the
-message does count: it was somebody else's mistake ([MS-WSRVCRM] 2.2.3; ``refused`` tells of it).
+Theory of operation. :mod:`.xml_tree` refuses dangerous XML. Then :func:`decode` reads the header
+blocks once. A block is used if it is addressed to the ultimate receiver and has a known namespace.
+Any other block is ignored. If such a block must be understood, the message is refused
+(``MustUnderstand``). A message has one version of WS-Addressing and one of WS-ReliableMessaging. A
+mixture is refused, because answers would have to be in both versions. An invalid
+SequenceAcknowledgement is ignored and its error is kept in ``refused``. The rest of the message is
+used, because the mistake is that of another sequence ([MS-WSRVCRM] 2.2.3).
 """
 
 from __future__ import annotations
@@ -58,10 +60,12 @@ _MAKE_CONNECTION = frozenset(("MessagePending", "UsesMakeConnection"))
 
 
 def decode(envelope: bytes, size: int = 0) -> SoapMessage:
-    """The message in ``envelope``; ``size``: bytes of the request around it.
+    """Return the SOAP message that ``envelope`` holds.
 
-    Raises :class:`SoapFaultError` when it is refused and a fault can tell why, :class:`RemoteProtocolError` when nothing can be
-    said of who sent it in which version.
+    ``size`` is the number of bytes of the request that held the envelope. Raises
+    :class:`SoapFaultError` if the message is refused and a fault can state why. Raises
+    :class:`RemoteProtocolError` if the sender or the versions cannot be read, so that no fault can
+    be sent.
     """
     tree = parse_tree(envelope, _WANTED)
     blocks = [block for block in tree.headers if _is_for_us(block, tree.soap)]
@@ -84,7 +88,7 @@ def decode(envelope: bytes, size: int = 0) -> SoapMessage:
 
 
 def _is_for_us(block: Element, soap: SoapVersion) -> bool:
-    """SOAP 1.1 section 4.2.2, SOAP 1.2 section 2.2."""
+    """Return whether the header block is addressed to us (SOAP 1.1 4.2.2, SOAP 1.2 part 1 2.2)."""
     name = "actor" if soap is SoapVersion.V1_1 else "role"
     return block.attributes.get(qualified(soap.value, name), "").strip() in _FOR_US
 
@@ -104,7 +108,7 @@ def _addressing_of(blocks: list[Element]) -> AddressingVersion:
 
 
 class _Reading:
-    """One message."""
+    """Collects the parts of one message while its header blocks and its Body are read."""
 
     def __init__(self, tree: Tree, blocks: list[Element], addressing: AddressingVersion) -> None:
         self._tree = tree
@@ -155,7 +159,7 @@ class _Reading:
             size=size,
         )
 
-    # --- header blocks ----------------------------------------------------------------------------------------------------
+    # --- header blocks ----------------------------------------------------------------------------
 
     def _block(self, block: Element) -> None:
         namespace, name = split(block.tag)
@@ -172,7 +176,7 @@ class _Reading:
         else:
             text = block.attributes.get(qualified(self._tree.soap.value, "mustUnderstand"), "0")
             if values.flag(text, "mustUnderstand", "SOAP 1.2 part 1 section 5.2.3"):
-                what = f"a header that must be understood is not: {block.tag!a:.120}"
+                what = f"a header that must be understood is not supported: {block.tag!a:.120}"
                 raise SoapFaultError(
                     what,
                     section="SOAP 1.2 part 1 section 5.2.3",
@@ -185,7 +189,8 @@ class _Reading:
     def _address(self, name: str, block: Element) -> None:
         section = "WS-Addressing 1.0 SOAP binding 3"
         if name == "RelatesTo" and name in self._texts:
-            return  # several are allowed; the first is the one of a reply
+            # Several RelatesTo are allowed. The first is that of a reply.
+            return
         if name in self._texts or name in self._endpoints:
             raise RemoteProtocolError(f"wsa:{name} stands there twice", section=section)
         if name in ("ReplyTo", "FaultTo", "From"):
@@ -221,7 +226,7 @@ class _Reading:
                 "ACKNOWLEDGEMENTS_MAX", ACKNOWLEDGEMENTS_MAX, count, section=section
             )
 
-    # --- the Body ---------------------------------------------------------------------------------------------------------
+    # --- the Body ---------------------------------------------------------------------------------
 
     def _content(self, element: Element | None) -> Content | None:
         if element is None:
@@ -234,7 +239,8 @@ class _Reading:
         elif namespace == MAKE_CONNECTION:
             self._of_version(RmVersion.V1_1)
         else:
-            return None  # the other version of SOAP: somebody's business
+            # An element of the other version of SOAP belongs to the application.
+            return None
         return read_content(element, self._addressing)
 
     def _fault(self, element: Element) -> Fault:

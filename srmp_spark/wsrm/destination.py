@@ -1,16 +1,21 @@
-"""The sequences that come to one queue: each message once and in order, acknowledged when it is stored.
+"""Receive the sequences of one queue: each message once, in order, acknowledged when stored.
 
-Theory of operation. :meth:`Destination.receive` decides about a message and changes nothing outside; what it delivers and
-:meth:`Destination.changes` go into one transaction of the store, and only :meth:`Destination.committed`, with the proof of its
-sync, makes the answer. An acknowledgement names the numbers 1 to n that are stored, and carries the free room of the queue
-(:mod:`.flow_control`): one object for all sequences of the queue, as they share the room.
+Theory of operation. :meth:`Destination.receive` decides about a message and changes nothing
+outside. The deliveries and :meth:`Destination.changes` go into one transaction of the store. Only
+:meth:`Destination.committed`, with the proof of the store's sync, makes the answer. An
+acknowledgement names the numbers 1 to n that are stored. It also carries the free room of the queue
+(:mod:`.flow_control`). All sequences of the queue share one flow-control object, because they share
+the room.
 
-A message behind a gap is held in memory, unacknowledged, until the missing one is there: it costs no sync of its own, and if we
-die its source still has it. Its HTTP answer does not wait (CXF's only resend thread would wait with it, while the missing one
-is due); it tells what is stored by then. Held messages are bounded; what is beyond comes again.
+A message after a gap is held in memory, unacknowledged, until the missing message arrives. Such a
+message needs no sync of its own, and after a crash its source still has it. Its HTTP answer does
+not wait, and acknowledges the messages that are stored by then. CXF has one thread for repetitions:
+it would wait for the answer while the missing message is due. The number of held messages is
+limited. Messages beyond the limit are sent again by their source.
 
-A source with an address gets its acknowledgements there, several messages in one; the others find them in HTTP answers. When
-room returns after we said 0, those with an address are told at once, and the others find out when they poll.
+A source with an address receives its acknowledgements there, one for several messages. Other
+sources receive them in HTTP answers. When room returns after an acknowledgement with 0, sources
+with an address are notified at once. The others learn it when they poll.
 """
 
 from __future__ import annotations
@@ -60,7 +65,11 @@ _FAULTS = {
 
 
 class Destination:
-    """``new_identifier`` makes a URI that was never used, ``address`` is where clients reach us, ``held`` is shared."""
+    """Receives all sequences of one queue, without I/O.
+
+    ``new_identifier`` returns a URI that was never used before. ``address`` is the URL at which
+    clients reach this queue. ``held`` is shared by the destinations of all queues.
+    """
 
     flow_class: type[FlowControlObject] = FlowControlObject
     sequence_class: type[InboundSequence] = InboundSequence
@@ -79,16 +88,16 @@ class Destination:
         self._sequences: dict[str, InboundSequence] = {}
         self._polled = PolledAddresses()
         self._created: dict[str, str] = {}
-        """MessageID of a CreateSequence to the sequence that it made."""
+        """Sequence that each CreateSequence made, by the MessageID of the CreateSequence."""
         self._lives: Timers[str] = Timers()
         self._owed: Timers[str] = Timers()
-        """When an acknowledgement goes to the address of a source."""
+        """Time at which a sequence's acknowledgement is sent to the address of its source."""
         self._owners: Counter[str] = Counter()
-        """How many sequences each client has."""
+        """Number of sequences of each client."""
         self._dirty: dict[str, None] = {}
         self._removed: list[str] = []
         self._holding: dict[str, InboundSequence] = {}
-        """Those with messages behind a gap."""
+        """Sequences with messages after a gap."""
         self._generation = 0
         self._position = -1
         self._answers = Answers(address, self._sequences, self.flow)
@@ -102,12 +111,19 @@ class Destination:
         owner: str = "",
         client: str | None = None,
     ) -> None:
-        """What the store has; ``utc`` in microseconds. Each has all of its inactivity timeout: we were silent."""
+        """Add the sequences that the store has, after a restart.
+
+        ``utc`` is in microseconds since 1970.
+
+        Each sequence gets its whole inactivity timeout, because this process could not answer
+        meanwhile.
+        """
         for row in rows:
             sequence = self._add(row, proof, now, owner, client)
             self._live(sequence, now, utc)
             if not sequence.is_anonymous and sequence.state is InboundState.OPEN:
-                self._answers.waits_for_room(sequence)  # it may have been told 0: nobody remembers
+                # The last acknowledgement may have had 0 room. The store does not hold its value.
+                self._answers.waits_for_room(sequence)
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -116,15 +132,15 @@ class Destination:
         return iter(self._sequences.values())
 
     def get(self, identifier: str) -> InboundSequence | None:
-        """A sequence that is known."""
+        """Return the sequence with this identifier, or None if it is unknown."""
         return self._sequences.get(identifier)
 
     @property
     def held(self) -> int:
-        """Messages that wait behind gaps, of all sequences."""
+        """Return the number of messages that wait after gaps, of all sequences."""
         return sum(len(sequence.held) for sequence in self._holding.values())
 
-    # --- what arrives -----------------------------------------------------------------------------------------------------
+    # --- what arrives -----------------------------------------------------------------------------
 
     def receive(
         self,
@@ -135,10 +151,12 @@ class Destination:
         owner: str = "",
         client: str | None = None,
     ) -> Received:
-        """Decide about ``message``; ``payload`` comes out again with its :class:`Delivery`. ``utc`` in microseconds.
+        """Decide about ``message`` and return the decision, which is not stored yet.
 
-        ``owner`` is the client that sends: clients share the table of sequences by it. ``client`` is its authenticated
-        name: what is owed to one name no other is given.
+        ``payload`` is returned in the :class:`Delivery` of the message. ``utc`` is in microseconds
+        since 1970. ``owner`` is the client that sends, for the limit of sequences of one client.
+        ``client`` is the client's authenticated name: acknowledgements that wait for one name are
+        not given to another.
         """
         content = message.content
         if isinstance(content, CreateSequence):
@@ -157,7 +175,8 @@ class Destination:
             or content is not None
             or self._is_ours(message)
         ):
-            # An acknowledgement for a sequence that we never offered, a fault, CXF's LastMessage without a Sequence: no answer.
+            # No answer is due to an acknowledgement for a sequence that we never offered, to a
+            # fault, and to CXF's LastMessage without a Sequence.
             return self._result(Kind.NOTHING, message, None)
         return self._fault(message, _not_reliable(message))
 
@@ -199,7 +218,10 @@ class Destination:
         )
 
     def not_now(self, message: SoapMessage, now: float, utc: int) -> Received:
-        """A new message that the queue does not take at present: its source keeps it, and hears what is stored."""
+        """Decide about a new message that the queue does not accept at present.
+
+        The source keeps the message. The answer acknowledges what is stored.
+        """
         assert message.sequence is not None, "only a numbered message waits for its turn"
         sequence = self._sequences.get(message.sequence.identifier)
         if sequence is not None and (wrong := self._other_version(sequence, message)) is not None:
@@ -227,7 +249,8 @@ class Destination:
             self._holding[sequence.identifier] = sequence
             ready = []
         else:
-            return ()  # no acknowledgement: it comes again
+            # The message is not acknowledged, so its source sends it again.
+            return ()
         if is_last:
             sequence.last_number = delivery.number
             self._dirty[sequence.identifier] = None
@@ -246,7 +269,10 @@ class Destination:
         return self._held.bytes + size <= settings.held_total_max
 
     def _asked(self, message: SoapMessage, now: float, utc: int) -> Received:
-        """A message that only asks. The first sequence that is not known, or over, decides."""
+        """Decide about a message that only requests acknowledgements.
+
+        The first sequence that is unknown or over decides: the answer is its fault.
+        """
         sequence = None
         for asked in message.ack_requested:
             sequence = self._sequences.get(asked.identifier)
@@ -295,7 +321,8 @@ class Destination:
             else None
         )
         if known is not None and _is_same(known, message, content):
-            # Whatever became of it: a copy that comes late makes no second one.
+            # A copy that arrives late makes no second sequence, whatever the state of the first
+            # one.
             if known.state is not InboundState.TERMINATED:
                 self._live(known, now, utc)
             return self._result(Kind.CREATED, message, known)
@@ -346,7 +373,7 @@ class Destination:
     def _add(
         self, row: SequenceRow, proof: Committed | None, now: float, owner: str, client: str | None
     ) -> InboundSequence:
-        """Put a sequence into the table, and into all that finds one in it."""
+        """Put a sequence into the table of sequences and its indexes, and return the sequence."""
         sequence = self._sequences[row.identifier] = self.sequence_class(row, proof)
         sequence.owner, sequence.client, sequence.begun_at = owner, client, now
         self._owners[owner] += 1
@@ -356,20 +383,28 @@ class Destination:
         return sequence
 
     def not_the_same(self, message_id: str) -> None:
-        """The CreateSequence of this name comes from somebody else than the one before: it is no copy."""
+        """Forget which sequence the CreateSequence ``message_id`` made.
+
+        Call this if another client sends a CreateSequence with the same MessageID. Its message is
+        no copy of the first one.
+        """
         self._created.pop(message_id, None)
 
     def created(self, message_id: str) -> InboundSequence | None:
-        """What the CreateSequence of this MessageID has made."""
+        """Return the sequence that the CreateSequence with this MessageID made, or None."""
         return self._sequences.get(self._created.get(message_id, ""))
 
     def nothing(self, message: SoapMessage) -> Received:
-        """Answer with nothing but 202."""
+        """Return the decision to answer ``message`` with HTTP status 202 and no content."""
         return self._result(Kind.NOTHING, message, None)
 
     def put_back(self, before: Iterable[SequenceRow], known: Container[str]) -> None:
-        """Undo what an error of ours left half done: what is stored of these sequences stays as it was, and each takes nothing
-        more until the next start, which reads what is stored. Sequences that are not ``known`` were never told: they go."""
+        """Undo the decisions about these sequences after an internal error.
+
+        The sequences of ``before`` return to their stored rows. Each of these sequences accepts no
+        message until the next start, which reads the store again. Sequences whose identifier is not
+        in ``known`` are removed, because no client was notified of them.
+        """
         for row in before:
             sequence = self._sequences.get(row.identifier)
             if sequence is not None:
@@ -387,7 +422,11 @@ class Destination:
             self._removed.remove(identifier)
 
     def unknown(self, message: SoapMessage, identifier: str) -> Received:
-        """To somebody whose sequence it is not: what it would hear of one that does not exist."""
+        """Return the decision to answer with the fault UnknownSequence.
+
+        Call this for a client to which the sequence ``identifier`` does not belong. The answer does
+        not show whether the sequence exists.
+        """
         return self._fault(
             message, fault_of(FaultCode.UNKNOWN_SEQUENCE, version_of(message), identifier)
         )
@@ -395,7 +434,7 @@ class Destination:
     def _connection(
         self, message: SoapMessage, content: MakeConnection, now: float, client: str | None
     ) -> Received:
-        """WS-MakeConnection: what waits for an address that can only be asked from."""
+        """Decide about a MakeConnection: find what waits for the address that the client polls."""
         if content.address is None:
             code = (
                 FaultCode.MISSING_SELECTION
@@ -408,11 +447,17 @@ class Destination:
         polled = self._polled.get(content.address)
         if polled is None or polled.is_shared_with_another(client):
             return self.nothing(message)
-        polled.asked_at = now  # whoever asks lives: poll() looks at it when a sequence has been silent for too long
+        # A client that polls is alive: poll() reads this time when a sequence has been silent too
+        # long.
+        polled.asked_at = now
         return self._result(Kind.CONNECTION, message, self._sequences.get(polled.next_owed))
 
     def _other_version(self, sequence: InboundSequence, message: SoapMessage) -> Fault | None:
-        """One version of everything for a sequence (WCF's R2102): what we answer must be one that the peer reads."""
+        """Return a fault if ``message`` has other versions than ``sequence``, else None.
+
+        A sequence has one version of WS-ReliableMessaging and of WS-Addressing (WCF's R2102), so
+        that the peer can read every answer.
+        """
         if (message.rm, message.addressing) == (sequence.rm, sequence.addressing):
             return None
         return Fault(
@@ -421,7 +466,7 @@ class Destination:
             "The sequence was created in another version of WS-ReliableMessaging or WS-Addressing.",
         )
 
-    # --- states -----------------------------------------------------------------------------------------------------------
+    # --- states -----------------------------------------------------------------------------------
 
     def _happened(
         self, sequence: InboundSequence | None, event: InboundEvent, now: float, utc: int
@@ -439,13 +484,20 @@ class Destination:
         return step.reaction
 
     def _drop_held(self, sequence: InboundSequence) -> None:
-        """What was never acknowledged need not be kept."""
+        """Discard the messages of ``sequence`` that wait after a gap.
+
+        They were never acknowledged, so their source still has them.
+        """
         self._holding.pop(sequence.identifier, None)
         self._held.bytes -= sequence.held_bytes
         sequence.drop_held()
 
     def _live(self, sequence: InboundSequence, now: float, utc: int) -> None:
-        """How long it may be silent from here, and may live at all."""
+        """Set the time at which ``sequence`` ends if nothing arrives for it.
+
+        The time is its Expires at the latest. For a terminated sequence, set the time at which it
+        is forgotten.
+        """
         settings = self.settings
         over = sequence.state is InboundState.TERMINATED
         deadline = now + (settings.terminated_kept if over else settings.inactivity_timeout)
@@ -454,7 +506,10 @@ class Destination:
         self._lives.set(sequence.identifier, deadline)
 
     def _asked_until(self, sequence: InboundSequence, now: float, utc: int) -> float:
-        """Return how long the last MakeConnection for its address keeps a sequence."""
+        """Return until when the last MakeConnection for its address keeps ``sequence`` alive.
+
+        The time is ``now`` if the sequence is terminated or its client does not poll.
+        """
         if sequence.polled is None or sequence.state is InboundState.TERMINATED:
             return now
         until = sequence.polled.asked_at + self.settings.inactivity_timeout
@@ -466,13 +521,13 @@ class Destination:
 
     def _fault_for(self, reaction: Reaction, message: SoapMessage, identifier: str) -> Fault:
         rm, code = version_of(message), _FAULTS[reaction]
-        if not code.is_of(
-            rm
-        ):  # 1.0 knows no closed sequence; one that an earlier release closed takes nothing any more
+        # 1.0 has no closed sequences. An earlier release may have closed one, which accepts no
+        # message.
+        if not code.is_of(rm):
             code = FaultCode.SEQUENCE_TERMINATED
         return fault_of(code, rm, identifier)
 
-    # --- results ----------------------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------
 
     def _result(
         self,
@@ -503,16 +558,16 @@ class Destination:
 
     @property
     def generation(self) -> int:
-        """How often :meth:`changes` was asked."""
+        """Return how many times :meth:`changes` was called."""
         return self._generation
 
     @property
     def has_changes(self) -> bool:
-        """Whether :meth:`changes` would hold anything."""
+        """Return whether :meth:`changes` would hold anything."""
         return bool(self._dirty or self._removed)
 
     def changes(self) -> Changes:
-        """What must be in the next commit."""
+        """Return the changes of sequences since the last call, which must be in the next commit."""
         self._generation += 1
         rows = [self._sequences[each].row() for each in self._dirty if each in self._sequences]
         removed, self._removed = self._removed, []
@@ -522,7 +577,10 @@ class Destination:
     def committed(
         self, received: Sequence[Received], proof: Committed, now: float
     ) -> list[list[Output]]:
-        """The answers, one list for each message. Raises :class:`LocalProtocolError` for what is no proof of them."""
+        """Return the answers to messages whose changes are stored: one list for each message.
+
+        Raises :class:`LocalProtocolError` if ``proof`` does not prove the commit of all of them.
+        """
         if type(proof) is not Committed or proof.position < self._position:
             raise LocalProtocolError(f"{proof!r} proves no commit after {self._position}")
         self._position = proof.position
@@ -534,7 +592,8 @@ class Destination:
             if sequence is not None:
                 sequence.committed(each.accepted, proof)
             if sequence is not None and self._waits_for_room(each, sequence):
-                # Without what is stored by now: a thousand of the largest messages would be gigabytes.
+                # The stored content is left out: a thousand of the largest messages would be
+                # gigabytes.
                 bare = each._replace(deliveries=(), request=replace(each.request, body=b""))
                 answers.append([Later(bare, now + self.settings.answer_held)])
             else:
@@ -542,7 +601,11 @@ class Destination:
         return answers
 
     def _waits_for_room(self, received: Received, sequence: InboundSequence) -> bool:
-        """A request/reply client cannot be told 0; that its answer comes late is what it understands."""
+        """Return whether the answer to this message must wait until the queue has room.
+
+        A request/reply client cannot receive a BufferRemaining of 0. A late answer slows such a
+        client down instead.
+        """
         header = received.request.sequence
         is_taken = header is not None and header.number <= sequence.stored
         is_open = sequence.state is InboundState.OPEN
@@ -554,7 +617,10 @@ class Destination:
         )
 
     def answer(self, received: Received, now: float) -> list[Output]:
-        """To a message that is stored; :class:`Later` has given it back."""
+        """Return the answer to a message that is stored.
+
+        For an answer that :class:`Later` delayed, call this when the wait is over.
+        """
         sequence = self._sequences.get(received.identifier)
         if received.kind is Kind.ACKNOWLEDGE and sequence is not None and not sequence.is_anonymous:
             if not received.request.ack_requested and not self._answers.ends_return_sequence(
@@ -569,10 +635,14 @@ class Destination:
             self._owed.set(sequence.identifier, None)
         return self._answers.to(received, sequence)
 
-    # --- room and time ----------------------------------------------------------------------------------------------------
+    # --- room and time ----------------------------------------------------------------------------
 
     def set_room(self, room: int) -> list[Output]:
-        """The queue can take ``room`` messages more: SET_BUFFER_REMAINING. Those who were told 0 hear of it at once."""
+        """Set how many more messages the queue can take: SET_BUFFER_REMAINING.
+
+        Return acknowledgements for sources with an address whose last acknowledgement had 0 room.
+        Sources that poll get theirs with the next MakeConnection.
+        """
         value = max(0, min(room, self.flow.maximum))
         self.flow.set_buffer_remaining(value)
         outputs: list[Output] = []
@@ -592,11 +662,18 @@ class Destination:
         return outputs
 
     def message_processed(self) -> list[Output]:
-        """The application took one message ([MS-WSRVCRM] 3.1.7.2)."""
+        """Add room for one message, because the application has processed a message.
+
+        Return the acknowledgements of :meth:`set_room`. The event is that of [MS-WSRVCRM] 3.1.7.2.
+        """
         return self.set_room(min(self.flow.get_buffer_remaining() + 1, self.flow.maximum))
 
     def poll(self, now: float, utc: int) -> list[Output]:
-        """Acknowledgements that are due, and sequences whose time is over (:meth:`changes` has them then)."""
+        """Return the acknowledgements that are due by ``now``, and end the sequences that are over.
+
+        A sequence is over if its Expires or the inactivity timeout has passed. The ended sequences
+        are in :meth:`changes` afterwards. ``utc`` is in microseconds since 1970.
+        """
         outputs: list[Output] = []
         for identifier in self._owed.due(now):
             sequence = self._sequences.get(identifier)
@@ -617,7 +694,10 @@ class Destination:
         return outputs
 
     def _no_room_for(self, owner: str, now: float) -> int | None:
-        """Return the limit that a new sequence of ``owner`` would pass, or None once there is room for it."""
+        """Return the limit that prevents a new sequence of ``owner``, or None if there is room.
+
+        Old sequences are evicted where possible.
+        """
         settings = self.settings
         if self._owners[owner] >= settings.sequences_of_one_max and not self._make_way(now, owner):
             return settings.sequences_of_one_max
@@ -626,10 +706,14 @@ class Destination:
         return None
 
     def _make_way(self, now: float, owner: str | None) -> bool:
-        """Forget the oldest sequence that is over, or else the oldest one that never took a message; of ``owner`` if given.
+        """Evict one sequence, of ``owner`` if given.
 
-        Whoever begins a sequence for each call must not be refused because of those that are over, and nobody because of those
-        that another client began and left.
+        Return whether a sequence could be evicted.
+
+        The oldest terminated sequence is evicted. If there is none, the oldest sequence that never
+        received a message is evicted. A client that begins a sequence for each call must not be
+        refused because of its old sequences. Another client must not be refused because of
+        sequences that one client began and left.
         """
         mine = [each for each in self._sequences.values() if owner is None or each.owner == owner]
         over = (
@@ -661,7 +745,7 @@ class Destination:
         self._removed.append(sequence.identifier)
 
     def next_timer(self) -> float | None:
-        """When :meth:`poll` has something to do."""
+        """Return the time at which :meth:`poll` next has something to do, or None for never."""
         return min(
             (when for when in (self._owed.next(), self._lives.next()) if when is not None),
             default=None,
@@ -672,7 +756,11 @@ class Destination:
 
 
 def _is_same(known: InboundSequence, message: SoapMessage, content: CreateSequence) -> bool:
-    """Two clients that use one MessageID would share one sequence, and each lose what the other has numbered alike."""
+    """Return whether a CreateSequence is a copy of the one that made the sequence ``known``.
+
+    Two clients that use one MessageID must not share one sequence. Each client would lose the
+    messages whose numbers the other client has used.
+    """
     same = (known.soap, known.addressing, known.rm) == (
         message.soap,
         message.addressing,
@@ -686,7 +774,11 @@ def _is_same(known: InboundSequence, message: SoapMessage, content: CreateSequen
 
 
 def _not_reliable(message: SoapMessage) -> Fault:
-    """WSRMRequired; 1.0, with which alone WS-Addressing 2004/08 goes, has no name for it."""
+    """Return the fault for a message outside of any sequence: WSRMRequired.
+
+    WS-ReliableMessaging 1.0 has no name for this fault, and WS-Addressing 2004/08 goes with 1.0
+    alone.
+    """
     if version_of(message) is RmVersion.V1_1:
         return fault_of(FaultCode.WSRM_REQUIRED, RmVersion.V1_1)
     return Fault(
@@ -697,5 +789,9 @@ def _not_reliable(message: SoapMessage) -> Fault:
 
 
 def is_last_message(message: SoapMessage) -> bool:
-    """1.0: the empty message that only ends the sequence: numbered and acknowledged, and no row. With a Body it is a row."""
+    """Return whether ``message`` is the empty LastMessage of 1.0, which only ends a sequence.
+
+    Such a message is numbered and acknowledged, but is no row of the queue. A LastMessage with a
+    Body is a row.
+    """
     return message.action == RmVersion.V1_0.action("LastMessage") and not message.body.strip()

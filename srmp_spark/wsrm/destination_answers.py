@@ -1,8 +1,9 @@
-"""From a decision that is stored to the messages that tell of it: which, in which version, and where to.
+"""Make the messages that answer a stored decision.
 
-An acknowledgement goes where AcksTo says, whatever ReplyTo says (CXF's one-way messages have ReplyTo ``none``); a response goes
-to ReplyTo; a fault to FaultTo, ReplyTo or AcksTo, whichever of them is an address that is there, and else back on the HTTP
-answer. What a sequence for replies adds to them is in :mod:`.return_sequence`.
+The module chooses the message, its version and its address. An acknowledgement is sent to AcksTo,
+whatever ReplyTo is (CXF's one-way messages have ReplyTo ``none``). A response is sent to ReplyTo. A
+fault is sent to the first of FaultTo, ReplyTo and AcksTo that is a real address, else in the HTTP
+answer. :mod:`.return_sequence` has the messages of sequences for replies.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ from srmp_spark.wsrm.namespaces import MAKE_CONNECTION_ANONYMOUS, AddressingVers
 
 
 def is_address(endpoint: EndpointReference | None, addressing: AddressingVersion) -> bool:
-    """Can something be sent there, as a message of its own?"""
+    """Return whether a separate message can be sent to ``endpoint``.
+
+    The anonymous address, the address ``none`` and addresses of WS-MakeConnection are no such
+    endpoints.
+    """
     if endpoint is None or endpoint.address in (addressing.anonymous, addressing.none):
         return False
     return not endpoint.address.startswith(MAKE_CONNECTION_ANONYMOUS)
@@ -37,7 +42,7 @@ def is_address(endpoint: EndpointReference | None, addressing: AddressingVersion
 def fault_endpoint(
     request: SoapMessage, sequence: InboundSequence | None
 ) -> EndpointReference | None:
-    """Where a fault about ``request`` goes; ``None``: back on the HTTP answer."""
+    """Return the endpoint for a fault about ``request``, or None for the HTTP answer."""
     acks_to = None if sequence is None else sequence.acks_to
     for endpoint in (request.fault_to, request.reply_to, acks_to):
         if is_address(endpoint, request.addressing):
@@ -46,14 +51,17 @@ def fault_endpoint(
 
 
 def version_of(message: SoapMessage) -> RmVersion:
-    """In which WS-ReliableMessaging a message is answered that names none: one that goes with its WS-Addressing."""
+    """Return the version of WS-ReliableMessaging in which ``message`` is answered.
+
+    If the message names no version, return the version that goes with its WS-Addressing.
+    """
     if message.rm is not None:
         return message.rm
     return RmVersion.V1_0 if message.addressing is AddressingVersion.V2004_08 else RmVersion.V1_1
 
 
 class Answers:
-    """Writes them for one destination."""
+    """Makes the messages that answer the clients of one destination."""
 
     def __init__(
         self, address: str, sequences: Mapping[str, InboundSequence], flow: FlowControlObject
@@ -62,21 +70,26 @@ class Answers:
         self._sequences = sequences
         self._flow = flow
         self._told_0: dict[str, None] = {}
-        """Sequences of which one acknowledgement at least said 0."""
+        """Sequences that were sent at least one acknowledgement with 0 room since the last
+        :meth:`take_told_0`.
+        """
 
     def waits_for_room(self, sequence: InboundSequence) -> None:
-        """Its client hears of room as soon as there is any."""
+        """Note that the client of ``sequence`` must be notified as soon as there is room."""
         sequence.told = 0
         self._told_0[sequence.identifier] = None
 
     def take_told_0(self) -> list[str]:
-        """Those that were told 0 since this was asked; whoever was told more since says so itself."""
+        """Return the sequences that were sent 0 room since the last call.
+
+        A sequence may have been sent more room since. The caller checks ``InboundSequence.told``.
+        """
         found = list(self._told_0)
         self._told_0.clear()
         return found
 
     def to(self, received: Received, sequence: InboundSequence | None) -> list[Output]:
-        """What answers a message whose changes are stored."""
+        """Return the outputs that answer a message whose changes are stored."""
         request, kind = received.request, received.kind
         if kind is Kind.FAULT:
             return self._fault(received, sequence)
@@ -113,13 +126,17 @@ class Answers:
                 sequence.acks_to,
                 acks=(self._acknowledgement(sequence),),
             )
-            # The acknowledgement is no longer owed; whatever else is owed at the address the same question would bring.
+            # This acknowledgement no longer waits. The same request would bring the next one that
+            # waits at the address.
             pending = sequence.polled is not None and bool(sequence.polled.owed)
             return [Respond(replace(message, message_pending=pending))]
         return self._acknowledged(request, sequence)
 
     def _terminated(self, request: SoapMessage, sequence: InboundSequence) -> list[Output]:
-        """WCF's 1.1 client wants the final acknowledgement in this answer, too."""
+        """Return the answer to TerminateSequence.
+
+        In 1.1 the response carries the final acknowledgement, which WCF's client requires.
+        """
         ack = self._acknowledgement(sequence)
         outputs: list[Output] = [Respond(None)]
         if sequence.rm is RmVersion.V1_1:
@@ -133,13 +150,21 @@ class Answers:
         return [Respond(ours)] if sequence.rm is RmVersion.V1_0 else outputs
 
     def ends_return_sequence(self, request: SoapMessage, sequence: InboundSequence) -> bool:
-        """Is ``request`` the last message of 1.0, and all before it is there?"""
+        """Return whether ``request`` ends the sequence for replies, too (1.0 only).
+
+        A LastMessage ends that sequence if all messages before the LastMessage are stored. Return
+        False if there is no sequence for replies.
+        """
         header = request.sequence
         is_last = header is not None and header.is_last and sequence.stored >= header.number
         return bool(sequence.returns) and is_last
 
     def _acknowledged(self, request: SoapMessage, sequence: InboundSequence) -> list[Output]:
-        """One block for each sequence that the message is of, or asks for."""
+        """Return acknowledgements of the message's sequence and of each sequence it asks about.
+
+        Only sequences with the same AcksTo and version are included, because all blocks are in one
+        message.
+        """
         header = request.sequence
         if sequence.is_request_reply and header is not None and sequence.stored < header.number:
             return [Respond(None)]
@@ -151,8 +176,9 @@ class Answers:
             each for each in found if each.acks_to == sequence.acks_to and each.rm is sequence.rm
         ]
         acks = tuple(self._acknowledgement(each) for each in same)
-        # One that goes to an address is no reply. CXF's client drops it if it says that it is one, as soon as the one-way
-        # message that it names is out of its hands, and sends that again for ever.
+        # An acknowledgement to an address is no reply. If RelatesTo names the one-way message,
+        # CXF's client drops the acknowledgement once the message is sent, and repeats the message
+        # forever.
         relates_to = request.message_id if sequence.is_anonymous else ""
         message = self._message(
             sequence, "SequenceAcknowledgement", sequence.acks_to, relates_to, acks=acks
@@ -167,7 +193,7 @@ class Answers:
         return outputs
 
     def unsolicited(self, sequence: InboundSequence) -> Send:
-        """An acknowledgement that nobody asked for, to the address of the source."""
+        """Return an acknowledgement without a request, for the address of the source."""
         acks = (self._acknowledgement(sequence),)
         return Send(
             sequence.acks_to,
@@ -175,7 +201,10 @@ class Answers:
         )
 
     def _acknowledgement(self, sequence: InboundSequence) -> SequenceAcknowledgement:
-        """[MS-WSRVCRM] 3.1.7.1: each one triggers GET_BUFFER_REMAINING."""
+        """Return the acknowledgement of ``sequence`` with the present room of the queue.
+
+        Each acknowledgement triggers GET_BUFFER_REMAINING ([MS-WSRVCRM] 3.1.7.1).
+        """
         remaining = sequence.room_of(self._flow.get_buffer_remaining())
         if not remaining:
             self._told_0[sequence.identifier] = None
@@ -184,7 +213,7 @@ class Answers:
         )
 
     def _here(self, request: SoapMessage) -> str:
-        """What the client calls us, letter for letter (WCF's R1108 and R1112)."""
+        """Return our address exactly as the client wrote it (WCF's R1108 and R1112)."""
         return request.to or self._address
 
     def _response(

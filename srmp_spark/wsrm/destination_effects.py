@@ -1,10 +1,11 @@
-"""What comes out of a destination: values, never actions.
+"""Define the results of a destination: values, never actions.
 
-The dangerous order is in the types. A message that is taken becomes a :class:`Delivery`, which is no acknowledgement. What an
-acknowledgement names is :class:`Durable`, and that is made of the store's proof of a sync alone
-(:class:`~srmp_spark.srmp.effects.Committed`).
+The types enforce the order. An accepted message becomes a :class:`Delivery`, which is no
+acknowledgement. An acknowledgement names only numbers of :class:`Durable`. A :class:`Durable` can
+only be made from the store's proof of a sync (:class:`~srmp_spark.srmp.effects.Committed`).
 
-    receive() → Received ──→ store: deliveries + changes(), sync ──→ Committed ──→ committed() → Respond, Send, Later
+    receive() → Received ──→ store: deliveries + changes(), sync
+                         ──→ Committed ──→ committed() → Respond, Send, Later
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationSettings:
-    """What a destination goes by. Seconds."""
+    """The settings of one destination. Times are in seconds."""
 
     buffer: int = BUFFER_INITIAL
-    """The room of an empty queue, in messages: the first Buffer Remaining, and its maximum."""
+    """Room of an empty queue, in messages.
+
+    BufferRemaining begins with this value and never exceeds it.
+    """
     inactivity_timeout: float = INACTIVITY_TIMEOUT
     terminated_kept: float = TERMINATED_KEPT
     acknowledgement_interval: float = ACKNOWLEDGEMENT_INTERVAL
@@ -52,7 +56,7 @@ class DestinationSettings:
 
 
 class Durable:
-    """All numbers up to ``number`` are on stable storage."""
+    """Proves that all numbers up to ``number`` are on stable storage."""
 
     __slots__ = ("number",)
 
@@ -68,21 +72,24 @@ class Durable:
 
 
 class Delivery(NamedTuple):
-    """A message whose turn has come: a row of the queue, after those that were delivered before it."""
+    """A message whose turn has come: it becomes the next row of the queue.
+
+    All messages that were delivered before are rows before it.
+    """
 
     identifier: str
     number: int
     message: SoapMessage
     payload: object
-    """What the caller gave with it."""
+    """The object that the caller passed to :meth:`.Destination.receive` with the message."""
 
 
 class SequenceRow(NamedTuple):
-    """A sequence, for the store."""
+    """One sequence at its destination, as stored."""
 
     identifier: str
     create_id: str
-    """MessageID of its CreateSequence; a copy of that gets the same answer."""
+    """MessageID of the sequence's CreateSequence. A copy of that message gets the same answer."""
     soap: SoapVersion
     addressing: AddressingVersion
     rm: RmVersion
@@ -91,13 +98,15 @@ class SequenceRow(NamedTuple):
     accepted: int
     last_number: int | None
     expires_at: int | None
-    """Microseconds since 1970, UTC."""
+    """End of the sequence's life, in microseconds since 1970, UTC. ``None``: no limit."""
     returns: str = ""
-    """The sequence that its client offered and we took (:mod:`.return_sequence`)."""
+    """Identifier of the sequence for replies that the client offered and we accepted
+    (:mod:`.return_sequence`). Empty: none.
+    """
 
 
 class Changes(NamedTuple):
-    """What a commit must hold beside the deliveries."""
+    """The changes of sequences that one commit must hold together with the deliveries."""
 
     sequences: list[SequenceRow]
     removed: list[str]
@@ -108,7 +117,7 @@ class Changes(NamedTuple):
 
 
 class Kind(Enum):
-    """Of an answer."""
+    """The kind of answer that a message gets."""
 
     CREATED = auto()
     ACKNOWLEDGE = auto()
@@ -116,42 +125,53 @@ class Kind(Enum):
     TERMINATED = auto()
     FAULT = auto()
     CONNECTION = auto()
-    """MakeConnection: whatever waits."""
+    """Answer to MakeConnection: the acknowledgement that waits for the address."""
     NOTHING = auto()
 
 
 class Received(NamedTuple):
-    """What became of a message. Store ``deliveries`` in their order, then :meth:`.Destination.committed` answers."""
+    """The decision about one message.
+
+    Store ``deliveries`` in their order. Then :meth:`.Destination.committed` returns the answer.
+    """
 
     deliveries: tuple[Delivery, ...]
     kind: Kind
     request: SoapMessage
     identifier: str
     accepted: int
-    """Of the sequence, with this message."""
+    """Last number that the sequence has accepted in order, with this message."""
     fault: Fault | None
     generation: int
-    """Which call of :meth:`.Destination.changes` must be committed before the answer."""
+    """Number of the :meth:`.Destination.changes` call whose result must be committed before the
+    answer.
+    """
     is_copy: bool = False
-    """Its number was known already."""
+    """The sequence had the message's number already."""
 
 
 class Respond(NamedTuple):
-    """The HTTP answer to the message: a SOAP message, or nothing but 202."""
+    """Output: the HTTP answer to a message.
+
+    It is a SOAP message, or status 202 without content.
+    """
 
     message: SoapMessage | None
 
 
 class Send(NamedTuple):
-    """A message of its own to ``endpoint``, if the allow-list has it."""
+    """Output: a separate message to ``endpoint``, if the URL policy allows the address."""
 
     endpoint: EndpointReference
     message: SoapMessage
 
 
 class Later(NamedTuple):
-    """No answer yet: it is all that can slow this client down. :meth:`.Destination.answer` has it, when there is room or it is
-    ``until`` (monotonic seconds)."""
+    """Output: an answer that must wait, because only a late answer slows this client down.
+
+    :meth:`.Destination.answer` makes the answer when there is room, or at ``until`` (monotonic
+    seconds) at the latest.
+    """
 
     received: Received
     until: float

@@ -1,4 +1,7 @@
-"""What a message of WS-ReliableMessaging says, without its spelling: the names of the specification, in its order."""
+"""Define the parts of a WS-ReliableMessaging message, independent of their XML.
+
+The classes have the names of the specification and are in its order.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 from srmp_spark.wsrm.xml_tree import Element
 
 ABSENT = -1
-"""BufferRemaining of an acknowledgement without one ([MS-WSRVCRM] 3.2.7.1)."""
+"""BufferRemaining of an acknowledgement without that element ([MS-WSRVCRM] 3.2.7.1)."""
 
 Range = tuple[int, int]
-"""Closed: lower and upper message number."""
+"""A closed range of message numbers: the lower and the upper one."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointReference:
-    """Where something is to be sent: an address, and what must go back with each message to it."""
+    """A destination for messages: an address, and parameters to send with each message."""
 
     address: str
     reference_parameters: tuple[Element, ...] = ()
@@ -25,35 +28,39 @@ class EndpointReference:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Header: this message is number ``number`` of a sequence."""
+    """Header: the message is number ``number`` of a sequence."""
 
     identifier: str
     number: int
     is_last: bool = False
-    """1.0: ``LastMessage``."""
+    """The header has ``LastMessage``, which exists in 1.0 only."""
 
 
 @dataclass(frozen=True, slots=True)
 class AckRequested:
-    """Header: an acknowledgement of this sequence is wanted."""
+    """Header: the sender requests an acknowledgement of this sequence."""
 
     identifier: str
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceAcknowledgement:
-    """Header: which messages arrived. Without ranges and Nacks it says: none (1.1 ``None``, 1.0 the range 0-0)."""
+    """Header: the numbers of the messages that have arrived.
+
+    A header without ranges and Nacks states that no message arrived (1.1 ``None``, 1.0 the range
+    0-0).
+    """
 
     identifier: str
     ranges: tuple[Range, ...] = ()
-    """Ascending and disjoint."""
+    """Acknowledged numbers, ascending and disjoint."""
     nacks: tuple[int, ...] = ()
     is_final: bool = False
     buffer_remaining: int = ABSENT
 
 
 class IncompleteSequenceBehavior(Enum):
-    """1.1 section 3.4: what becomes of a sequence that ends with a gap."""
+    """The treatment of a sequence that ends with a gap (1.1 section 3.4)."""
 
     NO_DISCARD = "NoDiscard"
     DISCARD_FOLLOWING_FIRST_GAP = "DiscardFollowingFirstGap"
@@ -62,19 +69,19 @@ class IncompleteSequenceBehavior(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A sequence for the other direction."""
+    """An offered sequence for the other direction (replies)."""
 
     identifier: str
     endpoint: EndpointReference | None = None
-    """1.1: where its messages come from."""
+    """Endpoint that sends the messages of the offered sequence; 1.1 only."""
     expires: int | None = None
-    """Milliseconds; 0: never."""
+    """Life of the offered sequence in milliseconds; 0 means forever."""
     behavior: IncompleteSequenceBehavior | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CreateSequence:
-    """Body: a new sequence is wanted."""
+    """Body: request for a new sequence."""
 
     acks_to: EndpointReference
     expires: int | None = None
@@ -83,7 +90,11 @@ class CreateSequence:
 
 @dataclass(frozen=True, slots=True)
 class CreateSequenceResponse:
-    """Body: here it is. ``accept``: the offer was taken, and this is where its acknowledgements go."""
+    """Body: identifier of the new sequence, in answer to CreateSequence.
+
+    ``accept`` is set if the offer was accepted. It is the endpoint for the acknowledgements of the
+    offered sequence.
+    """
 
     identifier: str
     expires: int | None = None
@@ -93,7 +104,7 @@ class CreateSequenceResponse:
 
 @dataclass(frozen=True, slots=True)
 class CloseSequence:
-    """Body, 1.1: nothing new will come, all numbers up to ``last_number`` were used."""
+    """Body, 1.1: no new messages follow. All numbers up to ``last_number`` were used."""
 
     identifier: str
     last_number: int | None = None
@@ -101,14 +112,14 @@ class CloseSequence:
 
 @dataclass(frozen=True, slots=True)
 class CloseSequenceResponse:
-    """Body, 1.1."""
+    """Body, 1.1: the sequence is closed."""
 
     identifier: str
 
 
 @dataclass(frozen=True, slots=True)
 class TerminateSequence:
-    """Body: the sequence can be forgotten. ``last_number`` in 1.1 alone."""
+    """Body: the sequence can be forgotten. ``last_number`` exists in 1.1 only."""
 
     identifier: str
     last_number: int | None = None
@@ -116,42 +127,48 @@ class TerminateSequence:
 
 @dataclass(frozen=True, slots=True)
 class TerminateSequenceResponse:
-    """Body, 1.1."""
+    """Body, 1.1: the sequence is terminated."""
 
     identifier: str
 
 
 @dataclass(frozen=True, slots=True)
 class MakeConnection:
-    """Body: is there anything for this address, or of this sequence?"""
+    """Body: request for a message that waits for this address or sequence."""
 
     address: str | None = None
     identifier: str | None = None
 
 
 class Blame(Enum):
-    """Who has to change something: the codes of SOAP 1.2 (Client and Server in 1.1)."""
+    """The party that must change something, as the fault codes of SOAP 1.2 name it.
+
+    SOAP 1.1 calls the sender Client and the receiver Server.
+    """
 
     SENDER = "Sender"
     RECEIVER = "Receiver"
     MUST_UNDERSTAND = "MustUnderstand"
     VERSION_MISMATCH = "VersionMismatch"
     OTHER = "Other"
-    """A code that SOAP does not know, read from a peer."""
+    """A code from a peer that SOAP does not define."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Body: an error. In SOAP 1.1 its ``subcode`` and ``identifier`` stand in the header ``SequenceFault``."""
+    """Body: an error.
+
+    SOAP 1.1 has ``subcode`` and ``identifier`` in the header ``SequenceFault``.
+    """
 
     blame: Blame
     subcode: str = ""
-    """In Clark's notation, ``{namespace}UnknownSequence``."""
+    """Kind of the fault in Clark's notation, such as ``{namespace}UnknownSequence``."""
     reason: str = ""
     identifier: str = ""
-    """Of the sequence that is meant."""
+    """Identifier of the sequence that the fault is about."""
     max_number: int | None = None
-    """``MaxMessageNumber`` of MessageNumberRollover, 1.1."""
+    """``MaxMessageNumber`` of the fault MessageNumberRollover; 1.1 only."""
 
 
 Content = (
@@ -164,17 +181,20 @@ Content = (
     | MakeConnection
     | Fault
 )
-"""What the Body of a message of the protocol holds."""
+"""The protocol elements that the Body of a message can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoapMessage:
-    """One SOAP message: addresses, reliability, Body."""
+    """One SOAP message: its addresses, its headers for reliability, and its Body."""
 
     soap: SoapVersion
     addressing: AddressingVersion
     rm: RmVersion | None
-    """``None``: nothing in it is of WS-ReliableMessaging."""
+    """Version of WS-ReliableMessaging.
+
+    ``None``: no element of the message is of WS-ReliableMessaging.
+    """
     action: str
     to: str = ""
     message_id: str = ""
@@ -186,13 +206,16 @@ class SoapMessage:
     ack_requested: tuple[AckRequested, ...] = ()
     acknowledgements: tuple[SequenceAcknowledgement, ...] = ()
     refused: tuple[str, ...] = ()
-    """Why each acknowledgement that stands in the message and is not in ``acknowledgements`` counts for nothing."""
+    """Errors of the invalid acknowledgements in the message.
+
+    These acknowledgements are ignored and not in ``acknowledgements``.
+    """
     message_pending: bool | None = None
-    """wsmc: another message waits for the address that asked."""
+    """wsmc:MessagePending: whether another message waits for the polled address."""
     parameters: tuple[Element, ...] = ()
-    """Reference parameters of the endpoint that it is sent to, as headers."""
+    """Reference parameters of the endpoint that the message is sent to, as headers."""
     content: Content | None = None
     body: bytes = b""
-    """The bytes of an application's Body; empty where there is ``content``."""
+    """Bytes of an application's Body. Empty if the message has ``content``."""
     size: int = field(default=0, compare=False)
-    """Bytes of the request that it came in."""
+    """Bytes of the request that held the message."""

@@ -1,7 +1,8 @@
-"""A :class:`~srmp_spark.wsrm.elements.SoapMessage` into bytes, as WCF writes them: prefixes ``s``, ``a``, ``r``, ``netrm``.
+"""Encode a :class:`~srmp_spark.wsrm.elements.SoapMessage` as bytes, in WCF's form.
 
-Everything is valid by the schemas, in their order; BufferRemaining is the last child of an acknowledgement ([MS-WSRVCRM]
-2.2.1). Identifier and address come from outside: nothing here is made up.
+The prefixes are ``s``, ``a``, ``r`` and ``netrm``. All elements are valid by the schemas and in
+their order. BufferRemaining is the last child of an acknowledgement ([MS-WSRVCRM] 2.2.1). The
+caller supplies all identifiers and addresses.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ _FAULT_NAMES_1_1 = {Blame.SENDER: "Client", Blame.RECEIVER: "Server", Blame.OTHE
 
 
 def encode(message: SoapMessage) -> bytes:
-    """The bytes of ``message``. Raises :class:`LocalProtocolError` for what no version can say."""
+    """Return the bytes of the envelope of ``message``.
+
+    Raises :class:`LocalProtocolError` if the versions of the message cannot express its content.
+    """
     rm = message.rm
     if rm is None and (message.sequence or message.ack_requested or message.acknowledgements):
         raise LocalProtocolError(
@@ -61,7 +65,10 @@ def encode(message: SoapMessage) -> bytes:
 
 
 def http_fields(message: SoapMessage) -> dict[str, str]:
-    """Content-Type, and in SOAP 1.1 SOAPAction: they name ``wsa:Action`` once more."""
+    """Return the HTTP fields of ``message``, which repeat ``wsa:Action``.
+
+    The fields are Content-Type, and SOAPAction in SOAP 1.1.
+    """
     action = message.action.replace("\\", "\\\\").replace('"', '\\"')
     content_type = f"{message.soap.media_type}; charset=utf-8"
     if message.soap is SoapVersion.V1_1:
@@ -69,7 +76,7 @@ def http_fields(message: SoapMessage) -> dict[str, str]:
     return {"Content-Type": f'{content_type}; action="{action}"'}
 
 
-# --- headers ----------------------------------------------------------------------------------------------------------------
+# --- headers --------------------------------------------------------------------------------------
 
 
 def _reliable(message: SoapMessage) -> list[str]:
@@ -117,7 +124,10 @@ def _sequence(sequence: Sequence, rm: RmVersion) -> str:
 
 
 def acknowledgement(ack: SequenceAcknowledgement, rm: RmVersion) -> str:
-    """``SequenceAcknowledgement``: no mustUnderstand (WS-I RSP R0540)."""
+    """Return the XML of a ``SequenceAcknowledgement``, without mustUnderstand (WS-I RSP R0540).
+
+    Raises :class:`LocalProtocolError` if ``ack`` is invalid in this version.
+    """
     is_new = rm is RmVersion.V1_1
     bounds = [number for each in ack.ranges for number in each]
     if (
@@ -178,7 +188,7 @@ def _endpoint(endpoint: EndpointReference) -> str:
     return f"<a:Address>{escaped(endpoint.address)}</a:Address>{held}"
 
 
-# --- Bodies -----------------------------------------------------------------------------------------------------------------
+# --- Bodies ---------------------------------------------------------------------------------------
 
 
 def _content(content: Content, message: SoapMessage) -> str:
@@ -249,11 +259,11 @@ def _offer(offer: Offer, rm: RmVersion) -> str:
     )
 
 
-# --- faults -----------------------------------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 
 def _fault_detail(fault: Fault, rm: RmVersion | None) -> str:
-    """What the fault is about."""
+    """Return the XML of the fault's details: its sequence, and the highest number if known."""
     if rm is None or not fault.identifier:
         return ""
     highest = (
@@ -283,7 +293,10 @@ def _fault_1_2(fault: Fault, rm: RmVersion | None) -> str:
 
 
 def _fault_1_1(fault: Fault, rm: RmVersion | None) -> str:
-    """The subcode is in the header, but for CreateSequenceRefused, which is the code itself."""
+    """Return the XML of a fault of SOAP 1.1.
+
+    The subcode is in a header, except CreateSequenceRefused, which is the fault code itself.
+    """
     namespace, name = split(fault.subcode)
     code = f"<faultcode>s:{_FAULT_NAMES_1_1.get(fault.blame, fault.blame.value)}</faultcode>"
     if namespace and (name == "CreateSequenceRefused" or rm is None or namespace != rm.value):

@@ -1,4 +1,7 @@
-"""An endpoint reference as one text, for a store: its address, or XML where something must go back with each message."""
+"""Write an endpoint reference as one text for the store, and read it again.
+
+The text is the address alone, or XML if the endpoint has reference parameters.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 
 def text_of(endpoint: EndpointReference, addressing: AddressingVersion) -> str:
-    """The inverse of :func:`endpoint_of`."""
+    """Return ``endpoint`` as a text that :func:`endpoint_of` reads.
+
+    Raises :class:`LocalProtocolError` if a reference parameter cannot be written again.
+    """
     if not endpoint.reference_parameters:
         return endpoint.address
     carrier = SoapMessage(
@@ -24,9 +30,10 @@ def text_of(endpoint: EndpointReference, addressing: AddressingVersion) -> str:
 
 
 def is_storable(endpoint: EndpointReference, addressing: AddressingVersion) -> bool:
-    """Return whether :func:`endpoint_of` reads back what :func:`text_of` writes of ``endpoint``.
+    """Return whether :func:`endpoint_of` reads back the text that :func:`text_of` writes.
 
-    An endpoint is looked at before its sequence is acknowledged: what a later start could not read must not be stored.
+    Check an endpoint before its sequence is acknowledged. A text that the next start cannot read
+    must not be stored.
     """
     try:
         text = text_of(endpoint, addressing)
@@ -36,10 +43,14 @@ def is_storable(endpoint: EndpointReference, addressing: AddressingVersion) -> b
 
 
 def endpoint_of(text: str) -> EndpointReference:
-    """What :func:`text_of` wrote. Raises :class:`LocalProtocolError` for anything else."""
+    """Return the endpoint that :func:`text_of` wrote as ``text``.
+
+    Raises :class:`LocalProtocolError` or :class:`RemoteProtocolError` for any other text that
+    begins with ``<``.
+    """
     if not text.startswith("<"):
         return EndpointReference(text)
     content = decode(text.encode()).content
     if not isinstance(content, CreateSequence):
-        raise LocalProtocolError("no endpoint was stored there")
+        raise LocalProtocolError("the stored text is no endpoint")
     return content.acks_to

@@ -1,4 +1,7 @@
-"""Faults of SOAP 1.1 and 1.2 into one form. 1.1 has no subcodes: they stand in a header ``SequenceFault``."""
+"""Read faults of SOAP 1.1 and 1.2 into one form.
+
+SOAP 1.1 has no subcodes. There, the subcode is in a header ``SequenceFault``.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,19 @@ _BLAME = {
     "VersionMismatch": Blame.VERSION_MISMATCH,
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
-"""Those that are said again; whoever names a fault in other letters has named none of ours."""
+"""Names of faults that are shown again.
+
+A name with other characters is none of the known faults, and is dropped.
+"""
 SECTION = "WS-ReliableMessaging 4"
 
 
 def read_sequence_fault(element: Element) -> Fault:
-    """The header: FaultCode, and in its Detail (or beside it) the Identifier that is meant."""
+    """Return the fault that the header ``SequenceFault`` holds.
+
+    The header has a FaultCode, and in its Detail (or next to it) the Identifier of the sequence.
+    Raises :class:`RemoteProtocolError` if FaultCode is missing.
+    """
     namespace = split(element.tag)[0]
     code = _child(element, qualified(namespace, "FaultCode"))
     if code is None:
@@ -36,7 +46,12 @@ def read_sequence_fault(element: Element) -> Fault:
 
 
 def read_fault(element: Element, soap: SoapVersion, header: Fault | None) -> Fault:
-    """``s:Fault``; what the header ``SequenceFault`` says is more exact than SOAP 1.1's own code."""
+    """Return the fault in the element ``s:Fault``.
+
+    ``header`` is the fault of the header ``SequenceFault``, or None. The header takes precedence,
+    because it is more exact than the code of SOAP 1.1. Raises :class:`RemoteProtocolError` if an
+    identifier or number in the fault is invalid.
+    """
     if soap is SoapVersion.V1_1:
         code, subcode = _qname(_child(element, "faultcode")), ""
         reason, detail = _child(element, "faultstring"), _child(element, "detail")
@@ -51,7 +66,8 @@ def read_fault(element: Element, soap: SoapVersion, header: Fault | None) -> Fau
     namespace, name = split(code)
     blame = _BLAME.get(name, Blame.OTHER) if namespace == soap.value else Blame.OTHER
     if blame is Blame.OTHER and not subcode:
-        subcode = code  # CreateSequenceRefused in SOAP 1.1 is the faultcode itself
+        # In SOAP 1.1, CreateSequenceRefused is the faultcode itself.
+        subcode = code
     identifier = "" if detail is None else _identifier(detail)
     max_number = None if detail is None else _max_number(detail)
     if header is not None:
@@ -70,7 +86,7 @@ def _child(element: Element, tag: str) -> Element | None:
 
 
 def _qname(element: Element | None) -> str:
-    """The QName in an element's text, in Clark's notation; ``""`` if there is none that can be read."""
+    """Return the QName in the element's text, in Clark's notation, or ``""`` if there is none."""
     if element is None:
         return ""
     prefix, colon, name = element.text.strip(XML_SPACE).rpartition(":")
@@ -97,5 +113,8 @@ def _max_number(element: Element) -> int | None:
 
 
 def _below(element: Element) -> list[Element]:
-    """Children, and theirs: the Identifier stands in Detail, or in the SequenceAcknowledgement that is repeated there."""
+    """Return the children of ``element`` and their children.
+
+    The Identifier is a child of Detail, or of the SequenceAcknowledgement that Detail repeats.
+    """
     return [each for child in element for each in (child, *child)]

@@ -1,4 +1,8 @@
-"""The faults of WS-ReliableMessaging 1.0 section 4 and 1.1 section 4, and of WS-MakeConnection 1.1 section 4."""
+"""Define the faults of WS-ReliableMessaging and WS-MakeConnection.
+
+The faults are those of WS-ReliableMessaging 1.0 and 1.1 section 4, and of WS-MakeConnection 1.1
+section 4.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from srmp_spark.wsrm.namespaces import (
 
 
 class FaultCode(Enum):
-    """(name, who is to blame, what is said of it)."""
+    """The known faults as (name, party to blame, text)."""
 
     SEQUENCE_TERMINATED = (
         "SequenceTerminated",
@@ -81,17 +85,20 @@ class FaultCode(Enum):
 
     @property
     def subcode_name(self) -> str:
-        """As the specification spells it."""
+        """Return the name of the fault as the specification spells it."""
         return self.value[0]
 
     def is_of(self, rm: RmVersion) -> bool:
-        """Does this version have it?"""
+        """Return whether this version of WS-ReliableMessaging has the fault."""
         if self is FaultCode.LAST_MESSAGE_NUMBER_EXCEEDED:
             return rm is RmVersion.V1_0
         return rm is RmVersion.V1_1 or self not in _NEW
 
     def subcode(self, rm: RmVersion) -> str:
-        """In Clark's notation. Raises :class:`LocalProtocolError` for a fault that the version does not have."""
+        """Return the subcode in Clark's notation.
+
+        Raises :class:`LocalProtocolError` if the version does not have the fault.
+        """
         if not self.is_of(rm):
             raise LocalProtocolError(
                 f"WS-ReliableMessaging {rm.name} has no fault {self.subcode_name}"
@@ -109,7 +116,7 @@ _NEW = (
 )
 _OF_MAKE_CONNECTION = (FaultCode.MISSING_SELECTION, FaultCode.UNSUPPORTED_SELECTION)
 CONNECTION_LIMIT_REACHED = qualified(FLOW_CONTROL, "ConnectionLimitReached")
-"""What WCF nests in CreateSequenceRefused when it has too many sessions."""
+"""Subcode that WCF nests in CreateSequenceRefused when it has too many sessions."""
 
 
 def fault_of(
@@ -121,14 +128,18 @@ def fault_of(
     blame: Blame | None = None,
     max_number: int | None = None,
 ) -> Fault:
-    """The fault ``code`` of this version about sequence ``identifier``; ``reason`` says more than the specification does."""
+    """Return the fault ``code`` of this version about the sequence ``identifier``.
+
+    ``reason`` replaces the text of the specification. Raises :class:`LocalProtocolError` if the
+    version does not have the fault.
+    """
     return Fault(
         blame or code.value[1], code.subcode(rm), reason or code.value[2], identifier, max_number
     )
 
 
 def code_of(fault: Fault) -> FaultCode | None:
-    """Which of them a fault that was read is, of either version."""
+    """Return the :class:`FaultCode` of a received fault, of any version, or None if unknown."""
     for rm in RmVersion:
         for code in FaultCode:
             if code.is_of(rm) and fault.subcode == code.subcode(rm):
@@ -137,7 +148,7 @@ def code_of(fault: Fault) -> FaultCode | None:
 
 
 class SoapFaultError(RemoteProtocolError):
-    """A message that is refused, and enough of it is known to answer with a fault."""
+    """A message was refused, and enough of it was read to answer with a fault."""
 
     def __init__(
         self,

@@ -1,12 +1,15 @@
-"""The advanced flow-control object of a destination: how many messages it can take ([MS-WSRVCRM] 3.1).
+"""Count how many messages a destination can take: the advanced flow-control object.
 
-Theory of operation. There is one state, FLOW_CONTROL_STATE, and one number, Buffer Remaining, from 0 to a maximum. A message
-that becomes a row of the queue lowers it, one that is processed raises it, GET_BUFFER_REMAINING is what every acknowledgement
-carries, and SET_BUFFER_REMAINING is how a higher layer says how much room there is. Here that layer is the queue: its free
-room counts, and the two others keep the value right between two looks at it.
+Theory of operation ([MS-WSRVCRM] 3.1). The object has one state, FLOW_CONTROL_STATE, and one
+number, Buffer Remaining, from 0 to a maximum. A message that becomes a row of the queue lowers the
+number. A message that is processed raises it. Every acknowledgement carries the result of
+GET_BUFFER_REMAINING. A higher layer sets the room with SET_BUFFER_REMAINING. Here the higher layer
+is the queue, and its free room is the value. The two other events keep the value right between two
+readings of the queue's room.
 
-What the text leaves open (``docs/adr/0018``): only a *new* message lowers the value, as copies and refused messages take no
-room and the value would sink for ever; and 0 asks the source to wait, it does not make us refuse what comes all the same.
+Decisions where the text leaves a choice (``docs/adr/0018``). Only a *new* message lowers the value.
+Copies and refused messages take no room, so they would lower the value forever. A value of 0 asks
+the source to wait. It does not make us refuse messages that arrive nevertheless.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ from srmp_spark.wsrm.limits import BUFFER_INITIAL, BUFFER_LIMIT, BUFFER_REMAININ
 
 
 class FlowControlState(Enum):
-    """3.1.1.1: the only one."""
+    """The only state of the object (3.1.1.1)."""
 
     FLOW_CONTROL_STATE = auto()
 
 
 class FlowControlEvent(Enum):
-    """3.1.7, in its names."""
+    """The events of section 3.1.7, with its names."""
 
     GET_BUFFER_REMAINING = auto()
     MESSAGE_PROCESSED = auto()
@@ -54,11 +57,18 @@ TRANSITIONS: Mapping[
     (_S.FLOW_CONTROL_STATE, _E.MESSAGE_RECEIVED): (_S.FLOW_CONTROL_STATE, _received),
     (_S.FLOW_CONTROL_STATE, _E.SET_BUFFER_REMAINING): (_S.FLOW_CONTROL_STATE, _unchanged),
 }
-"""The state, and the value that is set next, from the present one and the maximum. SET_BUFFER_REMAINING brings its own."""
+"""Next state and function for the next value, by (state, event).
+
+The function takes the present value and the maximum. SET_BUFFER_REMAINING brings its own value.
+"""
 
 
 class FlowControlObject:
-    """The AFCO. ``initial`` and ``maximum`` are given by the destination (3.1.3)."""
+    """The advanced flow-control object (AFCO) of one destination.
+
+    The destination chooses ``initial`` and ``maximum`` (3.1.3), in messages. Raises
+    :class:`LocalProtocolError` unless 0 ≤ initial ≤ maximum ≤ ``BUFFER_REMAINING_MAX``.
+    """
 
     __slots__ = ("_remaining", "maximum", "state")
 
@@ -72,20 +82,23 @@ class FlowControlObject:
         self._remaining = initial
 
     def get_buffer_remaining(self) -> int:
-        """3.1.7.1: for an acknowledgement."""
+        """Return the free room in messages, for an acknowledgement (3.1.7.1)."""
         self._happened(FlowControlEvent.GET_BUFFER_REMAINING)
         return self._remaining
 
     def message_processed(self) -> None:
-        """3.1.7.2: the application took one."""
+        """Add room for one message, because the application has processed a message (3.1.7.2)."""
         self._happened(FlowControlEvent.MESSAGE_PROCESSED)
 
     def message_received(self) -> None:
-        """3.1.7.3: a new one is here."""
+        """Subtract the room of one message, because a new message was accepted (3.1.7.3)."""
         self._happened(FlowControlEvent.MESSAGE_RECEIVED)
 
     def set_buffer_remaining(self, new: int) -> None:
-        """3.1.7.4. Raises :class:`LocalProtocolError` for a value that the maximum does not allow."""
+        """Set the free room to ``new`` messages (3.1.7.4).
+
+        Raises :class:`LocalProtocolError` if ``new`` is below 0 or above the maximum.
+        """
         if not 0 <= new <= self.maximum:
             raise LocalProtocolError(
                 f"Buffer Remaining lies between 0 and {self.maximum}, got {new}"

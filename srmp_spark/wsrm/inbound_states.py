@@ -1,8 +1,10 @@
-"""The states of a sequence at its destination, and what is done about each message of it.
+"""The states of a sequence at its destination, and the reaction to each message.
 
-Theory of operation. ``OPEN`` takes messages. CloseSequence (1.1) makes it ``CLOSED``: nothing new is taken, and every
-acknowledgement is final. TerminateSequence, a life that is over (Expires) and a silence that lasted too long make it
-``TERMINATED``: it is still known for a while, to say so, and then forgotten. A sequence that nobody knows is ``UNKNOWN``.
+Theory of operation. ``OPEN`` accepts messages. CloseSequence (1.1) leads to ``CLOSED``: no new
+message is accepted, and every acknowledgement is final. TerminateSequence, the end of its life
+(Expires) and too long a silence lead to ``TERMINATED``. A terminated sequence is kept for a while,
+so that clients get the right answer, and is then forgotten. A sequence that is not in the table is
+``UNKNOWN``.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import NamedTuple
 
 
 class InboundState(Enum):
-    """Where a sequence is."""
+    """The state of a sequence at its destination."""
 
     OPEN = auto()
     CLOSED = auto()
@@ -22,27 +24,30 @@ class InboundState(Enum):
 
 
 class InboundEvent(Enum):
-    """What moves it."""
+    """The events that change the state."""
 
     NEW_MESSAGE = auto()
-    """A number that it does not have."""
+    """A message whose number the sequence does not have."""
     KNOWN_MESSAGE = auto()
-    """A copy."""
+    """A copy of a message that the sequence has."""
     ACK_REQUESTED = auto()
     CLOSE_SEQUENCE = auto()
     TERMINATE_SEQUENCE = auto()
     TIME_IS_OVER = auto()
-    """Expires, or the inactivity timeout; for one that is TERMINATED, the time that it is kept."""
+    """Expires or the inactivity timeout has passed.
+
+    For a TERMINATED sequence, the time that it is kept has passed.
+    """
 
 
 class Reaction(Enum):
-    """What is done."""
+    """The reaction of the destination to an event."""
 
     TAKE = auto()
-    """Deliver it in its turn, and acknowledge."""
+    """Deliver the message in its turn, and acknowledge."""
     ACKNOWLEDGE = auto()
     ANSWER = auto()
-    """CloseSequenceResponse, TerminateSequenceResponse."""
+    """Answer with CloseSequenceResponse or TerminateSequenceResponse."""
     SEQUENCE_CLOSED = auto()
     SEQUENCE_TERMINATED = auto()
     UNKNOWN_SEQUENCE = auto()
@@ -50,7 +55,7 @@ class Reaction(Enum):
 
 
 class Step(NamedTuple):
-    """Where an event leads."""
+    """The next state and the reaction."""
 
     state: InboundState
     reaction: Reaction
@@ -82,4 +87,7 @@ TRANSITIONS: Mapping[tuple[InboundState, InboundEvent], Step] = {
         if event is not _E.TIME_IS_OVER
     },
 }
-"""An absent pair is our own bug: what is not known has no time that could be over."""
+"""Next state and reaction, by (state, event).
+
+An absent pair is a bug of this program: an unknown sequence has no time that could be over.
+"""

@@ -1,8 +1,9 @@
-"""Flow control of one sequence at its source: the state of :mod:`.polling_states`, its timer, and the quota in flight.
+"""Flow control of one sequence at its source: state, timer, and quota in flight.
 
-The text lets a source send freely after any value above 0; whoever does so overruns a destination with room for five by all
-that it has. So a value is a quota, as in WCF: of it, as many new messages are sent as are not on their way already. That is the
-stricter reading and breaks no rule.
+The states are those of :mod:`.polling_states`. The specification lets a source send freely after
+any value above 0. Such a source overruns a destination that has room for five messages. So this
+class treats a value as a quota, as WCF does: the source sends as many new messages as the quota
+leaves after those in flight. This reading is stricter and breaks no rule.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from srmp_spark.wsrm.polling_states import TRANSITIONS, PollingEvent, PollingSta
 
 
 class Polling:
-    """3.2 of [MS-WSRVCRM] for one sequence. ``interval`` are the seconds of POLLING_TIMER."""
+    """Controls the flow of one sequence at its source ([MS-WSRVCRM] 3.2).
+
+    ``interval`` is the time of POLLING_TIMER in seconds.
+    """
 
     __slots__ = ("buffer_remaining", "interval", "state", "timer_at")
 
@@ -22,15 +26,22 @@ class Polling:
         self.interval = interval
         self.state = PollingState.NOT_POLLING
         self.timer_at: float | None = None
-        """When POLLING_TIMER expires; ``None``: it is not started."""
+        """Time at which POLLING_TIMER expires, in monotonic seconds.
+
+        ``None``: the timer is not started.
+        """
         self.buffer_remaining = ABSENT
-        """The last value that was heard."""
+        """Last value of BufferRemaining that was received, or ``ABSENT``."""
 
     @classmethod
     def restored(
         cls, buffer_remaining: int, now: float, interval: float = POLL_INTERVAL
     ) -> Polling:
-        """After a restart. Whoever was polling asks at once: what was said meanwhile went unheard."""
+        """Return the state after a restart, from the last BufferRemaining.
+
+        If the value is 0, the timer expires at once, because acknowledgements may have been lost
+        meanwhile.
+        """
         polling = cls(interval)
         polling.seq_ack_received(buffer_remaining, now)
         if polling.timer_at is not None:
@@ -38,23 +49,29 @@ class Polling:
         return polling
 
     def allows(self, in_flight: int) -> bool:
-        """May a new message be sent while so many are on their way?"""
+        """Return whether a new message may be sent while ``in_flight`` messages are in flight."""
         if self.state is not PollingState.NOT_POLLING:
             return False
         return self.buffer_remaining == ABSENT or in_flight < self.buffer_remaining
 
     def seq_ack_received(self, buffer_remaining: int, now: float) -> None:
-        """3.2.7.1. Whether the acknowledgement is an old one has been asked before."""
+        """Handle SEQ_ACK_RECEIVED: an acknowledgement with this value (3.2.7.1).
+
+        The caller has ignored outdated acknowledgements before.
+        """
         if buffer_remaining != ABSENT:
             self.buffer_remaining = buffer_remaining
         self._happened(event_of(buffer_remaining), now)
 
     def seq_terminated(self, now: float) -> None:
-        """3.2.7.2."""
+        """Handle SEQ_TERMINATED: stop the timer, because the sequence has ended (3.2.7.2)."""
         self._happened(PollingEvent.SEQ_TERMINATED, now)
 
     def polling_timer_expired(self, now: float) -> bool:
-        """3.2.6.1: True if it did, and an AckRequested is to be sent."""
+        """Return whether POLLING_TIMER has expired, and restart the timer if so (3.2.6.1).
+
+        If True, the caller sends an AckRequested.
+        """
         if self.timer_at is None or now < self.timer_at:
             return False
         self._happened(PollingEvent.POLLING_TIMER_EXPIRED, now)

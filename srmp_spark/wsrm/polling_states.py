@@ -1,9 +1,10 @@
 """The states of a source under flow control: figure 3 of [MS-WSRVCRM] 3.2 as a table.
 
-Theory of operation. An acknowledgement that says 0 stops new messages: POLLING. POLLING_TIMER then asks for another one every
-thirty seconds until one says more than 0: NOT_POLLING. One that says nothing of it (-1) changes nothing. The sequence's end
-stops the timer; the figure shows no state for that, here it is TERMINATED, which every event leaves as it is, for an
-acknowledgement that was on its way may still arrive.
+Theory of operation. An acknowledgement with the value 0 stops new messages: POLLING. POLLING_TIMER
+then requests another acknowledgement every thirty seconds, until the value is above 0: NOT_POLLING.
+An acknowledgement without a value (-1) changes nothing. The end of the sequence stops the timer.
+The figure shows no state for the end. Here that state is TERMINATED, which no event leaves, because
+an acknowledgement in flight may still arrive.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from srmp_spark.wsrm.elements import ABSENT
 
 
 class PollingState(Enum):
-    """3.2.1.1, 3.2.1.2, and the end."""
+    """The states of 3.2.1.1 and 3.2.1.2, and the end."""
 
     NOT_POLLING = auto()
     POLLING = auto()
@@ -24,31 +25,31 @@ class PollingState(Enum):
 
 
 class PollingEvent(Enum):
-    """3.2.6 and 3.2.7; SEQ_ACK_RECEIVED is three, by the value of its argument."""
+    """The events of 3.2.6 and 3.2.7. SEQ_ACK_RECEIVED is three events, by its argument."""
 
     SEQ_ACK_RECEIVED_ROOM = auto()
-    """BufferRemaining is greater than 0."""
+    """An acknowledgement whose BufferRemaining is greater than 0."""
     SEQ_ACK_RECEIVED_FULL = auto()
-    """It is 0."""
+    """An acknowledgement whose BufferRemaining is 0."""
     SEQ_ACK_RECEIVED_SILENT = auto()
-    """It is missing: -1."""
+    """An acknowledgement without BufferRemaining: -1."""
     POLLING_TIMER_EXPIRED = auto()
     SEQ_TERMINATED = auto()
 
 
 class Timer(Enum):
-    """What is done about POLLING_TIMER."""
+    """The action on POLLING_TIMER that an event causes."""
 
     LEFT = auto()
     STARTED = auto()
-    """Reset and started."""
+    """The timer is reset and started."""
     RESTARTED = auto()
-    """Reset and started, and an AckRequested goes out."""
+    """The timer is reset and started, and an AckRequested is sent."""
     STOPPED = auto()
 
 
 class Step(NamedTuple):
-    """Where an event leads."""
+    """The next state and the action on the timer."""
 
     state: PollingState
     timer: Timer
@@ -71,11 +72,14 @@ TRANSITIONS: Mapping[tuple[PollingState, PollingEvent], Step] = {
         if event is not _E.POLLING_TIMER_EXPIRED
     },
 }
-"""An absent pair cannot happen: the timer runs in POLLING alone."""
+"""Next state and action on the timer, by (state, event).
+
+An absent pair cannot happen, because the timer runs in POLLING alone.
+"""
 
 
 def event_of(buffer_remaining: int) -> PollingEvent:
-    """SEQ_ACK_RECEIVED with this argument."""
+    """Return the event for SEQ_ACK_RECEIVED with this argument."""
     if buffer_remaining == ABSENT:
         return PollingEvent.SEQ_ACK_RECEIVED_SILENT
     return (

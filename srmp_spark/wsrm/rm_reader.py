@@ -1,9 +1,10 @@
-"""Elements of WS-ReliableMessaging, WS-MakeConnection and WS-Addressing into what they say.
+"""Read elements of WS-ReliableMessaging, WS-MakeConnection and WS-Addressing.
 
-The order of the children is that of the schemas, and it counts: what is not of the protocol's namespace is an extension, and an
-element of the protocol behind an extension is refused, as WCF does. So BufferRemaining before the ranges is an error, and a
-second BufferRemaining is one, too. What peers write otherwise is read all the same where it can mean one thing only: CXF's
-``None`` beside ranges, ``Upper`` before ``Lower``, white space around any value.
+The children must be in the order of the schemas. A child with another namespace is an extension. A
+protocol element after an extension is refused, as WCF does. So BufferRemaining before the ranges is
+an error, and so is a second BufferRemaining. Deviations of peers are accepted if only one meaning
+is possible: CXF's ``None`` together with ranges, ``Upper`` before ``Lower``, white space around any
+value.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ BUFFER_REMAINING = qualified(FLOW_CONTROL, "BufferRemaining")
 
 
 class Children:
-    """The children of an element, taken in their order."""
+    """Reads the children of one element in their order."""
 
     def __init__(self, element: Element) -> None:
         self.namespace, self.parent = split(element.tag)
@@ -56,13 +57,19 @@ class Children:
         self._left.reverse()
 
     def take(self, name: str) -> Element | None:
-        """The next one, if it is ``name`` of the parent's namespace."""
+        """Take and return the next child if it is ``name``, else return None.
+
+        The child must be in the namespace of its parent.
+        """
         if self._left and self._left[-1].tag == qualified(self.namespace, name):
             return self._left.pop()
         return None
 
     def need(self, name: str) -> Element:
-        """The next one, which must be ``name``."""
+        """Take and return the next child.
+
+        Raises :class:`RemoteProtocolError` if it is not ``name``.
+        """
         found = self.take(name)
         if found is None:
             raise RemoteProtocolError(
@@ -71,21 +78,33 @@ class Children:
         return found
 
     def identifier(self) -> str:
-        """The next one is an Identifier."""
+        """Return the text of the next child, which must be an Identifier.
+
+        Raises :class:`RemoteProtocolError` if the Identifier is missing or no URI.
+        """
         return values.uri(self.need("Identifier").text, "Identifier", SECTION)
 
     def number(self, name: str) -> int | None:
-        """The next one, if it is a message number."""
+        """Return the message number of the next child if it is ``name``, else None.
+
+        Raises :class:`RemoteProtocolError` if the text is no number from 1 on.
+        """
         found = self.take(name)
         return None if found is None else values.number(found.text, name, SECTION, minimum=1)
 
     def expires(self) -> int | None:
-        """The next one, if it is Expires: milliseconds, 0 means never."""
+        """Return the Expires of the next child in milliseconds, or None if it is absent.
+
+        0 means never. Raises :class:`RemoteProtocolError` if the text is no duration.
+        """
         found = self.take("Expires")
         return None if found is None else values.duration(found.text, SECTION)
 
     def behavior(self) -> IncompleteSequenceBehavior | None:
-        """The next one, if it is IncompleteSequenceBehavior; 1.1 alone has it."""
+        """Return the IncompleteSequenceBehavior of the next child, or None if it is absent.
+
+        Only 1.1 has this element. Raises :class:`RemoteProtocolError` if the value is unknown.
+        """
         found = (
             self.take("IncompleteSequenceBehavior")
             if self.namespace == RmVersion.V1_1.value
@@ -97,11 +116,16 @@ class Children:
             return IncompleteSequenceBehavior(found.text)
         except ValueError:
             raise RemoteProtocolError(
-                "IncompleteSequenceBehavior is none of the three", section="WS-RM 1.1 3.4"
+                "IncompleteSequenceBehavior is NoDiscard, DiscardFollowingFirstGap or "
+                "DiscardEntireSequence",
+                section="WS-RM 1.1 3.4",
             ) from None
 
     def extensions(self) -> list[Element]:
-        """The rest: extensions, and nothing of the protocol among them."""
+        """Return the remaining children, which must all be extensions.
+
+        Raises :class:`RemoteProtocolError` if one of the remaining children is a protocol element.
+        """
         for element in self._left:
             if split(element.tag)[0] == self.namespace:
                 name = ascii(split(element.tag)[1])[1:-1][:60]
@@ -111,11 +135,14 @@ class Children:
         return self._left[::-1]
 
 
-# --- headers ----------------------------------------------------------------------------------------------------------------
+# --- headers --------------------------------------------------------------------------------------
 
 
 def read_sequence(element: Element) -> Sequence:
-    """``wsrm:Sequence``."""
+    """Return the header ``wsrm:Sequence``.
+
+    Raises :class:`RemoteProtocolError` if it is invalid.
+    """
     children = Children(element)
     identifier = children.identifier()
     number = children.number("MessageNumber")
@@ -129,7 +156,12 @@ def read_sequence(element: Element) -> Sequence:
 
 
 def read_ack_requested(element: Element) -> AckRequested:
-    """``wsrm:AckRequested``. 1.0's MaxMessageNumberUsed (MessageNumber in its text) is read over, as WCF does."""
+    """Return the header ``wsrm:AckRequested``.
+
+    Raises :class:`RemoteProtocolError` if it is invalid.
+
+    MaxMessageNumberUsed of 1.0 (called MessageNumber in its text) is ignored, as WCF does.
+    """
     children = Children(element)
     identifier = children.identifier()
     if children.namespace == RmVersion.V1_0.value:
@@ -139,7 +171,11 @@ def read_ack_requested(element: Element) -> AckRequested:
 
 
 def read_acknowledgement(element: Element) -> SequenceAcknowledgement:
-    """``wsrm:SequenceAcknowledgement`` ([MS-WSRVCRM] 2.2.1)."""
+    """Return the header ``wsrm:SequenceAcknowledgement`` ([MS-WSRVCRM] 2.2.1).
+
+    Raises :class:`RemoteProtocolError` if it is invalid or has more than ``RANGES_MAX`` ranges or
+    Nacks.
+    """
     children = Children(element)
     identifier = children.identifier()
     ranges: list[Range] = []
@@ -175,7 +211,12 @@ def read_acknowledgement(element: Element) -> SequenceAcknowledgement:
 
 
 def _range(element: Element) -> Range:
-    """0-0 is how WCF says "nothing" in 1.0 (B1402); 0 stands in no other range."""
+    """Return the bounds of one AcknowledgementRange.
+
+    Raises :class:`RemoteProtocolError` if invalid.
+
+    The range 0-0 is WCF's form of "none" in 1.0 (B1402). 0 is in no other range.
+    """
     bounds = []
     for name in ("Lower", "Upper"):
         text = element.attributes.get(name)
@@ -193,7 +234,10 @@ def _range(element: Element) -> Range:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Ascending and disjoint, neighbours joined; 0-0 is gone."""
+    """Return the ranges ascending, disjoint and with neighbours joined.
+
+    The range 0-0 is removed.
+    """
     found: list[Range] = []
     for lower, upper in sorted(ranges):
         if not upper:
@@ -205,11 +249,15 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
     return tuple(found)
 
 
-# --- WS-Addressing ----------------------------------------------------------------------------------------------------------
+# --- WS-Addressing --------------------------------------------------------------------------------
 
 
 def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointReference:
-    """An endpoint reference: its address, and what goes back with each message to it."""
+    """Return an endpoint reference: its address, and the reference parameters.
+
+    Raises :class:`RemoteProtocolError` unless there is one valid Address and at most
+    ``REFERENCE_PARAMETERS_MAX`` characters of parameters.
+    """
     address = ""
     parameters: list[Element] = []
     for child in element:
@@ -225,9 +273,8 @@ def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointRe
     if not address:
         raise RemoteProtocolError("an endpoint without an Address", section="WS-Addressing 2")
     size = 0
-    for each in (
-        parameters
-    ):  # one after the other: a thousand of them must not be written to find that they are too many
+    # The size is checked after each parameter, so that too many of them are not all written.
+    for each in parameters:
         size += len(write_element(each))
         if size > REFERENCE_PARAMETERS_MAX:
             raise LimitExceededError(
@@ -239,11 +286,14 @@ def read_endpoint(element: Element, addressing: AddressingVersion) -> EndpointRe
     return EndpointReference(address, tuple(parameters))
 
 
-# --- Bodies -----------------------------------------------------------------------------------------------------------------
+# --- Bodies ---------------------------------------------------------------------------------------
 
 
 def read_content(element: Element, addressing: AddressingVersion) -> Content:
-    """An element of the protocol in the Body; not a fault. Raises :class:`RemoteProtocolError` for one that is unknown."""
+    """Return the protocol element of the Body, which is not a fault.
+
+    Raises :class:`RemoteProtocolError` if the element is unknown or invalid.
+    """
     namespace, name = split(element.tag)
     if namespace == MAKE_CONNECTION:
         return _make_connection(element)
@@ -280,7 +330,7 @@ def read_content(element: Element, addressing: AddressingVersion) -> Content:
         content = TerminateSequenceResponse(children.identifier())
     else:
         raise RemoteProtocolError(
-            f"no such element in {namespace}: <{ascii(name)[1:-1][:60]}>", section=SECTION
+            f"unknown element <{ascii(name)[1:-1][:60]}> in {namespace}", section=SECTION
         )
     children.extensions()
     return content
@@ -297,7 +347,11 @@ def _offer(element: Element, addressing: AddressingVersion) -> Offer:
 
 
 def _make_connection(element: Element) -> MakeConnection:
-    """Identifier is of the drafts, and of WS-RM's namespace; Address of the specification. Neither: MissingSelection."""
+    """Return the MakeConnection in ``element``. Raises :class:`RemoteProtocolError` if invalid.
+
+    Address is defined by the specification. Identifier was in its drafts, and may be in the
+    namespace of WS-RM. Without either, the destination answers with MissingSelection.
+    """
     address = identifier = None
     for child in element:
         namespace, name = split(child.tag)
@@ -311,6 +365,7 @@ def _make_connection(element: Element) -> MakeConnection:
             identifier = values.uri(child.text, "Identifier", "WS-MakeConnection 3.1")
     if split(element.tag)[1] != "MakeConnection":
         raise RemoteProtocolError(
-            "no such element in WS-MakeConnection", section="WS-MakeConnection 3.1"
+            "unknown element in WS-MakeConnection, expected <MakeConnection>",
+            section="WS-MakeConnection 3.1",
         )
     return MakeConnection(address, identifier)

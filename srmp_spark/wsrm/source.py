@@ -1,14 +1,17 @@
-"""A sequence at its source: which message leaves when, and what an acknowledgement proves.
+"""Send one sequence: decide when each message is sent, and what an acknowledgement proves.
 
-Theory of operation. Messages get their numbers in their order (:meth:`Source.enqueue`) and leave in that order, as many at once
-as the window, and what the destination said of its room (:mod:`.polling`), allow. A number is *in flight* from its first
-sending until it is acknowledged; while it is, it goes again with growing pauses, each time with AckRequested (Metro tells each
-acknowledgement once, CXF answers a repeated message and no AckRequested that stands alone: such a message satisfies both).
+Theory of operation. Messages get their numbers in order (:meth:`Source.enqueue`) and are sent in
+that order. The window, and the room that the destination announced (:mod:`.polling`), limit the
+messages at a time. A number is *in flight* from its first sending until it is acknowledged.
+Meanwhile its message is sent again with growing pauses, each time with AckRequested. (Metro sends
+each acknowledgement once. CXF answers a repeated message, but no AckRequested that is alone. A
+repeated message with AckRequested satisfies both.)
 
-Acknowledgements tell all that the destination has, and it never gives anything back. So each one holds more than the one before
-it, or it is an older one that was held up; that one counts for nothing, its BufferRemaining included. One that names a number
-which was never sent, or takes back some and adds others, is invalid, and nothing is finished on its word
-(WS-ReliableMessaging 4, InvalidAcknowledgement).
+An acknowledgement names all messages that the destination has, and the destination never gives a
+message back. So each acknowledgement names more than the one before it, or it is an older one that
+was delayed. An older one is ignored, with its BufferRemaining. An acknowledgement is invalid if it
+names a number that was never sent, or if it lacks old numbers and adds new ones. An invalid one
+finishes no message (WS-ReliableMessaging 4, InvalidAcknowledgement).
 """
 
 from __future__ import annotations
@@ -63,24 +66,27 @@ from srmp_spark.wsrm.source_states import (
 
 
 class SourceRow(NamedTuple):
-    """What must survive a restart."""
+    """The state of one sequence at its source, as stored for the next start."""
 
     create_id: str
     identifier: str
     state: SourceState
     assigned: int
-    """The highest number that a message has."""
+    """Highest number that a message has."""
     sent: int
-    """The highest number that left."""
+    """Highest number that was sent."""
     in_flight: tuple[Range, ...]
     buffer_remaining: int
     last_number: int
-    """1.0: the number of the LastMessage; 0: there is none."""
+    """Number of the LastMessage of 1.0; 0: there is none."""
     is_ending: bool
 
 
 class Source:
-    """One sequence. ``create_id``: the MessageID of its CreateSequence, unique for ever."""
+    """Sends one sequence, without I/O.
+
+    ``create_id`` is the MessageID of its CreateSequence and must be unique forever.
+    """
 
     polling_class: type[Polling] = Polling
 
@@ -96,16 +102,25 @@ class Source:
         self._resends: Timers[int] = Timers()
         self._tries: dict[int, int] = {}
         self._unsure: set[int] = set()
-        """After a restart: numbers in flight of which nobody knows whether they left. They go again as if they were new: where
-        there is room, and before any new one."""
+        """Numbers in flight after a restart, which may never have been sent.
+
+        Their messages are treated as new ones: sent when there is room, before any new message.
+        """
         self._armed = 0
         self._control_at: float | None = now
-        """When CreateSequence, CloseSequence or TerminateSequence goes (again)."""
+        """Time at which CreateSequence, CloseSequence or TerminateSequence is sent (again).
+
+        ``None``: never.
+        """
         self._control_tries = 0
 
     @classmethod
     def restored(cls, settings: SourceSettings, row: SourceRow, now: float) -> Source:
-        """As it was; what was on its way goes again as soon as there is room for it, which is at once if nothing is known."""
+        """Return the source with the state of ``row``, after a restart.
+
+        Messages that were in flight are sent again as soon as there is room, or at once if the peer
+        never announced its room.
+        """
         source = cls(settings, row.create_id, now)
         source.identifier, source.state = row.identifier, row.state
         source.assigned, source.sent, source.last_number = row.assigned, row.sent, row.last_number
@@ -124,7 +139,7 @@ class Source:
         return source
 
     def row(self) -> SourceRow:
-        """For the store."""
+        """Return the state as a row for the store."""
         return SourceRow(
             self.create_id,
             self.identifier,
@@ -137,24 +152,32 @@ class Source:
             self._is_ending,
         )
 
-    # --- what the application does ----------------------------------------------------------------------------------------
+    # --- what the application does ----------------------------------------------------------------
 
     def enqueue(self, count: int = 1) -> Range:
-        """The numbers of the next ``count`` messages; :meth:`poll` sends them when it may."""
+        """Return the first and last number of the next ``count`` messages.
+
+        :meth:`poll` sends the messages when it may. Raises :class:`LocalProtocolError` if the
+        sequence is ending or over, or its numbers are used up.
+        """
         if self._is_ending or self.state in OVER:
             raise LocalProtocolError("the sequence takes no more messages; begin a new one")
-        if self.assigned + count >= NUMBER_MAX:  # one is left for the LastMessage of 1.0
+        # One number is reserved for the LastMessage of 1.0.
+        if self.assigned + count >= NUMBER_MAX:
             raise LocalProtocolError("MessageNumberRollover: begin a new sequence")
         first = self.assigned + 1
         self.assigned += count
         return first, self.assigned
 
     def end(self, now: float) -> list[Event]:
-        """No more messages will come: acknowledge, close, terminate."""
+        """Begin to end the sequence, because no more messages follow. Return the events.
+
+        All messages are acknowledged first. Then the sequence is closed (1.1) and terminated.
+        """
         self._is_ending = True
         return self._end(now) if self.state is SourceState.OPEN else []
 
-    # --- what leaves ------------------------------------------------------------------------------------------------------
+    # --- what leaves ------------------------------------------------------------------------------
 
     def poll(
         self,
@@ -163,9 +186,14 @@ class Source:
         *,
         new_max: int = WINDOW_MAX,
     ) -> list[Output]:
-        """Everything that is to be sent by now. ``has``: whether the message of a number is at hand. One that is not does not
-        go, nor what is new behind it; when it is there, :meth:`resend`. ``new_max``: of those that go for the first time; who
-        sends one after the other asks for one, as its answer says whether there is room for the next."""
+        """Return everything that is to be sent by ``now``.
+
+        ``has`` returns whether the message of a number is at hand. A message that is not at hand is
+        not sent, and neither is a new message after it. Call :meth:`resend` when the message is at
+        hand. ``new_max`` limits the messages that are sent for the first time. A caller that sends
+        one message at a time passes 1, because the answer states whether there is room for the
+        next.
+        """
         outputs: list[Output] = []
         if self._control_at is not None and now >= self._control_at:
             outputs.append(Control(self._control()))
@@ -197,18 +225,29 @@ class Source:
         return outputs
 
     def left(self, number: int, now: float) -> None:
-        """It went out later than :meth:`poll` said: its pause begins now."""
+        """Restart the pause of message ``number``.
+
+        Call this if the message was sent later than :meth:`poll` returned it.
+        """
         if number in self.in_flight:
             self._resends.set(number, now + self._pause(self._tries.get(number, 0)))
 
     def resend(self, number: int, now: float) -> None:
-        """It goes again at once, if it is not acknowledged: its message is at hand, or somebody does not want to wait."""
+        """Send message ``number`` again at once, if it is not acknowledged.
+
+        Call this when its message is at hand, or when the caller does not want to wait. A message
+        that may never have been sent, and for which there is no room, waits for one pause.
+        """
         if number in self.in_flight:
             is_new = number in self._unsure and not self._allows_unsure()
             self._resends.set(number, now + self._pause(0) if is_new else now)
 
     def hurry(self, now: float) -> None:
-        """CreateSequence, CloseSequence or TerminateSequence goes again at once, and whoever polls does."""
+        """Repeat an unanswered CreateSequence, CloseSequence or TerminateSequence at once.
+
+        If the source is polling, send AckRequested at once, too. :meth:`poll` returns these
+        messages.
+        """
         if self._control_at is not None:
             self._control_at = now
         if self.polling.timer_at is not None:
@@ -216,7 +255,7 @@ class Source:
 
     @property
     def room(self) -> int:
-        """How many more messages may get a number, if each that has one may leave at once."""
+        """Return how many more messages may get a number and be sent at once."""
         if self.state is not SourceState.OPEN or self._is_ending:
             return 0
         unsent = self.assigned - self.sent
@@ -229,17 +268,17 @@ class Source:
 
     @property
     def is_idle(self) -> bool:
-        """Everything that has a number is acknowledged."""
+        """Return whether every message that has a number is acknowledged."""
         return not self.in_flight and self.sent == self.assigned
 
     @property
     def is_ending(self) -> bool:
-        """It gets no more messages."""
+        """Return whether the sequence accepts no more messages."""
         return self._is_ending
 
     @property
     def control_tries(self) -> int:
-        """How often the message went that the present state sends."""
+        """Return how many times the protocol message of the present state was sent."""
         return self._control_tries
 
     @property
@@ -269,7 +308,7 @@ class Source:
         )
 
     def next_timer(self) -> float | None:
-        """When :meth:`poll` has something to do, if nothing else happens."""
+        """Return the time at which :meth:`poll` next has something to do, or None for never."""
         times = [
             self._control_at,
             self._resends.next() if self.state in SENDS_MESSAGES else None,
@@ -277,12 +316,15 @@ class Source:
         ]
         return min((when for when in times if when is not None), default=None)
 
-    # --- messages ---------------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def envelope(
         self, transmit: Transmit, action: str, body: bytes, message_id: str
     ) -> SoapMessage:
-        """The message to send. Same number, same ``message_id`` and same bytes, each time."""
+        """Return the message to send for ``transmit``.
+
+        Each repetition of a number must have the same ``message_id`` and the same bytes.
+        """
         if transmit.is_last:
             action, body = self.settings.rm.action("LastMessage"), b""
         asked = (AckRequested(self.identifier),) if transmit.ack_requested else ()
@@ -348,10 +390,13 @@ class Source:
             body=body,
         )
 
-    # --- what arrives -----------------------------------------------------------------------------------------------------
+    # --- what arrives -----------------------------------------------------------------------------
 
     def received(self, message: SoapMessage, now: float) -> list[Event]:
-        """A message of the peer: as the answer to one of ours, or to ``acks_to``."""
+        """Handle a message of the peer, and return the events that it causes.
+
+        The message is an answer to one of ours, or was sent to ``acks_to``.
+        """
         events: list[Event] = []
         for ack in message.acknowledgements:
             if ack.identifier == self.identifier and self.identifier:
@@ -383,9 +428,9 @@ class Source:
     def _is_about_us(self, fault: Fault, relates_to: str) -> bool:
         if self.state is SourceState.CREATING:
             return relates_to == self.create_id
-        if (
-            not fault.identifier and self.settings.acks_to is None
-        ):  # an answer; 1.0 in SOAP 1.1 need not name it
+        # Without acks_to the fault is an HTTP answer. In 1.0 with SOAP 1.1 it need not name the
+        # sequence.
+        if not fault.identifier and self.settings.acks_to is None:
             return code_of(fault) is not None
         return bool(fault.subcode) and fault.identifier == self.identifier
 
@@ -396,8 +441,8 @@ class Source:
         ):
             return [
                 Suspicious(
-                    f"InvalidAcknowledgement: {self.sent} messages were sent, it names a "
-                    "higher number"
+                    f"InvalidAcknowledgement: it names a number above {self.sent}, the last "
+                    "one that was sent"
                 )
             ]
         if ack.nacks:
@@ -411,7 +456,8 @@ class Source:
                         "acknowledges others"
                     )
                 ]
-            return []  # an older one
+            # An older acknowledgement was delayed.
+            return []
         for first, last in new:
             self.in_flight.remove(first, last)
             for number in range(first, last + 1):
@@ -425,13 +471,16 @@ class Source:
         return events + self._end(now) if self.state is SourceState.ENDING else events
 
     def _progress(self, now: float) -> None:
-        """The peer is there and takes messages: what is still missing need not wait out a pause that grew while it did not."""
+        """Shorten the pauses of repeated messages, because the peer accepts messages now.
+
+        The pauses have grown while the peer did not accept any.
+        """
         for number in [number for number, tries in self._tries.items() if tries]:
             self._tries[number] = 0
             self._resends.set(number, now + self._pause(0))
 
     def _takes_back(self, ranges: tuple[Range, ...]) -> bool:
-        """Does it miss a number that an earlier one held?"""
+        """Return whether ``ranges`` lack a number that an earlier acknowledgement named."""
         return any(
             sum(last - first + 1 for first, last in self.in_flight.inside(*gap))
             != gap[1] - gap[0] + 1
@@ -439,7 +488,11 @@ class Source:
         )
 
     def _nacked(self, ack: SequenceAcknowledgement, now: float) -> list[Event]:
-        """Those are wanted now. Of the rest it says nothing, so only one that names none we know of tells of the room."""
+        """Handle an acknowledgement with Nacks: send these numbers again now.
+
+        The BufferRemaining of the acknowledgement counts only if all its numbers are in flight,
+        because the acknowledgement states nothing about other numbers.
+        """
         wanted = [number for number in ack.nacks if number in self.in_flight]
         for number in wanted:
             self._resends.set(number, now)
@@ -452,8 +505,12 @@ class Source:
         self._arm_unsure(now)
 
     def _arm_unsure(self, now: float) -> None:
-        """Those that may not have left go where there is room. Without room the lowest goes as what was lost does: it may be
-        the one that a destination waits for, whose room is full of those behind it."""
+        """Schedule the messages that may never have been sent.
+
+        With room, all of them are sent now. Without room, the lowest is sent after one pause, like
+        a lost message. The destination may wait for the lowest one while the messages after it fill
+        the room.
+        """
         if not self._unsure:
             return
         if self._allows_unsure():
@@ -463,10 +520,14 @@ class Source:
             self._armed = self._lowest
             self._resends.set(self._lowest, now + self._pause(0))
 
-    # --- the end ----------------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def _end(self, now: float) -> list[Event]:
-        """As far as it goes: the LastMessage of 1.0 first, and nothing while a message is on its way or waits."""
+        """Advance the end of the sequence as far as possible, and return the events.
+
+        In 1.0 a LastMessage is added first. Nothing more happens while a message is in flight or
+        waits to be sent.
+        """
         if self.state is SourceState.OPEN:
             if self.settings.rm is RmVersion.V1_0 and self.assigned:
                 self.assigned += 1
@@ -478,7 +539,8 @@ class Source:
             self._move(SourceEvent.ALL_ACKNOWLEDGED, now)
             return []
         events = self._over(SourceEvent.ALL_ACKNOWLEDGED_1_0, None, now)
-        self._control_at = now  # TerminateSequence, once: nothing answers it
+        # TerminateSequence of 1.0 is sent once, because it has no answer.
+        self._control_at = now
         return events
 
     def _move(self, event: SourceEvent, control_at: float | None) -> None:

@@ -1,4 +1,7 @@
-"""What comes out of a source: messages to send and events to tell. Values, never actions."""
+"""Define the results of a source: messages to send and events to report.
+
+They are values, never actions.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,19 @@ from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """Where a sequence goes, in which versions, and how patiently. Seconds."""
+    """The address, the versions and the pace of one sequence. Times are in seconds.
+
+    Raises :class:`ValueError` if ``window`` is not 1 to ``WINDOW_MAX``.
+    """
 
     to: str
     soap: SoapVersion = SoapVersion.V1_2
     addressing: AddressingVersion = AddressingVersion.V2005_08
     rm: RmVersion = RmVersion.V1_1
     acks_to: EndpointReference | None = None
-    """``None``: acknowledgements come as HTTP answers."""
+    """Endpoint for acknowledgements. ``None``: acknowledgements are received as HTTP answers."""
     window: int = WINDOW_DEFAULT
-    """Messages on their way at most, whatever room the peer has."""
+    """Most messages in flight, whatever room the peer has."""
     poll_interval: float = POLL_INTERVAL
     resend_first: float = RESEND_FIRST
     resend_last: float = RESEND_LAST
@@ -40,41 +46,48 @@ class SourceSettings:
 
 
 class Transmit(NamedTuple):
-    """Send message ``number``: :meth:`.Source.envelope` makes it of its action and Body."""
+    """Output: send message ``number`` of the sequence.
+
+    :meth:`.Source.envelope` makes the message from its action and Body.
+    """
 
     number: int
     ack_requested: bool
     is_last: bool
-    """1.0: the empty LastMessage that ends the sequence; it has no row."""
+    """The message is the empty LastMessage of 1.0, which ends the sequence and has no row."""
     is_again: bool
 
 
 class Control(NamedTuple):
-    """Send a message of the protocol itself."""
+    """Output: send a message of the protocol itself, such as CreateSequence."""
 
     message: SoapMessage
 
 
 class Opened(NamedTuple):
-    """The sequence exists."""
+    """Event: the peer has created the sequence."""
 
     identifier: str
 
 
 class Acknowledged(NamedTuple):
-    """The peer has these, for good."""
+    """Event: the peer has stored these message numbers."""
 
     ranges: tuple[Range, ...]
 
 
 class Ended(NamedTuple):
-    """The sequence is over. ``fault``: not as it should be; what is not acknowledged is in doubt."""
+    """Event: the sequence is over.
+
+    If ``fault`` is set, the sequence failed, and it is unknown whether the peer has its
+    unacknowledged messages.
+    """
 
     fault: Fault | None
 
 
 class Suspicious(NamedTuple):
-    """An acknowledgement that counts for nothing, for the log."""
+    """Event: an acknowledgement was invalid and ignored. The reason is for the log."""
 
     reason: str
 

@@ -1,10 +1,12 @@
 """The states of a sequence at its source.
 
-Theory of operation. CreateSequence is repeated under one MessageID until an answer comes (``CREATING``); then messages flow
-(``OPEN``). Whoever ends it lets all be acknowledged first (``ENDING``; in 1.0 a flagged LastMessage is one of them). 1.1 then
-closes (``CLOSING``) and terminates (``TERMINATING``), each until it is answered; 1.0 sends its one-way TerminateSequence and is
-done, for there is no answer that could be waited for. ``TERMINATED`` is the good end, ``FAILED`` the other: a fault of the peer
-about this sequence, after which only a new one helps.
+Theory of operation. CreateSequence is repeated under one MessageID until it is answered
+(``CREATING``). Then messages are sent (``OPEN``). At the end all messages are acknowledged first
+(``ENDING``). In 1.0 a flagged LastMessage is one of them. 1.1 then closes (``CLOSING``) and
+terminates (``TERMINATING``), and repeats each step until it is answered. 1.0 sends its one-way
+TerminateSequence and is done, because that message has no answer. ``TERMINATED`` is the good end.
+``FAILED`` is the other end: the peer sent a fault about this sequence, and only a new sequence
+helps.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from srmp_spark.errors import LocalProtocolError
 
 
 class SourceState(Enum):
-    """Where a sequence is."""
+    """The state of a sequence at its source."""
 
     CREATING = auto()
     OPEN = auto()
@@ -28,21 +30,23 @@ class SourceState(Enum):
 
 
 class SourceEvent(Enum):
-    """What moves it."""
+    """The events that change the state."""
 
     CREATED = auto()
-    """CreateSequenceResponse."""
+    """CreateSequenceResponse was received from the peer."""
     END = auto()
     """The application has no more messages."""
     ALL_ACKNOWLEDGED = auto()
-    """1.1, in ENDING."""
+    """1.1: every message is acknowledged while the state is ENDING."""
     ALL_ACKNOWLEDGED_1_0 = auto()
     CLOSED = auto()
-    """CloseSequenceResponse."""
+    """CloseSequenceResponse was received from the peer."""
     TERMINATED = auto()
-    """TerminateSequenceResponse."""
+    """TerminateSequenceResponse was received from the peer."""
     FAULT = auto()
-    """CreateSequenceRefused, UnknownSequence, SequenceTerminated, SequenceClosed, …: the peer knows nothing more of it."""
+    """A fault (CreateSequenceRefused, UnknownSequence, SequenceTerminated, SequenceClosed, …) was
+    received: the peer no longer has the sequence.
+    """
 
 
 _S, _E = SourceState, SourceEvent
@@ -54,25 +58,35 @@ TRANSITIONS: Mapping[tuple[SourceState, SourceEvent], SourceState] = {
     (_S.CLOSING, _E.CLOSED): _S.TERMINATING,
     (_S.TERMINATING, _E.TERMINATED): _S.TERMINATED,
     **{(state, _E.FAULT): _S.FAILED for state in (_S.CREATING, _S.OPEN, _S.ENDING)},
-    # All is acknowledged: a peer that forgot the sequence meanwhile did what we were about to ask for.
+    # Every message is acknowledged. A peer that no longer has the sequence has already done what
+    # CloseSequence and TerminateSequence ask for.
     **{(state, _E.FAULT): _S.TERMINATED for state in (_S.CLOSING, _S.TERMINATING)},
-    # Copies that come late change nothing.
+    # Copies that arrive late change nothing.
     **{(state, _E.CREATED): state for state in _S if state is not _S.CREATING},
     **{(state, _E.CLOSED): state for state in _S if state is not _S.CLOSING},
     **{(state, _E.TERMINATED): state for state in _S if state is not _S.TERMINATING},
     **{(state, _E.FAULT): state for state in (_S.TERMINATED, _S.FAILED)},
 }
-"""An absent pair is our own bug: :class:`~srmp_spark.errors.LocalProtocolError`."""
+"""Next state, by (state, event).
+
+An absent pair is a bug of this program: :class:`~srmp_spark.errors.LocalProtocolError`.
+"""
 
 SENDS_MESSAGES = (SourceState.OPEN, SourceState.ENDING)
-"""Where numbered messages leave."""
+"""States in which numbered messages are sent."""
 EXISTS = (SourceState.OPEN, SourceState.ENDING, SourceState.CLOSING, SourceState.TERMINATING)
-"""Where the peer has the sequence, so that an AckRequested has a meaning: polling goes on until it is terminated (3.2.7.2)."""
+"""States in which the peer has the sequence, so that an AckRequested has a meaning.
+
+Polling continues until the sequence is terminated (3.2.7.2).
+"""
 OVER = (SourceState.TERMINATED, SourceState.FAILED)
 
 
 def moved(state: SourceState, event: SourceEvent) -> SourceState:
-    """The next state."""
+    """Return the next state.
+
+    Raises :class:`LocalProtocolError` if ``event`` cannot happen in ``state``.
+    """
     found = TRANSITIONS.get((state, event))
     if found is None:
         raise LocalProtocolError(f"{event.name} cannot happen in {state.name}")

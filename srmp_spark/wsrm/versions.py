@@ -1,4 +1,8 @@
-"""In which versions a message leaves: what a row of a sink says, and the one text in which the outbox keeps it."""
+"""Choose the versions of the protocols in which a message is sent.
+
+The versions are read from the columns of a sink's row, or from the one text in which the outbox
+stores them.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,15 @@ from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
 _T = TypeVar("_T")
 
 RM_VERSIONS = {"1.0": RmVersion.V1_0, "1.1": RmVersion.V1_1, "1.2": RmVersion.V1_1}
-"""``wsrm_version``; 1.2 cannot be told from 1.1 on the wire."""
+"""Values of the column ``wsrm_version``. 1.2 looks like 1.1 on the wire."""
 SOAP_VERSIONS = {"1.1": SoapVersion.V1_1, "1.2": SoapVersion.V1_2}
-"""``soap_version``."""
+"""Values of the column ``soap_version``."""
 ADDRESSING_VERSIONS = {"2004/08": AddressingVersion.V2004_08, "2005/08": AddressingVersion.V2005_08}
-"""``wsa_version``."""
+"""Values of the column ``wsa_version``."""
 
 
 class Versions(NamedTuple):
-    """One sequence has one of each."""
+    """The three versions of one sequence."""
 
     rm: RmVersion = RmVersion.V1_1
     soap: SoapVersion = SoapVersion.V1_2
@@ -26,7 +30,13 @@ class Versions(NamedTuple):
 
     @classmethod
     def of(cls, wsrm: str | None, soap: str | None, wsa: str | None) -> Versions:
-        """As a row says it; ``None``: the default, 1.1, 1.2 and 2005/08. Raises :class:`ConfigurationError`."""
+        """Return the versions that a row names.
+
+        ``None`` means the default: 1.1, 1.2 and 2005/08.
+
+        Raises :class:`ConfigurationError` if a value is unknown, or two versions do not go
+        together.
+        """
         found = cls(
             _one("wsrm_version", RM_VERSIONS, wsrm or "1.1"),
             _one("soap_version", SOAP_VERSIONS, soap or "1.2"),
@@ -38,12 +48,16 @@ class Versions(NamedTuple):
 
     @classmethod
     def load(cls, text: str) -> Versions:
-        """The inverse of :meth:`dump`. Raises :class:`ConfigurationError`."""
+        """Return the versions that :meth:`dump` wrote as ``text``.
+
+        A text without commas is the version of SOAP alone, and the others are the defaults. Raises
+        :class:`ConfigurationError` if ``text`` is anything else.
+        """
         wsrm, soap, wsa = text.split(",") if text.count(",") == 2 else ("", text, "")
         return cls.of(wsrm, soap, wsa)
 
     def dump(self) -> str:
-        """As the outbox keeps it: ``1.1,1.2,2005/08``."""
+        """Return the versions as a text for the outbox, such as ``1.1,1.2,2005/08``."""
         return ",".join(
             (
                 _name(RM_VERSIONS, self.rm),

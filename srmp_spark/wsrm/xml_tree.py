@@ -1,12 +1,15 @@
-"""Hostile bytes into the header blocks of a SOAP message and the bytes of its Body.
+"""Parse untrusted bytes into the header blocks of a SOAP message and the bytes of its Body.
 
-Theory of operation. One pass of expat; what SOAP forbids (a document type, a processing instruction), another encoding than
-UTF-8, and every limit is refused by the handler that meets it, before anything of it is kept. Header blocks become trees of
-:class:`Element`. The Body of an application is not built: its bytes are what a row holds, so only its depth and its elements
-are counted. A Body that holds an element of the protocol (``wanted`` says which namespaces those are) becomes a tree as well.
+Theory of operation. Expat makes one pass. SOAP forbids a document type and a processing
+instruction, and only UTF-8 is supported. The handler that meets one of these, or a limit, refuses
+the message before it keeps anything. Header blocks become trees of :class:`Element`. The Body of an
+application does not become a tree, because a row holds its bytes. So only its depth and its
+elements are checked. A Body with an element of the protocol (``wanted`` has the namespaces) becomes
+a tree as well.
 
-A Body must be readable by itself when it stands in a column. So declarations that its elements take from further out are
-written into their start tags, if there are any; all other bytes are the sender's.
+A Body must be readable alone when it is in a column. So namespace declarations that its elements
+use from elements around the Body are written into their start tags, if there are any. All other
+bytes are those of the sender.
 """
 
 from __future__ import annotations
@@ -31,22 +34,31 @@ from srmp_spark.wsrm.limits import (
 from srmp_spark.wsrm.namespaces import SOAP_OF, SoapVersion, qualified, split
 
 XML_SPACE = " \t\r\n"
-"""White space of XML 1.0; ``str.strip()`` without it would take more."""
+"""White space of XML 1.0. ``str.strip()`` without this argument would remove more characters."""
 SECTION = "SOAP 1.2 part 1 section 5"
 _TAG = re.compile(rb"<[^<>\"']*(?:\"[^\"]*\"[^<>\"']*|'[^']*'[^<>\"']*)*>")
 _TAG_NAME = re.compile(rb"<[^\s/>]+")
 _PREFIX = re.compile(rb"(?<![\w.\-\x80-\xff])([\w.\-\x80-\xff]+):")
-"""A name before a colon, in a tag or in a text. Each run of name characters is looked at once: the search is linear."""
+"""A name before a colon, in a tag or in a text.
+
+Each run of name characters is examined once, so the search is linear.
+"""
 
 
 class Scope(NamedTuple):
-    """Which prefix means which namespace at an element: its own declarations, and those further out."""
+    """The namespace prefixes that are valid at an element.
+
+    The scope holds the declarations of the element, and the scope of the element around it.
+    """
 
     declared: Mapping[str, str]
     outer: Scope | None = None
 
     def find(self, prefix: str) -> str | None:
-        """The namespace of ``prefix`` (``""``: of names without one), if it is declared."""
+        """Return the namespace of ``prefix``, or None if it is not declared.
+
+        The prefix ``""`` is that of names without a prefix.
+        """
         scope: Scope | None = self
         while scope is not None:
             if prefix in scope.declared:
@@ -55,7 +67,7 @@ class Scope(NamedTuple):
         return None
 
     def all(self) -> dict[str, str]:
-        """Every prefix that can be used here."""
+        """Return every prefix that can be used at the element, with its namespace."""
         found = {} if self.outer is None else self.outer.all()
         return found | dict(self.declared)
 
@@ -65,17 +77,17 @@ EMPTY_SCOPE = Scope({})
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element with everything in it; comments are dropped."""
+    """One XML element with its whole content. Comments are dropped."""
 
     tag: str
-    """In Clark's notation: ``{namespace}name``."""
+    """Name in Clark's notation: ``{namespace}name``."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     content: tuple[Element | str, ...] = ()
     scope: Scope = field(default=EMPTY_SCOPE, compare=False, repr=False)
 
     @property
     def text(self) -> str:
-        """The text directly in it, without white space around."""
+        """Return the text directly in the element, without white space around it."""
         return "".join(part for part in self.content if isinstance(part, str)).strip(XML_SPACE)
 
     def __iter__(self) -> Iterator[Element]:
@@ -83,18 +95,18 @@ class Element:
 
 
 class Tree(NamedTuple):
-    """A SOAP message."""
+    """A parsed SOAP message: its header blocks and its Body."""
 
     soap: SoapVersion
     headers: tuple[Element, ...]
     body: bytes
-    """What stands between the tags of the Body."""
+    """Bytes between the tags of the Body."""
     protocol: Element | None
-    """The first element of the Body, if it is in a wanted namespace."""
+    """First element of the Body, if its namespace is a wanted one."""
 
 
 class _Open:
-    """An element whose end has not come."""
+    """An element whose end tag has not been read yet."""
 
     __slots__ = ("attributes", "content", "scope", "tag")
 
@@ -109,9 +121,12 @@ class _Open:
 
 
 def parse_tree(envelope: bytes, wanted: Container[str]) -> Tree:
-    """The message in ``envelope``.
+    """Return the SOAP message in ``envelope``.
 
-    Raises :class:`RemoteProtocolError` when it is not well-formed, forbidden by SOAP, or passes a limit.
+    Namespaces in ``wanted`` are parsed in the Body, too.
+
+    Raises :class:`RemoteProtocolError` if the message is not well-formed, is forbidden by SOAP, or
+    exceeds a limit.
     """
     if len(envelope) > ENVELOPE_MAX:
         raise LimitExceededError(
@@ -121,7 +136,7 @@ def parse_tree(envelope: bytes, wanted: Container[str]) -> Tree:
 
 
 class _Reader:
-    """One pass over one envelope."""
+    """Parses one envelope in one pass."""
 
     def __init__(self, envelope: bytes, wanted: Container[str]) -> None:
         self._envelope = envelope
@@ -140,20 +155,20 @@ class _Reader:
         self._declared: dict[str, str] = {}
         self._scopes: list[Scope] = [EMPTY_SCOPE]
         self._open: list[_Open] = []
-        """Of the block that is being built."""
+        """Open elements of the block that is being built, outermost first."""
         self._soap: SoapVersion | None = None
         self._headers: list[Element] = []
         self._seen_header = self._seen_body = self._in_header = self._in_body = False
         self._body_start = self._body_end = 0
         self._body_scope = EMPTY_SCOPE
         self._children: list[tuple[int, frozenset[str]]] = []
-        """Where a child of the Body begins, and which prefixes it declares itself."""
+        """Offset of each child of the Body, and the prefixes that the child declares itself."""
         self._protocol: Element | None = None
 
     def read(self) -> Tree:
-        if (
-            b"\0" in self._envelope
-        ):  # expat knows UTF-16 by its first bytes, whatever it is told, and all places would be wrong
+        # Expat detects UTF-16 by its first bytes, whatever encoding is set. All offsets would be
+        # wrong.
+        if b"\0" in self._envelope:
             raise RemoteProtocolError(
                 "the message is not UTF-8; set the client's encoding to UTF-8", section=SECTION
             )
@@ -170,7 +185,7 @@ class _Reader:
             raise RemoteProtocolError("a SOAP Envelope holds a Body", section=SECTION)
         return Tree(self._soap, tuple(self._headers), self._body(), self._protocol)
 
-    # --- what SOAP does not allow -----------------------------------------------------------------------------------------
+    # --- what SOAP does not allow -----------------------------------------------------------------
 
     def _declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
         if version != "1.0" or (encoding is not None and encoding.lower() != "utf-8"):
@@ -185,14 +200,15 @@ class _Reader:
     def _instruction(self, _target: str, _data: str) -> None:
         raise RemoteProtocolError("a SOAP message holds no processing instruction", section=SECTION)
 
-    # --- elements ---------------------------------------------------------------------------------------------------------
+    # --- elements ---------------------------------------------------------------------------------
 
     def _namespace(self, prefix: str | None, uri: str | None) -> None:
         if len(self._declared) >= ATTRIBUTES_MAX:
             raise LimitExceededError(
                 "ATTRIBUTES_MAX", ATTRIBUTES_MAX, len(self._declared) + 1, section=SECTION
             )
-        if len(uri or "") > IDENTIFIER_MAX:  # expat copies it for each element that is in it
+        # Expat copies the URI for each element of the namespace.
+        if len(uri or "") > IDENTIFIER_MAX:
             raise LimitExceededError(
                 "IDENTIFIER_MAX", IDENTIFIER_MAX, len(uri or ""), section=SECTION
             )
@@ -224,7 +240,10 @@ class _Reader:
             raise LimitExceededError(limit, most, self._elements, section=SECTION)
 
     def _frame(self, tag: str) -> None:
-        """Envelope, Header, Body."""
+        """Handle the start of Envelope, Header or Body.
+
+        Raises :class:`RemoteProtocolError` if the element is in a wrong place.
+        """
         namespace, name = split(tag)
         if self._depth == 1:
             self._soap = SOAP_OF.get(namespace)
@@ -260,7 +279,7 @@ class _Reader:
             raise LimitExceededError("HEADER_MAX", HEADER_MAX, at, section=SECTION)
 
     def _block(self, tag: str, attributes: dict[str, str], declared: dict[str, str]) -> None:
-        """A header block, a child of the Body, or what is within one that is built."""
+        """Handle the start of a header block, a child of the Body, or an element inside one."""
         if self._in_body and self._depth == 3:
             self._children.append((self._parser.CurrentByteIndex, frozenset(declared)))
             if len(self._children) > 1 or split(tag)[0] not in self._wanted:
@@ -295,10 +314,13 @@ class _Reader:
             if depth == 2:
                 self._in_header = self._in_body = False
 
-    # --- the Body ---------------------------------------------------------------------------------------------------------
+    # --- the Body ---------------------------------------------------------------------------------
 
     def _body(self) -> bytes:
-        """Its bytes, and the declarations that they need from further out."""
+        """Return the bytes of the Body, with the declarations that it needs from outside.
+
+        Raises :class:`LimitExceededError` if these declarations exceed ``DECLARATIONS_ADDED_MAX``.
+        """
         body = self._envelope[self._body_start : self._body_end]
         scope = self._body_scope.all()
         used = _prefixes_used(body, scope)
@@ -312,7 +334,8 @@ class _Reader:
         added = sum(len(declaration(prefix, uri).encode()) for prefix, uri in outer.items()) * len(
             self._children
         )
-        if added > DECLARATIONS_ADDED_MAX:  # each child gets a copy of all of them
+        # Each child gets a copy of all declarations.
+        if added > DECLARATIONS_ADDED_MAX:
             raise LimitExceededError(
                 "DECLARATIONS_ADDED_MAX", DECLARATIONS_ADDED_MAX, added, section=SECTION
             )
@@ -331,7 +354,7 @@ class _Reader:
 
 
 def _prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
-    """Return the prefixes in ``known`` that stand before a colon somewhere in ``body``."""
+    """Return the prefixes in ``known`` that are followed by a colon somewhere in ``body``."""
     wanted = {prefix.encode(): prefix for prefix in known if prefix}
     used = set()
     for found in _PREFIX.finditer(body) if wanted else ():
@@ -344,12 +367,12 @@ def _prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
 
 
 def declaration(prefix: str, uri: str) -> str:
-    """`` xmlns:prefix="uri"``."""
+    """Return the text of a namespace declaration, such as `` xmlns:prefix="uri"``."""
     return f' xmlns{":" if prefix else ""}{prefix}="{escaped(uri)}"'
 
 
 def escaped(text: str) -> str:
-    """Text for an element or an attribute in double quotes."""
+    """Return ``text`` escaped for an element, or for an attribute in double quotes."""
     text = (
         text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     )

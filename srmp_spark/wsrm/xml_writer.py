@@ -1,7 +1,9 @@
-"""An element that was read, as text again: what an endpoint wants back with each message is sent back as it was.
+"""Write an element that was read as text again.
 
-Only the declarations in use are written: those of the names in the element, and those that a text or an attribute value may
-name (``xsi:type="p:Order"``). An element may stand in the scope of hundreds of declarations, more than a reader takes on one.
+Reference parameters of an endpoint are sent back unchanged with each message in this way. Only the
+namespace declarations in use are written: those of the names in the element, and those that a text
+or an attribute value may name (``xsi:type="p:Order"``). An element may be in the scope of hundreds
+of declarations, more than a reader accepts on one element.
 """
 
 from __future__ import annotations
@@ -14,16 +16,23 @@ from srmp_spark.wsrm.namespaces import XML, AddressingVersion, split
 from srmp_spark.wsrm.xml_tree import EMPTY_SCOPE, Element, Scope, declaration, escaped
 
 _PREFIX = re.compile(r"(?<![\w.\-])([\w.\-]+):")
-"""What may be a prefix in a text; each run of name characters is looked at once."""
+"""A possible prefix in a text. Each run of name characters is examined once."""
 
 
 def write_element(element: Element) -> str:
-    """Write ``element`` with every declaration from further out that its names or its texts may use."""
+    """Return the text of ``element``, with all declarations that its names or texts may use.
+
+    Declarations of elements around it are included. Raises :class:`LocalProtocolError` if a name
+    has no prefix in scope.
+    """
     return _write(element, EMPTY_SCOPE, "")
 
 
 def write_parameter(element: Element, addressing: AddressingVersion) -> str:
-    """A reference parameter as a header; 2005/08 marks those (WS-Addressing 1.0 SOAP binding 3.2)."""
+    """Return the text of a reference parameter as a header.
+
+    WS-Addressing 2005/08 marks such headers (WS-Addressing 1.0 SOAP binding 3.2).
+    """
     if addressing is AddressingVersion.V2004_08:
         return write_element(element)
     prefix, scope = "rp", element.scope.all()
@@ -86,7 +95,10 @@ def _prefixes(element: Element) -> Iterator[str]:
 
 
 def _name(tag: str, scope: Scope, *, is_attribute: bool) -> str:
-    """``prefix:name``, by a prefix that means its namespace there."""
+    """Return ``prefix:name`` for ``tag``, with a prefix that means its namespace in ``scope``.
+
+    Raises :class:`LocalProtocolError` if no prefix does.
+    """
     namespace, local = split(tag)
     if namespace == XML:
         return f"xml:{local}"

@@ -1,4 +1,7 @@
-"""One RPC connection to another queue manager, in the loop of the gateway ([MS-RPCE] 3.3.2)."""
+"""Hold one RPC connection to another queue manager, in the event loop of the gateway.
+
+The specification is [MS-RPCE] 3.3.2.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +37,30 @@ from srmp_spark.mqrr.status import Status
 from srmp_spark.queue_manager.puller.answers import LostError, NotSentError, RefusedError
 
 CONNECT_SECONDS = 10.0
-"""A machine that does not take a connection within this is not there."""
+"""Longest wait for a TCP connection, in seconds.
+
+A machine that has not accepted by then counts as unreachable.
+"""
 ANSWER_SECONDS = 60.0
-"""Longest silence before an answer, beyond what a call waits on purpose."""
+"""Longest wait for an answer, in seconds, in addition to the wait that the call requests.
+
+After it the connection is lost.
+"""
 TURN_SECONDS = 0.002
-"""What one connection may take of a turn of the loop, which serves all subscriptions, to work on what a server sent: some
-hundred PDUs. The rest waits for the next turn, and nothing more is read from the socket until it is worked off."""
+"""Longest time that one connection may use in one turn of the event loop to process received bytes,
+in seconds. The loop serves all subscriptions. The time is enough for some hundred PDUs. The rest
+waits for the next turn, and the socket is not read until the rest is processed.
+"""
 PDUS_AT_ONCE = 16
-"""PDUs between two looks at the clock: 0.1 ms for small ones, 1 ms for sealed ones of 64 KB."""
+"""PDUs that are processed between two checks of the time: 0.1 ms for small ones, 1 ms for sealed
+ones of 64 KB.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class RpcClient(asyncio.Protocol):
-    """The connection. Calls may be made at the same time where the server agrees to that."""
+    """One RPC connection to a server. Calls may be concurrent if the server agrees."""
 
     def __init__(self, where: str, settings: ClientSettings) -> None:
         self._where = where
@@ -58,18 +71,21 @@ class RpcClient(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: float | None = None
         self._flushes = False
-        """Soon: calls that are made together leave together."""
+        """A flush is scheduled, so that calls that are made together are sent together."""
         self._why = ""
         self.is_behind = False
-        """Reading is paused: what was read is worked off first."""
+        """Reading is paused until the bytes that were read are processed."""
         self._is_held = False
-        """Reading is paused: whoever takes the answers has no room."""
+        """Reading is paused because the receiver of the answers has no room."""
         self.on_read: Callable[[], object] = lambda: None
-        """Called after each read: :attr:`unfinished_bytes` may have changed."""
+        """Callback after each read, because :attr:`unfinished_bytes` may have changed."""
 
     @classmethod
     async def connect(cls, host: str, port: int, settings: ClientSettings) -> RpcClient:
-        """Connected and bound. Raises :class:`LostError`."""
+        """Return a connection to the server at ``host`` and ``port``, after the RPC bind.
+
+        Raises :class:`LostError` if the server is unreachable, does not answer in time or refuses.
+        """
         where = f"{host}:{port}"
         client = cls(where, settings)
         loop = asyncio.get_running_loop()
@@ -88,20 +104,23 @@ class RpcClient(asyncio.Protocol):
             raise
         return client
 
-    # --- the transport ------------------------------------------------------------------------------------------------------
+    # --- the transport ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to bind."""
+        """Begin the RPC bind (called by asyncio)."""
         self._transport = cast("asyncio.Transport", transport)
         self._engine.bind(self._loop.time())
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """What the server says."""
+        """Process bytes of the server (called by asyncio)."""
         self._read(data)
 
     def _read(self, data: bytes = b"") -> None:
-        """Work on it for :data:`TURN_SECONDS`, and go on in the next turn of the loop."""
+        """Process ``data`` for at most :data:`TURN_SECONDS`.
+
+        The rest is processed in the next turns of the event loop.
+        """
         ends_at = time.perf_counter() + TURN_SECONDS
         results = self._engine.receive(data, PDUS_AT_ONCE)
         while self._engine.is_behind and time.perf_counter() < ends_at:
@@ -117,13 +136,16 @@ class RpcClient(asyncio.Protocol):
             self._resume()
 
     def hold_reading(self) -> None:
-        """Read nothing more until :meth:`release_reading`: whoever takes the answers has no room."""
+        """Stop reading until :meth:`release_reading`.
+
+        Call this when the receiver of the answers has no room.
+        """
         if not self._is_held and hasattr(self, "_transport") and not self._transport.is_closing():
             self._is_held = True
             self._transport.pause_reading()
 
     def release_reading(self) -> None:
-        """Read again."""
+        """Continue to read after :meth:`hold_reading`."""
         if self._is_held:
             self._is_held = False
             self._resume()
@@ -133,7 +155,7 @@ class RpcClient(asyncio.Protocol):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone."""
+        """Fail all calls, because the TCP connection ended (called by asyncio)."""
         self._take(self._engine.lost(str(exc) if exc is not None else "the connection is gone"))
 
     def _take(self, results: list[Any]) -> None:
@@ -183,21 +205,22 @@ class RpcClient(asyncio.Protocol):
 
     @property
     def calls_at_once(self) -> int:
-        """How many calls may wait at the same time."""
+        """Return how many calls may be in flight at the same time."""
         return self._engine.calls_at_once
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address and the port that were reached."""
+        """Return the address and the port that were reached."""
         host, port = self._transport.get_extra_info("peername")[:2]
         return str(host), int(port)
 
-    # --- calls --------------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
-    async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # a response of METHODS
-        """The answer, whatever HRESULT it has.
+    async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
+        """Make a call and return its answer, whatever HRESULT it has.
 
-        Raises :class:`RefusedError` for a fault or an answer that cannot be read, :class:`LostError`.
+        Raises :class:`RefusedError` for a fault. Raises :class:`LostError` if the connection ends
+        or the answer cannot be read, and :class:`NotSentError` if the call was not sent.
         """
         name = METHODS[opnum].name
         syntax = self._bound.result().syntax
@@ -205,17 +228,24 @@ class RpcClient(asyncio.Protocol):
         try:
             return METHODS[opnum].decode_response(stub, syntax)
         except BadStubError as error:
-            raise LostError(f"{self._where} answers {name} with what is none: {error}") from None
+            raise LostError(
+                f"{self._where}: the answer to {name} cannot be read: {error}"
+            ) from None
 
     async def raw(self, opnum: int, stub: bytes, wait_s: float = 0.0) -> bytes:
-        """The stub of an answer; errors as :meth:`call`."""
+        """Make a call and return the stub of its answer as bytes.
+
+        Raises :class:`RefusedError` for a fault, :class:`LostError` if the connection ends, and
+        :class:`NotSentError` if the call was not sent.
+        """
         if self._why:
             raise NotSentError(f"{self._where}: {self._why}")
         try:
             number = self._engine.call(
                 opnum, stub, self._loop.time(), timeout_s=wait_s + ANSWER_SECONDS
             )
-        except LocalProtocolError as error:  # it made all the calls that a connection can make
+        except LocalProtocolError as error:
+            # The numbers of calls on this connection are used up.
             raise NotSentError(f"{self._where}: {error}") from None
         future = self._calls[number] = self._loop.create_future()
         self._flush_soon()
@@ -227,11 +257,11 @@ class RpcClient(asyncio.Protocol):
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of answers of which the last fragment has not arrived."""
+        """Return the bytes of answers whose last fragment has not been received."""
         return self._engine.unfinished_bytes
 
     def close(self, why: str = "closed") -> None:
-        """End it; what it has locked is unlocked."""
+        """End the connection. The server unlocks everything that the connection has locked."""
         if hasattr(self, "_transport"):
             self._take(self._engine.lost(why))
             self._transport.abort()
@@ -240,7 +270,11 @@ class RpcClient(asyncio.Protocol):
 
 
 async def find_port(host: str) -> int:
-    """The port of remote read, by the endpoint mapper. Raises :class:`RefusedError`, :class:`LostError`."""
+    """Return the port of remote read on ``host``, from the endpoint mapper of ``host``.
+
+    Raises :class:`RefusedError` if the mapper refuses the call, names no port, or sends an answer
+    that cannot be read. Raises :class:`LostError` if the mapper is unreachable.
+    """
     mapper = await RpcClient.connect(
         host, ENDPOINT_MAPPER_PORT, ClientSettings(interface=ENDPOINT_MAPPER, syntaxes=(NDR,))
     )
@@ -259,15 +293,17 @@ async def find_port(host: str) -> int:
 
 
 async def _within(seconds: float, work: asyncio.Future[Any]) -> None:
-    """Wait for ``work``. Raises what it raises, and :class:`asyncio.TimeoutError`.
+    """Wait for ``work``, at most ``seconds``, and raise its exception.
 
-    A cancellation is always raised. :func:`asyncio.wait_for` of Python 3.11 drops one that comes together with the result, and
-    a connection that nobody wants any more would wait for the bind of its server.
+    Raises :class:`asyncio.TimeoutError` if ``work`` is not done in time. A cancellation is always
+    raised. :func:`asyncio.wait_for` of Python 3.11 drops a cancellation that arrives together with
+    the result. A connection that is no longer needed would then wait for the bind of its server.
     """
     try:
         done, _ = await asyncio.wait((work,), timeout=seconds)
     finally:
-        work.cancel()  # does nothing to what is done
+        # The cancellation has no effect if the work is done.
+        work.cancel()
     if not done:
         raise asyncio.TimeoutError
     work.result()

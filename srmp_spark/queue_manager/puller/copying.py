@@ -1,10 +1,12 @@
-"""``mode = "copy"``: each message of a remote queue becomes one row here, and stays there.
+"""Copy a remote queue (``mode = "copy"``): each message becomes one row here, and stays there.
 
-Theory of operation. A cursor walks the queue from its head, again and again, and what was not seen becomes a row together with
-the note that it was. "Greater than the last one" would not do: a message of higher priority that comes later stands before it,
-and one that was locked while we passed comes back to its old place. What was seen and did not show up in a whole walk may be
-locked: only when a peek says that it is gone is its note dropped. A note has both identifiers, as what is moved has: a queue
-manager that was set up anew gives lookup identifiers out from the beginning.
+Theory of operation. A cursor walks through the queue from its head, again and again. A message that
+was not seen before becomes a row, and a note that it was seen is stored in the same commit. A
+comparison with the last message would not suffice. A message of higher priority that arrives later
+is before it, and a message that was locked during the walk returns to its old place. A message that
+was seen, but is missing in a whole walk, may be locked. Its note is dropped only if a peek reports
+that the message is gone. A note has both identifiers of the message, as moved messages have,
+because a queue manager that is set up anew issues lookup identifiers from the beginning.
 """
 
 from __future__ import annotations
@@ -32,37 +34,43 @@ from srmp_spark.queue_manager.puller.passing import UNREADABLE_WALKED_MAX
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 
 COPIED_MAX = 500_000
-"""Messages of one remote queue whose keys a copy keeps, about 470 bytes of memory each. Beyond, what is new there is counted
-and not copied, and ``last_error`` says so, until messages are removed there."""
+"""Most messages of one remote queue whose keys a copy keeps, with about 470 bytes of memory each.
+
+Beyond it, new messages are counted and not copied, and ``last_error`` reports them, until messages
+are removed from the remote queue.
+"""
 
 
 class Noting(Protocol):
-    """Where copies are stored; each call returns when that is on stable storage."""
+    """Stores the copies. Each call returns when its result is on stable storage."""
 
     async def copied(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
-        """They are rows, and noted: how many, and why not all."""
+        """Make rows of the messages and note them as copied.
+
+        Return how many became rows, and the reason if not all did.
+        """
         ...
 
     async def removed(self, keys: Collection[PulledKey]) -> None:
-        """They are in the remote queue no more."""
+        """Forget these messages, which are no longer in the remote queue."""
         ...
 
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk through the queue, over one connection or several."""
+    """The progress of one walk through the queue, over one connection or several."""
 
     by_number: ByNumber = field(default_factory=ByNumber)
     there: set[PulledKey] = field(default_factory=set)
-    """What it came to."""
+    """Keys of the messages that the walk has met."""
     unreadable: int = 0
     reason: str = ""
-    """Why the last of them cannot be read."""
+    """Reason why the last unreadable message cannot be read."""
     not_copied: int = 0
 
 
 class _ByCursor:
-    """Walks from the head to the end over one connection."""
+    """Walks from the head of the queue to its end over one connection."""
 
     def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
         self._queue = queue
@@ -70,7 +78,10 @@ class _ByCursor:
         self._cursor: int | None = None
 
     async def next(self) -> Pulled | Unreadable | None:
-        """Return the next message; ``None``: the end. Errors as :meth:`Copier.walk`."""
+        """Return the next message, or None at the end of the queue.
+
+        Raises :class:`LostError` and :class:`RefusedError`.
+        """
         action = Action.PEEK_NEXT
         if self._cursor is None:
             self._walk.by_number.begin_at_head()
@@ -83,14 +94,17 @@ class _ByCursor:
             await self._queue.close_cursor(self._cursor)
             return None
         if isinstance(found, Pulled):
-            self._walk.by_number.has(
-                Place(*found.key)
-            )  # identifiers ascend as messages stand in the queue
+            # Lookup identifiers ascend in the order of the queue.
+            self._walk.by_number.has(Place(*found.key))
         return found
 
 
 class _ByNumber:
-    """Walks on behind what the walk has, over a new connection; where that cannot be, by a cursor."""
+    """Continues a walk over a new connection, after the last message that the walk has.
+
+    The class uses lookup identifiers. Where they cannot be used, a cursor walks from the head
+    again.
+    """
 
     def __init__(self, queue: ReadableQueue, walk: _Walk) -> None:
         self._queue = queue
@@ -99,7 +113,10 @@ class _ByNumber:
         walk.by_number.connected()
 
     async def next(self) -> Pulled | Unreadable | None:
-        """Do as :meth:`_ByCursor.next` does."""
+        """Return the next message, or None at the end of the queue.
+
+        Errors as :meth:`_ByCursor.next`.
+        """
         tells = Tells.AGAIN
         while self._instead is None:
             action, lookup_id = self._walk.by_number.call()
@@ -107,7 +124,8 @@ class _ByNumber:
             if isinstance(found, Pulled):
                 tells = self._walk.by_number.found(Place(*found.key))
             elif isinstance(found, Unreadable):
-                tells = Tells.NOWHERE  # it tells no number, and would be shown again and again
+                # Its number is unknown, and it would be returned again and again.
+                tells = Tells.NOWHERE
             elif found in NOTHING | REMOVED | HELD:
                 tells = self._walk.by_number.nothing(held=found in HELD)
             else:
@@ -123,35 +141,46 @@ class _ByNumber:
 
 
 class Copier:
-    """One subscription. Lives as long as the process; connections come and go."""
+    """Copies the messages of one subscription.
+
+    A copier lives as long as the process. Its connections may change meanwhile.
+    """
 
     def __init__(
         self, noting: Noting, seen: Collection[PulledKey], *, told: Callable[[str], None]
     ) -> None:
-        """``seen``: what are rows, from the last process. ``told``: what an operator should hear."""
+        """Begin with ``seen``, the messages that earlier processes have copied.
+
+        ``told`` is called with texts for the operator.
+        """
         self._noting = noting
         self._told = told
         self.seen = set(seen)
         self.moved = 0
-        """Rows since the start."""
+        """Rows that were made since the start of the process."""
         self.unreadable = 0
-        """Messages that the last walk passed over; the next one reads them again."""
+        """Unreadable messages that the last walk skipped. The next walk reads them again."""
         self.not_copied = 0
         """Messages beyond COPIED_MAX that the last walk found."""
         self.is_full: str | None = None
         self._walk: _Walk | None = None
-        """The walk that is under way; ``None``: the next one begins."""
+        """The walk in progress. ``None``: the next call begins a new walk."""
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a walk broke with its connection, and the next one goes on with it."""
+        """Return whether a walk lost its connection and is not finished.
+
+        The next call of :meth:`walk` continues that walk.
+        """
         return self._walk is not None
 
     async def walk(self, queue: ReadableQueue) -> int:
-        """Walk once through the queue, or on behind what the walk had when its connection broke; how many were new.
+        """Walk once through the queue, and return how many messages were new.
 
-        Raises :class:`LostError`, :class:`RefusedError`, :class:`RemoteProtocolError` for a cursor that does not go on: what it
-        showed before is copied.
+        A walk whose connection was lost is continued. Raises :class:`LostError`, and
+        :class:`RefusedError` if the server refuses a call. Raises :class:`RemoteProtocolError` if
+        the cursor does not advance or too many messages are unreadable. Messages that were found
+        before an error are copied.
         """
         before = self.moved
         walk = self._walk
@@ -164,7 +193,8 @@ class Copier:
         try:
             await self._through(walk, steps)
         except LostError:
-            raise  # the next connection goes on
+            # The walk continues over the next connection.
+            raise
         except BaseException:
             self._walk = None
             raise
@@ -178,7 +208,10 @@ class Copier:
         return self.moved - before
 
     async def _through(self, walk: _Walk, steps: _ByCursor | _ByNumber) -> None:
-        """Copy what the steps come to; when they end with an error, also what is not copied yet."""
+        """Copy the messages that ``steps`` finds.
+
+        After an error, also copy those found before it.
+        """
         waiting: dict[PulledKey, Pulled] = {}
         size = 0
         try:
@@ -203,7 +236,8 @@ class Copier:
                     waiting, size = {}, 0
         except SrmpSparkError:
             await self._copy(tuple(waiting.values()))
-            if self.is_full is not None:  # something that the walk came to is no row: begin it anew
+            if self.is_full is not None:
+                # A message that the walk has met is no row, so the walk must begin anew.
                 self._walk = None
             raise
         finally:
@@ -222,9 +256,8 @@ class Copier:
             for key in missed:
                 if await _is_gone(queue, key):
                     gone.add(key)
-        except (
-            SrmpSparkError
-        ):  # what a broken line let us ask counts: the next walk asks for the rest
+        except SrmpSparkError:
+            # The answers before the connection broke count. The next walk asks for the rest.
             await self._forget_these(gone)
             raise
         await self._forget_these(gone)
@@ -236,7 +269,7 @@ class Copier:
 
 
 def not_copied_text(count: int) -> str:
-    """Return what ``last_error`` says of messages beyond COPIED_MAX."""
+    """Return the text of ``last_error`` about ``count`` messages beyond COPIED_MAX."""
     return (
         f"{count} messages are not copied: a copy knows at most {COPIED_MAX} messages of "
         "the remote queue (COPIED_MAX); "
@@ -245,7 +278,11 @@ def not_copied_text(count: int) -> str:
 
 
 async def _is_gone(queue: ReadableQueue, key: PulledKey) -> bool:
-    """Whether a message is gone under every number that it may have; one that is locked is not."""
+    """Return whether the message is gone from the remote queue.
+
+    A peek must report that for each lookup identifier that the message may have. A message that is
+    locked is not gone.
+    """
     for lookup_id in key.lookup_ids:
         found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
         if isinstance(found, Pulled):

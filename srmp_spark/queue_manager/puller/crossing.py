@@ -1,18 +1,21 @@
-"""Messages between the main process and the gateway of subscriptions (:mod:`srmp_spark.queue_manager.gateway`).
+"""Define the messages between the main process and the gateway of subscriptions.
+
+:mod:`srmp_spark.queue_manager.gateway` describes gateways.
 
     main process                                     gateway
-    ─────── Open: a server, and as whom ───────────▶ address, connection, sign-in
+    ─────── Open: a server and credentials ────────▶ address, connection, sign-in
     ◀────── Opened, or Failed ──────────────────────
     ─────── OpenQueue, Read, End, … ───────────────▶ one call to the server each
     ◀────── Done, Found, NotThere, …, or Failed ────
     ─────── Close ─────────────────────────────────▶ the connection ends, and its locks with it
 
-A connection and a call have numbers that are never used twice. Whatever arrives for a number that nobody waits for any
-more is dropped. Calls of one connection are made in the order in which they cross.
+Each connection and each call has a number that is never used twice. A message for a number that no
+caller waits for is dropped. The calls of one connection are made in the order in which they are
+sent.
 
-**What is trusted.** A message crosses as the bytes of its packet and as what the gateway read in exactly these bytes, in one
-frame. The main process stores these bytes and makes its row of that reading, so nothing is stored that was not read as a
-whole packet. The body crosses once: as a part of the packet.
+**Trust.** The gateway sends the bytes of a packet together with its reading of exactly these bytes,
+in one frame. The main process stores the bytes and makes its row from that reading. So nothing is
+stored that was not read as a whole packet. The body is sent once, as a part of the packet.
 """
 
 from __future__ import annotations
@@ -31,23 +34,26 @@ from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.signing_in.credentials import Credentials
 
 OPENING = 0
-"""The number of a call that stands for :class:`Open` itself, in :class:`Failed`."""
+"""Number in :class:`Failed` that stands for :class:`Open` instead of a call."""
 
 
-# --- to the gateway ---------------------------------------------------------------------------------------------------------
+# --- to the gateway -------------------------------------------------------------------------------
 
 
 class Open(msgspec.Struct, tag=True, frozen=True):
-    """Connect to a server and sign in."""
+    """Request: connect to a server and sign in."""
 
     connection: int
     host: RemoteHost
     credentials: Credentials
-    """With the password, which no log shows and the gateway forgets with the connection."""
+    """Credentials with the password.
+
+    No log shows the password, and the gateway forgets it with the connection.
+    """
 
 
 class OpenQueue(msgspec.Struct, tag=True, frozen=True):
-    """Open the queue of a connection, which has one. Answered with :class:`Done`."""
+    """Request: open the one queue of a connection. The answer is :class:`Done`."""
 
     connection: int
     call: int
@@ -56,7 +62,10 @@ class OpenQueue(msgspec.Struct, tag=True, frozen=True):
 
 
 class Read(msgspec.Struct, tag=True, frozen=True):
-    """R_StartReceive. Answered with :class:`Found`, :class:`Unread` or :class:`NotThere`."""
+    """Request: R_StartReceive.
+
+    The answer is :class:`Found`, :class:`Unread` or :class:`NotThere`.
+    """
 
     connection: int
     call: int
@@ -67,7 +76,7 @@ class Read(msgspec.Struct, tag=True, frozen=True):
 
 
 class End(msgspec.Struct, tag=True, frozen=True):
-    """R_EndReceive. Answered with :class:`EndAnswered`."""
+    """Request: R_EndReceive. The answer is :class:`EndAnswered`."""
 
     connection: int
     call: int
@@ -76,14 +85,14 @@ class End(msgspec.Struct, tag=True, frozen=True):
 
 
 class MakeCursor(msgspec.Struct, tag=True, frozen=True):
-    """R_CreateCursor. Answered with :class:`CursorMade`."""
+    """Request: R_CreateCursor. The answer is :class:`CursorMade`."""
 
     connection: int
     call: int
 
 
 class CloseCursor(msgspec.Struct, tag=True, frozen=True):
-    """R_CloseCursor. Answered with :class:`Done`."""
+    """Request: R_CloseCursor. The answer is :class:`Done`."""
 
     connection: int
     call: int
@@ -91,32 +100,32 @@ class CloseCursor(msgspec.Struct, tag=True, frozen=True):
 
 
 class Close(msgspec.Struct, tag=True, frozen=True):
-    """End a connection, at once, or the attempt to make it. Nothing answers."""
+    """Request: end a connection at once, or the attempt to make it. There is no answer."""
 
     connection: int
 
 
-# --- to the main process ----------------------------------------------------------------------------------------------------
+# --- to the main process --------------------------------------------------------------------------
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
-    """A server took the connection, and us."""
+    """Answer: the server has accepted the connection and the sign-in."""
 
     connection: int
     address: tuple[str, int]
-    """The address and the port that were reached."""
+    """Address and port that were reached."""
     calls_at_once: int
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
-    """A call was carried out, and there is nothing to say about it."""
+    """Answer: a call without a result was carried out."""
 
     connection: int
     call: int
 
 
 class Found(msgspec.Struct, tag=True, frozen=True):
-    """A message, whole. Read by :func:`pulled_of_found`."""
+    """Answer: a whole message. Read it with :func:`pulled_of_found`."""
 
     connection: int
     call: int
@@ -124,14 +133,14 @@ class Found(msgspec.Struct, tag=True, frozen=True):
     key: PulledKey
     packet: bytes
     message: Message
-    """What was read in ``packet``, without its body where ``body_at`` says where the body is."""
+    """The reading of ``packet``. Its body is left out if ``body_at`` states where the body is."""
     body_at: int
-    """Where the body begins in ``packet``, or -1: it is in ``message``."""
+    """Offset of the body in ``packet``, or -1 if the body is in ``message``."""
     body_size: int
 
 
 class Unread(msgspec.Struct, tag=True, frozen=True):
-    """A message that does not hold together."""
+    """Answer: a message whose parts do not fit together."""
 
     connection: int
     call: int
@@ -140,7 +149,7 @@ class Unread(msgspec.Struct, tag=True, frozen=True):
 
 
 class NotThere(msgspec.Struct, tag=True, frozen=True):
-    """There is no message, and why."""
+    """Answer: there is no message. ``status`` states why."""
 
     connection: int
     call: int
@@ -148,7 +157,7 @@ class NotThere(msgspec.Struct, tag=True, frozen=True):
 
 
 class EndAnswered(msgspec.Struct, tag=True, frozen=True):
-    """What the server said to an End."""
+    """Answer: the result of R_EndReceive."""
 
     connection: int
     call: int
@@ -156,7 +165,7 @@ class EndAnswered(msgspec.Struct, tag=True, frozen=True):
 
 
 class CursorMade(msgspec.Struct, tag=True, frozen=True):
-    """A cursor."""
+    """Answer: the number of the new cursor."""
 
     connection: int
     call: int
@@ -164,14 +173,17 @@ class CursorMade(msgspec.Struct, tag=True, frozen=True):
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
-    """A call failed, or the connection could not be made. Read by :func:`error_of`."""
+    """Answer: a call failed, or the connection could not be made.
+
+    Read it with :func:`error_of`.
+    """
 
     connection: int
     call: int
-    """:data:`OPENING`: the connection could not be made."""
+    """Number of the call. :data:`OPENING`: the connection could not be made."""
     kind: Literal["refused", "lost", "not-sent", "other"]
     text: str
-    """Of a refusal: who refused what."""
+    """Text of the error. For a refusal it states who refused what."""
     status: int = 0
     perhaps_done: bool = False
 
@@ -182,11 +194,11 @@ Answer = Done | Found | Unread | NotThere | EndAnswered | CursorMade
 ToMain = Opened | Answer | Failed
 
 
-# --- values that cross in parts ---------------------------------------------------------------------------------------------
+# --- values that cross in parts -------------------------------------------------------------------
 
 
 def found_of(connection: int, call: int, pulled: Pulled) -> Found:
-    """Return what crosses of a message. Read it with :func:`pulled_of_found`."""
+    """Return the answer that carries a message. Read it with :func:`pulled_of_found`."""
     message = pulled.message
     at = pulled.raw.find(message.body) if message.body else -1
     if at >= 0:
@@ -204,7 +216,7 @@ def found_of(connection: int, call: int, pulled: Pulled) -> Found:
 
 
 def pulled_of_found(found: Found) -> Pulled:
-    """Return the message that the gateway read."""
+    """Return the message in an answer of the gateway."""
     message, packet = found.message, found.packet
     if found.body_at >= 0:
         message = message._replace(body=packet[found.body_at : found.body_at + found.body_size])
@@ -212,7 +224,7 @@ def pulled_of_found(found: Found) -> Pulled:
 
 
 def failed_of(connection: int, call: int, error: Exception) -> Failed:
-    """Return what crosses of an error. Read it with :func:`error_of`."""
+    """Return the answer that carries an error. Read it with :func:`error_of`."""
     if isinstance(error, RefusedError):
         return Failed(
             connection, call, "refused", crossable(error.what), error.status, error.perhaps_done
@@ -224,7 +236,7 @@ def failed_of(connection: int, call: int, error: Exception) -> Failed:
 
 
 def error_of(failed: Failed) -> SrmpSparkError:
-    """Return the error that the gateway met."""
+    """Return the error in an answer of the gateway."""
     if failed.kind == "refused":
         return RefusedError(failed.status, failed.text, perhaps_done=failed.perhaps_done)
     kinds = {"lost": LostError, "not-sent": NotSentError}
@@ -232,5 +244,8 @@ def error_of(failed: Failed) -> SrmpSparkError:
 
 
 def crossable(text: str) -> str:
-    """Return ``text`` as UTF-8 can hold it: a server may have put halves of surrogate pairs into it."""
+    """Return ``text`` with characters that UTF-8 cannot encode replaced by escapes.
+
+    A server may send halves of surrogate pairs.
+    """
     return text.encode("utf-8", "backslashreplace").decode()

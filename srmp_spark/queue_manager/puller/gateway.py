@@ -1,11 +1,12 @@
-"""The gateway of subscriptions: connections to remote queue managers, in a process of its own.
+"""Run the gateway of subscriptions: connections to remote queue managers, in a separate process.
 
-Everything that a remote server can make expensive is spent here: its address is looked up, its sign-in is answered, its
-fragments are put together and opened, its packets are read. The main process says what to call and gets whole, read messages
-(:mod:`.crossing`). It alone decides what becomes of them.
+A remote server can make work expensive, so all such work is done here: address lookup, sign-in,
+assembly and decryption of fragments, and parsing of packets. The main process decides which calls
+are made and gets whole, parsed messages (:mod:`.crossing`). It alone decides what happens to them.
 
-**Back-pressure.** A server is asked for one message with each call, and the main process bounds the calls. While more waits for
-the main process than :data:`srmp_spark.queue_manager.gateway.channel.CONGESTED_BYTES`, no connection is read.
+**Back-pressure.** Each call asks a server for one message, and the main process limits the calls.
+While more than :data:`srmp_spark.queue_manager.gateway.channel.CONGESTED_BYTES` wait for the main
+process, no connection is read.
 """
 
 from __future__ import annotations
@@ -52,15 +53,16 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.puller.crossing import ToMain
 
 UNFINISHED_MAX = 256 * 1_048_576
-"""Bytes of unfinished answers of all connections: those of sixty that each get a message of the largest size. Above it the
-connection with the most of them is closed, so a server that begins many large answers and ends none costs the other
-subscriptions nothing."""
+"""Most bytes of unfinished answers of all connections: those of sixty connections that each receive
+a message of the largest size. Above it the connection with the most of them is closed. So a
+server that begins many large answers and ends none does not harm the other subscriptions.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class RemoteConnection:
-    """One connection that the main process asked for: its client, and the queue that is open over it."""
+    """One connection that the main process requested, with the queue that is open over it."""
 
     def __init__(
         self,
@@ -69,7 +71,11 @@ class RemoteConnection:
         on_read: Callable[[], object],
         logged: LogOnce,
     ) -> None:
-        """``on_read`` is called when :attr:`unfinished_bytes` may have changed."""
+        """Begin to connect.
+
+        ``send`` sends answers to the main process. ``on_read`` is called when
+        :attr:`unfinished_bytes` may have changed.
+        """
         self._number = asked.connection
         self._host = asked.host
         self._credentials = asked.credentials
@@ -79,12 +85,12 @@ class RemoteConnection:
         self._queue: RemoteQueue | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.client: RpcClient | None = None
-        """``None`` until the server has taken us."""
+        """The client; ``None`` until the connection exists."""
         self._start(self._open())
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of answers of which the last fragment has not arrived."""
+        """Return the bytes of answers whose last fragment has not been received."""
         return 0 if self.client is None else self.client.unfinished_bytes
 
     def close(self) -> None:
@@ -95,7 +101,7 @@ class RemoteConnection:
             task.cancel()
 
     def call(self, asked: Call) -> None:
-        """Make a call and answer the main process."""
+        """Make a call to the server, and send its answer to the main process."""
         self._start(self._answer(asked))
 
     def _start(self, work: Coroutine[object, object, None]) -> None:
@@ -107,19 +113,20 @@ class RemoteConnection:
         host = self._host
         try:
             port = host.port if host.port is not None else await find_port(host.name)
-            settings = await asyncio.to_thread(
-                self._credentials.settings, host
-            )  # Kerberos asks a third party
+            # A thread is needed, because Kerberos requests a ticket from another server.
+            settings = await asyncio.to_thread(self._credentials.settings, host)
             client = self.client = await RpcClient.connect(host.name, port, settings)
             client.on_read = self._on_read
             self._send(Opened(self._number, client.address, client.calls_at_once))
-        except Exception as error:  # each error is the main process's to judge
+        except Exception as error:
+            # The main process decides what each error means.
             self._fail(OPENING, error)
 
     async def _answer(self, asked: Call) -> None:
         try:
             self._send(await self._carry_out(asked))
-        except Exception as error:  # each error is the main process's to judge
+        except Exception as error:
+            # The main process decides what each error means.
             self._fail(asked.call, error)
 
     async def _carry_out(self, asked: Call) -> Answer:
@@ -152,9 +159,8 @@ class RemoteConnection:
         return CursorMade(number, call, await queue.cursor())
 
     def _fail(self, call: int, error: Exception) -> None:
-        if not isinstance(
-            error, SrmpSparkError | OSError
-        ):  # a bug of ours: the main process says where it is written down
+        if not isinstance(error, SrmpSparkError | OSError):
+            # An internal error is logged here. The main process refers to the log.
             name = type(error).__name__
             if self._logged.line(f"{name}: {error}", time.monotonic()) is not None:
                 log.error("subscription.failed host=%s", ascii(self._host.text), exc_info=error)
@@ -163,7 +169,7 @@ class RemoteConnection:
 
 
 class RemoteConnections:
-    """All connections of all subscriptions."""
+    """Holds the connections of all subscriptions."""
 
     def __init__(self, channel: Channel[ToMain, ToGateway]) -> None:
         self._channel = channel
@@ -173,7 +179,7 @@ class RemoteConnections:
         """Bytes of unfinished answers of each connection that has any."""
 
     def on_message(self, message: ToGateway) -> None:
-        """Do what the main process says."""
+        """Carry out a request of the main process."""
         if isinstance(message, Open):
             number = message.connection
             self._connections[number] = RemoteConnection(
@@ -185,18 +191,20 @@ class RemoteConnections:
             if connection is not None:
                 connection.close()
         else:
-            self._connections[message.connection].call(
-                message
-            )  # only a Close, which is its last word, ends one
+            # The connection is there: only Close removes it, and no request follows a Close.
+            self._connections[message.connection].call(message)
 
     def on_room(self) -> None:
-        """Read the servers again: the main process has caught up."""
+        """Read from the servers again, because the main process has caught up."""
         for each in self._connections.values():
             if each.client is not None:
                 each.client.release_reading()
 
     def _count_unfinished(self, number: int) -> None:
-        """Close the connection with the most unfinished answers if all together are too much."""
+        """Update the unfinished bytes of connection ``number``.
+
+        If all connections together exceed ``UNFINISHED_MAX``, close the connection with the most.
+        """
         connection = self._connections.get(number)
         size = 0 if connection is None else connection.unfinished_bytes
         if size:
@@ -222,7 +230,7 @@ class RemoteConnections:
 
 
 async def serve(gateway: Gateway) -> Served:
-    """Wait for what the main process says."""
+    """Return the handlers for the requests of the main process."""
     connections = RemoteConnections(gateway.channel)
     return Served(connections.on_message, connections.on_room)
 

@@ -1,9 +1,9 @@
-"""How many messages a batch has on a line that breaks: fewer after each break, more after each batch that came through.
+"""Choose the size of batches on a network line that may break.
 
-Locks end with their connection, so of a batch that the line does not carry nothing is left but messages in doubt. A batch is
-halved when its connection is lost before its last acknowledgement, down to one message, and doubled when all of it came
-through: a line that carries one message at a time moves one message at a time, and a good one is at its full batch again
-after seven of them.
+Locks end with their connection. So a batch that the line does not carry leaves only messages in
+doubt. The size is halved when the connection is lost before the batch's last acknowledgement, down
+to one message. The size is doubled when the whole batch succeeded. A line that carries one message
+at a time moves one message at a time. A good line is at its full batch again after seven batches.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from srmp_spark.queue_manager.puller import locks
 
 
 class Line:
-    """What one subscription knows of the line to its remote queue manager."""
+    """Knows how large a batch the line to one remote queue manager carries."""
 
     def __init__(self) -> None:
         self.messages_max = locks.BATCH_MESSAGES
-        """Messages of the next batch."""
+        """Most messages of the next batch."""
         self._is_tried = False
 
     def __repr__(self) -> str:
@@ -24,7 +24,10 @@ class Line:
 
     @property
     def is_good(self) -> bool:
-        """Whether it carries full batches: only then several are under way at once."""
+        """Return whether the line carries full batches.
+
+        Only then several batches are in progress at once.
+        """
         return self.messages_max >= locks.BATCH_MESSAGES
 
     def tries(self) -> None:
@@ -32,13 +35,19 @@ class Line:
         self._is_tried = True
 
     def carried(self, messages: int) -> None:
-        """Note that a batch of so many messages came through."""
+        """Note that a batch of this many messages succeeded.
+
+        The next batch may be twice as large.
+        """
         self._is_tried = False
         if messages:
             self.messages_max = min(2 * self.messages_max, locks.BATCH_MESSAGES)
 
     def broke(self) -> None:
-        """Note that the connection is lost; it says something of the line if a batch was under way."""
+        """Note that the connection is lost.
+
+        If a batch was in progress, the next one is half as large.
+        """
         if self._is_tried:
             self.messages_max = max(1, self.messages_max // 2)
         self._is_tried = False

@@ -1,12 +1,14 @@
-"""R_StartReceive, again and again: a batch of messages locked, in the order of the queue.
+"""Lock a batch of messages of a remote queue, in the order of the queue.
 
-Theory of operation. The first read waits for a message; once there is one, several reads are under way, where the other side
-takes that: it looks for the next message while we read the last, and neither waits for the other. A server may carry them out
-in any order, so two of them may have swapped their messages. The order of the queue is in the messages: the lookup identifier
-is smaller the earlier a message is to be received (:mod:`srmp_spark.mqrr.lookup_identifier`).
+Theory of operation. Each message is locked with R_StartReceive. The first read waits for a message.
+Then several reads are in flight, if the server accepts that, so that neither side waits for the
+other. A server may carry out the reads in any order, so two reads may have swapped their messages.
+The messages themselves state the order of the queue: a message that is to be received earlier has a
+smaller lookup identifier (:mod:`srmp_spark.mqrr.lookup_identifier`).
 
-A read that is under way may have locked something, so each is waited for, also when the batch is full or the queue empty.
-After an error nobody knows what is locked: the connection ends, and the locks with it.
+A read in flight may have locked a message. So each read is waited for, also when the batch is full
+or the queue is empty. After an error it is unknown which messages are locked. Then the connection
+is ended, and its locks end with it.
 """
 
 from __future__ import annotations
@@ -20,24 +22,36 @@ from srmp_spark.queue_manager.puller.answers import NOTHING, ReadableQueue, Refu
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 
 BATCH_MESSAGES = 128
-"""Messages of a batch: what a sync is shared by. Of a backlog two batches are locked at once, and a puller that is dead holds
-them for at most five minutes. Batches of twice as many are no faster."""
+"""Messages of a full batch, which share one sync.
+
+Two batches of a backlog are locked at once, and a dead puller holds them for at most five minutes.
+Batches of twice as many are no faster.
+"""
 BATCH_BYTES = 4 * 1024 * 1024
-"""The same in bytes; one large message is a batch."""
+"""Bytes of a batch above which no further message is locked.
+
+One larger message is a batch of its own.
+"""
 READS_AT_ONCE = 16
-"""Reads that are under way: one round trip, and one turn of the other side, for all of them."""
+"""Most reads in flight, which share one round trip and one turn of the other side."""
 UNREADABLE_MAX = 100
-"""Messages that cannot be read and are stepped over in one batch: each is locked meanwhile, and is read again the next time.
-Where there are more, a cursor passes by all of them (:mod:`.passing`)."""
+"""Most unreadable messages that one batch skips.
+
+Each of them is locked meanwhile, and is read again with the next batch. If there are more, a cursor
+passes all of them (:mod:`.passing`).
+"""
 
 _Found = Pulled | Unreadable | Status
 
 
 class Locks:
-    """What one batch has locked. Errors of all methods: :class:`.answers.LostError`, :class:`RefusedError`."""
+    """Locks the messages of one batch.
+
+    All methods raise :class:`.answers.LostError` and :class:`RefusedError`.
+    """
 
     def __init__(self, queue: ReadableQueue, messages_max: int | None = None) -> None:
-        """``messages_max``: of the batch; None: a full one."""
+        """Begin a batch of at most ``messages_max`` messages; None means a full batch."""
         self._queue = queue
         self._messages_max = BATCH_MESSAGES if messages_max is None else messages_max
         self._width = min(queue.calls_at_once, READS_AT_ONCE)
@@ -45,16 +59,22 @@ class Locks:
         self._found: dict[PulledKey, Pulled] = {}
         self._reads = self._size = 0
         self.is_empty = False
-        """A read found nothing: what came before it is here."""
+        """A read found no message: all messages of the queue are in this batch or before it."""
         self.unreadable: list[Unreadable] = []
-        """Held until the others are locked, else they would come again."""
+        """Unreadable messages.
+
+        They stay locked until the others are locked, because they would be returned again.
+        """
 
     async def first(self, wait_s: float) -> Pulled | Unreadable | None:
-        """Wait so long for a message."""
+        """Wait at most ``wait_s`` seconds for the first message. Return None if none arrived."""
         return self._take(await self._queue.read(Action.RECEIVE, wait_s=wait_s))
 
     async def next(self) -> Pulled | Unreadable | None:
-        """Another one that is there; ``None``: none, or the batch is full, and no read is under way any more."""
+        """Return the next locked message.
+
+        Return None when the batch is full or the queue is empty, and no read is in flight.
+        """
         while True:
             while len(self._under_way) < self._width and self._has_room():
                 self._under_way.append(asyncio.ensure_future(self._queue.read(Action.RECEIVE)))
@@ -66,16 +86,22 @@ class Locks:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether as much is held that cannot be read as may be: what stands behind it was not looked at."""
+        """Return whether the limit of unreadable messages is reached.
+
+        The messages after them were not read.
+        """
         return len(self.unreadable) >= UNREADABLE_MAX
 
     def in_order(self) -> list[Pulled]:
-        """What was locked, as it is to be received."""
+        """Return the locked messages in the order in which they are to be received."""
         found = list(self._found.values())
         return found if self._width == 1 else sorted(found, key=lambda each: each.key.lookup_id)
 
     async def abandon(self) -> None:
-        """Nothing more is read. What is still under way, after an error, ends with its connection."""
+        """Cancel the reads that are still in flight after an error.
+
+        Their locks end with the connection.
+        """
         for each in self._under_way:
             each.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
@@ -101,8 +127,8 @@ class Locks:
             return found
         self._reads += 1
         self._size += len(found.raw)
-        # A lock may end meanwhile (the other side's cleanup timer), and its message comes once more: it is the same one, and
-        # the lock that is younger holds it.
+        # A lock may end meanwhile (the server's cleanup timer), and its message is returned again.
+        # It is the same message, and the newer lock holds it.
         if (again := self._found.get(found.key)) is not None:
             again.request = found.request
         else:

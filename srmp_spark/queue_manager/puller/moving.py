@@ -1,18 +1,20 @@
-"""``mode = "move"``: each message of a remote queue becomes one row here, and is removed there, whatever is killed in between.
+"""Move a remote queue (``mode = "move"``): each message becomes one row, and is removed there.
 
-Theory of operation: :mod:`srmp_spark.mqrr.pulled_states`. Messages are taken in batches, so that a sync is shared:
+No crash of either side loses or doubles a message. Theory of operation:
+:mod:`srmp_spark.mqrr.pulled_states`. Messages are taken in batches, so that they share a sync:
 
-    R_StartReceive × n  →  one commit: kept  →  R_EndReceive × n  →  one commit: rows, and kept no more
+    R_StartReceive × n  →  one commit: kept  →  R_EndReceive × n  →  one commit: rows, not kept
 
-How many messages a batch has, a line that breaks decides (:mod:`.line`). Of a backlog three batches
-are under way (:meth:`Mover.batches`), where the other side takes so many calls: one becomes rows,
-the next one is ended, and the one behind it is locked and kept; neither side, nor a disk, waits for
-the others. Ends leave in the order of the queue, so rows come in that order, too. Should a message
-of a batch before come again, because its lock had ended, then how its End went must be known first.
+On a network line that breaks, batches are smaller (:mod:`.line`). With a backlog three batches are
+in progress (:meth:`Mover.batches`), if the server accepts as many calls. One becomes rows, the next
+one is ended, and the one after it is locked and stored. So neither side, nor a disk, waits for the
+others. Ends are sent in the order of the queue, so rows have that order, too. If the lock of a
+message has ended, the message may arrive again with a later batch. Then the result of its earlier
+End must be known first.
 
-A message that comes again while it is kept, because its End did not come through, is the same one: it is ended again, and
-nothing is stored twice. Doubtful ones are looked up as soon as there is a connection, and those that somebody holds every few
-seconds.
+A message that arrives again while it is kept, because its End did not succeed, is the same message.
+It is ended again, and nothing is stored twice. Doubtful messages are looked up as soon as there is
+a connection. Messages that another reader holds are looked up every few seconds.
 """
 
 from __future__ import annotations
@@ -41,12 +43,18 @@ from srmp_spark.queue_manager.puller.passing import Passing
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 
 ENDS_AT_ONCE = 32
-"""Calls of R_EndReceive that wait at the same time, where the other side takes that: it may have a sync for each, and can share
-it. No more, because all of them are in doubt when the connection is lost."""
+"""Most calls of R_EndReceive in flight, if the server accepts as many.
+
+The server may need a sync for each and can share it. More would leave more messages in doubt when
+the connection is lost.
+"""
 
 BATCHES_TOGETHER = 64
-"""Batches without a pause between them. Then what was said of Ends may be forgotten, if it became much, and the subscription is
-looked at as a whole."""
+"""Most batches without a pause between them.
+
+After them the marks of sent Ends may be discarded, if they are many, and the subscription's other
+work is done.
+"""
 
 _EVENTS = {
     Ended.CARRIED_OUT: PulledEvent.END_OK,
@@ -56,47 +64,57 @@ _EVENTS = {
 
 
 class Keeping(Protocol):
-    """Where messages are stored; each call returns when that is on stable storage."""
+    """Stores messages. Each asynchronous call returns when its result is on stable storage."""
 
     async def keep(self, messages: Sequence[Pulled]) -> None:
-        """They are ours to end, and no rows yet."""
+        """Store these messages, which are locked in the remote queue and are no rows yet."""
         ...
 
     async def drop(self, keys: Sequence[PulledKey]) -> None:
-        """They were somebody else's."""
+        """Delete these stored messages, which another reader has taken."""
         ...
 
     async def publish(self, messages: Sequence[Pulled]) -> tuple[int, str | None]:
-        """They are rows and kept no more: how many, and why not all."""
+        """Make rows of these messages, and delete their stored copies in the same commit.
+
+        Return how many became rows, and the reason if not all did.
+        """
         ...
 
     async def removed(self, keys: Collection[PulledKey]) -> None:
-        """They were rows already, copied, and now they are removed there."""
+        """Forget that these messages were copied, because the remote queue has them no longer."""
         ...
 
     def sending_end(self, keys: Collection[PulledKey]) -> None:
-        """End of these leaves now: the next process must know, if this one is killed. Raises OSError."""
+        """Record that R_EndReceive is about to be sent for these messages.
+
+        The next process needs the record if this one is killed. Raises OSError, and then End must
+        not be sent.
+        """
         ...
 
     def nothing_is_kept(self) -> None:
-        """What was said of Ends so far may be forgotten."""
+        """Allow that the records of sent Ends are discarded, because no message is kept."""
         ...
 
     def refuses(self) -> str | None:
-        """Why nothing can be stored at present."""
+        """Return why nothing can be stored at present, or None."""
         ...
 
 
 class _Batch(NamedTuple):
-    """Locked there, and stored here."""
+    """A batch of messages that are locked in the remote queue and stored in the local store."""
 
     locked: int
-    """With those that were rows already, and are removed by now."""
+    """Messages that were locked, including those that were rows already and are removed by now."""
     messages: Sequence[Pulled]
 
 
 class Mover:
-    """One subscription. Lives as long as the process; connections come and go."""
+    """Moves the messages of one subscription.
+
+    A mover lives as long as the process. Its connections may change meanwhile.
+    """
 
     def __init__(
         self,
@@ -107,57 +125,73 @@ class Mover:
         copied: Collection[PulledKey] = (),
         takes: bool = True,
     ) -> None:
-        """``kept``: what the last process left. ``told``: what an operator should hear.
+        """Begin with ``kept``, the messages that the last process stored and did not publish.
 
-        ``copied``: what is a row already, from when the subscription had ``mode = "copy"``: it is removed there and nothing
-        else. ``takes``: whether messages are taken; else :meth:`look_up` finds out what became of ``kept``, and leaves what is
-        there.
+        ``told`` is called with texts for the operator. ``copied`` are messages that are rows
+        already, from when the subscription had ``mode = "copy"``. They are only removed from the
+        remote queue. If ``takes`` is False, no message is taken from the remote queue. Then
+        :meth:`look_up` finds out what happened to the messages in ``kept``, and leaves their
+        originals in the remote queue.
         """
         self._keeping = keeping
         self._told = told
         self._copied = set(copied)
         self._takes = takes
         self.kept: dict[PulledKey, Pulled] = {each.key: each for each in kept}
-        """Stored, and no rows yet."""
+        """Messages that are stored and no rows yet."""
         self.moved = 0
-        """Rows since the start."""
+        """Rows that were made since the start of the process."""
         self.ended = 0
-        """Messages removed there since the start."""
+        """Messages that were removed from the remote queue since the start of the process."""
         self.in_doubt_taken = 0
-        """Of them those that were gone when they were looked up, after an End without an answer: another may have them, too."""
+        """Messages that were gone when they were looked up after an End without an answer.
+
+        Another reader may have these messages, too.
+        """
         self.unreadable = 0
-        """Messages that the last batch stepped over, or the walk behind them so far."""
+        """Unreadable messages that the last batch skipped, or that the present walk after them has
+        passed.
+        """
         self.is_empty = False
-        """Whether the last batch left nothing there that it could have taken."""
+        """Whether the last batch left no message that it could have taken."""
         self.is_busy = False
-        """Whether something is locked: a good moment to stop is when nothing is."""
+        """Whether messages are locked. A good moment to stop is when none are."""
         self._full: str | None = None
         self._line = Line()
         self._is_blocked = False
-        """At the head stands more that cannot be read than may be held: it is passed by."""
+        """The head of the queue has more unreadable messages than may be held.
+
+        A walk passes these messages.
+        """
         self._passing: Passing | None = None
-        """The walk behind that, over the connection that there is."""
+        """The walk after the unreadable messages, over the present connection."""
 
     @property
     def is_full(self) -> str | None:
-        """Why rows are not taken here; then nothing more is taken there."""
+        """Return why the local queue accepts no rows, or None.
+
+        While there is a reason, no message is taken from the remote queue.
+        """
         return self._full
 
-    # --- with a connection ------------------------------------------------------------------------------------------------
+    # --- with a connection ------------------------------------------------------------------------
 
     async def batch(self, queue: ReadableQueue, wait_s: float) -> int:
-        """Move what is there, at most a batch; wait for the first message so long. How many were locked.
+        """Move at most one batch, and return how many messages were locked.
 
-        Raises :class:`LostError`, :class:`RefusedError`; :meth:`lost` must follow.
+        The first message is waited for at most ``wait_s`` seconds. Raises :class:`LostError` and
+        :class:`RefusedError`; then :meth:`lost` must follow.
         """
         return await self.batches(queue, wait_s, goes_on=lambda: False)
 
     async def batches(
         self, queue: ReadableQueue, wait_s: float, *, goes_on: Callable[[], bool]
     ) -> int:
-        """The same, and batch after batch while there is a backlog and nothing else to do: at most :data:`BATCHES_TOGETHER`.
+        """Move batches while there is a backlog, and return how many messages were locked.
 
-        ``goes_on``: whether another one is begun.
+        The first message is waited for at most ``wait_s`` seconds. ``goes_on`` returns whether
+        another batch may begin. At most :data:`BATCHES_TOGETHER` batches are moved. Errors as
+        :meth:`batch`.
         """
         self.is_empty = False
         await self._settle()
@@ -184,7 +218,7 @@ class Mover:
         return count
 
     def _may_overlap(self, queue: ReadableQueue) -> bool:
-        """Whether there is a backlog, and nothing that must be looked after first."""
+        """Return whether there is a backlog and no other work that must be done first."""
         return (
             queue.calls_at_once >= ENDS_AT_ONCE + READS_AT_ONCE
             and not self.is_empty
@@ -196,8 +230,11 @@ class Mover:
         )
 
     async def _settle_end_and_take(self, queue: ReadableQueue, batch: _Batch) -> _Batch:
-        """Rows of what was ended before, Ends of this batch, and the batch behind it, which is returned. Each comes to its end
-        whatever becomes of the others: a commit that is under way is not left alone."""
+        """Settle earlier batches, end this batch and take the next batch, at the same time.
+
+        Return the next batch. Each of the three actions is completed even if another one fails,
+        because a commit in progress must not be left alone.
+        """
         before = (
             asyncio.ensure_future(self._settle()),
             asyncio.ensure_future(self._end(queue, batch.messages)),
@@ -218,17 +255,17 @@ class Mover:
         locked = await self._lock(queue, 0.0)
         if any(each.key in self.kept for each in locked):
             await asyncio.wait(before)
-            if any(
-                each.exception() is not None for each in before
-            ):  # it ends here: these are not stored
+            # After an error the connection ends, so these messages are not stored.
+            if any(each.exception() is not None for each in before):
                 return _Batch(0, ())
         return await self._keep(queue, locked)
 
     async def _lock(self, queue: ReadableQueue, wait_s: float) -> list[Pulled]:
-        """What is there, at most a batch. What cannot be read is held until the others are locked, else it would come again.
+        """Lock the next messages, at most a batch, and return them in the order of the queue.
 
-        A lock may end meanwhile (the other side's cleanup timer), and its message comes once more: it is the same one, and the
-        lock that is younger holds it.
+        Unreadable messages stay locked until the other messages are locked, because they would be
+        returned again. A lock may end meanwhile (the server's cleanup timer), and its message is
+        returned again. That is the same message, and the newer lock holds it.
         """
         if self._is_blocked:
             return await self._pass_by(queue)
@@ -250,7 +287,11 @@ class Mover:
         return locks.in_order()
 
     async def _pass_by(self, queue: ReadableQueue) -> list[Pulled]:
-        """The same behind more messages than may be held that cannot be read. At the end of the queue it begins anew."""
+        """Lock the next readable messages with a cursor, which passes the unreadable messages.
+
+        This is for a queue with more unreadable messages than may be held. At the end of the queue
+        the walk begins anew.
+        """
         if self._passing is None:
             self._passing = Passing(queue)
         passing = self._passing
@@ -266,7 +307,10 @@ class Mover:
         return locked
 
     async def _remove_copied(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
-        """They are rows: whether an End comes through or the message comes again, nothing is lost or doubled."""
+        """Remove messages from the remote queue that are rows already, from ``mode = "copy"``.
+
+        Whether an End succeeds or the message arrives again, nothing is lost or doubled.
+        """
         for each in messages:
             if await queue.end(each.request) is Ended.CARRIED_OUT:
                 self._copied.discard(each.key)
@@ -275,7 +319,7 @@ class Mover:
             await self._keeping.removed(removed)
 
     def _same(self, found: Pulled) -> Pulled:
-        """The message that was kept under this key, locked again; or a new one."""
+        """Return the kept message with this key, locked again, or ``found`` if it is new."""
         kept = self.kept.get(found.key)
         if kept is None:
             return found
@@ -285,7 +329,10 @@ class Mover:
         return kept
 
     async def _keep(self, queue: ReadableQueue, locked: Sequence[Pulled]) -> _Batch:
-        """Store what is new. What was copied before is removed at once."""
+        """Store the new messages of a batch, and return the batch.
+
+        Messages that were copied before are removed from the remote queue at once.
+        """
         handed = [self._same(each) for each in locked]
         messages = [each for each in handed if each.key not in self._copied]
         await self._remove_copied(queue, [each for each in handed if each.key in self._copied])
@@ -298,7 +345,11 @@ class Mover:
         return _Batch(len(locked), messages)
 
     async def _end(self, queue: ReadableQueue, messages: Sequence[Pulled]) -> None:
-        """Several at a time; of each it is written down first."""
+        """Send R_EndReceive for the messages, several at a time.
+
+        Each End is recorded before it is sent. Raises :class:`LostError` if the connection ends
+        before every message is answered.
+        """
         waiting = [each for each in messages if each.state is PulledState.KEPT]
         lost = False
         width = min(queue.calls_at_once, ENDS_AT_ONCE)
@@ -315,7 +366,8 @@ class Mover:
                     each.move(PulledEvent.END_REFUSED)
                     lost = True
                     continue
-                if isinstance(done, RefusedError):  # a fault, from below the method or from within
+                if isinstance(done, RefusedError):
+                    # The RPC runtime or the method itself raised a fault.
                     each.move(
                         PulledEvent.END_UNCLEAR if done.perhaps_done else PulledEvent.END_REFUSED
                     )
@@ -330,7 +382,10 @@ class Mover:
                 raise LostError("the connection ended before every message was acknowledged")
 
     async def _settle(self) -> None:
-        """Forget what is nobody's here, make rows of what is ours. What the queue does not take now stays ours."""
+        """Drop messages that another reader has taken, and make rows of those that are ours.
+
+        Messages that the queue does not accept now stay stored.
+        """
         nobodys = [key for key, each in self.kept.items() if each.state is PulledState.DROPPED]
         if nobodys:
             await self._keeping.drop(nobodys)
@@ -346,10 +401,10 @@ class Mover:
             del self.kept[each.key]
         self.moved += count
 
-    # --- what was in between ----------------------------------------------------------------------------------------------
+    # --- what was in between ----------------------------------------------------------------------
 
     def lost(self) -> None:
-        """The connection is gone, and every lock and cursor with it."""
+        """Note that the connection is gone, with its locks and cursors."""
         self._passing = None
         self._line.broke()
         for each in self.kept.values():
@@ -358,11 +413,11 @@ class Mover:
 
     @property
     def doubtful(self) -> list[Pulled]:
-        """What must be looked up."""
+        """Return the stored messages whose originals must be looked up."""
         return [each for each in self.kept.values() if each.state in DOUBTFUL]
 
     async def look_up(self, queue: ReadableQueue) -> None:
-        """Find out what became of the doubtful ones. Errors as :meth:`batch`."""
+        """Find out what happened to the doubtful messages. Errors as :meth:`batch`."""
         try:
             for each in self.doubtful:
                 event = await self._ask(queue, each)
@@ -376,7 +431,11 @@ class Mover:
         await self._settle()
 
     async def _ask(self, queue: ReadableQueue, message: Pulled) -> PulledEvent:
-        """Only a peek tells locked from gone."""
+        """Look up the original of a message, and return the event that the answer means.
+
+        The first call is a peek, because only a peek distinguishes locked from gone. If the
+        original is in the remote queue, it is locked again, unless no messages are taken.
+        """
         for lookup_id in message.key.lookup_ids:
             found = await queue.read(Action.LOOKUP_PEEK_CURRENT, lookup_id=lookup_id)
             if isinstance(found, Status):
@@ -385,9 +444,8 @@ class Mover:
                 if found not in HELD:
                     raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_PEEK_CURRENT")
                 return PulledEvent.HELD_BY_ANOTHER
-            if isinstance(
-                found, Unreadable
-            ):  # something is there, and what cannot be said: ask again
+            if isinstance(found, Unreadable):
+                # A message is there that cannot be identified, so it is looked up again later.
                 self._told(f"a message cannot be read: {found.reason}")
                 return PulledEvent.HELD_BY_ANOTHER
             if found.key.message_id != message.key.message_id:
@@ -406,7 +464,8 @@ class Mover:
         if isinstance(found, Status):
             if found not in REMOVED | HELD:
                 raise RefusedError(found, "R_StartReceive, MQ_LOOKUP_RECEIVE_CURRENT")
-            return PulledEvent.HELD_BY_ANOTHER  # it was there a moment ago: ask again
+            # The peek found it a moment ago, so it is looked up again later.
+            return PulledEvent.HELD_BY_ANOTHER
         self.is_busy = True
         if isinstance(found, Unreadable) or found.key.message_id != message.key.message_id:
             await queue.end(found.request, keep=True)

@@ -1,9 +1,10 @@
-"""Messages behind many that cannot be read: found by a cursor, and locked one by one by their lookup identifiers.
+"""Find messages after many unreadable ones with a cursor, and lock them one by one.
 
-Theory of operation. A receive takes the head of the queue. What cannot be read there is held until the batch is locked
-(:mod:`.locks`), because it would come again otherwise, and not more of that is held than :data:`.locks.UNREADABLE_MAX`. Where
-there is more, a cursor passes by without locking anything, and what can be read is locked where it stands. The cursor belongs
-to the connection, and stays where it is from batch to batch, so each message is looked at once in a walk.
+Theory of operation. A receive takes the head of the queue. An unreadable message there is held
+until the batch is locked (:mod:`.locks`), because it would be returned again otherwise. At most
+:data:`.locks.UNREADABLE_MAX` of them are held. If there are more, a cursor passes them without a
+lock. A readable message is locked in its place, by its lookup identifier. The cursor belongs to the
+connection and keeps its place from batch to batch. So a walk reads each message once.
 """
 
 from __future__ import annotations
@@ -24,29 +25,41 @@ from srmp_spark.queue_manager.puller.locks import BATCH_BYTES, BATCH_MESSAGES
 from srmp_spark.queue_manager.puller.pulled import Pulled
 
 PASSED_AT_ONCE = 1_000
-"""Messages that cannot be read and are passed by before a batch ends, however little was found: a stop waits for no more."""
+"""Most unreadable messages that are passed before a batch ends, even if few readable ones were
+found. A stop waits no longer than this.
+"""
 UNREADABLE_WALKED_MAX = 10_000
-"""Messages that cannot be read in one walk. Their places are not known, so a cursor that shows one of them again and again is
-known by this alone: the walk ends with an error."""
+"""Most unreadable messages of one walk.
+
+Their places are not known, so only this limit detects a cursor that returns one of them again and
+again. At the limit the walk ends with an error.
+"""
 
 
 class Passing:
-    """One walk over one connection. Errors of all methods: :class:`.answers.LostError`, :class:`RefusedError`, and
-    :class:`RemoteProtocolError` for a cursor that does not go on."""
+    """One walk with a cursor over one connection.
+
+    All methods raise :class:`.answers.LostError` and :class:`RefusedError`. They raise
+    :class:`RemoteProtocolError` if the cursor does not advance.
+    """
 
     def __init__(self, queue: ReadableQueue) -> None:
         self._queue = queue
         self._cursor: int | None = None
         self._place = -1
         self.passed = 0
-        """Messages that cannot be read, since the walk began."""
+        """Unreadable messages since the walk began."""
         self.reason = ""
-        """Why the last of them cannot be read."""
+        """Reason why the last unreadable message cannot be read."""
         self.is_over = False
-        """The end of the queue was seen."""
+        """The walk has reached the end of the queue."""
 
     async def lock(self, messages_max: int = BATCH_MESSAGES) -> list[Pulled]:
-        """Lock the next messages that can be read, at most so many, in the order of the queue."""
+        """Lock the next readable messages, and return them in the order of the queue.
+
+        At most ``messages_max`` messages are locked. The batch ends early at ``BATCH_BYTES`` bytes,
+        or after ``PASSED_AT_ONCE`` unreadable messages.
+        """
         locked: list[Pulled] = []
         size, passes_until = 0, self.passed + PASSED_AT_ONCE
         while len(locked) < messages_max and size < BATCH_BYTES and self.passed < passes_until:
@@ -71,7 +84,7 @@ class Passing:
         return locked
 
     async def _next(self) -> Pulled | Unreadable | None:
-        """Look at the next message. Return None at the end of the queue."""
+        """Peek at the next message. Return None at the end of the queue."""
         action = Action.PEEK_NEXT
         if self._cursor is None:
             self._cursor, action = await self._queue.cursor(), Action.PEEK_CURRENT
@@ -85,7 +98,7 @@ class Passing:
         return None
 
     async def _locked(self, seen: Pulled) -> Pulled | None:
-        """Lock a message that was seen. Return None if another reader was faster."""
+        """Lock a message that was peeked at. Return None if another reader was faster."""
         for lookup_id in seen.key.lookup_ids:
             found = await self._queue.read(Action.LOOKUP_RECEIVE_CURRENT, lookup_id=lookup_id)
             if isinstance(found, Pulled) and found.key == seen.key:

@@ -1,7 +1,8 @@
-"""Messages of remote queues become rows: through the engine like any other, with what is stored of them in the same commit.
+"""Make rows of messages from remote queues, and change their stored state in the same commit.
 
-To the engine each is a message without identity for a queue of ours: that it comes once is the puller's business, whose key is
-its place in the remote queue. What its sender wanted to be told of its end the remote queue manager has told.
+For the engine each is a message without identity for a local queue. The puller ensures that a
+message becomes a row once, by its place in the remote queue. The remote queue manager has already
+sent the receipts that the message's sender requested.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from srmp_spark.srmp.effects import Ok
 
 LOOKUP_ID = Struct("<Q")
-"""In place of an HTTP head."""
+"""The lookup identifier, in place of an HTTP head."""
 
 
 class _Row:
-    """A message on its way to the disk."""
+    """Stands for the sender of a message: waits until the message is on stable storage."""
 
     __slots__ = ("done", "read_at")
 
@@ -45,7 +46,7 @@ class _Row:
     def refuse(
         self, status: int, reason: str, section: str, retry_after: int | None = None
     ) -> None:
-        """:meth:`publish` sees what the engine says."""
+        """Ignore the refusal: :func:`publish` gets it as the engine's result."""
 
 
 async def publish(
@@ -55,9 +56,11 @@ async def publish(
     messages: Sequence[Pulled],
     note: Callable[[Transaction, Sequence[Pulled]], None],
 ) -> tuple[int, str | None]:
-    """Make rows of them, in this order, and ``note`` in the same commit that they are; returns when that is on stable storage.
+    """Make rows of ``messages`` in this order, and call ``note`` in the same commit.
 
-    How many became rows, and why the next one did not: the queue is paused, full or gone, and the rest may be tried again.
+    Return when the commit is on stable storage. The first value is how many messages became rows.
+    The second value states why the next message did not become a row (the queue is paused, full or
+    gone), or is None. The rest may be tried again.
     """
     gate = manager.acceptor.gate
     if gate is not None:
@@ -97,7 +100,8 @@ async def publish(
             if not noted.done():
                 noted.set_result(None) if error is None else noted.set_exception(error)
 
-        # Not through a task, and no await since the first row: the journal has all of this in one transaction.
+        # There is no task and no await since the first row, so the journal has all of this in one
+        # transaction.
         manager.journal.call(lambda transaction: note(transaction, stored), done)
         await asyncio.gather(*waiting, noted)
     return len(waiting), why

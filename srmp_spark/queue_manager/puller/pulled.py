@@ -1,4 +1,4 @@
-"""One message of a remote queue, between its packet and its row."""
+"""One message of a remote queue, from its packet to its row."""
 
 from __future__ import annotations
 
@@ -13,36 +13,45 @@ from srmp_spark.mqrr.pulled_states import PulledEvent, PulledState, moved
 
 
 class PulledKey(NamedTuple):
-    """Which message: nothing else in the remote queue has both."""
+    """Identifies a message: no other message of the remote queue has both values."""
 
     lookup_id: int
     message_id: str
 
     @property
     def lookup_ids(self) -> tuple[int, ...]:
-        """What its queue manager may call it, the likeliest first (:func:`.lookup_identifier.candidates`)."""
+        """Return the lookup identifiers that the message may have in the remote queue.
+
+        The most likely one is first. See :func:`.lookup_identifier.candidates`.
+        """
         return tuple(dict.fromkeys((self.lookup_id, sequence_of(self.lookup_id))))
 
 
 @dataclass(slots=True, eq=False)
 class Pulled:
-    """One message of a remote queue, whole."""
+    """One whole message of a remote queue, with its state."""
 
     key: PulledKey
     raw: bytes
-    """The packet."""
+    """Bytes of the message's packet."""
     message: Message
     state: PulledState
     request: int = 0
-    """dwRequestId of the lock that we have, if we have one."""
+    """dwRequestId of our lock on the message, if there is one."""
 
     def move(self, event: PulledEvent) -> None:
-        """Raises :class:`LocalProtocolError` for what cannot happen."""
+        """Change the state of the message by ``event``.
+
+        Raises :class:`LocalProtocolError` if ``event`` cannot happen in the present state.
+        """
         self.state = moved(self.state, event)
 
 
 def pulled_of(raw: bytes, packet: MessagePacket, sequence_id: int, state: PulledState) -> Pulled:
-    """A message as it was read. Raises :class:`RemoteProtocolError` for one of which a part is missing."""
+    """Return the message that was read from a packet.
+
+    Raises :class:`RemoteProtocolError` if a part of the message is missing.
+    """
     message = message_of(packet)
     lookup_id = lookup_id_of(
         sequence_id, priority=packet.priority, transactional=packet.transaction is not None

@@ -30,20 +30,27 @@ from srmp_spark.queue_manager.puller.pulled import Pulled, pulled_of
 
 
 class Calls(Protocol):
-    """A connection: :class:`.connection.RpcClient`, or a test's."""
+    """A connection to a server: :class:`.connection.RpcClient`, or a test's."""
 
     @property
     def calls_at_once(self) -> int:
-        """How many calls may wait at the same time."""
+        """Return how many calls may be in flight at the same time."""
         ...
 
-    async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401  # a response of METHODS
-        """Raises :class:`RefusedError`, :class:`LostError`."""
+    async def call(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401
+        """Make a call and return its answer.
+
+        Raises :class:`RefusedError` and :class:`LostError`.
+        """
         ...
 
 
 class RemoteQueue:
-    """One handle."""
+    """One open handle of a remote queue.
+
+    All methods raise :class:`RefusedError` if the server refuses the call, and :class:`LostError`
+    if the connection ends.
+    """
 
     def __init__(self, calls: Calls, handle: ContextHandle) -> None:
         self._calls = calls
@@ -52,7 +59,7 @@ class RemoteQueue:
 
     @classmethod
     async def open(cls, calls: Calls, queue: QueueFormat, *, receive: bool) -> RemoteQueue:
-        """Raises :class:`RefusedError`, :class:`LostError`, as all methods."""
+        """Open ``queue`` to receive from it, or else to peek only."""
         access = ACCESS_RECEIVE if receive else ACCESS_PEEK
         answer = await calls.call(2, OpenRequest(queue, access, SHARE_DENY_NONE))
         return cls(calls, answer.handle)
@@ -60,7 +67,11 @@ class RemoteQueue:
     async def read(
         self, action: Action, *, wait_s: float = 0.0, lookup_id: int = 0, cursor: int = 0
     ) -> Pulled | Unreadable | Status:
-        """A message, locked by us if ``action`` receives; or why there is none."""
+        """Return a message, or :class:`Unreadable`, or the status if there is no message.
+
+        The message is locked by us if ``action`` receives. ``wait_s`` is the longest wait for a
+        message, in seconds.
+        """
         request = next(self._requests)
         asked = StartReceiveRequest(
             self._handle,
@@ -84,7 +95,10 @@ class RemoteQueue:
         return pulled
 
     async def end(self, request: int, *, keep: bool = False) -> Ended:
-        """R_EndReceive: what its answer says of the message."""
+        """Remove the message that ``request`` locked, or with ``keep`` unlock the message.
+
+        The call is R_EndReceive. Return whether the server carried out the call.
+        """
         answer = await self._calls.call(
             9, EndReceiveRequest(self._handle, RR_NACK if keep else RR_ACK, request)
         )
@@ -94,18 +108,18 @@ class RemoteQueue:
 
     @property
     def calls_at_once(self) -> int:
-        """How many calls may be made without waiting for the first."""
+        """Return how many calls may be in flight at the same time."""
         return self._calls.calls_at_once
 
     async def cursor(self) -> int:
-        """A new cursor."""
+        """Create a cursor in the remote queue and return its number."""
         answer = await self._calls.call(4, HandleRequest(self._handle))
         if answer.status != Status.MQ_OK:
             raise RefusedError(answer.status, "R_CreateCursor")
         return int(answer.cursor)
 
     async def close_cursor(self, cursor: int) -> None:
-        """It is used no more."""
+        """Close a cursor of the remote queue."""
         await self._calls.call(5, HandleNumberRequest(self._handle, cursor))
 
 

@@ -1,16 +1,20 @@
-"""Of which stored messages R_EndReceive was sent: what tells "ours" from "another reader's" after kill -9.
+"""Record for which stored messages R_EndReceive was sent, so that the record survives kill -9.
 
-Theory of operation. A message that is gone when it is looked up is ours if its End was sent, and another reader's if it was not
-(:mod:`srmp_spark.mqrr.pulled_states`). A process that is killed takes that knowledge along, unless it is written down before
-each End. A sync for each would cost more than all else. So it is written and **not** synced: the kernel keeps it when the
-process is killed. When the machine went down, the kernel has another boot identifier, the file is not believed, and everything
-that is stored counts as sent: then a message that another reader took may be a row too, and none is lost.
+Theory of operation. A message that is gone when it is looked up is ours if its End was sent. It is
+another reader's if not (:mod:`srmp_spark.mqrr.pulled_states`). A process that is killed would lose
+that knowledge, so a mark is written before each End. A sync for each mark would cost more than
+everything else. So marks are written and **not** synced: the kernel keeps them when the process is
+killed. After a restart of the machine the kernel has another boot identifier. Then the file is not
+used, and every stored message counts as sent. In that case a message that another reader took may
+become a row too, and no message is lost.
 
-A full disk takes a part of what is written. Then no End leaves, the part is cut off again, and if even that is refused the file
-is made anew before the next End. Whatever is found at a start that is not mark after mark, each with its checksum, to the last
-byte, is not believed either, none of it: one mark in the wrong place hides all that come after it.
+A full disk may accept only a part of a write. Then no End is sent, and the part is cut off again.
+If that fails too, the file is written anew before the next End. At a start, the whole file must be
+complete marks with correct checksums, to the last byte. Otherwise no mark of the file is used,
+because one misplaced mark hides all marks after it.
 
-    boot identifier, 36 bytes · "2" · line feed · for each message 16 bytes · their CRC-32, 4 bytes, little-endian
+    boot identifier, 36 bytes · "2" · line feed · for each message 16 bytes
+    · their CRC-32, 4 bytes, little-endian
 """
 
 from __future__ import annotations
@@ -29,28 +33,31 @@ from srmp_spark.queue_manager.puller.pulled import PulledKey
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 FORGET_BYTES = 1024 * 1024
-"""A file that is longer begins anew as soon as nothing is stored."""
+"""Size in bytes above which the file is begun anew as soon as no message is stored."""
 _BOOT_SIZE = 36
 _HEADER_END = b"2\n"
-"""Builds that wrote marks without a checksum had a line feed alone: neither believes a file of the other."""
+"""End of the header.
+
+Builds without checksums wrote a line feed alone, so neither build uses a file of the other.
+"""
 _HEADER_SIZE = _BOOT_SIZE + len(_HEADER_END)
 _MARK_SIZE = 16
 _CHECKED_SIZE = _MARK_SIZE + 4
 
 
 class SentMarks:
-    """Of one subscription, from :meth:`open` on."""
+    """The marks of one subscription, from :meth:`open` on."""
 
     def __init__(self, path: Path, boot_id: str | None) -> None:
         self._path = path
         self._boot_id = boot_id
         self._file = -1
         self._size = 0
-        """Bytes of whole marks, and the header."""
+        """Bytes of the header and of all whole marks."""
         self._is_torn = False
-        """Behind ``_size`` there may be a part of a mark."""
+        """There may be a part of a mark after ``_size``."""
         self.sent: frozenset[bytes] | None = None
-        """What the last process sent; ``None``: nobody knows."""
+        """Digests of the messages whose End the last process sent. ``None``: unknown."""
 
     @classmethod
     def open(
@@ -61,24 +68,32 @@ class SentMarks:
         unchanged: bool = True,
         boot_id: Path = BOOT_ID,
     ) -> SentMarks:
-        """``kept``: what is stored. ``unchanged``: the data directory is the one that the last process had. Raises OSError."""
+        """Read the marks of the last process, and begin a new file.
+
+        ``kept`` are the stored messages. ``unchanged`` is set if the data directory is the one that
+        the last process used. Raises OSError if the file cannot be read or written.
+        """
         try:
             boot = boot_id.read_text(encoding="ascii").strip()
-        except OSError:  # no Linux: nothing is believed
+        except OSError:
+            # Other systems than Linux have no boot identifier, so no file is used.
             boot = None
         marks = cls(path, boot)
         if unchanged and boot is not None:
             marks.sent = _read(path, boot)
-        # What nobody knows counts as sent for the process after us, too.
+        # An unknown message counts as sent for the next process, too.
         marks._begin([key for key in kept if marks.was_sent(key)])
         return marks
 
     def was_sent(self, key: PulledKey) -> bool:
-        """Whether End may have been sent by the last process."""
+        """Return whether the last process may have sent End for this message."""
         return self.sent is None or _digest(key) in self.sent
 
     def sending(self, keys: Iterable[PulledKey]) -> None:
-        """Before End of each is sent. Raises OSError, and then it must not be."""
+        """Record that End of these messages is about to be sent.
+
+        Raises OSError if that fails. Then End must not be sent.
+        """
         marks = b"".join(map(_mark, keys))
         if self._is_torn:
             self._replace(self._path.read_bytes()[: self._size] + marks)
@@ -91,19 +106,22 @@ class SentMarks:
         self._size += len(marks)
 
     def _cut_off(self) -> None:
-        """What was written of marks whose Ends are not sent."""
+        """Remove the part of the marks that was written, because their Ends are not sent."""
         self._is_torn = True
         with suppress(OSError):
             os.ftruncate(self._file, self._size)
             self._is_torn = False
 
     def nothing_is_kept(self) -> None:
-        """Forget them, now and then."""
+        """Discard the marks if the file is longer than ``FORGET_BYTES``.
+
+        Call this only while no message is stored.
+        """
         if self._size > FORGET_BYTES:
             self._begin(())
 
     def close(self) -> None:
-        """No End is sent any more."""
+        """Close the file. No End may be sent afterwards."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -112,7 +130,7 @@ class SentMarks:
         self._replace(_header(self._boot_id or "") + b"".join(map(_mark, keys)))
 
     def _replace(self, data: bytes) -> None:
-        """Another file in place of the one that is there, which stays if this fails."""
+        """Replace the file by one that holds ``data``. If that fails, the old file stays."""
         new = self._path.with_name(f".{self._path.name}.{uuid.uuid4().hex}")
         try:
             with os.fdopen(create_private(new), "wb") as whole:
@@ -134,7 +152,10 @@ class SentMarks:
 
 
 def _write(file: int, data: bytes) -> None:
-    """All of it: a disk that is about to be full takes a part, and says so at the next write. Raises OSError."""
+    """Write all of ``data``. Raises OSError.
+
+    A disk that is almost full accepts a part, and reports the error at the next write.
+    """
     while data:
         written = os.write(file, data)
         if not written:
@@ -161,7 +182,10 @@ def _mark(key: PulledKey) -> bytes:
 
 
 def _read(path: Path, boot_id: str) -> frozenset[bytes] | None:
-    """The digests of a file that is whole; ``None``: there is none."""
+    """Return the digests in the file.
+
+    Return None if there is no file, it is of another boot, or it is damaged.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:

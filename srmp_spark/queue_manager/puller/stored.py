@@ -1,4 +1,4 @@
-"""What is stored of remote messages that are no rows yet, and of those that were copied."""
+"""Store the remote messages that are no rows yet, and the keys of those that were copied."""
 
 from __future__ import annotations
 
@@ -17,16 +17,23 @@ _SIGNED = 2**63
 
 
 class Left(NamedTuple):
-    """What a subscription has stored."""
+    """The stored state of one subscription."""
 
     kept: list[Pulled]
     copied: set[PulledKey]
     unreadable: list[SetAside]
-    """Messages that cannot be read. While there is one, the subscription must not read: it could not tell that it has it."""
+    """Stored messages that cannot be read.
+
+    While there is such a message, the subscription must not read, because it would not recognise
+    the message in the remote queue.
+    """
 
 
 def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
-    """Load what is stored. Whether End of a kept message was sent, nobody knows."""
+    """Return the stored state of a subscription.
+
+    The store does not show whether End of a kept message was sent, so its state is ``UNANSWERED``.
+    """
     kept: list[Pulled] = []
     unreadable: list[SetAside] = []
     found = connection.execute(
@@ -55,7 +62,10 @@ def load_left(connection: sqlite3.Connection, subscription: str) -> Left:
 def keep_pulled(
     connection: sqlite3.Connection, subscription: str, messages: Iterable[Pulled], now: int
 ) -> None:
-    """Store them, once."""
+    """Store messages that are no rows yet.
+
+    A message that is stored already is not stored again.
+    """
     connection.executemany(
         "INSERT OR IGNORE INTO pulled(subscription, lookup_id, message_id, pulled_at, "
         "packet) VALUES (?, ?, ?, ?, ?)",
@@ -69,7 +79,7 @@ def keep_pulled(
 def forget_pulled(
     connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
 ) -> None:
-    """They are rows, or nobody's here."""
+    """Delete stored messages, which are rows now or were taken by another reader."""
     connection.executemany(
         "DELETE FROM pulled WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
         [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
@@ -79,7 +89,7 @@ def forget_pulled(
 def _load_copied(
     connection: sqlite3.Connection, subscription: str, unreadable: list[SetAside]
 ) -> set[PulledKey]:
-    """Load the keys of messages that are rows, copied, and may still be in the remote queue."""
+    """Return the keys of messages that were copied and may still be in the remote queue."""
     found = connection.execute(
         "SELECT lookup_id, message_id FROM copied WHERE subscription = ?", (subscription,)
     )
@@ -94,7 +104,7 @@ def _copied(row: Sequence[Any]) -> PulledKey:
 def note_copied(
     connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
 ) -> None:
-    """They are rows."""
+    """Store the keys of messages that were copied, because they are rows."""
     connection.executemany(
         "INSERT OR IGNORE INTO copied(subscription, lookup_id, message_id) VALUES (?, ?, ?)",
         [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],
@@ -104,7 +114,7 @@ def note_copied(
 def forget_copied(
     connection: sqlite3.Connection, subscription: str, keys: Iterable[PulledKey]
 ) -> None:
-    """They are in the remote queue no more."""
+    """Delete the keys of copied messages that are no longer in the remote queue."""
     connection.executemany(
         "DELETE FROM copied WHERE subscription = ? AND lookup_id = ? AND message_id = ?",
         [(subscription, _signed(lookup_id), message_id) for lookup_id, message_id in keys],

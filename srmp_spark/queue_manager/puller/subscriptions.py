@@ -1,10 +1,11 @@
-"""Which remote queues are read: ``[[subscription]]`` of the configuration file.
+r"""Read the subscriptions of the configuration file: ``[[subscription]]``.
 
 [[subscription]]
 host = "windows.example"          # or HOST:PORT; without a port its endpoint mapper is asked
-queue = 'private$\\orders'         # or ;JOURNAL, a subqueue, deadletter$, or a whole format name
+queue = 'private$\orders'         # or ;JOURNAL, a subqueue, deadletter$, a whole format name
 mode = "move"                     # or "copy"
-to = "private$/orders"            # a queue of ours, not transactional; default private$/orders@windows.example
+to = "private$/orders"            # a local queue, not transactional;
+                                  # default private$/orders@windows.example
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from srmp_spark.private_files import refuse_open_secret
 from srmp_spark.signing_in.credentials import Credentials, credentials
 
 SUBSCRIPTIONS_MAX = 1_000
-"""Each has a connection and a task."""
+"""Most subscriptions, because each has a connection and a task. More are refused."""
 MODES = ("move", "copy")
 KEYS = (
     "host",
@@ -35,27 +36,36 @@ KEYS = (
     "auth_level",
 )
 PASSWORD_MAX = 4_096
-"""Bytes of a password file; passwords of Windows have at most 256 characters."""
+"""Most bytes that are read from a password file.
+
+Passwords of Windows have at most 256 characters.
+"""
 
 
 class Subscription(NamedTuple):
-    """An entry."""
+    """One subscription: an entry ``[[subscription]]``."""
 
     host: RemoteHost
     queue: str
-    """As it was written, with backslashes."""
+    """Name of the remote queue as it was written, with backslashes."""
     mode: Literal["move", "copy"]
     to: str
     credentials: Credentials
 
     @property
     def name(self) -> str:
-        """By what it is stored: host, port and queue, and nothing that may be changed without reading everything anew."""
+        """Return the name under which the subscription is stored: host, port and queue.
+
+        A change of any other value does not read the queue anew.
+        """
         return _name(self.host, self.queue)
 
     @property
     def format(self) -> QueueFormat:
-        """What is opened."""
+        """Return the queue format of the remote queue to open.
+
+        Raises :class:`ConfigurationError` if the name of the queue is invalid.
+        """
         return queue_format_for(self.host.name, self.queue)
 
 
@@ -64,14 +74,22 @@ def _name(host: RemoteHost, queue: str) -> str:
 
 
 def subscription_name(where: str, host: object, queue: object) -> str:
-    """:attr:`Subscription.name` of what reads this queue. Raises :class:`ConfigurationError`."""
+    """Return :attr:`Subscription.name` for this host and queue.
+
+    Raises :class:`ConfigurationError` if one of them is missing or invalid. ``where`` names the
+    entry in its text.
+    """
     if not isinstance(host, str) or not isinstance(queue, str) or not queue:
         raise ConfigurationError(f"{where}: host and queue are missing")
     return _name(parse_remote_host(where, host), queue.replace("/", "\\"))
 
 
-def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # noqa: ANN401  # a TOML value may be anything
-    """The entries as TOML has them. Raises :class:`ConfigurationError`."""
+def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # noqa: ANN401
+    """Return the subscriptions in ``value``, as TOML has parsed it.
+
+    Raises :class:`ConfigurationError` if an entry is invalid, two have the same queue or ``to``, or
+    there are more than ``SUBSCRIPTIONS_MAX``.
+    """
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
         raise ConfigurationError(f"{where}: expected tables, [[subscription]] with host and queue")
     if len(value) > SUBSCRIPTIONS_MAX:
@@ -92,7 +110,11 @@ def parse_subscriptions(where: str, value: Any) -> tuple[Subscription, ...]:  # 
 def parse_subscription(
     where: str, entry: dict[str, Any], password: str | None = None
 ) -> Subscription:
-    """One entry; ``password``: if it is not in a file that the entry names. Raises :class:`ConfigurationError`."""
+    """Return the subscription that one entry describes.
+
+    ``password`` is used if given, instead of the entry's password file. Raises
+    :class:`ConfigurationError` if the entry is invalid.
+    """
     for key, value in entry.items():
         if key not in KEYS:
             close = difflib.get_close_matches(key, KEYS, 1, 0.5)
@@ -127,7 +149,11 @@ def parse_subscription(
 
 
 def _password(where: str, entry: dict[str, Any]) -> str | None:
-    """By reference: what is in the configuration file is in backups and tickets."""
+    """Return the password from the file that the entry names, or None.
+
+    The configuration holds no password itself, because it gets into backups and tickets. Raises
+    :class:`ConfigurationError` if the file cannot be read.
+    """
     if "password_file" not in entry:
         return None
     path = Path(entry["password_file"])
@@ -140,7 +166,11 @@ def _password(where: str, entry: dict[str, Any]) -> str | None:
 
 
 def _to(where: str, entry: dict[str, Any], host: RemoteHost, queue: str) -> str:
-    """The queue of ours: ``private$/orders@HOST``, of a journal ``private$/orders.journal@HOST``."""
+    """Return the local queue of an entry.
+
+    The default is ``private$/orders@HOST``, and ``private$/orders.journal@HOST`` for a journal.
+    Raises :class:`ConfigurationError` if the name is invalid.
+    """
     given = entry.get("to")
     if given is None:
         name = queue.rpartition("\\")[2] if "=" in queue else queue
