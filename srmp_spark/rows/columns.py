@@ -96,7 +96,10 @@ The reader adds these columns; no stored row has them.
 
 
 def with_sequence(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``names`` and ``sequence``, which is always read because rows are counted by sequence."""
+    """Return ``names`` and ``sequence``.
+
+    ``sequence`` is always read, because rows are counted by sequence.
+    """
     return names if "sequence" in names else ("sequence", *names)
 
 
