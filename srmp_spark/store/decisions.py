@@ -148,10 +148,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
         connection.execute("UPDATE decided_receipts SET sender_name = '' WHERE sender_name IS NULL")
         connection.execute("DROP INDEX decided_receipts_by_lane")
     # The column is null in rows of earlier versions: see DecisionReceipt.counted_by.
-    for table in (
-        "undecided",
-        "decided_receipts",
-    ):
+    for table in ("undecided", "decided_receipts"):
         if "stream_name" not in {
             row[1] for row in connection.execute(f"PRAGMA table_info({table})")
         }:

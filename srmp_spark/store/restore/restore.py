@@ -1,18 +1,22 @@
-"""``srmp-spark restore``: the data directory of a queue manager whose disk is lost, from its Delta state.
+"""Restore the data directory of a queue manager from its Delta state, after its disk was lost.
 
-What comes back, and as what:
+This is the command ``srmp-spark restore``. The restore brings back:
 
-- **Rows** that the log held, under their epochs and sequences, with the marks of their consumers: readers go on. A
-  new epoch begins behind them, and not directly behind: readers may have seen rows that Delta never had. So each queue skips
-  :data:`SEQUENCES_SKIPPED` sequences, counted as holes of the old epoch, and nobody meets a sequence twice.
-- **Streams that come in**, at the position of the newest row. What was acknowledged beyond that its sender has no more:
-  that is the loss, and it shows as ``gap_at`` when the sender goes on.
-- **Reliable sessions** (WS-ReliableMessaging), at the number of the newest row, with the same consequence.
-- **Identifiers** of the messages that were received: a late copy still makes no second row.
-- **What was to be sent**, all of it in doubt and held (:mod:`.outgoing`).
+- **Rows** that the log held, under their epochs and sequences, with the marks of their consumers,
+  so readers go on. A new epoch begins after them, at a distance, because readers may have seen rows
+  that Delta never had. So each queue skips :data:`SEQUENCES_SKIPPED` sequences, counted as holes of
+  the old epoch, and no reader sees a sequence twice.
+- **Incoming streams**, at the position of the newest row. The sender no longer has messages that
+  were acknowledged beyond that. That is the loss, and it shows as ``gap_at`` when the sender goes
+  on.
+- **Reliable sessions** (WS-ReliableMessaging), at the number of the newest row, with the same
+  consequence.
+- **Identifiers** of received messages, so that a late copy makes no second row.
+- **Messages that waited to be sent**, all of them in doubt and held (:mod:`.outgoing`).
 
-A queue manager that lives is asked first, and refuses by its answer (:mod:`.alive`). The old data directory is given up by a
-commit to ``inbox``: should its disk come back, its queue manager finds the commit and ends.
+A queue manager that is alive is asked first, and its answer refuses the restore (:mod:`.alive`). A
+commit to ``inbox`` gives up the old data directory: if its disk comes back, its queue manager finds
+the commit and ends.
 """
 
 from __future__ import annotations
@@ -69,11 +73,17 @@ from srmp_spark.store.schema import connect_writer
 from srmp_spark.store.set_aside import TOLD_MAX
 
 SEQUENCES_SKIPPED = 1 << 20
-"""Sequences of a queue that may have been given out after the state was written: 200 s at 5,000 messages a second. If a
-reader has come further all the same, it stops (``failOnDataLoss``) and misses nothing."""
+"""Sequences of a queue that may have been issued after the state was written: 200 s at 5,000
+messages a second. If a reader has come further nevertheless, it stops (``failOnDataLoss``) and
+misses nothing.
+"""
 
 GIVE_UP_TRIES = 20
-"""A queue manager that publishes a backlog appends a few times a second: one of twenty commits comes between two of them."""
+"""Attempts to give up a queue manager.
+
+A queue manager that publishes a backlog appends a few times a second, so one of twenty commits
+comes between two of its own. After the last attempt :class:`PublishConflictError` is raised.
+"""
 
 _TABLES = {
     spec.name: spec
@@ -94,7 +104,7 @@ _SAID = {
     FINAL: "its peer took it, the application's receipt cannot come any more",
     "queued": "not sent when the state was written, perhaps since",
 }
-"""Of messages that wait, by what Delta calls them."""
+"""Text for waiting messages by their state in Delta."""
 RECEIPTS_READ_TO = "order_queue_read_to"
 """Key in the table ``meta`` of the outbox (queue_manager/sender/receipts.py)."""
 
@@ -111,13 +121,16 @@ def restore(
     answer_seconds: float | None = None,
     on_wait: OnWait = lambda _: None,
 ) -> None:
-    """Make ``data_dir``; ``tell`` gets each line of the report.
+    """Make ``data_dir`` from the Delta state; ``tell`` gets each line of the report.
 
-    ``queue_manager``: its GUID, if the state has several. ``force``: without asking whether it lives, which takes up to
-    ``answer_seconds`` (default: :func:`.answer_seconds_of`; ``on_wait`` is called before); one that lives is given up first.
+    ``queue_manager`` is the GUID, needed if the state has several. By default the queue manager is
+    asked whether it is alive. This takes up to ``answer_seconds`` (default:
+    :func:`.answer_seconds_of`), and ``on_wait`` is called before. With ``force`` it is not asked;
+    if it is alive, it is given up first.
 
-    Raises :class:`ConfigurationError` (exit code 2, also for one that lives), :class:`StoreInUseError` (5),
-    :class:`StoreDamagedError` (6: the state is damaged or of a newer format), :class:`StoreError`.
+    Raises :class:`ConfigurationError` (exit code 2, also if the queue manager is alive),
+    :class:`StoreInUseError` (5), :class:`StoreDamagedError` if the state is damaged or has a newer
+    format (6), and :class:`StoreError`.
     """
 
     def read() -> dict[str, StoredTable]:
@@ -158,15 +171,17 @@ def restore(
 
 
 def _give_up(inbox: StateTable) -> None:
-    """Give up a queue manager that may live, before anything is read of what it wrote.
+    """Give up a queue manager that may be alive, before anything that it wrote is read.
 
-    From then on it appends nothing and ends at its next look. One that publishes all the time could otherwise never be given
-    up: each of its publications would refuse the last commit of the restore.
+    From then on it appends nothing and ends at its next look. Otherwise a queue manager that
+    publishes all the time could never be given up: each of its publications would refuse the last
+    commit of the restore.
     """
     for left in reversed(range(GIVE_UP_TRIES)):
         try:
             inbox.note_restore(inbox.restores + 1, inbox.appends)
-        except PublishConflictError:  # noqa: PERF203  # it appended at the same moment
+        except PublishConflictError:  # noqa: PERF203
+            # The queue manager appended rows at the same moment.
             if not left:
                 raise
             inbox.refresh()
@@ -221,7 +236,7 @@ def _written_at(tables: Mapping[str, StoredTable], guid: str) -> datetime | None
 
 
 class _Restore:
-    """One run."""
+    """One run of the restore."""
 
     def __init__(
         self,
@@ -244,12 +259,12 @@ class _Restore:
         self._last_identifier = 0
         self._position = 0
         self._ceilings: dict[str, int] = {}
-        """Numbers that may have been given out, by name."""
+        """Highest number that may have been issued, by name."""
         self._newest: dict[str, int] = {}
-        """Table → the commit of its newest row."""
+        """Commit of the newest row, by table."""
 
     def run(self) -> None:
-        """Everything but the last word, which is the caller's."""
+        """Restore everything except the last commit, which is the caller's task."""
         listed = list(self._rows("queues"))
         queues = read_queues(listed)
         received = Received(self._rows("incoming_streams"), self._rows("message_id_history"))
@@ -266,7 +281,8 @@ class _Restore:
         connection = connect_writer(self._path / DATABASE_FILE)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute(losses.DDL)  # empty: those of before are in the Delta table
+            # The table stays empty: earlier losses are in the Delta table.
+            connection.execute(losses.DDL)
             connection.execute(wide_parts.DDL)
             ids = write_queues(connection, list(queues.values()), order, self._at)
             self._restore_rows(connection, queues, order, ids)
@@ -288,12 +304,12 @@ class _Restore:
             self._position = max(row["position"], self._position)
             yield row
 
-    # --- what came in -----------------------------------------------------------------------------------------------------
+    # Incoming
 
     def _read_tail(
         self, queues: dict[str, KnownQueue], received: Received, sessions: Sessions
     ) -> None:
-        """Rows that are younger than what the other tables say of them."""
+        """Read the rows that are newer than what the other tables state about them."""
         counting = [
             "queues",
             "incoming_streams",
@@ -359,7 +375,11 @@ class _Restore:
     def _skip(
         self, connection: sqlite3.Connection, queues: dict[str, KnownQueue], ids: dict[str, int]
     ) -> None:
-        """Holes: what is not in Delta, and what may have been given out behind it."""
+        """Write holes for sequences without rows.
+
+        These are sequences that are missing in Delta, and sequences that may have been issued after
+        the state was written.
+        """
         for queue in queues.values():
             if queue.deleted_at is not None:
                 connection.execute(
@@ -391,7 +411,7 @@ class _Restore:
                 [(ids[queue.name], *hole) for hole in holes.joined(sorted(known))],
             )
 
-    # --- what goes out ----------------------------------------------------------------------------------------------------
+    # Outgoing
 
     def _restore_outgoing(
         self, queues: Mapping[str, KnownQueue], order: list[str], received: Received
@@ -415,7 +435,8 @@ class _Restore:
                 if name in queues
             }
             read_to = {RECEIPTS_READ_TO: str(ends.get(ORDER_QUEUE, 0))}
-            if FORWARD_QUEUE in ends:  # what came back of it has no POST that could be sent on
+            # Restored rows of this queue have no POST that could be sent.
+            if FORWARD_QUEUE in ends:
                 read_to[FORWARD_READ_TO] = json.dumps([epoch, ends[FORWARD_QUEUE]])
             found.write(
                 queue_manager=self._guid,
@@ -428,10 +449,13 @@ class _Restore:
             found.close()
         return found
 
-    # --- the end ----------------------------------------------------------------------------------------------------------
+    # The end of the restore
 
     def _begin(self, connection: sqlite3.Connection, outgoing: OutgoingMessages) -> str:
-        """The new epoch, behind everything; and numbers that nobody can have."""
+        """Begin the new epoch, after everything else, and skip numbers that may be in use.
+
+        Return the name of the epoch.
+        """
         for name, ceiling in self._ceilings.items():
             state.raise_ceiling(connection, name, ceiling)
         last = max(self._last_identifier, outgoing.last_identifier)
