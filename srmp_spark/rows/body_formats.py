@@ -8,12 +8,12 @@ The reverse is :mod:`srmp_spark.rows.body_text`.
 | ``activex`` | UTF-16LE, no NUL at the end | 8 VT_BSTR | COM, .NET's ActiveXMessageFormatter |
 | ``xml`` | XML declaration, CR LF, ``<string>…</string>``, UTF-8 | 0 VT_EMPTY | .NET programs |
 
-``xml`` writes byte for byte what .NET's XmlMessageFormatter writes for a string. Its XmlTextWriter escapes
-``&``, ``<`` and ``>`` in text and leaves quotes, tabs and line ends unchanged. A character that XML
-does not allow becomes ``&#x1;``. The empty string becomes ``<string />``.
+``xml`` writes byte for byte what .NET's XmlMessageFormatter writes for a string. Its XmlTextWriter
+escapes ``&``, ``<`` and ``>`` in text and leaves quotes, tabs and line ends unchanged. A character
+that XML does not allow becomes ``&#x1;``. The empty string becomes ``<string />``.
 
-The functions convert a whole Arrow column at a time. They handle texts one by one in two cases
-only: UTF-16 outside ASCII, and XML with characters that XML forbids.
+The functions convert a whole Arrow column at a time. The functions handle texts one by one in two
+cases only: UTF-16 outside ASCII, and XML with characters that XML forbids.
 """
 
 from __future__ import annotations

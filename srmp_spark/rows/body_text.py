@@ -73,7 +73,7 @@ def body_of(body_type: int, text: str) -> bytes:
 def is_plain_text(bodies: Sequence[bytes]) -> bool:
     """Return whether the text of every VT_EMPTY body is its bytes read as UTF-8.
 
-    The function checks control characters and declared encodings only. It can return ``True``
+    The function checks control characters and declared encodings only. The result can be ``True``
     although a body is not valid UTF-8: the caller finds that out when it decodes the bodies.
     """
     if bodies and _has_controls(bodies[0][:_FIRST_LOOK]):

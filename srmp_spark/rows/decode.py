@@ -5,7 +5,7 @@ never waits for a column, and a better decoder also serves old messages. :mod:`.
 the requested columns from the decoded messages.
 
 A stored record was decoded once before the message was accepted. If the record cannot be decoded
-now, the record is damaged. That is an error that names queue and sequence, never a missing row.
+now, the record is damaged. Damage is an error that names queue and sequence, never a missing row.
 """
 
 from __future__ import annotations

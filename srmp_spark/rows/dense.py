@@ -71,7 +71,8 @@ class Frame(NamedTuple):
     size: int
     """Number of bytes received.
 
-    It is smaller than the buffer of a narrow segment, which is as long as the segment's file.
+    The number is smaller than the buffer of a narrow segment, which is as long as the segment's
+    file.
     """
 
 

@@ -17,8 +17,8 @@ and columns that stand elsewhere:
     follow from others   ``message_id``; ``body_text`` is ``true`` where its UTF-8 is the body
 
 The message that is made from the columns holds what a message packet can express
-(:mod:`srmp_spark.mqrr.packet_of_message`). It is never an SRMP message: no envelope is invented,
-and nothing claims to be the received bytes.
+(:mod:`srmp_spark.mqrr.packet_of_message`). The message is never an SRMP message: no envelope is
+invented, and nothing claims to be the received bytes.
 """
 
 from __future__ import annotations

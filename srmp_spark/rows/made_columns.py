@@ -160,11 +160,11 @@ class _Rows:
         self._numbers: tuple[Values[str | None], Values[int | None]] | None = None
 
     def field(self, name: str) -> tuple[Any, ...]:
-        """Return one field of all messages."""
+        """Return the values of the field ``name`` of all messages."""
         return self._fields[_FIELD[name]]
 
     def arrival(self, name: str) -> tuple[Any, ...]:
-        """Return one field of all arrivals."""
+        """Return the values of the field ``name`` of all arrivals."""
         return self._arrivals[_ARRIVAL[name]]
 
     def column(self, name: str) -> pa.Array | None:
@@ -296,9 +296,9 @@ def _admin_queue(
 ) -> Values[str | None]:
     """Return AdministrationQueueFormatName (3.1.5.1.1) of each message.
 
-    It is the queue for the receipts that the application requested. The text of the specification
-    also assigns ``<sendReceiptsTo>`` to this property. That is the sender's order queue, which
-    would hide the application's queue, so it is not used here.
+    The property is the queue for the receipts that the application requested. The text of the
+    specification also assigns ``<sendReceiptsTo>`` to this property. The function does not use
+    ``<sendReceiptsTo>``, because the sender's order queue would hide the application's queue.
     """
     if commitment.count(None) == delivery.count(None) == len(delivery):
         return commitment

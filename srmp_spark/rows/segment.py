@@ -10,9 +10,9 @@ are not stored at all:
     queue_manager, epoch, queue   from the log
 
 ``….posts.arrow`` holds what was received, so that the original POST can be returned byte for byte
-(remote read, forwarding, ``envelope``). It holds each post without its body, compressed, and the
-offset of the body. A row that was restored from its columns has an empty post. Its record is made
-from the columns (:mod:`.kept_columns`) when one is requested.
+(remote read, forwarding, ``envelope``). The file holds each post without its body, compressed, and
+the offset of the body. A row that was restored from its columns has an empty post. Its record is
+made from the columns (:mod:`.kept_columns`) when one is requested.
 
 The columns that may be large stand at the end of the first file, before Arrow's footer. A reader
 that needs none of these columns gets the bytes before and after them
@@ -506,7 +506,7 @@ def _posts_of(posts_file: bytes) -> pa.RecordBatch:
 def _whole_posts(batch: pa.RecordBatch, bodies: pa.Array) -> Iterator[bytes]:
     """Yield the posts with their bodies put back.
 
-    They are made one by one, because all of them together are many megabytes.
+    Only one post is made at a time, because all of them together are many megabytes.
     """
     for start in range(0, batch.num_rows, POSTS_AT_ONCE):
         columns = (batch.column("post"), batch.column("body_at"), bodies)

@@ -40,7 +40,7 @@ class FirstSince(NamedTuple):
     No row up to here arrived at or after the time.
     """
     end: int
-    """The last sequence of the epoch."""
+    """The last sequence of the epoch in this queue."""
 
 
 def first_since(

@@ -11,18 +11,18 @@ of a queue is in at most one of them at any moment:
     told               final receipts that senders of streams have got, as runs of message
                        identifiers by owner, kept for 30 days
 
-:func:`expand` processes decisions in the order in which they were made. It moves a bounded slice
-from ``undecided`` to ``decided_receipts``. A row leaves ``undecided`` in the transaction that
+:func:`expand` processes decisions in the order in which they were made. Each call moves a bounded
+slice from ``undecided`` to ``decided_receipts``. A row leaves ``undecided`` in the transaction that
 writes its receipts. So a row is decided once, by the first decision that covers it, however often
 the process is killed in between. A decision is visible only after its commit. :func:`number` gives
 a receipt its identifier before the receipt is sent for the first time. The receipt keeps this
 identifier over all repeats.
 
 **Why the table** ``told`` **exists.** A sender that gives up a stream sends its messages again,
-under their identifiers, in a new stream. It answers a final receipt that names the old stream with
-200 and discards the receipt (3.1.5.1.9.1), so an answer of 200 proves nothing. When such a message
-arrives again it makes no row. :func:`move` then sends its final receipt for the new place, even if
-one was sent before.
+under their identifiers, in a new stream. The sender answers a final receipt that names the old
+stream with 200 and discards the receipt (3.1.5.1.9.1), so an answer of 200 proves nothing. When
+such a message arrives again it makes no row. :func:`move` then sends its final receipt for the new
+place, even if one was sent before.
 
 Functions that write are for :meth:`Journal.transact` or for the journal itself.
 """
@@ -339,7 +339,11 @@ def is_pending(connection: sqlite3.Connection) -> bool:
 
 
 def expand(transaction: Transaction) -> Expanded:
-    """Turn a slice of the oldest decision into receipts."""
+    """Turn a slice of the oldest decision into receipts.
+
+    A slice has at most :data:`EXPAND_ROWS_MAX` rows. Return the lanes that have new receipts, and
+    whether decisions are left.
+    """
     db = transaction.connection
     decision = db.execute(
         "SELECT id, queue_id, queue, first, last, reason, decided_at FROM decisions ORDER "

@@ -181,7 +181,7 @@ class DataDirectory:
     receipts_key: str
     """Random text, created once and never shown to anyone.
 
-    It is the key for the secrets in the addresses for stream receipts
+    The text is the key for the secrets in the addresses for stream receipts
     (:mod:`srmp_spark.srmp.receipts_address`). A directory of 0.1 has a secret that every peer
     knows; that secret is not used as this key.
     """
@@ -339,10 +339,10 @@ class DataDirectory:
     def note_position(self, position: int) -> None:
         """Record that commit ``position`` was reached.
 
-        The next start then detects an older database that was put in place. This is called from
-        time to time and at a clean stop, never while a message waits for it. An owner that was
-        paused records nothing if another owner has the directory by now. Otherwise the next start
-        would treat the directory as foreign.
+        The next start then detects an older database that was put in place. The queue manager calls
+        this function from time to time and at a clean stop, never while a message waits for it. An
+        owner that was paused records nothing if another owner has the directory by now. Otherwise
+        the next start would treat the directory as foreign.
         """
         # If the file is damaged, it is written again.
         with contextlib.suppress(StoreDamagedError):

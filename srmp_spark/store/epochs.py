@@ -109,6 +109,6 @@ def end_of(connection: sqlite3.Connection, queue_id: int) -> int:
 def ends(connection: sqlite3.Connection) -> dict[int, int]:
     """Return the last sequence of each queue, by queue id, also of deleted queues.
 
-    This takes a tenth of the time of :func:`end_of` for each queue.
+    The function takes a tenth of the time of :func:`end_of` for each queue.
     """
     return dict(connection.execute(_END_OF_EACH))

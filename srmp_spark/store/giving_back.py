@@ -1,8 +1,8 @@
 """Return the free pages of a database to the file system, in slices too short to delay anything.
 
 SQLite cuts free pages off the end of the file, and moves the last used page into a free one when
-necessary (``auto_vacuum=INCREMENTAL``). This is done only while the volume is tight: a file that
-keeps its pages need not be extended for the next messages, and its commits need no sync of its
+necessary (``auto_vacuum=INCREMENTAL``). Pages are returned only while the volume is tight: a file
+that keeps its pages need not be extended for the next messages, and its commits need no sync of its
 length. A database of version 0.1 cannot return pages: its free pages count as room
 (:mod:`.disk_room`) and stay.
 """
@@ -30,8 +30,8 @@ def give_back(
 ) -> int:
     """Return one slice of the free pages beyond ``keep_bytes`` to the file system.
 
-    This runs in the open transaction. Return the bytes that are left to give back. The file becomes
-    shorter with the checkpoint that follows.
+    The function runs in the open transaction. Return the bytes that are left to give back. The file
+    becomes shorter with the checkpoint that follows.
     """
     (page,) = connection.execute("PRAGMA page_size").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()

@@ -3,10 +3,11 @@
 **Theory of operation.** The copy's original may still run (store/directory.py). A subscription with
 ``mode`` ``move`` takes messages out of a remote queue. If a copy of a data directory is started
 while its original runs, each message goes to one of the two, and no one can predict which. So the
-start that detects a copy puts all subscriptions on hold. This happens in the transaction that
-begins the new epoch, as the outbox holds its waiting messages. The names of the subscriptions are
-known only later in that start, so until then the note says "all". A later step stores the names,
-and an operator releases the subscriptions one by one (``srmp-spark subscribe resume``).
+start that detects a copy puts all subscriptions on hold. The hold is stored in the transaction that
+begins the new epoch. In the same way the outbox holds its waiting messages. The names of the
+subscriptions are known only later in that start, so until then the note says "all". A later step
+stores the names, and an operator releases the subscriptions one by one (``srmp-spark subscribe
+resume``).
 """
 
 from __future__ import annotations

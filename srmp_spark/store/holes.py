@@ -3,8 +3,8 @@
 The table ``holes`` has one row for each hole. Readers, sealing, restore and the Delta state ask
 where holes are, and a queue may be purged every minute for years without one row that stays. So
 adjacent holes with one reason are stored as one row. For each reason, a queue has at most one hole
-more than it has runs of rows. Adjacent holes with different reasons stay separate rows. They count
-as one hole wherever the question is whether a sequence has a row
+more than it has runs of rows. Adjacent holes with different reasons stay separate rows. These holes
+count as one hole wherever the question is whether a sequence has a row
 (:func:`srmp_spark.sequences.ranges.covered`).
 """
 

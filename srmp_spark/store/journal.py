@@ -372,9 +372,9 @@ class Journal:
     def abandon(self, doing: str, error: Exception) -> ProcessMustEndError:
         """Stop the journal because memory is ahead of the disk, as after a failed sync.
 
-        Return the error that the caller must raise. This is only for a bug between an engine's
-        decision and this journal. A fault before the decision is answered with 503, and the process
-        goes on.
+        Return the error that the caller must raise. Call this function only for a bug between an
+        engine's decision and this journal. A fault before the decision is answered with 503, and
+        the process goes on.
         """
         if self._state is State.CLOSED:
             return StoreSyncError("the journal is closed")

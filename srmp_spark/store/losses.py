@@ -46,7 +46,10 @@ class Loss(NamedTuple):
     Sequence numbers wrap, so ``last`` may be less than ``first``.
     """
     packets: int
-    """Number of lost packets. It is less than the range has if one row reports several losses."""
+    """Number of lost packets.
+
+    The number is smaller than the length of the range if one row reports several losses.
+    """
     reason: str
     detail: str | None
     lost_at: int

@@ -4,8 +4,8 @@ The table has one row for each piece of a :class:`.SequenceSet`. A commit writes
 that its marks have changed, 600 bytes each, and not the whole set (docs/adr/0020). Marks are only
 ever added, and that keeps everything here simple. A row that is older than the set states less than
 the set, but nothing false. So rows that the mark has passed, or that are now part of a longer run,
-are deleted a few at a time. This happens in commits that write this consumer in any case, and the
-exact time does not matter.
+are deleted a few at a time. The commits that write this consumer in any case delete these rows, and
+the exact time does not matter.
 
 The rows belong to the consumer's row in ``consumers`` and are deleted with it. A trigger does this,
 so that an earlier version that deletes a consumer deletes these rows, too. Otherwise a new consumer
@@ -61,7 +61,7 @@ class StoredMarks(NamedTuple):
 
     @classmethod
     def taken_from(cls, ahead: SequenceSet) -> StoredMarks:
-        """Take the changes from the set ``ahead``, which then counts them as stored."""
+        """Take the changes from the set ``ahead``, which then counts these changes as stored."""
         return cls(*ahead.take_changes())
 
     def give_back(self, ahead: SequenceSet) -> None:
@@ -169,10 +169,10 @@ def runs_of_text(text: object) -> list[Range]:
 
 
 def take_over(db: sqlite3.Connection) -> None:
-    """Create the table, and fill it from the column that an earlier version wrote.
+    """Create the table ``marks``, and fill it from the column that an earlier version wrote.
 
-    That column is ``ahead`` of ``consumers``. The caller ends the transaction. A column that cannot
-    be read stays unchanged, and is reported at the start (:func:`.state.load`).
+    The column is ``ahead`` of the table ``consumers``. The caller ends the transaction. A column
+    that cannot be read stays unchanged, and is reported at the start (:func:`.state.load`).
     """
     for statement in DDL:
         db.execute(statement)

@@ -41,7 +41,7 @@ class Moves(NamedTuple):
 def count(transaction: Transaction, moved: Iterable[Moved], now: int) -> None:
     """Count one more move for each of these rows, at ``now``.
 
-    ``now`` is in microseconds since 1970, UTC. This is a function for :meth:`Journal.transact`.
+    ``now`` is in microseconds since 1970, UTC. The function is for :meth:`Journal.transact`.
     """
     transaction.connection.executemany(
         "INSERT OR REPLACE INTO moves(queue_id, sequence, counter, last_moved_at) VALUES "

@@ -7,8 +7,7 @@ The rules of INTERFACE.md section 1 apply in this order:
   queue, which no application reads, a receipt that the sender process has not read is never
   deleted.
 * A row older than the retention time is deleted.
-* A queue that holds more bytes than its cap loses its oldest rows before their time. This applies
-  only to rows that are synced elsewhere (the Delta state has proved them durable). Beyond another
+* A queue that holds more bytes than its cap loses its oldest rows before their time. Only rows that are synced elsewhere are lost this way (the Delta state has proved them durable). Beyond another
   cap the order queue loses rows that were read in any case.
 
 Whole segments and groups are deleted, oldest first, so a row may stay as long as its neighbours.
@@ -82,7 +81,7 @@ class Limits(NamedTuple):
     bytes_max: int | None = None
     """Bytes of posts that one queue may keep; ``None``: no cap.
 
-    It deletes only rows up to ``synced_to``.
+    The cap deletes only rows up to ``synced_to``.
     """
     synced_to: int = 0
     """Rows up to here are durable elsewhere, or need not be."""
@@ -95,7 +94,7 @@ class Limits(NamedTuple):
 def plan(log: Log, queue: str, limits: Limits) -> int | None:
     """Return the sequence up to which rows may be deleted now, or ``None`` if there is none.
 
-    This runs in the reader process.
+    The function runs in the reader process.
     """
     with log.snapshot() as db:
         row = db.execute(
@@ -135,8 +134,8 @@ def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
     """Delete the rows up to ``to``, the end of a segment or group; return the new ``first``.
 
     Holes are deleted with the rows. The queue of forwarded messages keeps its newest holes: the
-    sender process may still have to learn that an operator gave those rows up, and that they are
-    not lost. This is a function for :meth:`Journal.transact`.
+    sender process may still have to learn that an operator gave those rows up, and that these rows
+    are not lost. The function is for :meth:`Journal.transact`.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute(

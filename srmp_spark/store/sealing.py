@@ -226,9 +226,9 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
 def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
     """Read the planned rows, write both files and make them durable.
 
-    This loads Arrow, so it is for the reader process only. Raises :class:`StoreDamagedError` if a
-    row is damaged (its group then stays unchanged), :class:`StaleSealError`,
-    :class:`NoSealRoomError`, :class:`TrimmedError` and :class:`OSError`.
+    The function loads Arrow, so it is for the reader process only. Raises
+    :class:`StoreDamagedError` if a row is damaged (its group then stays unchanged),
+    :class:`StaleSealError`, :class:`NoSealRoomError`, :class:`TrimmedError` and :class:`OSError`.
     """
     from srmp_spark.rows.decode import decode
     from srmp_spark.rows.segment import encode_segment
@@ -276,7 +276,7 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
 def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> bool:
     """Enter the segment in the database, so that its groups no longer count.
 
-    This is a function for :meth:`Journal.transact`. Return ``False`` and enter nothing if the rows
+    The function is for :meth:`Journal.transact`. Return ``False`` and enter nothing if the rows
     were purged, trimmed or sealed meanwhile, or if the files differ from what was written. The
     files are then deleted, unless they belong to a segment that was entered before.
     """
@@ -339,8 +339,8 @@ def remove_orphans(connection: sqlite3.Connection, segments: Path) -> tuple[list
     """Delete files that no segment names, at start, before the reader process runs.
 
     Return the deleted files, and the missing ones: files that a segment names but that do not
-    exist. Their rows cannot be read, which the caller should report clearly. New messages are
-    accepted nevertheless.
+    exist. The rows in missing files cannot be read, which the caller should report clearly. New
+    messages are accepted nevertheless.
     """
     named = {
         segments / (file + ending)

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class SetAside(NamedTuple):
     """One row that was not loaded.
 
-    Its bytes stay in its table, for a release that can read them.
+    The bytes of the row stay in its table, for a release that can read them.
     """
 
     table: str

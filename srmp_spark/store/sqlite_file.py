@@ -71,8 +71,8 @@ TEXT_IS_UTF8 = (
     "is_utf8(CAST({0} AS BLOB)))"
 )
 """SQL condition: whether the text in column ``{0}`` is valid UTF-8, because SQLite accepts any
-bytes as text. It needs :func:`add_is_utf8`. Printable ASCII, which nearly all text is, is
-recognized without a call of Python for each value.
+bytes as text. The condition needs :func:`add_is_utf8`. Printable ASCII, which nearly all text
+is, is recognized without a call of Python for each value.
 """
 
 

@@ -89,7 +89,7 @@ def drop_each(
 
 
 def sweep(transaction: Transaction) -> bool:
-    """Delete one slice of garbage, and return whether there is more.
+    """Delete one slice of garbage, and return whether more garbage is left.
 
     This is a function for :meth:`Journal.transact`.
     """

@@ -25,7 +25,7 @@ class Transaction:
         self.after_commit: list[Callable[[], object]] = []
         """Functions that are called in the loop after the COMMIT, before the result is returned.
 
-        They may delete files, never write.
+        These functions may delete files, never write.
         """
         self.when_undone: list[Callable[[], object]] = []
         """Functions that are called when the function raised and its changes are undone, for memory

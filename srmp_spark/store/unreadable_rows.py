@@ -3,8 +3,8 @@
 **Theory of operation.** SQLite keeps whatever was written, in any column. Most tables are read
 once, at a start, row by row. A bad row of such a table stays where it is (:mod:`.set_aside`). The
 tables here are read by SQL statements of several processes at any time, and one bad row in them
-would fail again and again. So each bad row is moved, whole, into the table ``set_aside``. This
-happens in the transaction of the open, before anything reads the row:
+would fail again and again. So each bad row is moved, whole, into the table ``set_aside``. The move
+is part of the transaction of the open, before anything reads the row:
 
 ==================== ===========================================================================
 table                consequence of a row that is not read
@@ -48,10 +48,10 @@ GUID_LENGTH_MAX = 64
 NAME_LENGTH_MAX = 3 * ENVELOPE_MAX
 """Longest stored name of a queue or a stream, in characters.
 
-The name of a stream to another host is the URL in ``<to>``. Its host has 253 characters and its
-queue 124, each of which may be percent-encoded. There can also be as many blanks as an envelope has
-room for (each ``%20``). If a legitimate stream were set aside, its position would be lost and its
-messages would be stored twice.
+The name of a stream to another host is the URL in ``<to>``. The host in the URL has 253 characters
+and the queue 124, each of which may be percent-encoded. The URL can also have as many blanks as an
+envelope has room for (each ``%20``). If a legitimate stream were set aside, its position would be
+lost and its messages would be stored twice.
 """
 
 _NUMBER = "typeof({0}) = 'integer'"
@@ -167,8 +167,8 @@ _KEYS = {
 def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
     """Move each row that cannot be read into ``set_aside``; return their tables.
 
-    This runs in the caller's transaction. ``at`` is the wall clock, in microseconds since 1970,
-    UTC.
+    The function runs in the caller's transaction. ``at`` is the wall clock, in microseconds since
+    1970, UTC.
     """
     connection.execute(DDL)
     add_is_utf8(connection)
@@ -195,7 +195,7 @@ def move_unreadable_rows(connection: sqlite3.Connection, at: int) -> set[str]:
 def rows_moved_aside(connection: sqlite3.Connection) -> list[SetAside]:
     """Return the rows that were ever moved aside, newest first.
 
-    There is at most one more than :data:`TOLD_MAX`.
+    The result has at most :data:`TOLD_MAX` + 1 rows.
     """
     rows = connection.execute(
         "SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX + 1,)

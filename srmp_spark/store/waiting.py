@@ -6,10 +6,9 @@ counted in proportion. So the sum is off by less than one entry, which is accura
 quota. Rows received beyond the mark ("ahead"), holes, and rows that retention has deleted do not
 wait. An entry without waiting rows is forgotten.
 
-What is left of an entry follows from three things alone: the mark, the set beyond it, and the
-holes. So a caller that changes one of them states where (:meth:`Waiting.receive`,
-:meth:`Waiting.cut`), and only the entries there are counted again. A mark in the middle of a
-million rows costs one entry.
+The rest of an entry follows from three things alone: the mark, the set beyond it, and the holes. So
+a caller that changes one of them states where (:meth:`Waiting.receive`, :meth:`Waiting.cut`), and
+only the entries there are counted again. A mark in the middle of a million rows costs one entry.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ ENTRY_ROWS = 256
 _FORGET = 1_024
 """Least number of entries without a waiting row before their places are freed.
 
-They must also be half of all entries, because freeing moves the others.
+The places are freed only if these entries are also half of all entries, because freeing moves the
+others.
 """
 
 _LAST = attrgetter("last")

@@ -14,9 +14,9 @@ CREATE TABLE IF NOT EXISTS wide_parts(
 """
 """Table that is new in 0.2, created at every open.
 
-It holds the wide part of a segment's file of columns, by the segment's id. The checksum of the file
-proves that the row belongs to that file, because 0.1 deletes and makes segments and does not know
-this table.
+The table holds the wide part of a segment's file of columns, by the segment's id. The checksum of
+the file proves that the row belongs to that file, because 0.1 deletes and makes segments and does
+not know this table.
 """
 
 

@@ -1,6 +1,6 @@
 """Store incoming sequences of WS-ReliableMessaging.
 
-They are written with the rows that they count, and read at the next start.
+The sequences are written with the rows that they count, and read at the next start.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def load(connection: sqlite3.Connection) -> Stored:
     """Return all sequences; rows of deleted queues stay where they are.
 
     A row that cannot be read stays where it is, with its bytes, and is returned as
-    :class:`SetAside`. Its client is answered UnknownSequence, as after the loss of a sequence, and
-    every other sequence continues.
+    :class:`SetAside`. The client of the sequence is answered UnknownSequence, as after the loss of
+    a sequence, and every other sequence continues.
     """
     found = connection.execute(
         "SELECT queues.name, identifier, create_id, soap, addressing, rm, acks_to, state, "
@@ -159,8 +159,8 @@ def save(
 ) -> None:
     """Write changed sequences and delete removed ones.
 
-    This runs in the transaction that holds the rows that the sequences count. ``now`` is in
-    microseconds since 1970, UTC.
+    The function runs in the transaction that stores the rows that the sequences count. ``now`` is
+    in microseconds since 1970, UTC.
     """
     for row in rows:
         origin = origins[row.identifier]

@@ -32,7 +32,7 @@ def application_id(queue_manager: str, epoch: str, queue: str) -> str:
 def restores_id(queue_manager: str) -> str:
     """Return the Delta application (of ``inbox``) whose version counts the restores.
 
-    It counts how often this queue manager was restored.
+    The version is how often this queue manager was restored.
     """
     return f"{queue_manager}:restores"
 

@@ -8,9 +8,9 @@ before the writing of a checkpoint begins, and again when the checkpoint is sync
     <data-dir>/delta/<table>/checkpoint.json    {"version": 40, "synced": false}
 
 The commits that a checkpoint covers are forgotten and cleaned up only after it is synced. So a
-checkpoint that was begun and not synced can be dropped whatever it holds. That costs only the time
-to read the commits. All other checkpoints (of another queue manager, of Spark, of a time before
-these notes) are dropped if some value in them cannot be decoded.
+checkpoint that was begun and not synced can be dropped whatever it holds. Dropping it costs only
+the time to read the commits. All other checkpoints (of another queue manager, of Spark, of a time
+before these notes) are dropped if some value in them cannot be decoded.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Checkpoints:
     def begins(self, version: int) -> None:
         """Note that a checkpoint is about to be written.
 
-        It must not be trusted until :meth:`ended`.
+        The checkpoint must not be trusted until :meth:`ended` is called.
         """
         self._tell(version, synced=False)
 

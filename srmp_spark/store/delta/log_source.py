@@ -123,8 +123,8 @@ class LogSource(Protocol):
     def stamp(self) -> object:
         """Return a value that differs from an earlier one if anything was committed in between.
 
-        This includes commits of any program. Call it before :meth:`snapshot`. Then a commit between
-        the two calls is seen twice, and not never.
+        Commits of every program count. Call this method before :meth:`snapshot`. Then a commit
+        between the two calls is seen twice, and not never.
         """
 
     def snapshot(self) -> Snapshot:

@@ -1,6 +1,6 @@
 """Publish the table ``pgm_loss``: each loss once.
 
-It uses the same application transactions as the rows of ``inbox``.
+The losses use the same kind of application transactions as the rows of ``inbox``.
 """
 
 from __future__ import annotations

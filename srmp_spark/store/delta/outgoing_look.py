@@ -1,9 +1,9 @@
 """Read what the publisher needs of the outbox.
 
-It first reads what waits, group by group, without the content, and later the content of single
-groups. Reading is cut into short transactions, because a long one would keep the WAL of the sender
-process from becoming shorter. A look costs a small row per 256 messages. The content of a group
-never changes; only the set of its rows that are gone changes.
+The publisher first reads the list of waiting groups, without their content, and later the content
+of single groups. Reading is cut into short transactions, because a long one would keep the WAL of
+the sender process from becoming shorter. A look costs a small row per 256 messages. The content of
+a group never changes; only the set of its rows that are gone changes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class WaitingGroup(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Some dead letters or journal copies."""
+    """Some dead letters or journal copies, with their content."""
 
     row: MovedRow
     content: pa.RecordBatch | None
@@ -90,7 +90,7 @@ class OutboxLook(NamedTuple):
 
 
 class OutboxSource:
-    """Reads the outbox of a data directory. It belongs to the thread that first uses it."""
+    """Reads the outbox of a data directory. An instance belongs to the thread that first uses it."""
 
     def __init__(self, directory: Path, connection: sqlite3.Connection) -> None:
         self._directory = directory

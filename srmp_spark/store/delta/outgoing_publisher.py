@@ -1,8 +1,8 @@
 """Publish the tables of sending.
 
-They are ``outgoing_queue``, ``outgoing_streams``, ``dead_letter_queue`` and ``journal_queue``. The
-publisher has its own thread in the reader process and reads the outbox read-only, in short
-transactions. One cycle:
+The tables are ``outgoing_queue``, ``outgoing_streams``, ``dead_letter_queue`` and
+``journal_queue``. The publisher has its own thread in the reader process and reads the outbox
+read-only, in short transactions. One cycle:
 
 1. Look (:mod:`.outgoing_look`): commit P of the outbox, its queues, and what waits without the
    content.
@@ -14,9 +14,9 @@ transactions. One cycle:
    the table states.
 4. Replace ``outgoing_streams`` if it changed.
 
-Dead letters come first. They come again before a commit that takes out a message that ended after
-the look. So a message may be seen in two tables for a moment, never in none. Dead letters also come
-between two commits of a long step 3, at most an interval apart.
+Dead letters come first. Dead letters come again before a commit that removes a message that ended
+after the look. So a message may be seen in two tables for a moment, never in none. Dead letters
+also come between two commits of a long step 3, at most an interval apart.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _log = logging.getLogger(__name__)
 class OutgoingPublisher:
     """Writes the tables of sending below ``state_uri``.
 
-    It works for the queue manager that owns ``data_dir``.
+    The instance works for the queue manager that owns ``data_dir``.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class OutgoingPublisher:
         self._held: list[HeldFile] | None = None
         self._digest: str | None = None
         self._done: tuple[Any, ...] | None = None
-        """The look that the tables are known to show."""
+        """State of the outbox that the tables are known to show."""
         self._moved_at = 0.0
         self._look_at = 0.0
         """Time of the next look at the tables even if nothing changed here, in seconds of the
@@ -245,7 +245,7 @@ class OutgoingPublisher:
     def _look_at_tables(self, look: OutboxLook) -> None:
         """Find what other programs changed in the tables, and write again what they took out.
 
-        They may have used RESTORE, DELETE or OPTIMIZE.
+        The programs may have used RESTORE, DELETE or OPTIMIZE.
         """
         assert self._held is not None, "opened"
         self._look_at = time.monotonic() + TABLES_LOOK_S
@@ -311,7 +311,8 @@ class OutgoingPublisher:
     def _check_not_ahead(self, look: OutboxLook) -> None:
         """Raise :class:`OlderCopyError` if the tables are ahead of this outbox.
 
-        They are ahead if they have commits of this outbox that it does not have itself.
+        The tables are ahead if they have commits of this outbox that the outbox itself does not
+        have.
         """
         assert self._source is not None, "there is a look"
         published = self._tables["outgoing_queue"].published(look.name, _POSITION)

@@ -1,10 +1,10 @@
 """Keep in memory how far a queue manager has published.
 
-These are the application transactions of one table. ``deltalake`` answers for one application at a
-time and reads the log for each answer: 1.5 ms, which is 15 seconds for ten thousand queues. So the
-log is read once (the newest checkpoint and the commits after it), and then each new commit. The
-module keeps what the log states up to the version of the handle, never what a writer intended to
-commit.
+The module keeps the application transactions of one table. ``deltalake`` answers for one
+application at a time and reads the log for each answer: 1.5 ms, which is 15 seconds for ten
+thousand queues. So the log is read once (the newest checkpoint and the commits after it), and then
+each new commit. The module keeps what the log states up to the version of the handle, never what a
+writer intended to commit.
 
 If the log cannot be read this way, ``deltalake`` is asked instead. An example is a checkpoint in
 several parts, which Spark may write.

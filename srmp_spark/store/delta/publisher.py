@@ -1,17 +1,17 @@
 """Publish what the queue manager holds in Delta, at most ``--state-interval`` seconds later.
 
-One cycle looks at the log in one read transaction (commit P, the end of each queue, streams). It
-appends the rows that ``inbox`` does not have, replaces the tables of current state that changed,
-syncs, and reports P. Only reported rows count as synced elsewhere. So retention and
+One cycle looks at the log in one read transaction (commit P, the end of each queue, streams). The
+cycle appends the rows that ``inbox`` does not have, replaces the tables of current state that
+changed, syncs, and reports P. Only reported rows count as synced elsewhere. So retention and
 ``srmp_state_lag_seconds`` use the report and nothing else. If SQLite states that nothing was
 committed since the last look, a cycle compares nothing, except every :data:`WHOLE_LOOK_S`.
 
 ``message_id_history`` can have millions of rows, which take half a minute to write. So it may be
 older than ``inbox`` (:data:`IDENTIFIERS_REST`): the identifiers of newer rows are in ``inbox``, and
-``restore`` adds them. It must never be newer than ``inbox``: after a restore an identifier without
-its row would turn the sender's repeat into a loss. Messages arrive while the identifiers are read,
-page by page. So the file of identifiers is written first, then comes the look at the log, and the
-file is committed when ``inbox`` has all rows that it names.
+``restore`` adds them. ``message_id_history`` must never be newer than ``inbox``: after a restore an
+identifier without its row would turn the sender's repeat into a loss. Messages arrive while the
+identifiers are read, page by page. So the file of identifiers is written first, then comes the look
+at the log, and the file is committed when ``inbox`` has all rows that it names.
 
 The table itself states where each queue continues: in the application transactions that were
 committed together with the rows (``state_table``). A publisher that is killed between any two steps
@@ -65,7 +65,7 @@ CHUNK_ROWS_MAX = 50_000
 CHUNK_BYTES_MAX = 64 << 20
 """Bytes of one commit to ``inbox`` before compression.
 
-It bounds the memory of the publisher, whatever the backlog is.
+The limit bounds the memory of the publisher, whatever the backlog is.
 """
 UNPUBLISHED_TOLD_MAX = 20
 """Queues that the error of a given-up data directory names with their rows, 8 KB.
@@ -175,7 +175,7 @@ class Publisher:
         self._complete: tuple[int, float] | None = None
         """Commit and time up to which no queue lacks a row."""
         self._shown: _Shown | None = None
-        """What the tables are known to show; ``None``: everything is compared."""
+        """State that the tables are known to show; ``None``: everything is compared."""
         self._changed: set[str] = set()
         """Names of the tables that other programs have changed, by the last look of this cycle."""
         self._written: list[str] = []
@@ -487,7 +487,7 @@ class Publisher:
         """Publish again what other programs took out of ``inbox`` (RESTORE, DELETE).
 
         Rows that the log no longer has are reported. Return the queues in which a damaged row keeps
-        rows out, with the error of each. They are tried again once a minute.
+        rows out, with the error of each. These queues are tried again once a minute.
         """
         if not inbox.lacks_rows():
             self._kept_out = {}
@@ -672,7 +672,7 @@ class Publisher:
 
 
 class _Shown(NamedTuple):
-    """What a cycle has made the tables show, with a stamp that reveals later commits."""
+    """State that a cycle has made the tables show, with a stamp that reveals later commits."""
 
     stamp: object
     """Stamp of the source, taken before the look at it (:meth:`.LogSource.stamp`)."""
@@ -708,7 +708,7 @@ class _Chunk:
         return not self.tables or (table.num_rows <= self._rows and table.nbytes <= self._bytes)
 
     def joined(self) -> Iterator[pa.Table]:
-        """Return the pieces as one table, or none if there is no piece.
+        """Return an iterator over one table that joins all pieces; empty if there is no piece.
 
         Each table becomes a row group, and a row group of one or two rows costs kilobytes a row.
         """
@@ -745,7 +745,7 @@ def _check_not_ahead(inbox: StateTable, snapshot: Snapshot, uri: str) -> None:
 def _unpublished(inbox: StateTable, snapshot: Snapshot) -> Iterator[LogRange]:
     """Yield the rows that the log has and the table does not have.
 
-    They are accepted, and exist on this disk only.
+    Such rows are accepted, and exist on this disk only.
     """
     for span in snapshot.ranges:
         first = max(inbox.published(span.epoch, span.queue) + 1, span.first)

@@ -89,7 +89,7 @@ def restores_of(data_dir: Path) -> int:
 class RestoreNotes:
     """Reads what the table ``inbox`` states about restores of one queue manager.
 
-    It has its own handle of the table.
+    An instance has its own handle of the table.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RestoreNotes:
         """
 
     def refresh(self) -> bool:
-        """See what others committed, and return whether there is anything new.
+        """Read the commits that others made, and return whether any commit is new.
 
         Return ``False`` also if there is no table yet. Raises the errors of the store.
         """

@@ -31,7 +31,7 @@ class Gone(NamedTuple):
 def sequences_of(inbox: StateTable) -> dict[tuple[str, str], SequenceSet]:
     """Return the sequences of all rows in the table, by epoch and queue.
 
-    This reads three columns of every file.
+    The function reads three columns of every file.
     """
     found: dict[tuple[str, str], SequenceSet] = {}
     for table in inbox.own_columns(["epoch", "queue", "sequence"]):

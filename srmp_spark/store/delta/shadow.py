@@ -9,9 +9,9 @@ is cut to nothing, a table opens without error, some rows short, and accepts the
 
 At start each copy is compared with the log. A commit that is cut short or missing is written again
 from its copy, so that the table's history is what readers saw. A damaged commit that was never
-copied had not been reported. It is replaced by a commit without actions, and its rows are published
-again. (Readers may have seen its number already, so other content must not take the number.) Only
-local tables have a shadow; object stores put files durably.
+copied had not been reported. Such a commit is replaced by a commit without actions, and its rows
+are published again. (Readers may have seen its number already, so other content must not take the
+number.) Only local tables have a shadow; object stores put files durably.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ commits.
 ACTIONS_KEY = "srmp.actions"
 """Key in the information of a commit: how many actions follow.
 
-It reveals a file that was cut at the end of a line.
+The number reveals a file that was cut at the end of a line.
 """
 
 _COMMIT = re.compile(r"(\d{20})\.json")

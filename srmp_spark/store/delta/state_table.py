@@ -2,10 +2,10 @@
 
 Rows are appended exactly once. An append carries, in the same commit as its rows, one application
 transaction per (queue manager, epoch, queue), with the last sequence as its version. ``deltalake``
-does not deduplicate by these transactions (a lower version is accepted, measured). It refuses a
-commit through a handle that has not seen the newest commit of the same application. So a publisher
-reads the positions from the handle and appends through that same handle. A refusal means that
-another process published: the positions must be read again.
+does not deduplicate by these transactions (a lower version is accepted, measured). ``deltalake``
+refuses a commit through a handle that has not seen the newest commit of the same application. So a
+publisher reads the positions from the handle and appends through that same handle. A refusal means
+that another process published: the positions must be read again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ CHECKPOINT_COMMITS = 100
 A reader that opens the table reads at most that many commit files.
 """
 CHECKPOINT_ROOM_BYTES = 16 << 20
-"""Free bytes for which a checkpoint waits. It names each data file, in some hundred bytes each."""
+"""Free bytes for which a checkpoint waits.
+
+A checkpoint names each data file, in some hundred bytes each.
+"""
 COMPACT_FILES_MIN = 100
 """Number of small files that starts a compaction: eight minutes of traffic at the default interval.
 """
@@ -235,14 +238,17 @@ class StateTable:
     def note_restores(self, number: int) -> None:
         """Note how often this queue manager was restored, if the table has a smaller number.
 
-        This happens if the table was deleted since. Otherwise the next restore would get a number
-        that was used already, and no data directory would be given up by it.
+        A table has a smaller number if it was deleted since. Otherwise the next restore would get a
+        number that was used already, and no data directory would be given up by it.
         """
         if self.restores < number:
             self._commit([], {restores_id(self._queue_manager): number}, {})
 
     def refresh(self) -> None:
-        """See what others committed. Raises :class:`TableGoneError` if they deleted the table."""
+        """Read the commits that others made.
+
+        Raises :class:`TableGoneError` if others deleted the table.
+        """
         if not self._is_log_of_ours():
             raise TableGoneError(
                 f"{self._storage.uri} was deleted while the queue manager ran; it is made "
@@ -448,8 +454,8 @@ class StateTable:
     def written_digest(self) -> str | None:
         """Return the digest of what :meth:`replace` wrote last, if it still is the content.
 
-        Return ``None`` if that is unknown. It is unknown once a program that is no queue manager
-        has committed: RESTORE and UPDATE may leave as many rows as there were.
+        Return ``None`` if that is unknown. The content is unknown once a program that is no queue
+        manager has committed: RESTORE and UPDATE may leave as many rows as there were.
         """
         if self._storage.local and self.lost_files():
             return None
@@ -544,7 +550,7 @@ class StateTable:
     def vacuum(self, now: float) -> None:
         """Delete files that no version within the time-travel span names.
 
-        This happens at most once in VACUUM_INTERVAL_S. ``now`` is in seconds of the monotonic
+        Files are deleted at most once in VACUUM_INTERVAL_S. ``now`` is in seconds of the monotonic
         clock.
         """
         if self._vacuumed_at is None:

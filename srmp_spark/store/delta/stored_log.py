@@ -40,7 +40,7 @@ The rest is read in further pages.
 class StoredLog:
     """Reads a data directory as a :class:`~srmp_spark.store.delta.log_source.LogSource`.
 
-    It belongs to the thread that first uses it.
+    An instance belongs to the thread that first uses it.
     """
 
     def __init__(self, data_dir: Path, queue_manager: str) -> None:
@@ -226,7 +226,7 @@ def _streams(db: sqlite3.Connection) -> Sequence[tuple[Any, ...]]:
 def _plain_text(db: sqlite3.Connection) -> Iterator[None]:
     """Let Python's sqlite3 decode text itself in a ``with`` block.
 
-    This saves a call for each value, but the statement fails at text that is not UTF-8.
+    The block saves a call for each value, but the statement fails at text that is not UTF-8.
     """
     factory, db.text_factory = db.text_factory, str
     try:

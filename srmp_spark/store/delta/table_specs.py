@@ -154,7 +154,7 @@ def incoming_streams() -> TableSpec:
 def queues() -> TableSpec:
     """Return the table of queues: one row per queue.
 
-    It holds what a lost disk destroys besides the rows of messages. Lists are JSON, as in
+    The table holds what a lost disk destroys besides the rows of messages. Lists are JSON, as in
     ``options`` of the store.
     """
     columns = [
@@ -231,7 +231,7 @@ def wsrm_sequences() -> TableSpec:
 def pgm_loss() -> TableSpec:
     """Return the table of lost multicast messages.
 
-    It has packets that were not repaired, and messages that were refused.
+    The rows are packets that were not repaired, and messages that were refused.
     """
     columns = [
         (PARTITION, pa.string()),

@@ -1,6 +1,6 @@
 """Find out whether the queue manager that is to be restored is alive.
 
-This is the restore's side of :mod:`srmp_spark.store.delta.restore_watch`.
+The module is the restore's side of :mod:`srmp_spark.store.delta.restore_watch`.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def refuse_if_alive(
 def refuse_if_written_lately(guid: str, uri: str, as_of: datetime | None, now: datetime) -> None:
     """Raise :class:`ConfigurationError` if a queue manager wrote a moment ago, by its own clock.
 
-    This is for a queue manager whose version does not answer. A time in the future only shows that
-    a clock is wrong, so it does not count.
+    The function is for a queue manager whose version does not answer. A time in the future only
+    shows that a clock is wrong, so it does not count.
     """
     if as_of is not None and timedelta() <= (age := now - as_of) < timedelta(
         seconds=LIVING_SECONDS

@@ -63,8 +63,8 @@ class LogRows:
     ) -> None:
         """Write to ``db`` and to the folder ``segments``.
 
-        ``epochs`` and ``ids`` are the numbers of epochs and queues in the database. They are read
-        when a segment is written.
+        ``epochs`` and ``ids`` are the numbers of epochs and queues in the database. The numbers are
+        read when a segment is written.
         """
         self._db = db
         self._segments = segments

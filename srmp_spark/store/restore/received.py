@@ -118,7 +118,10 @@ class Received:
         return f"<Received streams={len(self.streams)} {self.history!r}>"
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Count rows of ``inbox``, of one queue in the order of its sequences."""
+        """Add the streams and identifiers of rows of ``inbox``.
+
+        The rows belong to one queue and are in the order of its sequences.
+        """
         for row in rows.select(list(COLUMNS)).to_pylist():
             at = micros(row["arrived_at"]) or 0
             in_stream = row["stream_id"] is not None and row["stream_sequence"] is not None
@@ -224,8 +227,8 @@ class Received:
     def is_outgoing(self, lineage: str, uniquifier: int) -> None:
         """Note that this message for another host waits in the outbox and need not arrive again.
 
-        Its envelope does not state its sender. If it may be of two senders, both messages are
-        accepted again, so that the wrong one is not lost.
+        The envelope of a message does not state the sender. If two senders are possible, the
+        messages of both are accepted again, so that the wrong one is not lost.
         """
         keys = self._senders.get((lineage, uniquifier), ())
         if len(keys) != 1:
@@ -304,9 +307,9 @@ def _stream_of(text: str) -> StreamId:
 def _names_of(row: Mapping[str, Any]) -> tuple[StreamName, ...]:
     """Return the names by which the row's stream may be counted.
 
-    There is one name, except in the queue of messages for other hosts. There ``<to>`` may name
-    another host, or this host with a redirection; the state does not tell which hosts are this one.
-    Messages that were made here have a ``<to>`` of this host.
+    There is one name, except in the queue of messages for other hosts. In that queue ``<to>`` may
+    name another host, or this host with a redirection; the state does not tell which hosts are this
+    one. Messages that were made here have a ``<to>`` of this host.
     """
     try:
         url = canonical_destination(row["destination"] or "")

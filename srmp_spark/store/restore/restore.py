@@ -1,6 +1,6 @@
 """Restore the data directory of a queue manager from its Delta state, after its disk was lost.
 
-This is the command ``srmp-spark restore``. The restore brings back:
+The command is ``srmp-spark restore``. The restore brings back:
 
 - **Rows** that the log held, under their epochs and sequences, with the marks of their consumers,
   so readers go on. A new epoch begins after them, at a distance, because readers may have seen rows
@@ -124,7 +124,7 @@ def restore(
     """Make ``data_dir`` from the Delta state; ``tell`` gets each line of the report.
 
     ``queue_manager`` is the GUID, needed if the state has several. By default the queue manager is
-    asked whether it is alive. This takes up to ``answer_seconds`` (default:
+    asked whether it is alive. The question takes up to ``answer_seconds`` (default:
     :func:`.answer_seconds_of`), and ``on_wait`` is called before. With ``force`` it is not asked;
     if it is alive, it is given up first.
 
@@ -309,7 +309,10 @@ class _Restore:
     def _read_tail(
         self, queues: dict[str, KnownQueue], received: Received, sessions: Sessions
     ) -> None:
-        """Read the rows that are newer than what the other tables state about them."""
+        """Read the rows that are newer than the other tables.
+
+        Count these rows in the queues, streams, identifiers and sequences.
+        """
         counting = [
             "queues",
             "incoming_streams",
@@ -377,8 +380,8 @@ class _Restore:
     ) -> None:
         """Write holes for sequences without rows.
 
-        These are sequences that are missing in Delta, and sequences that may have been issued after
-        the state was written.
+        The sequences are those that are missing in Delta, and sequences that may have been issued
+        after the state was written.
         """
         for queue in queues.values():
             if queue.deleted_at is not None:

@@ -33,7 +33,7 @@ class Sessions:
         )
 
     def take(self, rows: pa.RecordBatch) -> None:
-        """Count rows of ``inbox`` in their sequences."""
+        """Raise the number of accepted messages of each sequence by its rows in ``inbox``."""
         column = rows.column(rows.schema.get_field_index("wsrm_sequence"))
         if column.null_count == len(column):
             return
