@@ -44,7 +44,7 @@ _XML_FORBIDDEN_RE2 = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{fffe}\x{ffff}]"
 
 
 def as_bodies(texts: pa.StringArray, body_format: BodyFormat) -> pa.BinaryArray:
-    """Return the message bodies for a column of strings without nulls.
+    """Return the message bodies in ``body_format`` for a column of strings without nulls.
 
     Raises :class:`pyarrow.ArrowInvalid` if the bodies take more than :data:`COLUMN_BYTES_MAX`
     bytes.

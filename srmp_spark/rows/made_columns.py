@@ -87,7 +87,10 @@ def columns_of(decoded: Decoded, names: Iterable[str] = NAMES) -> dict[str, pa.A
 def _with_kept_columns(
     made: dict[str, pa.Array | None], kept: Values[Mapping[str, Any] | None]
 ) -> dict[str, pa.Array]:
-    """Return the columns, with the values of rows that bring their own columns put in."""
+    """Return the columns after the values of rows with kept columns were put in.
+
+    See :attr:`Decoded.kept`.
+    """
     own = [columns for columns in kept if columns is not None]
     rows, places, found = len(kept), [], 0
     for at, columns in enumerate(kept):
@@ -210,7 +213,10 @@ def _identifiers(
 
 
 def _array(name: str, values: Values[Any]) -> pa.Array:
-    """Make a column. One value that all rows share is stored by one call."""
+    """Make a column from the values.
+
+    One value that all rows share is stored by one call.
+    """
     type_, first, rows = _types[name], values[0], len(values)
     if values.count(first) == rows:
         return pa.nulls(rows, type_) if first is None else pa.repeat(pa.scalar(first, type_), rows)
@@ -218,7 +224,10 @@ def _array(name: str, values: Values[Any]) -> pa.Array:
 
 
 def _each(values: Values[Any], function: Callable[[Any], Any]) -> Values[Any]:
-    """Return ``function`` of each value. If all values are equal, ``function`` is called once."""
+    """Return the results of ``function`` for the values.
+
+    If all values are equal, ``function`` is called once.
+    """
     if values.count(values[0]) == len(values):
         return (function(values[0]),) * len(values)
     return tuple(map(function, values))
@@ -347,7 +356,10 @@ def _of_sequence(name: str, value: Callable[[Sequence], Any]) -> _Maker:
 
 
 def _of_some(name: str, owners: Values[Any], value: Callable[[Any], Any]) -> pa.Array | None:
-    """Return a column of ``value`` of each owner, or ``None`` if no row has an owner."""
+    """Return a column with the result of ``value`` for each owner.
+
+    The column is null where a row has no owner. Return ``None`` if no row has an owner.
+    """
     if owners.count(None) == len(owners):
         return None
     return pa.array([None if each is None else value(each) for each in owners], _types[name])

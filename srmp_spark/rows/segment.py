@@ -96,7 +96,7 @@ class SegmentBytes(NamedTuple):
 
 
 def encode_segment(decoded: Decoded) -> SegmentBytes:
-    """Return the files of at least one row.
+    """Return the two files of a segment for at least one row.
 
     The files are read back and compared with the records. Raises :class:`StoreDamagedError` if they
     differ.
@@ -120,11 +120,11 @@ def encode_segment(decoded: Decoded) -> SegmentBytes:
 
 
 def segment_of_rows(batch: pa.RecordBatch) -> SegmentBytes:
-    """Return the files of rows that have only the columns of INTERFACE.md.
+    """Return the two files of a segment for rows that have only their columns.
 
-    The files hold none of the received bytes. ``batch`` has one queue, one epoch and at least one
-    row, with ascending sequences. The size of a row is the size of its body and extension, in
-    bytes.
+    The columns are those of INTERFACE.md. The files hold none of the received bytes. ``batch`` has
+    one queue, one epoch and at least one row, with ascending sequences. The size of a row is the
+    size of its body and extension, in bytes.
     """
     columns = {
         name: batch.column(name)

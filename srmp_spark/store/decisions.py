@@ -326,7 +326,7 @@ def decide(
 
 
 def discard(transaction: Transaction, row: Undecided, reason: Reason, decided_at: int) -> None:
-    """Store the receipts for a message that never became a row."""
+    """Store the receipts for a message that was discarded and never became a row."""
     _save_receipts(transaction.connection, receipts_for(row, reason, decided_at))
 
 
@@ -430,7 +430,7 @@ def number(
 
 
 def forget(transaction: Transaction, receipts: Iterable[OwedDecision]) -> None:
-    """Delete receipts that are delivered or refused.
+    """Delete receipts that are delivered or will not be sent again.
 
     A receipt that :func:`move` has changed meanwhile is a different receipt and stays.
     """

@@ -1,10 +1,10 @@
-"""Return the free pages of a database to the file system, in slices too short to delay anything.
+"""Give the free pages of a database back to the file system, in short slices.
 
-SQLite cuts free pages off the end of the file, and moves the last used page into a free one when
-necessary (``auto_vacuum=INCREMENTAL``). Pages are returned only while the volume is tight: a file
-that keeps its pages need not be extended for the next messages, and its commits need no sync of its
-length. A database of version 0.1 cannot return pages: its free pages count as room
-(:mod:`.disk_room`) and stay.
+A slice is too short to delay anything. SQLite cuts free pages off the end of the file, and moves
+the last used page into a free one when necessary (``auto_vacuum=INCREMENTAL``). Pages are given
+back only while the volume is tight: a file that keeps its pages need not be extended for the next
+messages, and its commits need no sync of its length. A database of version 0.1 cannot give pages
+back: its free pages count as room (:mod:`.disk_room`) and stay.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _INCREMENTAL = 2
 
 
 def can_give_back(connection: sqlite3.Connection) -> bool:
-    """Return whether the database was created so that its pages can be returned."""
+    """Return whether the database was created so that its free pages can be given back."""
     return bool(connection.execute("PRAGMA auto_vacuum").fetchone()[0] == _INCREMENTAL)
 
 
 def give_back(
     connection: sqlite3.Connection, keep_bytes: int, slice_bytes: int = GIVE_BACK_BYTES
 ) -> int:
-    """Return one slice of the free pages beyond ``keep_bytes`` to the file system.
+    """Give one slice of the free pages beyond ``keep_bytes`` back to the file system.
 
     The function runs in the open transaction. Return the bytes that are left to give back. The file
     becomes shorter with the checkpoint that follows.

@@ -492,7 +492,7 @@ class Journal:
     def _count_free_pages(self) -> None:
         """Read the free and the used bytes of the database, which stand in its first page.
 
-        Call it only while the loop's thread has the connection.
+        Call the method only while the loop's thread has the connection.
         """
         execute, page = self._connection.execute, self._page_bytes
         self.free_bytes = execute("PRAGMA freelist_count").fetchone()[0] * page

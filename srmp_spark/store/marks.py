@@ -65,7 +65,7 @@ class StoredMarks(NamedTuple):
         return cls(*ahead.take_changes())
 
     def give_back(self, ahead: SequenceSet) -> None:
-        """Return the changes to the set ``ahead``, because they were not stored."""
+        """Give the changes back to the set ``ahead``, because these changes were not stored."""
         ahead.note_changes([*(piece.block for piece in self.pieces), *self.gone])
 
 

@@ -43,8 +43,9 @@ A bigger transaction spills into the WAL, which is correct and slower.
 """
 
 QUEUE_ID_MAX = (1 << (63 - SEQUENCE_BITS)) - 1
-"""Highest id of a queue, deleted queues included: 524,287, the bits of a rowid that a sequence
-leaves.
+"""Highest id of a queue: 524,287.
+
+Deleted queues keep their ids. The id takes the bits of a rowid that a sequence does not need.
 """
 
 RESTORE_HINT = (
@@ -149,10 +150,10 @@ def row_key(queue_id: int, last: int) -> int:
 
 
 WAL_KEPT_BYTES = 8 * 1_048_576
-"""Length in bytes that the log keeps.
+"""Largest length of the log's file in bytes.
 
-A longer log, which a reader held, is truncated when it starts again at its beginning. The value is
-twice what one checkpoint copies.
+A longer file, which a reader caused, is truncated when the log starts again at its beginning. The
+value is twice what one checkpoint copies.
 """
 
 WRITER_PRAGMAS: dict[str, object] = {
@@ -179,25 +180,40 @@ INBOX = Database(
 
 
 def assert_durable(connection: sqlite3.Connection) -> None:
-    """Call :func:`srmp_spark.store.sqlite_file.assert_durable` for the inbox."""
+    """Raise :class:`StoreError` unless commits to the inbox database are durable.
+
+    See :func:`srmp_spark.store.sqlite_file.assert_durable`.
+    """
     sqlite_file.assert_durable(connection, INBOX)
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """Call :func:`srmp_spark.store.sqlite_file.connect_writer` for the inbox."""
+    """Open the one connection that writes to the inbox database ``store.db``.
+
+    See :func:`srmp_spark.store.sqlite_file.connect_writer`, also for the errors.
+    """
     return sqlite_file.connect_writer(path, INBOX)
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Call :func:`srmp_spark.store.sqlite_file.connect_reader` for the inbox."""
+    """Open a read-only connection to the inbox database ``store.db``.
+
+    See :func:`srmp_spark.store.sqlite_file.connect_reader`, also for the errors.
+    """
     return sqlite_file.connect_reader(path, INBOX)
 
 
 def readable(path: Path) -> AbstractContextManager[None]:
-    """Call :func:`srmp_spark.store.sqlite_file.readable` for the inbox."""
+    """Translate SQLite errors of the inbox database in a ``with`` block.
+
+    See :func:`srmp_spark.store.sqlite_file.readable`.
+    """
     return sqlite_file.readable(path, RESTORE_HINT)
 
 
 def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """Call :func:`srmp_spark.store.sqlite_file.store_error` for the inbox."""
+    """Return an SQLite error of the inbox database as an error of srmp-spark.
+
+    See :func:`srmp_spark.store.sqlite_file.store_error`.
+    """
     return sqlite_file.store_error(path, error, RESTORE_HINT)

@@ -158,7 +158,9 @@ class Sealed(NamedTuple):
 
 
 def plan(log: Log, queue: str, now: int) -> SealPlan | None:
-    """Return the next segment of ``queue``, or ``None`` if there is not enough to seal.
+    """Return the plan of the next segment of ``queue``, or ``None``.
+
+    ``None`` means that there is not enough to seal.
 
     ``now`` is in microseconds since 1970, UTC.
     """

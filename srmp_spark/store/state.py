@@ -106,7 +106,7 @@ class StoredState(NamedTuple):
 
 
 def load(connection: sqlite3.Connection) -> StoredState:
-    """Return the state at the last commit. Call it before the journal writes.
+    """Return the state at the last commit. Call the function before the journal writes.
 
     No body is read. A row that cannot be read affects only itself: a stream, whose sender begins it
     again; a receipt, which is not sent; or what a consumer received by priority beyond its mark. A
@@ -281,8 +281,8 @@ def load_history(
 ) -> Iterator[HistoryRun]:
     """Yield the runs of the table ``history``, each lineage in the order of its numbers.
 
-    Call it before the journal writes. SQLite sorts numbers beyond 63 bits first, where they would
-    be out of order, so a second pass reads them.
+    Call the function before the journal writes. SQLite sorts numbers beyond 63 bits first, where
+    they would be out of order, so a second pass reads them.
     """
     columns = "SELECT lineage, first, last, last_received_at FROM history WHERE"
     left_out: list[SetAside] = [] if unreadable is None else unreadable

@@ -89,7 +89,9 @@ def drop_each(
 
 
 def sweep(transaction: Transaction) -> bool:
-    """Delete one slice of garbage, and return whether more garbage is left.
+    """Delete one slice of the groups that are no longer read.
+
+    Return whether there is more to delete.
 
     This is a function for :meth:`Journal.transact`.
     """

@@ -143,7 +143,7 @@ class Waiting:
             self._forget()
 
     def receive(self, received: int, ahead: SequenceSet, touched: Sequence[Range] = ()) -> None:
-        """Move the mark forward to ``received``, and count again where rows were received.
+        """Move the mark forward to ``received``, and recompute what waits.
 
         ``ahead`` is the consumer's set beyond the mark. ``touched`` are the runs that were added to
         it.
@@ -191,7 +191,7 @@ class Waiting:
         return any(each and each.last >= sequence for each in (self._ahead, self.holes))
 
     def _count_each(self, runs: Sequence[Range]) -> None:
-        """Count the entries that the ascending runs touch again."""
+        """Recompute the entries that the runs touch. The runs are ascending."""
         entries, at = self._entries, self._head
         for first, last in runs:
             at = bisect_left(entries, first, at, key=_LAST)

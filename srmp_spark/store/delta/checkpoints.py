@@ -85,7 +85,7 @@ class Checkpoints:
     def repair(self) -> list[int]:
         """Drop the checkpoints that a power loss may have damaged, and return their versions.
 
-        Call it before the table is opened.
+        Call the method before the table is opened.
         """
         doubtful = self._unsynced()
         dropped = []

@@ -116,7 +116,10 @@ class LocalStorage:
             (self._folder / path).unlink()
 
     def spare(self) -> int:
-        """Return the room that the volume has, in bytes."""
+        """Return how many bytes may be written.
+
+        The room of the volume is the limit, if there is one.
+        """
         return sys.maxsize if self._room is None else self._room.spare()
 
 

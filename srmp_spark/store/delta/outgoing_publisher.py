@@ -127,7 +127,7 @@ class OutgoingPublisher:
     def as_of(self) -> float:
         """Return when the outbox was read for what is published, in seconds since 1970.
 
-        Any thread may call it.
+        Any thread may call the method.
         """
         return self._as_of
 

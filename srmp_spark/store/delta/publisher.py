@@ -251,9 +251,10 @@ class Publisher:
         return report
 
     def _maintain(self) -> None:
-        """Run compaction and the like, after the report.
+        """Run the housekeeping of the tables, after the report.
 
-        Published rows may be deleted meanwhile.
+        That is compaction, checkpoint and vacuum. Published rows may be deleted from the log
+        meanwhile. Nothing runs if the room was too small for the cycle.
         """
         if self._no_room is None:
             now = time.monotonic()
@@ -316,10 +317,10 @@ class Publisher:
         }
 
     def _others_published(self) -> bool:
-        """Return whether other programs changed the rows of this queue manager in ``inbox``.
+        """Return whether ``inbox`` was changed by others since the last cycle.
 
-        The time since the last cycle counts. Examples are a restore, or a program that took rows
-        out. Rows that other queue managers append do not count.
+        Only rows and positions of this queue manager count. Examples are a restore, or a program
+        that took rows out. Rows that other queue managers append do not count.
         """
         inbox = self._tables["inbox"]
         version, moves = inbox.version, inbox.moves

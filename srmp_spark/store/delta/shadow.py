@@ -113,7 +113,7 @@ class Shadow:
     def record(self, newest: int) -> None:
         """Sync the commits up to ``newest`` in the table's log and keep copies of their bytes.
 
-        After this call they may be reported.
+        After this call the commits may be reported.
         """
         if newest <= self.last:
             return
@@ -155,7 +155,7 @@ class Shadow:
     def repair(self) -> Repair:
         """Restore the table's log to what was synced, and return what was changed.
 
-        Call it before the table is opened.
+        Call the method before the table is opened.
         """
         if not self._read_names(self._table_log) and not self._checkpoints.versions():
             self._forget("the table is new")

@@ -180,7 +180,11 @@ class StateTable:
 
     @property
     def appends(self) -> int:
-        """Return how often :meth:`append_unless_restored` or :meth:`note_restore` committed."""
+        """Return how often rows were appended or a restore ended.
+
+        Commits of :meth:`append_unless_restored`, :meth:`append_again` and :meth:`note_restore`
+        count.
+        """
         return self._positions.get(appends_id(self._queue_manager)) or 0
 
     def ask(self) -> int:
@@ -316,12 +320,12 @@ class StateTable:
         return self._positions.moves
 
     def lacks_rows(self) -> bool:
-        """Return whether rows that this publisher committed are gone, as of :meth:`refresh`."""
+        """Return whether rows of this queue manager are gone, as of the last :meth:`refresh`."""
         return self._rows.lacks()
 
     @property
     def rows_gone(self) -> int:
-        """Return how many rows are gone, as of :meth:`lacks_rows`."""
+        """Return how many rows were gone at the last :meth:`lacks_rows`."""
         return self._rows.expected - self._rows.found
 
     def is_as_put(self) -> bool:

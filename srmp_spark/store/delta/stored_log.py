@@ -106,7 +106,7 @@ class StoredLog:
 
 
 def _ranges(db: sqlite3.Connection) -> list[LogRange]:
-    """Return the rows that each queue holds in each epoch.
+    """Return the range of rows that each queue holds in each epoch.
 
     An epoch ends where the next one of the queue begins.
     """
@@ -256,7 +256,7 @@ def _each_stream(db: sqlite3.Connection) -> list[StreamRow]:
 
 
 def _sequences(db: sqlite3.Connection) -> list[SequenceRow]:
-    """Return the sequences of existing queues.
+    """Return the incoming WS-ReliableMessaging sequences of existing queues.
 
     A sequence of a deleted queue continues only in this data directory, if the queue is created
     again.
@@ -271,7 +271,10 @@ def _sequences(db: sqlite3.Connection) -> list[SequenceRow]:
 
 
 def _queues(db: sqlite3.Connection) -> list[QueueRow]:
-    """Return all queues, including deleted ones, which must continue counting if created again."""
+    """Return the rows of the table ``queues``.
+
+    Deleted queues are included, because they must continue counting if they are created again.
+    """
     found = db.execute(
         "SELECT id, name, transactional, paused, options, trimmed_to, deleted_at FROM "
         "queues ORDER BY name"

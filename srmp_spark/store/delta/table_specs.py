@@ -89,7 +89,10 @@ The columns after it were added later.
 
 @cache
 def inbox() -> TableSpec:
-    """Return the table of every accepted message, with the columns of the Spark source."""
+    """Return the specification of ``inbox``, the table of every accepted message.
+
+    The table has the columns of the Spark source.
+    """
     schema = pa.schema([*arrow_schema(), *_OWN])
     return TableSpec(
         name="inbox",
@@ -101,7 +104,9 @@ def inbox() -> TableSpec:
 
 @cache
 def message_id_history() -> TableSpec:
-    """Return the table of known identifiers, as closed runs per lineage.
+    """Return the specification of the table of known message identifiers.
+
+    Its rows are closed runs of identifiers per lineage.
 
     See [MC-MQSRM] 3.1.1.1.5.
     """
@@ -123,7 +128,9 @@ def message_id_history() -> TableSpec:
 
 @cache
 def incoming_streams() -> TableSpec:
-    """Return the table of incoming streams: one row per queue and ``source_qm``.
+    """Return the specification of the table of incoming streams.
+
+    The table has one row per queue and ``source_qm``.
 
     ``source_qm`` is the GUID inside the stream identifier ([MC-MQSRM] 3.1.1.1.6).
     """
@@ -152,10 +159,10 @@ def incoming_streams() -> TableSpec:
 
 @cache
 def queues() -> TableSpec:
-    """Return the table of queues: one row per queue.
+    """Return the specification of the table of queues.
 
-    The table holds what a lost disk destroys besides the rows of messages. Lists are JSON, as in
-    ``options`` of the store.
+    The table has one row per queue. The table holds what a lost disk destroys besides the rows of
+    messages. Lists are JSON, as in ``options`` of the store.
     """
     columns = [
         (PARTITION, pa.string()),
@@ -180,7 +187,7 @@ def queues() -> TableSpec:
 
 @cache
 def counters() -> TableSpec:
-    """Return the table of numbers that must never be issued twice.
+    """Return the specification of the table of numbers that must never be issued twice.
 
     Numbers up to ``ceiling`` may be in use.
     """
@@ -192,7 +199,9 @@ def counters() -> TableSpec:
 
 @cache
 def wsrm_sequences() -> TableSpec:
-    """Return the table of incoming WS-ReliableMessaging sequences: one row per sequence.
+    """Return the specification of the table of incoming WS-ReliableMessaging sequences.
+
+    The table has one row per sequence.
 
     Terminated sequences are kept for ten minutes more.
     """
@@ -229,7 +238,7 @@ def wsrm_sequences() -> TableSpec:
 
 @cache
 def pgm_loss() -> TableSpec:
-    """Return the table of lost multicast messages.
+    """Return the specification of the table of lost multicast messages.
 
     The rows are packets that were not repaired, and messages that were refused.
     """
@@ -313,9 +322,10 @@ _MOVED = (("reason", pa.string()), ("moved_at", _TIMESTAMP), ("target", pa.strin
 
 @cache
 def outgoing_streams() -> TableSpec:
-    """Return the table of outgoing streams: one row per destination.
+    """Return the specification of the table of outgoing streams.
 
-    The row shows the live stream ([MC-MQSRM] 3.1.1.1.6), else the queue of other messages.
+    The table has one row per destination. The row shows the live stream ([MC-MQSRM] 3.1.1.1.6),
+    else the queue of other messages.
     """
     columns = [
         (PARTITION, pa.string()),
@@ -347,7 +357,9 @@ def outgoing_streams() -> TableSpec:
 
 @cache
 def outgoing_queue() -> TableSpec:
-    """Return the table of messages that are not finished: one row per message.
+    """Return the specification of the table of messages that are not finished.
+
+    The table has one row per message.
 
     Whole files are replaced, see :mod:`.outgoing_layout`.
     """
@@ -362,15 +374,18 @@ def outgoing_queue() -> TableSpec:
 
 @cache
 def dead_letter_queue() -> TableSpec:
-    """Return the table of messages that will not arrive, with content and reason."""
+    """Return the specification of the table of messages that will not arrive.
+
+    The rows have the content of the messages and the reason.
+    """
     return _moved("dead_letter_queue")
 
 
 @cache
 def journal_queue() -> TableSpec:
-    """Return the table of finished messages whose sender requested a copy.
+    """Return the specification of the table of journal copies.
 
-    See [MC-MQSRM] 3.1.5.2.2.
+    The rows are finished messages whose sender requested a copy ([MC-MQSRM] 3.1.5.2.2).
     """
     return _moved("journal_queue")
 

@@ -64,7 +64,7 @@ class Destination:
 
     key: QueueKey
     base: int = 0
-    """Difference between serial and position in the stream."""
+    """Number that is subtracted from a serial to get the position in the stream."""
     ordinal: int = 0
     stream_id: str | None = None
     states: dict[str, list[int]] = field(default_factory=dict)

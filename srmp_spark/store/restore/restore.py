@@ -264,7 +264,10 @@ class _Restore:
         """Commit of the newest row, by table."""
 
     def run(self) -> None:
-        """Restore everything except the last commit, which is the caller's task."""
+        """Restore everything.
+
+        The last commit to ``inbox``, which gives up the old data directory, is the caller's task.
+        """
         listed = list(self._rows("queues"))
         queues = read_queues(listed)
         received = Received(self._rows("incoming_streams"), self._rows("message_id_history"))
