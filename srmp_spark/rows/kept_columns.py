@@ -131,7 +131,7 @@ def message_of_columns(columns: Mapping[str, Any]) -> Message:
     )
 
 
-def _to_json(name: str, value: Any) -> Any:  # noqa: ANN401
+def _to_json(name: str, value: Any) -> Any:  # noqa: ANN401  # a cell in, a JSON value out
     kind = KINDS[name]
     return (
         base64.b64encode(value).decode()
@@ -142,7 +142,7 @@ def _to_json(name: str, value: Any) -> Any:  # noqa: ANN401
     )
 
 
-def _of_json(name: str, value: Any) -> Any:  # noqa: ANN401
+def _of_json(name: str, value: Any) -> Any:  # noqa: ANN401  # a JSON value in, a cell out
     kind = KINDS[name]
     return (
         base64.b64decode(value)

@@ -125,7 +125,7 @@ class Expanded(NamedTuple):
     """Whether decisions are left to expand."""
 
 
-# At the start of the process.
+# At the start of the process
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -155,7 +155,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
             connection.execute(f"ALTER TABLE {table} ADD COLUMN stream_name TEXT")
 
 
-# Together with the message.
+# Together with the message
 
 
 def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Undecided]]) -> None:
@@ -288,7 +288,7 @@ def go_along(transaction: Transaction, moved: Iterable[Moved]) -> None:
     )
 
 
-# Together with the mark.
+# Together with the mark
 
 
 def decide(

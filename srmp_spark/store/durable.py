@@ -51,7 +51,7 @@ def make_directory(path: Path, mode: int = FOLDER_MODE) -> None:
     created it may have been killed before its sync.
     """
     if path.exists():
-        # The parent folder belongs to another user, who created it and this folder.
+        # The parent folder belongs to another user. This process did not create this folder.
         with suppress(PermissionError):
             sync_directory(path.parent)
         return

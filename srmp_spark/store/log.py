@@ -319,7 +319,7 @@ class Log:
             pieces, at = self._next(queue, queue_id, bounds.epoch, at, to, fetch_bytes)
             yield from pieces
 
-    # Each of these uses one snapshot.
+    # Steps that use one snapshot each
 
     def _queue(self, queue: str) -> tuple[int, int]:
         row = self._connection.execute(

@@ -7,8 +7,9 @@ The rules of INTERFACE.md section 1 apply in this order:
   queue, which no application reads, a receipt that the sender process has not read is never
   deleted.
 * A row older than the retention time is deleted.
-* A queue that holds more bytes than its cap loses its oldest rows before their time. Only rows that are synced elsewhere are lost this way (the Delta state has proved them durable). Beyond another
-  cap the order queue loses rows that were read in any case.
+* A queue that holds more bytes than its cap loses its oldest rows before their time. Only rows
+  that are synced elsewhere are lost this way (the Delta state has proved them durable). Beyond
+  another cap the order queue loses rows that were read in any case.
 
 Whole segments and groups are deleted, oldest first, so a row may stay as long as its neighbours.
 The result shows as ``first``; a reader that asks for earlier rows gets :class:`TrimmedError`.
@@ -29,20 +30,19 @@ from srmp_spark.store.schema import row_key
 from srmp_spark.store.transaction import Transaction
 
 RECEIVED_BY_NOBODY = frozenset({ORDER_QUEUE})
-"""Queues from which no application receives. :attr:`Limits.read_to` takes the place of their mark.
-"""
+"""Queues from which no application receives. :attr:`Limits.read_to` replaces their mark."""
 ORDER_QUEUE_BYTES_MAX = 256 * 1_048_576
 """Bytes of read posts that the order queue may keep.
 
-Beyond it the oldest are deleted once synced elsewhere. No quota counts them, and unauthenticated
-clients may send receipts without end.
+Beyond this limit the oldest posts are deleted once they are synced elsewhere. The limit is needed
+because no quota counts these posts, and unauthenticated clients may send receipts without end.
 """
 ORDER_QUEUE_UNPUBLISHED_MAX = 1024 * 1_048_576
 """Bytes of read posts that the order queue may keep if no Delta state has them yet.
 
-While the store of the Delta state is unavailable, unauthenticated clients must not fill the disk.
-Beyond the limit the oldest posts are deleted. The outbox has what they stated about our streams;
-only their rows of ``inbox`` are left out, which is counted and reported.
+Beyond this limit the oldest posts are deleted. While the store of the Delta state is unavailable,
+unauthenticated clients must not fill the disk. The outbox has what the receipts stated about
+outgoing streams. Only their rows of ``inbox`` are missing, which is counted and reported.
 """
 FORWARD_HOLES_MAX = 1_000
 """Holes below the retained rows that the queue of messages for other hosts keeps, one row for each

@@ -90,7 +90,10 @@ class OutboxLook(NamedTuple):
 
 
 class OutboxSource:
-    """Reads the outbox of a data directory. An instance belongs to the thread that first uses it."""
+    """Reads the outbox of a data directory.
+
+    An instance belongs to the thread that first uses it.
+    """
 
     def __init__(self, directory: Path, connection: sqlite3.Connection) -> None:
         self._directory = directory
