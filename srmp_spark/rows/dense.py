@@ -55,7 +55,7 @@ BATCH_BYTES = 16 * 1024 * 1024
 _HEAD = struct.Struct("<cBHIQ")
 _RANGE = struct.Struct("<QQ")
 _NARROW = struct.Struct("<QQ")
-_CUT_OFF = "the stream of rows was cut off; it is read again from the last row that came"
+_CUT_OFF = "the stream of rows was cut off; it is read again after the last received row"
 
 Range = tuple[int, int]
 
@@ -103,7 +103,7 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
         kind, epoch_length, ranges, crc, length = _HEAD.unpack(_exactly(stream, _HEAD.size))
         if kind not in (SEGMENT, NARROW, POSTS, GROUP, END) or length > FRAME_BYTES_MAX:
             raise StoreDamagedError(
-                f"{kind!r} is no frame of the dense stream: the queue manager is of another version"
+                f"{kind!r} is no frame of the dense stream: the queue manager has another version"
             )
         if kind == END:
             # No byte follows the end frame. A caller that has read up to here may use the
@@ -119,8 +119,8 @@ def frames(stream: IO[bytes]) -> Iterator[Frame]:
             found = zlib.crc32(data)
         if found != crc:
             raise StoreDamagedError(
-                f"rows {keep[0][0]} to {keep[-1][1]} came with another checksum than they "
-                "were stored with"
+                f"rows {keep[0][0]} to {keep[-1][1]} arrived with a checksum that differs "
+                "from the stored one"
             )
         yield Frame(kind, epoch, keep, data, length)
 
@@ -163,7 +163,7 @@ def batches(
         if segment is not None:
             if frame.kind != POSTS:
                 raise StoreDamagedError(
-                    "a segment came without its posts, which the envelope is read from"
+                    "a segment arrived without its posts, which the envelope is read from"
                 )
             yield from sealed(segment, frame.data)
             segment = None
@@ -171,7 +171,7 @@ def batches(
             yield from flush()
             if frame.kind == NARROW and needs_wide_part(names, envelope=envelope):
                 raise StoreDamagedError(
-                    "a segment came without the part that has the bodies, which are needed"
+                    "a segment arrived without the part that has the bodies, which are needed"
                 )
             if envelope:
                 segment = frame

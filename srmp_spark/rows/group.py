@@ -60,7 +60,8 @@ class Form(IntEnum):
     @classmethod
     def _missing_(cls, value: object) -> Form:
         raise StoreDamagedError(
-            f"a stored record has form {value}: written by a newer version, start that one"
+            f"a stored record has form {value}, which a newer version wrote: start the newer "
+            "version"
         )
 
 

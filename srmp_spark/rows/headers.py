@@ -51,7 +51,7 @@ def nservicebus_headers(extension: bytes) -> dict[str, str]:
     except etree.XMLSyntaxError as error:
         raise ValueError(f"the extension is no XML: {error}") from None
     if root.getroottree().docinfo.internalDTD is not None:
-        raise ValueError("the extension has a DOCTYPE: nobody writes one there")
+        raise ValueError("the extension has a DOCTYPE, which NServiceBus never writes")
     if etree.QName(root).localname != "ArrayOfHeaderInfo":
         raise ValueError(
             f"the extension holds <{etree.QName(root).localname[:50]}>, not NServiceBus' "

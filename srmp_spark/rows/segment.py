@@ -405,7 +405,9 @@ def _decode_columns(
     if "message_id" in wanted and "lineage" in columns:
         columns["message_id"] = message_ids(columns["lineage"], columns["uniquifier"])
     if any(len(column) != rows for column in columns.values()):
-        raise StoreDamagedError("a segment file has columns of other lengths than its head says")
+        raise StoreDamagedError(
+            "a segment file has columns of other lengths than its metadata state"
+        )
     return columns, rows
 
 

@@ -291,10 +291,9 @@ class DataDirectory:
         elif beyond := epochs.marked_beyond(writer):
             for name, (mark, end) in beyond.items():
                 told = (
-                    "epoch.below_a_mark queue=%s received=%d last=%d: what came since the "
-                    "last restore may count as received "
-                    "by who never got it (srmp-spark peek shows it); a new epoch begins "
-                    "beyond the mark"
+                    "epoch.below_a_mark queue=%s received=%d last=%d: rows that arrived "
+                    "since the last restore may count as received by a consumer that never "
+                    "got them (srmp-spark peek shows them); a new epoch begins after the mark"
                 )
                 _log.warning(told, name, mark, end)
             epochs.begin(

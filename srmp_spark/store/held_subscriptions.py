@@ -47,7 +47,7 @@ def load(connection: sqlite3.Connection) -> Held | None:
         names = value["names"]
         return Held(str(value["because"]), None if names is None else frozenset(map(str, names)))
     except (ValueError, TypeError, KeyError, RecursionError):
-        return Held("the note of what is on hold cannot be read", None)
+        return Held("the note about held subscriptions cannot be read", None)
 
 
 def name_all(connection: sqlite3.Connection, names: frozenset[str]) -> Held | None:

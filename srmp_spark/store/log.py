@@ -57,7 +57,7 @@ class PastTheEndError(StoreError):
     """The sequence has not been issued in that epoch (409 ``past-the-end``)."""
 
     def __init__(self, queue: str, after: int, end: int) -> None:
-        super().__init__(f"{queue} ends at {end}, asked for what follows {after}")
+        super().__init__(f"{queue} ends at sequence {end}; rows after {after} were requested")
         self.end = end
 
 

@@ -70,7 +70,7 @@ def create(
         if deleted_at is None and bool(kind) != transactional:
             was = "transactional" if kind else "not transactional"
             raise StoreError(
-                f"queue {name} exists and is {was}: delete it first, or give it as it is"
+                f"queue {name} exists and is {was}: delete it first, or declare it as {was}"
             )
         db.execute(
             "UPDATE queues SET transactional = ?, options = ?, paused = paused AND "
@@ -128,8 +128,8 @@ def _check_names_max(db: sqlite3.Connection, name: str) -> None:
     ):
         if found >= limit:
             raise StoreError(
-                f"{what} is {limit}: use names of subqueues again that were used before, "
-                f"or declare this one: --queue '{name}'"
+                f"{what} is {limit}: reuse names of subqueues that exist already, or declare "
+                f"this one: --queue '{name}'"
             )
 
 

@@ -250,7 +250,8 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
     parts = tuple(zip(sweeper.SEGMENT_ENDINGS, (encoded.columns, encoded.posts), strict=True))
     if Volume.look(folder).spare < sum(len(data) for _, data in parts) + SEAL_SPARE_BYTES:
         raise NoSealRoomError(
-            f"{plan.queue} {plan.first} to {plan.last}: messages have taken the room meanwhile"
+            f"{plan.queue} {plan.first} to {plan.last}: messages have used the room "
+            "meanwhile; sealing is tried again later"
         )
     try:
         for ending, data in parts:

@@ -23,17 +23,16 @@ The first wait is the interval, and each further one is twice as long as the las
 """
 
 ENDED_REMEDY = (
-    "repair what the reason says, then start the queue manager again: until "
-    "then its publisher rests, and rows stay in the log"
+    "repair what the reason states, then start the queue manager again; until then its "
+    "publisher is stopped, and rows stay in the log"
 )
 """Advice for a failure that another cycle cannot repair."""
 AWAY_REMEDY = (
-    "look at the store of --state: its address, credentials, rights and room; nothing "
-    "need be started again, and rows stay in "
-    "the log"
+    "check the store of --state: its address, credentials, rights and room; no restart is "
+    "needed, and rows stay in the log"
 )
 """Advice for a failure of the store or the network."""
-AGAIN_REMEDY = "it is tried again by itself; if it stays so, look in the log for what came before"
+AGAIN_REMEDY = "the publisher tries again; if the failure stays, look in the log for earlier errors"
 """Advice for a failure that another cycle may repair: another publisher, a damaged row, no room."""
 
 Notify = Callable[[dict[str, Any]], None]
@@ -116,7 +115,7 @@ def run_cycles(
         except Exception as error:
             # A store or a network may raise anything. The rows are safe in the log, so the cycle is
             # tried again.
-            _log.exception("delta.failed: tried again in %.0f s", min(wait * 2, RETRY_WAIT_S_MAX))
+            _log.exception("delta.failed: next attempt in %.0f s", min(wait * 2, RETRY_WAIT_S_MAX))
             fail(f"{type(error).__name__}: {error}", AWAY_REMEDY)
             forget()
             wait = min(max(wait, 1.0) * 2, RETRY_WAIT_S_MAX)

@@ -178,8 +178,8 @@ class OutboxSource:
         batch = unpack_group(row[0], row[1], f"group {group.row.id} of the outbox")
         if batch.num_rows != group.row.last - group.row.first + 1:
             raise StoreDamagedError(
-                f"group {group.row.id} of the outbox has {batch.num_rows} rows, other "
-                "than its number says"
+                f"group {group.row.id} of the outbox has {batch.num_rows} rows, "
+                f"expected {group.row.last - group.row.first + 1}"
             )
         return batch
 

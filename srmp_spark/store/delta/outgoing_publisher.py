@@ -279,12 +279,12 @@ class OutgoingPublisher:
         if again < gone:
             table.accept_count()
             text = (
-                "the rest is not in the outbox any more: RESTORE the table to the "
-                "version before it went"
+                "the other rows are no longer in the outbox: RESTORE the table to the "
+                "version before they were removed"
             )
             _log.error("delta.rows_gone table=%s rows=%d: %s", table.spec.name, gone - again, text)
         _log.warning(
-            "delta.changed_by_others table=%s rows=%d: others took them out; %d are "
+            "delta.changed_by_others table=%s rows=%d: other programs removed them; %d are "
             "published again",
             table.spec.name,
             gone,
@@ -360,8 +360,7 @@ class OutgoingPublisher:
                     self._told.add(moved.row.id)
                     text = (
                         f"{moved.row.rows} messages to {moved.row.destination} of {name} "
-                        f"(number {moved.row.id}) cannot be "
-                        "read any more: they are lost"
+                        f"(number {moved.row.id}) can no longer be read: they are lost"
                     )
                     _log.error("delta.lost %s", text)
                     damaged.append(text)
@@ -384,7 +383,7 @@ class OutgoingPublisher:
         restored = table.restore_rows(lost, self._missing(table, lost, left, look))
         log = _log.warning if restored == lost.rows else _log.error
         log(
-            "delta.restored file=%s rows=%d of %d: the rest is not in the outbox any more",
+            "delta.restored file=%s rows=%d of %d: the other rows are no longer in the outbox",
             lost.path,
             restored,
             lost.rows,

@@ -85,7 +85,7 @@ class Positions:
             DeltaError,
         ) as error:
             _log.info(
-                "delta.positions_not_read table=%s: %s; each is asked for by itself",
+                "delta.positions_not_read table=%s: %s; each position is read by itself",
                 self._storage.uri,
                 error,
             )

@@ -296,8 +296,8 @@ class Publisher:
             if missed and source.stamp() == stamp:
                 self._believes_stamps = False
                 _log.error(
-                    "delta.missed tables=%s: published now, and every cycle compares "
-                    "everything now",
+                    "delta.missed tables=%s: published now; from now on every cycle compares "
+                    "everything",
                     missed,
                 )
         if not shown.damaged and self._no_room is None:
@@ -445,7 +445,7 @@ class Publisher:
         restored = inbox.restore_rows(lost, self._missing(inbox, lost, present, source, snapshot))
         log = _log.warning if restored == lost.rows else _log.error
         log(
-            "delta.restored file=%s rows=%d of %d: the rest is not in the log any more",
+            "delta.restored file=%s rows=%d of %d: the other rows are no longer in the log",
             lost.path,
             restored,
             lost.rows,
@@ -521,8 +521,8 @@ class Publisher:
         if again < gone and not self._kept_out:
             inbox.accept_count()
         _log.warning(
-            "delta.changed_by_others table=inbox rows=%d: others took them out; %d are "
-            "published again",
+            "delta.changed_by_others table=inbox rows=%d: other programs removed them; %d "
+            "are published again",
             gone,
             again,
         )
@@ -530,8 +530,8 @@ class Publisher:
         self._told_gone = set(told) if self._kept_out else set()
         for each in self._gone[: rows_gone.RANGES_MAX]:
             _log.error(
-                "delta.rows_gone epoch=%s queue=%s first=%d last=%d: the log does not "
-                "have them any more",
+                "delta.rows_gone epoch=%s queue=%s first=%d last=%d: the log no longer has "
+                "these rows",
                 *each,
             )
         return dict(self._kept_out)
@@ -583,7 +583,8 @@ class Publisher:
                 continue
             if span.first > after + 1:
                 _log.warning(
-                    "delta.gap queue=%s: %d to %d left the log unpublished",
+                    "delta.gap queue=%s: rows %d to %d were deleted from the log before they "
+                    "were published",
                     span.queue,
                     after + 1,
                     span.first - 1,

@@ -66,9 +66,9 @@ def given_up_error(uri: str, unpublished: str = "") -> GivenUpError:
         else ""
     )
     return GivenUpError(
-        f"the queue manager was restored from {uri} into another data directory: this one "
-        "was given up then, and what it "
-        f"accepts now nobody would read. Use the restored one; do not start this one again.{alone}"
+        f"the queue manager was restored from {uri} into another data directory, and this one "
+        "was given up: messages that it accepts now would never be read. Use the restored "
+        f"one; do not start this one again.{alone}"
     )
 
 
@@ -215,8 +215,8 @@ class RestoreWatch:
                 if (failure := f"{type(error).__name__}: {error}") != self._failure:
                     self._failure = failure
                     told = (
-                        'state.not_watched reason="%s": a restore would not hear that '
-                        "this queue manager lives"
+                        'state.not_watched reason="%s": a restore would not learn that this '
+                        "queue manager is alive"
                     )
                     _log.warning(told, failure)
             else:
@@ -240,8 +240,8 @@ class RestoreWatch:
         if asked > self._notes.version(answered_id(self._queue_manager)):
             self._notes.write({answered_id(self._queue_manager): asked})
             told = (
-                "restore.answered question=%d uri=%s: a restore asked whether this "
-                "queue manager lives"
+                "restore.answered question=%d uri=%s: a restore asked whether this queue "
+                "manager is alive"
             )
             _log.warning(told, asked, self._uri)
         elif not self._notes.version(answers_id(self._queue_manager)):

@@ -58,10 +58,9 @@ class StateRoom:
             volume = Volume.look(self._data_dir)
             raise NoRoomError(
                 f"the volume of --state and of the data directory has {volume.free} bytes "
-                f"free; {needed} are to be written, "
-                f"and {volume.least} stay free for what is accepted already: make room, "
-                "or put --state on a volume of its "
-                "own; it is tried again by itself"
+                f"free; {needed} must be written, and {volume.least} stay reserved for "
+                "accepted messages: make room, or put --state on a volume of its own; the "
+                "publisher tries again"
             )
         return spare
 

@@ -221,8 +221,8 @@ class StateTable:
         """
         if self.restores >= number:
             raise PublishConflictError(
-                f"{self._storage.uri}: restore {number} of queue manager "
-                f"{self._queue_manager} is taken"
+                f"{self._storage.uri}: another process has made restore {number} of queue "
+                f"manager {self._queue_manager}"
             )
         if self.appends != appends:
             raise PublishConflictError(
@@ -602,8 +602,8 @@ class StateTable:
             if joined is not None:
                 self.discard([joined])
             raise StoreDamagedError(
-                f"{self._storage.uri}: a compaction read other rows than the log counts; "
-                "nothing was done"
+                f"{self._storage.uri}: a compaction read a different number of rows than the "
+                "log states; nothing was changed"
             )
         removes: list[AddAction | RemoveAction] = [
             remove_action(file, self._queue_manager) for file in chosen
@@ -677,7 +677,8 @@ class StateTable:
                 time.sleep(COMMIT_RETRY_WAIT_S * attempt)
         else:
             raise PublishConflictError(
-                f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit were overtaken"
+                f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit failed, because "
+                "other processes committed first"
             )
         self._table.update_incremental()
         self._look_at_newest()

@@ -61,12 +61,11 @@ def refuse_if_alive(
         if inbox.answered >= asked or inbox.appends != appends:
             raise ConfigurationError(
                 f"queue manager {guid} is alive: it answered {waited:.0f} s after it was "
-                f"asked through {uri}, and wrote to it "
-                f"last at {last_heard}. Two must not go on: what one of them accepts "
-                "nobody would read. Stop it (a clean stop "
-                "publishes all that it has), then restore. If nobody can reach it add "
-                "--force: it ends when it looks at the "
-                f"state again, within {LOOK_SECONDS:.0f} s, and what it accepts until then is lost"
+                f"asked through {uri}, and last wrote there at {last_heard}. Two must not "
+                "run: messages that one of them accepts would never be read. Stop it (a "
+                "clean stop publishes all that it has), then restore. If it cannot be "
+                "reached, add --force: it ends when it looks at the state again, within "
+                f"{LOOK_SECONDS:.0f} s, and messages that it accepts until then are lost"
             )
         if waited >= answer_seconds:
             return
@@ -83,8 +82,7 @@ def refuse_if_written_lately(guid: str, uri: str, as_of: datetime | None, now: d
         seconds=LIVING_SECONDS
     ):
         raise ConfigurationError(
-            f"queue manager {guid} wrote to {uri} {age.total_seconds():.0f} s ago: it may "
-            "be alive, and two must not go "
-            f"on. Stop it and wait {LIVING_SECONDS:.0f} s, or, if its disk is lost for "
-            "certain, add --force"
+            f"queue manager {guid} wrote to {uri} {age.total_seconds():.0f} s ago: it may be "
+            f"alive, and two must not run. Stop it and wait {LIVING_SECONDS:.0f} s, or, if "
+            "its disk is certainly lost, add --force"
         )

@@ -101,8 +101,8 @@ _TABLES = {
     )
 }
 _SAID = {
-    FINAL: "its peer took it, the application's receipt cannot come any more",
-    "queued": "not sent when the state was written, perhaps since",
+    FINAL: "its peer accepted it; the application's receipt can no longer arrive",
+    "queued": "not sent when the state was written; perhaps sent since",
 }
 """Text for waiting messages by their state in Delta."""
 RECEIPTS_READ_TO = "order_queue_read_to"
@@ -192,9 +192,9 @@ def _give_up(inbox: StateTable) -> None:
 def _not_alone(guid: str, uri: str, *, by_another: bool, is_given_up: bool) -> StoreError:
     if by_another:
         return StoreError(
-            f"queue manager {guid} was restored from {uri} by another process meanwhile: "
-            "use what that made. What "
-            "was made here will not start; restore again only if the other one is given up"
+            f"queue manager {guid} was restored from {uri} by another process meanwhile: use "
+            "the data directory of that restore. The one that was made here will not start; "
+            "restore again only if the other one is given up"
         )
     alive = f"queue manager {guid} wrote to {uri} while it was restored: it is alive. "
     if is_given_up:
@@ -217,7 +217,7 @@ def _chosen(tables: Mapping[str, StoredTable], uri: str, wanted: str | None) -> 
     found = sorted(set().union(*(table.queue_managers() for table in tables.values())))
     if not found:
         raise ConfigurationError(
-            f"{uri} holds no state of a queue manager: is it what serve had as --state?"
+            f"{uri} holds no state of a queue manager: give the URI that serve had as --state"
         )
     if wanted is None and len(found) > 1:
         raise ConfigurationError(
@@ -372,9 +372,8 @@ class _Restore:
             "lost",
             "rows",
             str(file.least.get("queue") or ""),
-            f"the data file {self._tables['inbox'].uri}/{file.path} is gone or cut short; "
-            "its rows that are nowhere else are "
-            "listed as lost below",
+            f"the data file {self._tables['inbox'].uri}/{file.path} is missing or cut short; "
+            "its rows that exist nowhere else are listed as lost below",
             count=file.rows,
         )
 
@@ -400,7 +399,7 @@ class _Restore:
                     "lost",
                     "rows",
                     queue.name,
-                    "these sequences were given out and are not in Delta",
+                    "these sequences were issued and are not in Delta",
                     first=first,
                     last=last,
                     epoch=queue.epoch_of(first),
@@ -508,8 +507,8 @@ class _Restore:
                 "may_be_lost",
                 "rows",
                 queue.name,
-                f"rows that came after {self._as_of} are in no table; the new epoch "
-                f"begins at {begins}, far behind any of them",
+                f"rows that arrived after {self._as_of} are in no table; the new epoch begins "
+                f"at {begins}, far after all of them",
                 first=queue.end + 1,
                 last=begins - 1,
                 epoch=order[-1] if order else None,
@@ -519,7 +518,7 @@ class _Restore:
                     "restored",
                     "consumer",
                     f"{queue.name} {name}",
-                    "its mark; rows it received later come again",
+                    "its mark; rows that it received later are delivered again",
                     last=mark,
                 )
         for each in received.unreadable[:TOLD_MAX]:
@@ -534,8 +533,8 @@ class _Restore:
                 "restored",
                 "incoming_stream",
                 stream.queue,
-                "goes on here; if its sender is past it, status shows gap_at: what lies "
-                "between is lost",
+                "continues here; if its sender is past it, status shows gap_at: the messages "
+                "between are lost",
                 last=stream.sequence_number,
                 stream_id=f"uid:{stream.guid}\\{stream.stream_ordinal}",
                 sequence_number=stream.sequence_number,
@@ -553,19 +552,17 @@ class _Restore:
                 "may_be_lost",
                 "forwarded",
                 FORWARD_QUEUE,
-                "messages for other hosts that were not in outgoing_queue yet are not "
-                "sent on from here: their rows are in "
-                "this queue, what was received is not; the newest are taken anew if their "
-                "senders still have them",
+                "messages for other hosts that were not in outgoing_queue yet are not sent "
+                "from here: their rows are in this queue, the received bytes are not; the "
+                "newest are accepted again if their senders still have them",
             )
         if not listed:
             add(
                 "may_be_lost",
                 "consumer",
                 "",
-                "the state is of a version that did not write queues and marks: every row "
-                "came back as not received, and "
-                "queues are of the kind that their rows are",
+                "the state is of a version that did not write queues and marks: every row is "
+                "restored as not received, and each queue has the kind of its rows",
             )
         add(
             "restored",
@@ -582,8 +579,8 @@ class _Restore:
                 "restored",
                 "wsrm_sequence",
                 row["queue"],
-                "goes on here; if its client is past it, its session ends in a fault: "
-                "what lies between is lost",
+                "continues here; if its client is past it, its session ends in a fault: the "
+                "messages between are lost",
                 last=row["accepted"],
                 wsrm_sequence=row["identifier"],
             )
@@ -609,8 +606,7 @@ class _Restore:
             "may_be_lost",
             "outgoing",
             "",
-            f"messages that were committed after {self._as_of} are in no table; "
-            "identities of rows that were sent are "
-            "forgotten but for the keys of those that wait: a batch that is written again "
-            "is sent again",
+            f"messages that were committed after {self._as_of} are in no table; identities of "
+            "sent rows are forgotten, except the keys of waiting messages: a batch that is "
+            "written again is sent again",
         )

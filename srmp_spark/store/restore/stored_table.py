@@ -135,8 +135,8 @@ class StoredTable:
         files, damaged = self.files(queue_manager)
         if damaged:
             raise StoreDamagedError(
-                f"{self._storage.uri}/{damaged[0].path} is gone or cut short: put it "
-                "back, nothing can be restored without it"
+                f"{self._storage.uri}/{damaged[0].path} is missing or cut short: put it back; "
+                "nothing can be restored without it"
             )
         for batch in self.batches(files, queue_manager):
             yield from batch.to_pylist()
