@@ -107,8 +107,9 @@ def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
     """Open the one connection that writes, and create the tables in an empty database.
 
     The connection may be handed from thread to thread, but never be used by two at once. Raises
-    :class:`StoreDamagedError` (exit code 6) if the format is newer or the file is damaged, and
-    :class:`StoreError` if the settings do not make commits durable.
+    :class:`StoreDamagedError` (exit code 6) if the format is newer. Raises :class:`StoreError` if
+    the settings do not make commits durable. An SQLite error is raised as :func:`store_error`
+    returns it.
     """
     # SQLite gives its WAL the mode of the database file.
     with suppress(FileExistsError):

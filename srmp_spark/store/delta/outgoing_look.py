@@ -102,7 +102,10 @@ class OutboxSource:
 
     @classmethod
     def open(cls, directory: Path) -> OutboxSource | None:
-        """Open the outbox, or return ``None`` if the sender process has not created it yet.
+        """Open the outbox of a data directory, or return ``None`` if it is not ready.
+
+        The outbox is not ready while the sender process has not created it, or has not updated its
+        tables to this version.
 
         Raises :class:`StoreDamagedError` if the outbox cannot be read.
         """
