@@ -1,9 +1,12 @@
-"""The first row that arrived at or after a time. Loads Arrow: for the reader process only.
+"""Find the first row that arrived at or after a time.
 
-``arrived_at`` is the wall clock, and a clock is set back: by an hour in autumn where it shows local time, by a minute where it
-was wrong. So the times of a log do not ascend. The first matching row may lie before millions that do not match, and neither
-bisection nor the times of a segment's first and last row find it. Every time is looked at, but of a sealed segment nothing
-else is read: about a millisecond for some thousand rows.
+This module loads Arrow and is for the reader process only.
+
+``arrived_at`` is the wall clock, and clocks are set back: by an hour in autumn where a clock shows
+local time, by a minute where it was wrong. So the times of a log do not ascend. The first matching
+row may lie before millions of rows that do not match. Neither bisection nor the times of a
+segment's first and last row find that row. So every time is read, but nothing else of a sealed
+segment: that takes about a millisecond for some thousand rows.
 """
 
 from __future__ import annotations
@@ -19,27 +22,37 @@ from srmp_spark.rows.segment import arrivals_of
 from srmp_spark.store.log import GroupChunk, Log, SegmentChunk, TrimmedError, damaged
 
 SEARCH_SECONDS = 2.0
-"""One call looks for so long. The caller goes on with another one: a log of a billion rows takes two minutes."""
+"""Longest search of one call, in seconds.
+
+After this time the call returns how far it looked, and the caller goes on with another call. A log
+of a billion rows takes two minutes.
+"""
 
 
 class FirstSince(NamedTuple):
-    """What one call has found."""
+    """Result of one call of :func:`first_since`."""
 
     sequence: int | None
-    """The first row that arrived at or after the time."""
+    """The first row that arrived at or after the time, or ``None`` if none was found so far."""
     looked_to: int
-    """No row up to here did."""
+    """Last sequence that was checked without a match.
+
+    No row up to here arrived at or after the time.
+    """
     end: int
-    """The last sequence of the epoch."""
+    """The last sequence of the epoch in this queue."""
 
 
 def first_since(
     log: Log, queue: str, epoch: str, after: int, since: int, seconds: float = SEARCH_SECONDS
 ) -> FirstSince:
-    """Look behind ``after`` for the first row with ``arrived_at`` of at least ``since``, in microseconds since 1970, UTC.
+    """Return the first row after ``after`` that arrived at ``since`` or later.
 
-    Rows that retention deletes meanwhile are passed. Raises :class:`UnknownQueueError`, :class:`UnknownEpochError`, and
-    :class:`StoreDamagedError` for rows that cannot be read: one of them may be the first.
+    ``since`` is in microseconds since 1970, UTC, and is compared with ``arrived_at``. The search
+    stops after ``seconds``. Rows that retention deletes during the search are skipped.
+
+    Raises :class:`UnknownQueueError` and :class:`UnknownEpochError`. Raises
+    :class:`StoreDamagedError` if rows cannot be read, because one of these rows may be the first.
     """
     until = time.monotonic() + seconds
     while True:

@@ -1,22 +1,27 @@
-"""When the WAL is copied into the database, and by whom.
+"""Copy the WAL into the database: when it is done, and by which thread.
 
-SQLite's own way (``wal_autocheckpoint``) copies inside a COMMIT: every 4 to 16 MB one group of messages waits for it. Doing it
-all in another thread is worse: while commits go on, the copy never meets the end of the WAL, so the WAL is never begun anew,
-grows without end (210 MB in 3 s, measured) and each commit then also has to extend a file. So it is done in two steps:
+SQLite's own way (``wal_autocheckpoint``) copies inside a COMMIT: one group of messages waits for
+the copy every 4 to 16 MB. A copy in another thread alone is worse. While commits go on, the copy
+never reaches the end of the WAL. So the WAL never starts again at its beginning and grows without
+end (210 MB in 3 s, measured), and each commit must also extend a file. So the copy takes two steps:
 
-1. Past :data:`CHECKPOINT_BYTES` a thread with a connection of its own copies what is there (PASSIVE: it waits for nobody and
-   nobody waits for it).
-2. The commit thread copies the little that was added meanwhile, right after a COMMIT whose messages are already answered.
-   Now all is copied, and the next transaction begins the WAL at its start: the file stays small and is overwritten in place.
+1. When :data:`CHECKPOINT_BYTES` were written, a thread with its own connection copies what is
+   there. The mode is PASSIVE: the thread and the writer do not wait for each other.
+2. The commit thread copies the rest, which was added meanwhile, right after a COMMIT whose
+   messages are already answered. Then everything is copied, and the next transaction starts the
+   WAL at its beginning. The file stays small and is overwritten in place.
 
-Measured, 32 senders with one message in flight, 2.3 KB posts, page 8192, medians of two runs of 3 s:
-autocheckpoint 1000 pages p99 7.8 ms, worst 22 ms; 2000 pages 3.0 and 28 ms; these two steps **3.2 and 11 ms**, and 8 % more
-messages. Larger steps (8 and 16 MB) cost up to 30 ms at the worst commit, because the last step syncs all of the database file.
+Measured with 32 senders, one message in flight each, 2.3 KB posts, page 8192, medians of two runs
+of 3 s. ``autocheckpoint`` 1000 pages: p99 7.8 ms, worst 22 ms. 2000 pages: 3.0 and 28 ms. These two
+steps: **3.2 and 11 ms**, and 8 % more messages. Larger steps (8 and 16 MB) cost up to 30 ms at the
+worst commit, because the last step syncs the whole database file.
 
-A reader's open snapshot holds the start of the WAL back; readers therefore keep theirs for one query (store/log.py).
+A reader's open snapshot holds back the start of the WAL. Readers therefore keep a snapshot for one
+query only (store/log.py).
 
-A failed sync of the database is as final as one of the WAL: the next attempt may succeed without having written, and the WAL,
-which still has the pages, would be begun anew over them. Only a full disk is waited for: then nothing was synced at all.
+A failed sync of the database is as final as a failed sync of the WAL. The next attempt may succeed
+without having written, and the WAL, which still has the pages, would be overwritten. The
+checkpointer retries after one error only, a full disk, because then nothing was synced at all.
 """
 
 from __future__ import annotations
@@ -30,26 +35,36 @@ from pathlib import Path
 from srmp_spark.store.schema import PAGE_SIZE_BYTES, connect_writer
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
-"""The WAL is copied when about so much was written to it: see the measurements above."""
+"""Bytes written to the WAL after which it is copied. See the measurements above."""
 COMMIT_OVERHEAD_BYTES = 4 * PAGE_SIZE_BYTES
-"""What a commit writes besides the posts: head, history of one sender, stream and the group's first page. Identifiers of other
-senders lie in other pages, once there are many: the journal adds them, or the WAL would be three times as long as it seems."""
+"""Bytes that a commit writes besides the posts: the head, the history of one sender, the stream and
+the first page of the group. Identifiers of other senders lie in other pages once there are many
+senders. The journal adds those pages; without them the WAL would be three times as long as it
+seems.
+"""
 
 
 class Checkpointer:
-    """Step 1, in a thread of its own; step 2 is asked for by :attr:`finish_due` and done by the journal."""
+    """Runs step 1 in its own thread, and requests step 2 from the journal with ``finish_due``."""
 
     def __init__(self, database: Path, on_error: Callable[[sqlite3.Error], object]) -> None:
-        """``on_error`` is called in the thread, which then ends."""
+        """Start the thread. On an error, the thread calls ``on_error`` and ends."""
         self._on_error = on_error
         self._connection = connect_writer(database)
         self._written = 0
         self._running = False
         self._jobs: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.finish_due = False
-        """Set by the thread when the bulk is copied; the journal then copies the rest and calls :meth:`finished`."""
+        """Whether step 2 is due.
+
+        The thread sets it when step 1 is done. The journal then copies the rest and calls
+        :meth:`finished`.
+        """
         self.wal_bytes = 0
-        """Size of the WAL's used part at the last step, for metrics: far above CHECKPOINT_BYTES, a reader holds it."""
+        """Size of the used part of the WAL at the last step, in bytes, for metrics.
+
+        A value far above CHECKPOINT_BYTES means that a reader holds the WAL.
+        """
         self._thread = threading.Thread(target=self._run, name="store-checkpoint", daemon=True)
         self._thread.start()
 
@@ -60,20 +75,23 @@ class Checkpointer:
         )
 
     def wrote(self, payload_bytes: int) -> None:
-        """A commit with so many bytes, of posts and of further pages, went into the WAL."""
+        """Count a commit that wrote ``payload_bytes`` of posts and further pages into the WAL.
+
+        Step 1 starts when the total reaches :data:`CHECKPOINT_BYTES`.
+        """
         self._written += payload_bytes + COMMIT_OVERHEAD_BYTES
         if self._written >= CHECKPOINT_BYTES and not self._running and not self.finish_due:
             self._running = True
             self._jobs.put(True)
 
     def finished(self, connection: sqlite3.Connection) -> None:
-        """Step 2, on the journal's connection while no transaction is open."""
+        """Run step 2 on the journal's connection, while no transaction is open."""
         self.wal_bytes = _checkpoint(connection)
         self._written = 0
         self.finish_due = False
 
     def close(self) -> None:
-        """Stop the thread. The last connection to close copies what is left."""
+        """Stop the thread. SQLite copies the rest of the WAL when the last connection closes."""
         self._jobs.put(False)
         self._thread.join()
         self._connection.close()
@@ -93,7 +111,8 @@ def _checkpoint(connection: sqlite3.Connection) -> int:
     try:
         _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     except sqlite3.OperationalError as error:
-        if "full" in str(error):  # SQLITE_FULL; before Python 3.11 an error has no number
+        if "full" in str(error):
+            # This is SQLITE_FULL. Before Python 3.11 an error has no error code.
             return 0
         raise
     return max(0, int(frames)) * PAGE_SIZE_BYTES

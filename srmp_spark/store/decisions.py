@@ -1,23 +1,30 @@
-"""Rows that ask to be told of their end, what was decided about them, and the receipts that follow ([MC-MQSRM] 3.1.7.3).
+"""Store decisions about rows whose sender requested to know their end ([MC-MQSRM] 3.1.7.3).
 
-Four tables, and a row of ours is in at most one of them at any moment:
+The receipts that follow from the decisions are stored here, too. There are four tables, and a row
+of a queue is in at most one of them at any moment:
 
-    undecided          with the message, in its transaction; only messages that ask have one
-    decisions          (first, last, reason): with the mark, purge or deletion that decides, in its transaction; one for a
-                       million rows
-    decided_receipts   what is to be sent, until it is delivered
-    told               what senders of streams were told, in runs of message identifiers by whose they are, for 30 days
+    undecided          one for each message that requests a receipt; written with the message,
+                       in its transaction
+    decisions          (first, last, reason): written with the mark, purge or deletion that
+                       decides, in its transaction; one covers a million rows
+    decided_receipts   receipts to send, kept until they are delivered
+    told               final receipts that senders of streams have got, as runs of message
+                       identifiers by owner, kept for 30 days
 
-:func:`expand` takes decisions in the order in which they were made and moves a bounded slice from ``undecided`` to
-``decided_receipts``. A row leaves ``undecided`` in the transaction that writes its receipts, so it is decided once, by the
-first decision that covers it, however often the process dies in between; and a decision is seen only after its commit.
-:func:`number` gives a receipt its identifier before it is sent for the first time; it keeps it over all repeats.
+:func:`expand` processes decisions in the order in which they were made. Each call moves a bounded
+slice from ``undecided`` to ``decided_receipts``. A row leaves ``undecided`` in the transaction that
+writes its receipts. So a row is decided once, by the first decision that covers it, however often
+the process is killed in between. A decision is visible only after its commit. :func:`number` gives
+a receipt its identifier before the receipt is sent for the first time. The receipt keeps this
+identifier over all repeats.
 
-**Why ``told``.** A sender that gives up a stream sends its messages again, under their identifiers, in a new one. A final
-receipt that names the old stream it answers with 200 and discards (3.1.5.1.9.1), so 200 proves nothing. When such a message
-comes again it makes no row; :func:`move` then tells its end at its new place, also if that was told already.
+**Why the table** ``told`` **exists.** A sender that gives up a stream sends its messages again,
+under their identifiers, in a new stream. The sender answers a final receipt that names the old
+stream with 200 and discards the receipt (3.1.5.1.9.1), so an answer of 200 proves nothing. When
+such a message arrives again it makes no row. :func:`move` then sends its final receipt for the new
+place, even if one was sent before.
 
-Every function but the reading ones is for :meth:`Journal.transact` or the journal itself.
+Functions that write are for :meth:`Journal.transact` or for the journal itself.
 """
 
 from __future__ import annotations
@@ -35,7 +42,10 @@ from srmp_spark.store.integers import UNSIGNED, signed
 from srmp_spark.store.transaction import Transaction
 
 Lane = tuple[str, str, str, str]
-"""URL, peer, the sender's authenticated name or nothing, GUID of the stream or nothing: :attr:`DecisionReceipt.lane`."""
+"""URL, peer, authenticated name of the sender (or empty), GUID of the stream (or empty).
+
+See :attr:`DecisionReceipt.lane`.
+"""
 
 DDL = """
 CREATE TABLE IF NOT EXISTS undecided(
@@ -64,15 +74,26 @@ CREATE TABLE IF NOT EXISTS told(
     decided_at INTEGER NOT NULL, PRIMARY KEY (lineage, first)
 ) WITHOUT ROWID
 """
-"""New in 0.2. An older version does not know them and sends no such receipts: the number of the format stays. The lineage of
-``told`` is that of the history, which says whose it is (:func:`~srmp_spark.srmp.trust_domain.lineage_key`)."""
+"""Tables that are new in 0.2.
+
+An older version does not know them and sends no such receipts, so the format number stays. The
+column ``lineage`` of ``told`` is that of the history, which includes the owner
+(:func:`~srmp_spark.srmp.trust_domain.lineage_key`).
+"""
 
 EXPAND_ROWS_MAX = 50
-"""Rows decided in one transaction: about 1 ms in the loop."""
+"""Rows that one transaction expands, which takes about 1 ms in the loop.
+
+Further rows wait for the next transaction.
+"""
 NO_LANE: Lane = ("", "", "", "")
-"""Before the first one."""
+"""Start value for :func:`lanes`, which sorts before every lane."""
 TOLD_DAYS = 30
-"""How long ``told`` is kept: as long as message identifiers, without which a repeat would be a new row anyway."""
+"""Days that rows of ``told`` are kept.
+
+Message identifiers are kept equally long; without an identifier a repeated message would be a new
+row in any case.
+"""
 
 _UNDECIDED = (
     "sequence, lineage, uniquifier, action, peer, sender_name, commitment_to, positive, "
@@ -87,33 +108,37 @@ _RECEIPT = (
 
 
 class OwedDecision(NamedTuple):
-    """A receipt to send."""
+    """One receipt to send, as stored."""
 
     id: int
     number: int | None
-    """Its own identifier, once it has one (:func:`number`)."""
+    """Message identifier of the receipt itself, or ``None`` before :func:`number` gives it one."""
     receipt: DecisionReceipt
 
 
 class Expanded(NamedTuple):
-    """What one slice did."""
+    """Result of one call of :func:`expand`."""
 
     lanes: set[Lane]
-    """Where there are receipts now."""
+    """Lanes that have new receipts."""
     more: bool
-    """There are decisions left to expand."""
+    """Whether decisions are left to expand."""
 
 
-# At the start
+# At the start of the process
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """What a data directory of an older version has not. One transaction or none: the caller begins and ends it."""
+    """Create the tables that a data directory of an older version lacks.
+
+    The caller begins and ends the transaction.
+    """
     for statement in DDL.split(";"):
         connection.execute(statement)
-    # Builds before the first release noted the sender of what was told beside it.
+    # Builds before the first release had a table of the senders of ``told``.
     connection.execute("DROP TABLE IF EXISTS told_to")
-    # They knew lanes without the name of their sender; they make this index when they open it again.
+    # Those builds had lanes without the sender's name. They create this index again when they open
+    # the directory.
     if (
         connection.execute(
             "SELECT 1 FROM sqlite_master WHERE name = 'decided_receipts_by_lane'"
@@ -122,21 +147,19 @@ def create_tables(connection: sqlite3.Connection) -> None:
     ):
         connection.execute("UPDATE decided_receipts SET sender_name = '' WHERE sender_name IS NULL")
         connection.execute("DROP INDEX decided_receipts_by_lane")
-    for table in (
-        "undecided",
-        "decided_receipts",
-    ):  # null in rows of before: DecisionReceipt.counted_by
+    # The column is null in rows of earlier versions: see DecisionReceipt.counted_by.
+    for table in ("undecided", "decided_receipts"):
         if "stream_name" not in {
             row[1] for row in connection.execute(f"PRAGMA table_info({table})")
         }:
             connection.execute(f"ALTER TABLE {table} ADD COLUMN stream_name TEXT")
 
 
-# With the message
+# Together with the message
 
 
 def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Undecided]]) -> None:
-    """Rows of this transaction that ask to be told of their end, each with the id of its queue."""
+    """Store the rows of this transaction that request receipts, each with the id of its queue."""
     connection.executemany(
         "INSERT INTO undecided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -162,13 +185,17 @@ def save_undecided(connection: sqlite3.Connection, rows: Sequence[tuple[int, Und
 
 
 def move(transaction: Transaction, row: Undecided) -> None:
-    """The message came once more, at another place: its final receipt names that place, decided or not, told or not.
+    """Update the place of a message that arrived again elsewhere, in its final receipt.
 
-    The sender gave up the stream in which it stood, and a receipt that names that would be discarded (3.1.5.1.9.1). One that
-    was sent already is another message now, under another identifier: the peer must not take it for a repeat. Only who
-    sent a message changes where its end is told: another's of the same identifier is another message. The row may be in another
-    queue than a row would be in now, for a redirection may have been made meanwhile: then it is known by what its stream is
-    counted by. And a reader may have moved it to a subqueue.
+    The final receipt must name the new place, whether the row is decided or not, and whether a
+    receipt was sent or not. The sender gave up the earlier stream, and would discard a receipt that
+    names it (3.1.5.1.9.1). A receipt that was sent already becomes a new message with a new
+    identifier, because the peer must not treat it as a repeat.
+
+    Only the sender of a message may change where its final receipt goes. A message of another
+    sender with the same identifier is another message. The row may be in another queue than a new
+    row would be, because of a redirection that was made meanwhile. Then the row is found by the
+    stream name. A reader may also have moved the row to a subqueue.
     """
     if row.final_to is None:
         return
@@ -230,7 +257,7 @@ def move(transaction: Transaction, row: Undecided) -> None:
 
 
 class Moved(NamedTuple):
-    """A row that is in another queue of ours now, as a row of that."""
+    """A row that was moved to another queue of this queue manager, where it is a new row."""
 
     queue_id: int
     queue: str
@@ -240,8 +267,11 @@ class Moved(NamedTuple):
 
 
 def go_along(transaction: Transaction, moved: Iterable[Moved]) -> None:
-    """What these rows asked to be told of their end is told when they are received from where they are now. Whose streams they
-    are counted by stays as it was."""
+    """Move the receipt requests of moved rows to their new queues.
+
+    The sender gets its receipts when the rows are received from their present queue. The stream by
+    which each row is counted does not change.
+    """
     transaction.connection.executemany(
         "UPDATE undecided SET queue_id = ?, sequence = ?, stream_name = coalesce(stream_name, ?) "
         "WHERE queue_id = ? AND sequence = ?",
@@ -258,7 +288,7 @@ def go_along(transaction: Transaction, moved: Iterable[Moved]) -> None:
     )
 
 
-# With the mark
+# Together with the mark
 
 
 def decide(
@@ -269,9 +299,10 @@ def decide(
     reason: Reason,
     decided_at: int,
 ) -> bool:
-    """Rows of these runs left the queue for ``reason``; whether any of them had asked to be told.
+    """Store the decision that the rows of ``runs`` left the queue for ``reason``.
 
-    A row that an earlier decision covers keeps that one.
+    Return whether any of these rows requested a receipt. A row that an earlier decision covers
+    keeps the earlier one. ``decided_at`` is in microseconds since 1970, UTC.
     """
     db, runs = transaction.connection, list(runs)
     if (
@@ -295,7 +326,7 @@ def decide(
 
 
 def discard(transaction: Transaction, row: Undecided, reason: Reason, decided_at: int) -> None:
-    """The message never became a row; its sender is told all the same."""
+    """Store the receipts for a message that was discarded and never became a row."""
     _save_receipts(transaction.connection, receipts_for(row, reason, decided_at))
 
 
@@ -303,12 +334,16 @@ def discard(transaction: Transaction, row: Undecided, reason: Reason, decided_at
 
 
 def is_pending(connection: sqlite3.Connection) -> bool:
-    """Whether there are decisions to expand."""
+    """Return whether there are decisions to expand."""
     return connection.execute("SELECT 1 FROM decisions LIMIT 1").fetchone() is not None
 
 
 def expand(transaction: Transaction) -> Expanded:
-    """Turn a slice of the oldest decision into receipts."""
+    """Turn a slice of the oldest decision into receipts.
+
+    A slice has at most :data:`EXPAND_ROWS_MAX` rows. Return the lanes that have new receipts, and
+    whether decisions are left.
+    """
     db = transaction.connection
     decision = db.execute(
         "SELECT id, queue_id, queue, first, last, reason, decided_at FROM decisions ORDER "
@@ -343,7 +378,10 @@ def expand(transaction: Transaction) -> Expanded:
 
 
 def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]:
-    """The next lanes behind ``after`` that have receipts, one step of the index for each, however many receipts it has."""
+    """Return the next lanes after ``after`` that have receipts, at most ``limit``.
+
+    Each lane costs one step in the index, however many receipts the lane has.
+    """
     found: list[Lane] = []
     at = after
     sql = (
@@ -358,7 +396,7 @@ def lanes(connection: sqlite3.Connection, after: Lane, limit: int) -> list[Lane]
 
 
 def owed(connection: sqlite3.Connection, lane: Lane, limit: int) -> list[OwedDecision]:
-    """The oldest receipts of a lane, in the order of their decisions."""
+    """Return the oldest receipts of a lane, at most ``limit``, in the order of their decisions."""
     rows = connection.execute(
         f"SELECT {_RECEIPT} FROM decided_receipts WHERE url = ? AND peer = ? AND "  # noqa: S608  # our own names
         "sender_name = ? AND stream_guid = ? "
@@ -371,7 +409,10 @@ def owed(connection: sqlite3.Connection, lane: Lane, limit: int) -> list[OwedDec
 def number(
     transaction: Transaction, receipts: Sequence[OwedDecision], numbers: Sequence[int]
 ) -> list[OwedDecision]:
-    """Give those that have none an identifier for good, before they are sent for the first time."""
+    """Give an identifier to each receipt without one, before the receipt is first sent.
+
+    Return all receipts with their identifiers. A receipt keeps its identifier for good.
+    """
     left = iter(numbers)
     numbered = [
         each if each.number is not None else each._replace(number=next(left)) for each in receipts
@@ -389,7 +430,10 @@ def number(
 
 
 def forget(transaction: Transaction, receipts: Iterable[OwedDecision]) -> None:
-    """Receipts that are done with. One that :func:`move` has changed meanwhile is another, and stays."""
+    """Delete receipts that are delivered or will not be sent again.
+
+    A receipt that :func:`move` has changed meanwhile is a different receipt and stays.
+    """
     transaction.connection.executemany(
         "DELETE FROM decided_receipts WHERE id = ? AND number IS ?",
         [(each.id, each.number) for each in receipts],
@@ -397,7 +441,10 @@ def forget(transaction: Transaction, receipts: Iterable[OwedDecision]) -> None:
 
 
 def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> None:
-    """Receipts that their peer has answered 200: forget them, but keep what senders of streams were told."""
+    """Delete receipts that their peer answered with 200.
+
+    The final receipts of streams are noted in the table ``told``.
+    """
     forget(transaction, receipts)
     finals = [each.receipt for each in receipts if each.receipt.kind == "final_stream"]
     for key, uniquifier, reason, at in sorted(
@@ -413,14 +460,18 @@ def delivered(transaction: Transaction, receipts: Sequence[OwedDecision]) -> Non
 
 
 def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int, at: int) -> None:
-    """Rows that one mark decided have identifiers that follow each other: mostly they are one run."""
+    """Note one delivered final receipt in ``told``.
+
+    Rows that one mark decided mostly have consecutive identifiers, so they are stored as one run.
+    """
     before = db.execute(
         "SELECT first, last, reason, decided_at FROM told WHERE lineage = ? AND first <= "
         "? ORDER BY first DESC LIMIT 1",
         (lineage, uniquifier),
     ).fetchone()
     if before is not None and before[1] >= uniquifier:
-        return  # told again, at another place
+        # The final receipt was sent again, for another place.
+        return
     if before is not None and before[1:] == (uniquifier - 1, reason, at):
         db.execute(
             "UPDATE told SET last = ? WHERE lineage = ? AND first = ?",
@@ -433,7 +484,10 @@ def _remember(db: sqlite3.Connection, lineage: str, uniquifier: int, reason: int
 
 
 def forget_told(transaction: Transaction, now: int) -> None:
-    """What was decided more than :data:`TOLD_DAYS` before ``now`` (microseconds since 1970, UTC)."""
+    """Delete rows of ``told`` that were decided more than :data:`TOLD_DAYS` before ``now``.
+
+    ``now`` is in microseconds since 1970, UTC.
+    """
     db = transaction.connection
     db.execute("DELETE FROM told WHERE decided_at < ?", (now - TOLD_DAYS * 86_400_000_000,))
 
@@ -447,7 +501,10 @@ def _save_receipts(db: sqlite3.Connection, receipts: Iterable[DecisionReceipt]) 
 
 
 def _stream(stream_id: StreamId | None) -> tuple[str | None, str | None]:
-    """A stream identifier as two columns: an ordinal has 64 bits without a sign."""
+    """Return a stream identifier as two columns.
+
+    The ordinal is stored as text because it has 64 bits without a sign.
+    """
     return (None, None) if stream_id is None else (stream_id.guid, str(stream_id.ordinal))
 
 

@@ -1,9 +1,10 @@
-"""Which queues have something to seal or to delete: one look for all of them, for the reader process.
+"""Find the queues that have something to seal or to delete, with one query for all queues.
 
-A plan for one queue (:func:`.sealing.plan`, :func:`.retention.plan`) opens a connection and asks six questions; ten thousand
-plans, nearly all of them for nothing, kept a core busy. Here SQLite looks for the first unsealed and the oldest row of each
-queue, some microseconds each. A queue that is named may still have nothing to do: its plan decides. One that is not named has
-nothing to do.
+The reader process uses it. A plan for one queue (:func:`.sealing.plan`, :func:`.retention.plan`)
+opens a connection and runs six queries. Ten thousand plans, nearly all without a result, kept a
+core busy. Here SQLite looks up the first unsealed and the oldest row of each queue, in some
+microseconds each. A queue in the result may still have nothing to do: its plan decides. A queue
+that is not in the result has nothing to do.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ ORDER BY name
 
 
 def to_seal(log: Log, now: int) -> list[str]:
-    """Return the queues with unsealed rows that are old, or as many as are worth a segment. ``now``: microseconds, UTC.
+    """Return the queues whose unsealed rows are old, or as many as a segment needs.
 
-    Whoever sees rows arrive must look at their bytes itself: what is large and young is not found here.
+    ``now`` is in microseconds since 1970, UTC. The query does not count bytes: the process that
+    sees rows arrive must itself watch for young rows that are large.
     """
     before = now - int(SEAL_AGE_S * 1_000_000)
     with log.snapshot() as db:
@@ -66,9 +68,10 @@ def to_seal(log: Log, now: int) -> list[str]:
 
 
 def to_trim(log: Log, before: int | None) -> list[str]:
-    """Return the queues whose oldest segment or group is received and arrived before ``before`` (microseconds, UTC).
+    """Return the queues whose oldest segment or group is received and old.
 
-    ``None``: however young it is. For queues that applications receive from.
+    Old means that it arrived before ``before`` (microseconds since 1970, UTC). With ``None`` the
+    age does not matter. The function is for queues that applications receive from.
     """
     with log.snapshot() as db:
         return [

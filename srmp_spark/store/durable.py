@@ -1,4 +1,4 @@
-"""Names and bytes that a power loss does not take: syncs of files and folders, in one place."""
+"""Write files and folders so that they survive a power loss: all syncs in one place."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from pathlib import Path
 from srmp_spark.private_files import FILE_MODE, FOLDER_MODE
 
 SHARED_FOLDER_MODE = 0o777
-"""Of a folder outside the data directory, for example of a Delta table: the umask decides who may read it."""
+"""Mode of a folder outside the data directory, for example of a Delta table.
+
+The umask decides who may read it.
+"""
 SHARED_FILE_MODE = 0o666
-"""The same of a file there."""
+"""Mode of a file outside the data directory. The umask decides who may read it."""
 
 
 def sync_file(path: Path) -> None:
-    """The file's bytes and length to the disk. After an error the caller gives up: a failed fsync is never tried again."""
+    """Sync the bytes and the length of a file to the disk.
+
+    Raises :class:`OSError` if the sync fails. The caller must then give up, because a failed fsync
+    must never be tried again.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -25,7 +32,10 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """The folder's entries to the disk: without it a new file's name may be gone after a power loss."""
+    """Sync the entries of a folder to the disk.
+
+    Without this sync the name of a new file may be gone after a power loss.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -34,16 +44,15 @@ def sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path, mode: int = FOLDER_MODE) -> None:
-    """Make the folder, and those above it, as a rule for its owner alone.
+    """Create a folder and its missing parents, by default with access for the owner only.
 
-    Each is durable in the one above: else a power loss takes all that is in it along.
-
-    One that is there already is made durable too: whoever made it may have been killed before its sync.
+    Each new folder is synced in its parent folder. Otherwise a power loss would remove the folder
+    with everything in it. A folder that already exists is synced, too, because the process that
+    created it may have been killed before its sync.
     """
     if path.exists():
-        with suppress(
-            PermissionError
-        ):  # the folder above is another's: it was made with what lies in it, not by us
+        # The parent folder belongs to another user. This process did not create this folder.
+        with suppress(PermissionError):
             sync_directory(path.parent)
         return
     if not path.parent.exists():
@@ -55,9 +64,10 @@ def make_directory(path: Path, mode: int = FOLDER_MODE) -> None:
 def write_durably(
     path: Path, data: bytes, *, sync_folder: bool = True, mode: int = FILE_MODE
 ) -> None:
-    """Write a file that is whole or not there, also after a power loss, and that its owner alone can read.
+    """Write a file that is either whole or absent, even after a power loss.
 
-    Without ``sync_folder`` the caller syncs the folder, once for several files.
+    By default only its owner can read the file. With ``sync_folder=False`` the caller syncs the
+    folder, once for several files.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -68,7 +78,8 @@ def write_durably(
         sync_file(temporary)
         temporary.replace(path)
     except BaseException:
-        with suppress(OSError):  # a full disk gets the room back that half a file took
+        # On a full disk, this frees the room that the half-written file took.
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
     if sync_folder:

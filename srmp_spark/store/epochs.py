@@ -1,7 +1,8 @@
-"""Epochs: the histories that sequences belong to (INTERFACE.md section 1).
+"""Epochs: the histories to which sequences belong (INTERFACE.md section 1).
 
-A row keeps the epoch it was accepted in; a new epoch goes on counting where the old one stopped. So the rows of one epoch in
-one queue are a range: from its entry in ``queue_epochs`` to the sequence before the next one's.
+A row keeps the epoch in which it was accepted. A new epoch continues counting where the earlier one
+stopped. So the rows of one epoch in one queue are a range: from its entry in ``queue_epochs`` to
+the sequence before the next entry.
 """
 
 from __future__ import annotations
@@ -14,25 +15,27 @@ from srmp_spark.store import holes, marks
 
 
 class Epoch(NamedTuple):
-    """One history."""
+    """One epoch of the data directory, as stored."""
 
     id: int
     epoch: str
-    """Random text, made when it began."""
+    """Random text, created when the epoch began."""
 
 
 def current(connection: sqlite3.Connection) -> Epoch:
-    """The epoch that new rows get."""
+    """Return the epoch that new rows get."""
     return Epoch(
         *connection.execute("SELECT id, epoch FROM epochs ORDER BY id DESC LIMIT 1").fetchone()
     )
 
 
 def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> Epoch:
-    """Start a new epoch, in the caller's transaction: every queue notes the first sequence that belongs to it.
+    """Start a new epoch, in the caller's transaction, and note its first sequence in each queue.
 
-    It lies beyond every mark of a consumer as well as beyond every row: a row below a mark counts as received by whoever set
-    the mark, and nobody would ever read it. What lies between the last row and the mark is a hole, ``lost``.
+    ``now`` is in microseconds since 1970, UTC. The first sequence lies after every row and after
+    every consumer's mark. A row below a mark would count as received by that consumer, and would
+    never be read. The range between the last row and the mark becomes a hole with the reason
+    ``lost``.
     """
     cursor = connection.execute(
         "INSERT INTO epochs(epoch, started_at, reason) VALUES (?, ?, ?)", (epoch, now, reason)
@@ -51,9 +54,11 @@ def begin(connection: sqlite3.Connection, epoch: str, now: int, reason: str) -> 
 
 
 def marked_beyond(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
-    """Return the queues in which a consumer has received more than was ever given out: the mark, and the last sequence.
+    """Return the queues in which a consumer has received more than was ever issued.
 
-    No queue manager marks what it has not given out. An epoch that a version before 0.2 began after a restore may lie there.
+    The values are the mark and the last issued sequence. A queue manager does not mark sequences
+    that it has not issued. The state can come from a version before 0.2 that began an epoch after a
+    restore.
     """
     found = {}
     rows = connection.execute(
@@ -65,7 +70,7 @@ def marked_beyond(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
         (marks.RECEIVED_MAX,),
     ).fetchall()
     for queue_id, name, received, has_ahead in rows:
-        # Received out of turn counts as well
+        # Rows that were received out of turn count, too.
         mark = marks.highest(connection, queue_id) if has_ahead else received
         if mark > (end := end_of(connection, queue_id)):
             found[name] = mark, end
@@ -93,7 +98,7 @@ _END_OF_EACH = f"SELECT id, {_END} FROM queues".format(  # noqa: S608  # our own
 
 
 def end_of(connection: sqlite3.Connection, queue_id: int) -> int:
-    """The last sequence that the queue gave out, whatever became of the row; 0 if none."""
+    """Return the last sequence that the queue issued, even if its row is gone; 0 if none."""
     low, high = queue_id << SEQUENCE_BITS, queue_id << SEQUENCE_BITS | SEQUENCE_MAX
     (end,) = connection.execute(
         _END_OF_ONE, {"low": low, "high": high, "queue": queue_id}
@@ -102,5 +107,8 @@ def end_of(connection: sqlite3.Connection, queue_id: int) -> int:
 
 
 def ends(connection: sqlite3.Connection) -> dict[int, int]:
-    """Return :func:`end_of` of each queue, deleted ones too, in a tenth of the time."""
+    """Return the last sequence of each queue, by queue id, also of deleted queues.
+
+    The function takes a tenth of the time of :func:`end_of` for each queue.
+    """
     return dict(connection.execute(_END_OF_EACH))

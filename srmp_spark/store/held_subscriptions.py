@@ -1,10 +1,13 @@
-"""Which subscriptions are on hold, because the data directory is a copy (store/directory.py) and its original may go on.
+"""Store which subscriptions are on hold because the data directory is a copy.
 
-Theory of operation. A subscription with ``mode`` ``move`` takes messages out of a remote queue. If a copy of a data directory
-is started while its original runs, each message goes to one of the two, and nobody can say to which one. So the start that
-finds a copy puts all of them on hold, in the transaction that begins the new epoch, as the outbox holds what waits in it.
-Which subscriptions there are is known only later in that start: until then the note says "all". A later start finds the
-names, and an operator takes them off one by one (``srmp-spark subscribe resume``).
+**Theory of operation.** The copy's original may still run (store/directory.py). A subscription with
+``mode`` ``move`` takes messages out of a remote queue. If a copy of a data directory is started
+while its original runs, each message goes to one of the two, and no one can predict which. So the
+start that detects a copy puts all subscriptions on hold. The hold is stored in the transaction that
+begins the new epoch. In the same way the outbox holds its waiting messages. The names of the
+subscriptions are known only later in that start, so until then the note says "all". A later step
+stores the names, and an operator releases the subscriptions one by one (``srmp-spark subscribe
+resume``).
 """
 
 from __future__ import annotations
@@ -14,25 +17,28 @@ import sqlite3
 from typing import NamedTuple
 
 _KEY = "held_subscriptions"
-"""In the table ``meta``; versions that do not know it leave it alone."""
+"""Key of the note in the table ``meta``. Versions that do not know the key ignore it."""
 
 
 class Held(NamedTuple):
-    """What is on hold."""
+    """The subscriptions that are on hold, and the reason."""
 
     because: str
-    """What the start found: why the directory counts as a copy."""
+    """Finding of the start: why the directory counts as a copy."""
     names: frozenset[str] | None
-    """Of subscriptions; ``None``: all that there are."""
+    """Names of the held subscriptions; ``None`` means all subscriptions."""
 
 
 def hold_all(connection: sqlite3.Connection, because: str) -> None:
-    """Hold every subscription, in the caller's transaction."""
+    """Put every subscription on hold, in the caller's transaction."""
     _store(connection, Held(because, None))
 
 
 def load(connection: sqlite3.Connection) -> Held | None:
-    """Return what is on hold; ``None``: nothing. A note that cannot be read holds all."""
+    """Return what is on hold, or ``None`` if nothing is.
+
+    A note that cannot be read holds all subscriptions.
+    """
     found = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
     if found is None:
         return None
@@ -41,11 +47,14 @@ def load(connection: sqlite3.Connection) -> Held | None:
         names = value["names"]
         return Held(str(value["because"]), None if names is None else frozenset(map(str, names)))
     except (ValueError, TypeError, KeyError, RecursionError):
-        return Held("the note of what is on hold cannot be read", None)
+        return Held("the note about held subscriptions cannot be read", None)
 
 
 def name_all(connection: sqlite3.Connection, names: frozenset[str]) -> Held | None:
-    """Return what is on hold, after a note that says all has been given the names of those that there are."""
+    """Replace a note that says "all" by the names of the existing subscriptions.
+
+    Return what is on hold, or ``None`` if nothing is.
+    """
     held = load(connection)
     if held is not None and held.names is None:
         held = held._replace(names=names)
@@ -54,7 +63,7 @@ def name_all(connection: sqlite3.Connection, names: frozenset[str]) -> Held | No
 
 
 def release(connection: sqlite3.Connection, name: str) -> None:
-    """Take one off hold."""
+    """Take one subscription off hold."""
     held = load(connection)
     if held is not None and held.names is not None:
         _store(connection, held._replace(names=held.names - {name}))

@@ -1,9 +1,11 @@
-"""Counted holes: sequences that were given out and have no row any more, with the reason. Table ``holes``, a row for each hole.
+"""Store counted holes: sequences that were issued and no longer have a row, with the reason.
 
-Readers, sealing, restore and the Delta state ask where holes are, and a queue may be purged every minute for years without one
-row that stays. So holes that lie directly side by side and have one reason are one row: a queue has at most one hole more than
-it has runs of rows, for each reason. Holes of several reasons side by side stay several rows, and count as one wherever the
-question is whether a sequence has a row (:func:`srmp_spark.sequences.ranges.covered`).
+The table ``holes`` has one row for each hole. Readers, sealing, restore and the Delta state ask
+where holes are, and a queue may be purged every minute for years without one row that stays. So
+adjacent holes with one reason are stored as one row. For each reason, a queue has at most one hole
+more than it has runs of rows. Adjacent holes with different reasons stay separate rows. These holes
+count as one hole wherever the question is whether a sequence has a row
+(:func:`srmp_spark.sequences.ranges.covered`).
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ class Hole(NamedTuple):
     first: int
     last: int
     reason: str
-    """``purged``, ``damaged`` (given up) or ``lost`` (with a disk)."""
+    """``purged``, ``damaged`` (given up by an operator) or ``lost`` (with a disk)."""
 
 
 def joined(holes: Iterable[Hole]) -> Iterator[Hole]:
-    """Yield ascending, disjoint holes so that no two neighbours of one reason lie side by side."""
+    """Join adjacent holes that have the same reason.
+
+    The holes must be ascending and disjoint.
+    """
     before: Hole | None = None
     for hole in holes:
         if before is not None and hole.first == before.last + 1 and hole.reason == before.reason:
@@ -41,10 +46,11 @@ def joined(holes: Iterable[Hole]) -> Iterator[Hole]:
 def make(
     db: sqlite3.Connection, queue_id: int, ranges: Sequence[Range], reason: str
 ) -> tuple[int, list[Range]]:
-    """Make holes of ``ranges``, ascending and disjoint, where there are none, in the caller's transaction.
+    """Make holes where ``ranges`` have none yet, in the caller's transaction.
 
-    Return how many sequences that were, and the ranges without rows in which these lie now: a group of rows of which a part was
-    a hole before may lie wholly in such a range.
+    ``ranges`` are ascending and disjoint. Return how many sequences became holes, and the ranges
+    without rows in which these sequences lie now. A group that was partly a hole before may now lie
+    wholly in such a range.
     """
     if not ranges:
         return 0, []
@@ -58,7 +64,10 @@ def make(
 
 
 def join_all(db: sqlite3.Connection) -> int:
-    """Join what versions before 0.2 left side by side, a row for each purge; return how many rows are gone."""
+    """Join adjacent holes that versions before 0.2 stored as one row for each purge.
+
+    Return how many rows were removed.
+    """
     side_by_side = (
         "SELECT DISTINCT one.queue_id FROM holes one JOIN holes other ON other.queue_id = "
         "one.queue_id "
@@ -79,9 +88,8 @@ def join_all(db: sqlite3.Connection) -> int:
 def _near(db: sqlite3.Connection, queue_id: int, first: int, last: int) -> list[Hole]:
     """Return the holes that overlap or touch the closed range."""
     before = "SELECT coalesce(max(first), 0) FROM holes WHERE queue_id = ? AND first < ?"
-    (begin,) = db.execute(
-        before, (queue_id, first)
-    ).fetchone()  # one that begins before the range may reach into it
+    # A hole that begins before the range may reach into it.
+    (begin,) = db.execute(before, (queue_id, first)).fetchone()
     found = db.execute(
         "SELECT first, last, reason FROM holes WHERE queue_id = ? AND first BETWEEN ? AND "
         "? AND last >= ? ORDER BY first",
@@ -93,7 +101,7 @@ def _near(db: sqlite3.Connection, queue_id: int, first: int, last: int) -> list[
 def _replace(
     db: sqlite3.Connection, queue_id: int, before: Sequence[Hole], after: Sequence[Hole]
 ) -> None:
-    """Write what differs."""
+    """Write the difference between the holes ``before`` and ``after``."""
     same = set(before) & set(after)
     gone = [(queue_id, hole.first) for hole in before if hole not in same]
     db.executemany("DELETE FROM holes WHERE queue_id = ? AND first = ?", gone)

@@ -1,11 +1,11 @@
-"""Numbers of unsigned 64 bit in a database that knows signed ones only."""
+"""Store unsigned 64-bit numbers in a database that has only signed ones."""
 
 from __future__ import annotations
 
 UNSIGNED = (1 << 64) - 1
-"""``stored & UNSIGNED`` is the number again."""
+"""Mask that makes a stored number unsigned again: ``stored & UNSIGNED``."""
 
 
 def signed(number: int) -> int:
-    """A number of unsigned 64 bit as SQLite (and the JVM) can hold it: two's complement."""
+    """Return an unsigned 64-bit number as SQLite and the JVM hold it: in two's complement."""
     return number if number < 1 << 63 else number - (1 << 64)

@@ -1,4 +1,7 @@
-"""A file that one process holds: who comes second waits for a while, or is told who the first is."""
+"""Lock a file for one process.
+
+A second process waits for a while, or gets an error that names the first one.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,22 @@ from srmp_spark.errors import StoreInUseError
 from srmp_spark.private_files import append_private
 
 LOCK_NOTE_WAIT_S = 1.0
-"""The owner writes its process id right after taking the lock; a second one waits so long for it before saying "unknown"."""
+"""Longest wait for the owner's note, in seconds.
+
+The owner writes its process id right after taking the lock. A second process that finds no note in
+this time reports "an unknown host".
+"""
 _LOOK_S = 0.01
 
 
 def take_lock(file: Path, wait_s: float = 0.0) -> IO[str]:
-    """The lock ``file``, held until it is closed or the process ends, at kill -9 too.
+    """Return the locked file ``file``.
 
-    ``wait_s``: how long to wait for a process that is about to end. Raises :class:`StoreInUseError`, which names the holder.
+    The lock is held until the file is closed or the process ends, even by kill -9. ``wait_s`` is
+    how long to wait, in seconds, for a process that is about to end. Raises
+    :class:`StoreInUseError`, which names the holder, if another process holds the lock.
     """
-    # Its descriptor is not inherited: a child must not keep the directory taken.
+    # The descriptor is not inherited: a child process must not keep the directory locked.
     lock = os.fdopen(append_private(file), "a+", encoding="utf-8")
     deadline = time.monotonic() + wait_s
     while True:

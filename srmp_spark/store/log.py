@@ -1,12 +1,14 @@
-"""Reading the log: what there is of a queue, where a batch ends, and the stored pieces themselves.
+"""Read the log: the rows of a queue, the end of a batch, and the stored pieces themselves.
 
-A piece is a *segment* (two files of sealed rows) or a *group* (the rows of one commit); between them lie counted *holes*.
-Every question is answered from one short snapshot of the database, and the next piece is always looked up by its sequence.
-So a group may be sealed, and a segment trimmed, between two pieces: the first is found again as part of its segment
-(segments are asked before groups), the second is told as :class:`TrimmedError`. A sequence that is in neither, nor in a
-hole, is damage and is said so: nothing is skipped in silence.
+A piece is a *segment* (two files of sealed rows) or a *group* (the rows of one commit). Counted
+*holes* lie between pieces. Every question is answered from one short snapshot of the database, and
+the next piece is always looked up by its sequence. So a group may be sealed, and a segment trimmed,
+between two pieces. A sealed group is found as part of its segment, because segments are asked
+first. A trimmed segment raises :class:`TrimmedError`. A sequence that is in no piece and in no hole
+is damage and raises an error: nothing is skipped silently.
 
-A :class:`Log` has its own read-only connection and belongs to one thread. No module that this one imports loads Arrow.
+A :class:`Log` has its own read-only connection and belongs to one thread. No module that this one
+imports loads Arrow.
 """
 
 from __future__ import annotations
@@ -34,29 +36,36 @@ from srmp_spark.store.schema import connect_reader, row_key
 from srmp_spark.store.wide_parts import IS_WIDE_PART
 
 GROUPS_BYTES_MAX = 8 * 1024 * 1024
-"""Groups fetched by one query: what a reader holds at once besides the piece it works on."""
+"""Bytes of groups that one query fetches.
+
+A reader holds that much at once besides the piece on which it works; the next query fetches the
+rest.
+"""
 GROUPS_MAX = 512
-"""The same in number, for groups of one small message."""
+"""Number of groups that one query fetches, for groups of one small message."""
 
 
 class UnknownQueueError(StoreError):
-    """There is no queue of that name (404)."""
+    """No queue has that name (404)."""
 
 
 class UnknownEpochError(StoreError):
-    """The log of this queue knows no such epoch (409 ``unknown-epoch``)."""
+    """The log of this queue has no such epoch (409 ``unknown-epoch``)."""
 
 
 class PastTheEndError(StoreError):
-    """The sequence has not been given out in that epoch (409 ``past-the-end``)."""
+    """The sequence has not been issued in that epoch (409 ``past-the-end``)."""
 
     def __init__(self, queue: str, after: int, end: int) -> None:
-        super().__init__(f"{queue} ends at {end}, asked for what follows {after}")
+        super().__init__(f"{queue} ends at sequence {end}; rows after {after} were requested")
         self.end = end
 
 
 class TrimmedError(StoreError):
-    """The rows were deleted by retention (410 ``trimmed``); ``first`` is the oldest that is left."""
+    """Retention has deleted the rows (410 ``trimmed``).
+
+    ``first`` is the oldest row that is left.
+    """
 
     def __init__(self, queue: str, after: int, first: int) -> None:
         super().__init__(
@@ -75,15 +84,15 @@ _SEGMENT = (
 
 
 class Bounds(NamedTuple):
-    """What the log holds of a queue in one epoch."""
+    """The rows that the log holds of a queue in one epoch."""
 
     epoch: str
     first: int
     """The oldest sequence that was not trimmed; ``end`` + 1 if there is none."""
     end: int
-    """The last sequence given out in this epoch and committed."""
+    """The last sequence that was issued in this epoch and committed."""
     next_epoch: str | None
-    """The epoch in which the queue goes on; ``None`` for the present one."""
+    """The epoch in which the queue continues; ``None`` for the present epoch."""
 
 
 class GroupChunk(NamedTuple):
@@ -94,11 +103,14 @@ class GroupChunk(NamedTuple):
     first: int
     last: int
     keep: tuple[Range, ...]
-    """Which of its rows were asked for and are no holes."""
+    """Ranges of the group's rows that were requested and are no holes."""
     blob: bytes
 
     def records(self) -> Iterator[tuple[int, Record]]:
-        """(sequence, record) of the rows that count. Raises :class:`StoreDamagedError`, which names queue and rows."""
+        """Yield the (sequence, record) pairs of the requested rows.
+
+        Raises :class:`StoreDamagedError`, which names queue and rows, if the group is damaged.
+        """
         try:
             for sequence, record in unpack_group(self.blob):
                 if any(first <= sequence <= last for first, last in self.keep):
@@ -108,7 +120,7 @@ class GroupChunk(NamedTuple):
 
 
 class SegmentChunk(NamedTuple):
-    """Sealed rows (rows/segment.py)."""
+    """The rows of one segment, sealed in two files (rows/segment.py)."""
 
     queue: str
     epoch: str
@@ -122,22 +134,31 @@ class SegmentChunk(NamedTuple):
     posts_bytes: int
     posts_crc: int
     wide: WidePart | None = None
-    """What the file of columns can be sent without; None: it is sent whole."""
+    """Part of the file of columns that may be left out when it is sent; ``None``: the whole file is
+    sent.
+    """
 
     def read_columns(self) -> bytes:
-        """The file of columns. Raises :class:`StoreDamagedError` if a byte differs, :class:`FileNotFoundError` if trimmed."""
+        """Return the content of the file of columns.
+
+        Raises :class:`StoreDamagedError` if its length or checksum is wrong, and
+        :class:`FileNotFoundError` if the segment was trimmed.
+        """
         return self._read(self.columns, self.columns_bytes, self.columns_crc)
 
     def read_posts(self) -> bytes:
-        """The file of posts; errors as :meth:`read_columns`."""
+        """Return the content of the file of posts, with the errors of :meth:`read_columns`."""
         return self._read(self.posts, self.posts_bytes, self.posts_crc)
 
     def open_columns(self) -> BinaryIO:
-        """The same file, unread: only its length was checked. Errors as :meth:`read_columns`."""
+        """Open the file of columns for reading, after a check of its length only.
+
+        Raises the errors of :meth:`read_columns`.
+        """
         return self._open(self.columns, self.columns_bytes)
 
     def open_posts(self) -> BinaryIO:
-        """The file of posts; as :meth:`open_columns`."""
+        """Open the file of posts for reading, as :meth:`open_columns` does."""
         return self._open(self.posts, self.posts_bytes)
 
     def _read(self, path: Path, size: int, crc: int) -> bytes:
@@ -167,7 +188,7 @@ Chunk = GroupChunk | SegmentChunk
 
 
 def damaged(queue: str, first: int, last: int, what: str) -> StoreDamagedError:
-    """The error for rows that cannot be given any more."""
+    """Return the error for rows that can no longer be read."""
     return StoreDamagedError(
         f"rows {first} to {last} of {queue} cannot be read: {what}. Put the files back "
         "from a backup; "
@@ -195,12 +216,15 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the database connection."""
         self._connection.close()
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """One consistent view. Keep it short: an open one keeps the WAL from being begun anew."""
+        """Open one consistent view of the database for a ``with`` statement.
+
+        Keep it short: an open snapshot keeps the WAL from starting again at its beginning.
+        """
         self._connection.execute("BEGIN")
         try:
             yield self._connection
@@ -208,24 +232,24 @@ class Log:
             self._connection.execute("COMMIT")
 
     def position(self) -> int:
-        """The number of the last commit."""
+        """Return the number of the last commit."""
         return int(self._connection.execute("SELECT position FROM head").fetchone()[0])
 
     def queues(self) -> list[str]:
-        """The names of the queues, sorted."""
+        """Return the names of the queues, sorted."""
         found = self._connection.execute(
             "SELECT name FROM queues WHERE deleted_at IS NULL ORDER BY name"
         )
         return [name for (name,) in found]
 
     def epochs(self, queue: str) -> list[str]:
-        """The epochs that have rows of this queue or may get some, oldest first."""
+        """Return the epochs that have rows of this queue or may get some, oldest first."""
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
             return [epoch for epoch, _ in _epochs(db, queue_id)]
 
     def holes(self, queue: str, after: int, to: int) -> list[Range]:
-        """The counted holes in (after, to]: rows that were purged or given up."""
+        """Return the counted holes in (after, to]: rows that were purged, given up or lost."""
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
             found = db.execute(
@@ -236,15 +260,15 @@ class Log:
             return found.fetchall()
 
     def moves(self, queue: str, after: int, to: int) -> dict[int, Moves]:
-        """How often those rows of (after, to] were moved that were, by sequence."""
+        """Return the move count of each moved row in (after, to], by sequence."""
         with self.snapshot() as db:
             queue_id, _ = self._queue(queue)
             return moves.load(db, queue_id, after, to)
 
     def bounds(self, queue: str, epoch: str | None = None) -> Bounds:
-        """What there is of ``queue`` in ``epoch`` (default: the present one).
+        """Return the bounds of ``queue`` in ``epoch`` (default: the present epoch).
 
-        Raises :class:`UnknownQueueError`, :class:`UnknownEpochError`.
+        Raises :class:`UnknownQueueError` and :class:`UnknownEpochError`.
         """
         with self.snapshot():
             return self._bounds(queue, epoch)[2]
@@ -257,9 +281,10 @@ class Log:
         max_rows: int | None = None,
         max_bytes: int | None = None,
     ) -> int:
-        """Where a batch that begins after ``after`` ends under both limits; ``after`` if there is nothing.
+        """Return the last sequence of a batch that begins after ``after``, under both limits.
 
-        At least one row, however large. Holes count as rows. Raises as :meth:`bounds`, and :class:`TrimmedError`,
+        Return ``after`` if there are no rows. A batch has at least one row, however large the row
+        is. Holes count as rows. Raises the errors of :meth:`bounds`, :class:`TrimmedError` and
         :class:`PastTheEndError`.
         """
         with self.snapshot() as db:
@@ -278,10 +303,11 @@ class Log:
         to: int,
         fetch_bytes: int = GROUPS_BYTES_MAX,
     ) -> Iterator[Chunk]:
-        """The pieces that hold the rows in (after, to], in order; ``fetch_bytes``: of groups that one query fetches, for
-        callers who may stop early.
+        """Yield the pieces that hold the rows in (after, to], in order.
 
-        Raises as :meth:`end_for` (a missing row: :class:`StoreDamagedError`); between two pieces no snapshot is open.
+        ``fetch_bytes`` is the number of bytes of groups that one query fetches, for callers that
+        may stop early. No snapshot is open between two pieces. Raises the errors of
+        :meth:`end_for`, and :class:`StoreDamagedError` if a row is missing.
         """
         with self.snapshot():
             queue_id, _, bounds = self._bounds(queue, epoch)
@@ -293,7 +319,7 @@ class Log:
             pieces, at = self._next(queue, queue_id, bounds.epoch, at, to, fetch_bytes)
             yield from pieces
 
-    # One snapshot each
+    # Steps that use one snapshot each
 
     def _queue(self, queue: str) -> tuple[int, int]:
         row = self._connection.execute(
@@ -360,7 +386,8 @@ class Log:
                     sums = list(accumulate(lengths[low - first : high - first + 1]))
                     fitting = bisect_right(sums, left)
                     if fitting < len(sums):
-                        return low + fitting - 1 if fitting or begun else low  # one row at least
+                        # A batch has at least one row.
+                        return low + fitting - 1 if fitting or begun else low
                     left, begun = left - sums[-1], True
                 at = min(last, end)
         return end
@@ -368,7 +395,7 @@ class Log:
     def _next(
         self, queue: str, queue_id: int, epoch: str, at: int, to: int, fetch_bytes: int
     ) -> tuple[list[Chunk], int]:
-        """The piece or pieces that begin at ``at``, and the sequence to go on with."""
+        """Return the pieces that begin at ``at``, and the sequence at which to continue."""
         with self.snapshot() as db:
             _, trimmed_to = self._queue(queue)
             if at <= trimmed_to:
@@ -400,7 +427,8 @@ class Log:
                     posts_crc,
                     None if wide[0] is None else WidePart(*wide),
                 )
-                if not chunk.columns.exists():  # trimmed after our snapshot has begun, or gone
+                if not chunk.columns.exists():
+                    # The segment was trimmed after the snapshot began, or its file is lost.
                     return self._after_loss(queue, chunk, at)
                 return [chunk], last + 1
             return self._groups(db, queue, queue_id, epoch, at, to, holes, fetch_bytes)
@@ -439,11 +467,11 @@ class Log:
         )
         for first, last, blob in rows:
             if first > at or first > to:
-                break  # a hole, or damage: the next call tells
+                # This is a hole or damage: the next call finds out.
+                break
             kept = gaps(at, min(last, to), holes)
-            if (
-                kept
-            ):  # what lies in a hole is not even looked at: it may be there because it is damaged
+            # Rows in a hole are not read: they may be in a hole because they are damaged.
+            if kept:
                 found.append(GroupChunk(queue, epoch, first, last, kept, blob))
             at, size = last + 1, size + len(blob)
             if size >= fetch_bytes:

@@ -1,7 +1,8 @@
-"""What is lost of multicast messages, until the Delta table ``pgm_loss`` has it (INTERFACE.md section 4, "State tables").
+"""Store losses of multicast messages until the Delta table ``pgm_loss`` has them.
 
-PGM repairs what it can; the rest nobody sends again, and a row here is what remains of it. Without ``--state`` the newest
-:data:`LOSSES_KEPT` are kept. A restore brings none back: they are in the Delta table.
+See INTERFACE.md section 4, "State tables". PGM repairs what it can. The rest is never sent again,
+and a row here is all that remains of it. Without ``--state`` the newest :data:`LOSSES_KEPT` rows
+are kept. A restore brings none of these rows back, because they are in the Delta table.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ CREATE TABLE IF NOT EXISTS pgm_loss(
     packets INTEGER NOT NULL, reason TEXT NOT NULL, detail TEXT, lost_at INTEGER NOT NULL
 )
 """
-"""New in 0.2, made at every open. An older version does not know it."""
+"""Table that is new in 0.2, created at every open. An older version does not know the table."""
 
 LOSSES_KEPT = 10_000
-"""Rows that no Delta table has yet: whoever forges losses must not fill the disk."""
+"""Rows kept that no Delta table has yet.
+
+Beyond it the oldest rows are deleted, because forged losses must not fill the disk.
+"""
 
 
 class Loss(NamedTuple):
@@ -30,36 +34,42 @@ class Loss(NamedTuple):
 
     queue: str
     address: str
-    """``IP:PORT`` of the group."""
+    """``IP:PORT`` of the multicast group."""
     source: str
-    """Where they came from."""
+    """Address from which the packets were sent."""
     tsi: str
-    """The session: global source identifier and source port."""
+    """Session of the packets: global source identifier and source port."""
     first: int
     last: int
-    """Sequence numbers of PGM, 32 bits; ``last`` may be less than ``first``, they wrap."""
+    """Sequence number of the last packet (PGM, 32 bits).
+
+    Sequence numbers wrap, so ``last`` may be less than ``first``.
+    """
     packets: int
-    """How many of them; less than the range has if several losses are told by one row."""
+    """Number of lost packets.
+
+    The number is smaller than the length of the range if one row reports several losses.
+    """
     reason: str
     detail: str | None
     lost_at: int
-    """Microseconds since 1970, UTC."""
+    """Time of the loss, in microseconds since 1970, UTC."""
 
 
 _OF_LOSS = ", ".join(f"pgm_loss.{name}" for name in Loss._fields)
 
 
 class StoredLoss(NamedTuple):
-    """A row, as the publisher reads it."""
+    """One row of the table, as the publisher reads it."""
 
     epoch: str
     number: int
-    """Counts in the data directory, from 1."""
+    """Number of the loss in the data directory, counted from 1."""
     loss: Loss
 
 
 def store(transaction: Transaction, losses: Sequence[Loss]) -> None:
-    """Write them down; what is beyond :data:`LOSSES_KEPT` goes, the oldest first."""
+    """Store the losses, and delete the oldest rows beyond :data:`LOSSES_KEPT`."""
     transaction.connection.executemany(
         f"INSERT INTO pgm_loss(epoch_id, position, {', '.join(Loss._fields)}) VALUES (?, "  # noqa: S608  # our own names
         f"?{', ?' * len(Loss._fields)})",
@@ -72,12 +82,12 @@ def store(transaction: Transaction, losses: Sequence[Loss]) -> None:
 
 
 def forget(transaction: Transaction, position: int) -> None:
-    """The Delta table has all that was stored up to commit ``position``."""
+    """Delete the losses up to commit ``position``, which the Delta table has."""
     transaction.connection.execute("DELETE FROM pgm_loss WHERE position <= ?", (position,))
 
 
 def load(connection: sqlite3.Connection) -> list[StoredLoss]:
-    """All that are kept, in order."""
+    """Return all stored losses, in order."""
     found = connection.execute(
         f"SELECT epoch, number, {_OF_LOSS} FROM pgm_loss JOIN epochs ON epochs.id = "  # noqa: S608  # our own names
         "epoch_id ORDER BY number"

@@ -1,12 +1,15 @@
-"""Which rows beyond their marks consumers have received, on disk: pieces of a :class:`.SequenceSet`, a row for each.
+"""Store which rows beyond their marks consumers have received.
 
-A commit writes the pieces that its marks have changed, 600 bytes each, and not the whole set (docs/adr/0020). Marks are only
-ever added, and that makes everything here simple: a row that is older than the set says less than the set, and nothing that
-is false. So rows that the mark has passed, or that are a part of a longer run by now, are deleted a few at a time, in
-commits that write this consumer anyway, and it does not matter when.
+The table has one row for each piece of a :class:`.SequenceSet`. A commit writes only the pieces
+that its marks have changed, 600 bytes each, and not the whole set (docs/adr/0020). Marks are only
+ever added, and that keeps everything here simple. A row that is older than the set states less than
+the set, but nothing false. So rows that the mark has passed, or that are now part of a longer run,
+are deleted a few at a time. The commits that write this consumer in any case delete these rows, and
+the exact time does not matter.
 
-The rows belong to the consumer's row in ``consumers`` and go with it: by a trigger, so that an earlier version that deletes a
-consumer deletes them too. Otherwise one of the same name would find the marks of the one before.
+The rows belong to the consumer's row in ``consumers`` and are deleted with it. A trigger does this,
+so that an earlier version that deletes a consumer deletes these rows, too. Otherwise a new consumer
+of the same name would find the marks of the deleted one.
 """
 
 from __future__ import annotations
@@ -30,37 +33,46 @@ DDL = (
     DELETE FROM marks WHERE queue_id = OLD.queue_id AND consumer = OLD.name;
 END""",
 )
-"""New in 0.2. An older version does not know the table: it forgets what was received beyond the marks, and those rows come
-again. ``bits`` is null for full blocks (:class:`.Piece`)."""
+"""Table and trigger that are new in 0.2.
+
+An older version does not know the table: it forgets what was received beyond the marks, and those
+rows are delivered again. ``bits`` is null for full blocks (:class:`.Piece`).
+"""
 
 PASSED_DELETED_MAX = 500
-"""Rows behind the mark that one commit deletes, a millisecond; the next commit of this consumer deletes more."""
+"""Rows below the mark that one commit deletes, which takes a millisecond.
+
+The next commit of this consumer deletes more.
+"""
 RECEIVED_MAX = SEQUENCE_MAX >> 1
-"""A mark beyond half of all sequences is damage and no mark: an epoch that began behind it would have no room."""
+"""Highest mark that is accepted as a mark: half of all sequences.
+
+A higher value is damage, because an epoch that began after it would have no room.
+"""
 _BLOCKS_MAX = (1 << SEQUENCE_BITS) // BLOCK_SEQUENCES
 
 
 class StoredMarks(NamedTuple):
-    """What one commit writes of one consumer's rows beyond its mark."""
+    """Changes that one commit writes of one consumer's rows beyond its mark."""
 
     pieces: list[Piece]
     gone: list[int]
-    """Blocks whose row is a part of another one now."""
+    """Blocks whose row is now part of another row."""
 
     @classmethod
     def taken_from(cls, ahead: SequenceSet) -> StoredMarks:
-        """Take what has changed."""
+        """Take the changes from the set ``ahead``, which then counts these changes as stored."""
         return cls(*ahead.take_changes())
 
     def give_back(self, ahead: SequenceSet) -> None:
-        """It was not stored after all."""
+        """Give the changes back to the set ``ahead``, because these changes were not stored."""
         ahead.note_changes([*(piece.block for piece in self.pieces), *self.gone])
 
 
 def save(
     db: sqlite3.Connection, queue_id: int, consumer: str, received: int, marks: StoredMarks
 ) -> None:
-    """Write what has changed beyond the mark ``received``, in the transaction that writes the mark."""
+    """Write the changes beyond the mark ``received``, in the transaction that writes the mark."""
     db.executemany(
         "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)",
         [(queue_id, consumer, *piece) for piece in marks.pieces],
@@ -76,7 +88,8 @@ def save(
         (queue_id, consumer, passed, PASSED_DELETED_MAX),
     ).fetchall()
     if found:
-        # A run of full blocks may begin below the mark and end beyond: the set names its rest by another block, and has it.
+        # A run of full blocks may begin below the mark and end beyond it. Then the set has the rest
+        # of the run under another block.
         db.execute(f"DELETE FROM marks WHERE {key} <= ?", (queue_id, consumer, found[-1][0]))  # noqa: S608  # our own names
 
 
@@ -87,7 +100,11 @@ def load(
     received: int,
     unreadable: list[SetAside] | None = None,
 ) -> SequenceSet:
-    """Load what a consumer has received beyond its mark. A row that cannot be read is left out: its rows come again."""
+    """Return the sequences that a consumer has received beyond its mark.
+
+    A row that cannot be read is left out and added to ``unreadable``: the rows of the queue that it
+    marked are delivered again.
+    """
     found = SequenceSet()
     rows = db.execute(
         "SELECT queue_id, consumer, block, blocks, bits FROM marks WHERE queue_id = ? AND "
@@ -123,7 +140,10 @@ def highest(db: sqlite3.Connection, queue_id: int) -> int:
 
 
 def _piece(row: Sequence[Any]) -> Piece:
-    """Raises :class:`TypeError` or :class:`ValueError` for a row that no version has written."""
+    """Return a stored row as a piece of the set.
+
+    Raises :class:`TypeError` or :class:`ValueError` for a row that no version has written.
+    """
     _, _, block, blocks, bits = row
     typed((block, blocks, bits), (int, int, (bytes, type(None))))
     piece = Piece(block, blocks, bits)
@@ -134,7 +154,10 @@ def _piece(row: Sequence[Any]) -> Piece:
 
 
 def runs_of_text(text: object) -> list[Range]:
-    """Read the column ``ahead`` of a consumer. Raises :class:`ValueError` or :class:`TypeError` for what is no list of runs."""
+    """Return the runs in the column ``ahead`` of a consumer.
+
+    Raises :class:`ValueError` or :class:`TypeError` if the column holds no list of runs.
+    """
     if not isinstance(text, str):
         raise TypeError(f"marks are {text!r:.50}")
     try:
@@ -146,9 +169,10 @@ def runs_of_text(text: object) -> list[Range]:
 
 
 def take_over(db: sqlite3.Connection) -> None:
-    """Make the table, and rows of it from what an earlier version wrote into ``consumers``. The caller ends the transaction.
+    """Create the table ``marks``, and fill it from the column that an earlier version wrote.
 
-    A column that cannot be read stays as it is, and is told at the start (:func:`.state.load`).
+    The column is ``ahead`` of the table ``consumers``. The caller ends the transaction. A column
+    that cannot be read stays unchanged, and is reported at the start (:func:`.state.load`).
     """
     for statement in DDL:
         db.execute(statement)
@@ -171,7 +195,7 @@ def take_over(db: sqlite3.Connection) -> None:
 
 
 def set_aside_text(queue: str, name: str, text: object) -> SetAside | None:
-    """Return what is to be told of a column ``ahead`` that :func:`take_over` could not read; ``None`` of any other."""
+    """Return the report on a column ``ahead`` that cannot be read; ``None`` for any other."""
     try:
         runs_of_text(text)
     except (ValueError, TypeError) as error:

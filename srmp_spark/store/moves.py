@@ -1,7 +1,8 @@
-"""How often each row was moved between a queue and its subqueues, and when last ([MS-MQRR] 2.2.5.3, [MS-MQDMPR] 3.1.7.1.16).
+"""Count how often each row was moved between a queue and its subqueues, and when last.
 
-A move makes a new row, so what is known of the old one goes along, one move more, in the transaction that has the new row. One
-without an entry was never moved. Entries go with their rows: when retention deletes these, or somebody the queue.
+See [MS-MQRR] 2.2.5.3 and [MS-MQDMPR] 3.1.7.1.16. A move makes a new row. The entry of the old row,
+with one move more, goes to the new row in the transaction that stores the new row. A row without an
+entry was never moved. Entries are deleted with their rows, by retention or when a queue is deleted.
 """
 
 from __future__ import annotations
@@ -20,21 +21,28 @@ CREATE TABLE IF NOT EXISTS moves(
     PRIMARY KEY (queue_id, sequence)
 ) WITHOUT ROWID
 """
-"""New in 0.2, made at every open. An older version does not know it: what is moved meanwhile counts from the beginning."""
+"""Table that is new in 0.2, created at every open.
+
+An older version does not know the table; rows that such a version moves are counted from the
+beginning.
+"""
 COUNTER_MAX = 2**32 - 1
-"""A ULONG in the packet: it stays there."""
+"""Largest move count, a ULONG in the packet. The count stays at this value."""
 
 
 class Moves(NamedTuple):
-    """Of one row."""
+    """Move count of one row, and the time of its last move."""
 
     counter: int
     last_moved_at: int
-    """Microseconds since 1970, UTC."""
+    """Time of the last move, in microseconds since 1970, UTC."""
 
 
 def count(transaction: Transaction, moved: Iterable[Moved], now: int) -> None:
-    """These rows were moved once more. A function for :meth:`Journal.transact`."""
+    """Count one more move for each of these rows, at ``now``.
+
+    ``now`` is in microseconds since 1970, UTC. The function is for :meth:`Journal.transact`.
+    """
     transaction.connection.executemany(
         "INSERT OR REPLACE INTO moves(queue_id, sequence, counter, last_moved_at) VALUES "
         "(?, ?, min(?, 1 + coalesce("
@@ -47,7 +55,7 @@ def count(transaction: Transaction, moved: Iterable[Moved], now: int) -> None:
 
 
 def load(db: sqlite3.Connection, queue_id: int, after: int, to: int) -> dict[int, Moves]:
-    """By sequence, of those rows of (after, to] that were moved."""
+    """Return the moves of each moved row in (after, to], by sequence."""
     found = db.execute(
         "SELECT sequence, counter, last_moved_at FROM moves WHERE queue_id = ? AND "
         "sequence > ? AND sequence <= ?",
@@ -57,7 +65,7 @@ def load(db: sqlite3.Connection, queue_id: int, after: int, to: int) -> dict[int
 
 
 def forget(transaction: Transaction, queue_id: int, to: int) -> None:
-    """The rows up to ``to`` are deleted."""
+    """Delete the entries of the rows up to ``to``, which are deleted."""
     transaction.connection.execute(
         "DELETE FROM moves WHERE queue_id = ? AND sequence <= ?", (queue_id, to)
     )

@@ -1,7 +1,7 @@
-"""Functions for :meth:`Journal.transact` that make, change, empty and remove queues.
+"""Functions for :meth:`Journal.transact` that create, change, empty and delete queues.
 
-A removed queue leaves its entry behind: made again under its name it goes on counting, because a sequence that readers know
-must never come back with another message.
+The entry of a deleted queue stays. A queue that is created again under its name continues counting,
+because a sequence that readers know must never return with another message.
 """
 
 from __future__ import annotations
@@ -23,13 +23,20 @@ from srmp_spark.store.schema import QUEUE_ID_MAX
 from srmp_spark.store.transaction import Transaction
 
 SUBQUEUE_NAMES_MAX = 10_000
-"""Names of subqueues that nobody declared, those that are gone among them: a name that had messages is remembered for ever,
-because its sequences must not be given out again. Programs that make up a name for each message are refused beyond it."""
+"""Number of names of undeclared subqueues, including deleted ones.
+
+A name that had messages is remembered for good, because its sequences must not be issued again.
+Beyond the limit new names are refused, for programs that invent a name for each message.
+"""
 SUBQUEUE_NAMES_OF_A_QUEUE_MAX = 1_000
-"""Of one queue: a reader that may use one queue cannot use up the names of all others."""
+"""Number of names of undeclared subqueues of one queue.
+
+Beyond it new names are refused, so that a reader with access to one queue cannot use up the names
+of all others.
+"""
 _UNDECLARED = "undeclared"
 _UNDECLARED_OPTIONS = json.dumps({_UNDECLARED: True})
-"""Options of a subqueue that nobody declared, as they are stored."""
+"""Options of an undeclared subqueue, as they are stored."""
 
 
 def create(
@@ -39,9 +46,10 @@ def create(
     transactional: bool,
     options: Mapping[str, Any] | None = None,
 ) -> state.StoredQueue:
-    """Make a queue, or change the options of one that exists; ``transactional`` is fixed for as long as it holds rows.
+    """Create a queue, or change the options of an existing queue.
 
-    Raises :class:`StoreError` if the queue exists as the other kind.
+    ``transactional`` is fixed while the queue exists. Return the queue as stored. Raises
+    :class:`StoreError` if the queue exists as the other kind.
     """
     db = transaction.connection
     text = json.dumps(dict(options or {}), sort_keys=True)
@@ -62,7 +70,7 @@ def create(
         if deleted_at is None and bool(kind) != transactional:
             was = "transactional" if kind else "not transactional"
             raise StoreError(
-                f"queue {name} exists and is {was}: delete it first, or give it as it is"
+                f"queue {name} exists and is {was}: delete it first, or declare it as {was}"
             )
         db.execute(
             "UPDATE queues SET transactional = ?, options = ?, paused = paused AND "
@@ -76,18 +84,22 @@ def create(
 
 
 def is_declared(options: Mapping[str, Any]) -> bool:
-    """Return whether a queue was declared; the options of a subqueue that remote readers made say so."""
+    """Return whether a queue was declared, by its options.
+
+    A subqueue that a remote reader created is not declared.
+    """
     return options.get(_UNDECLARED) is not True
 
 
 def create_subqueue(
     transaction: Transaction, name: str, *, transactional: bool
 ) -> state.StoredQueue:
-    """Make a subqueue that nobody declared.
+    """Create a subqueue that was not declared.
 
-    One that is gone and never had a message leaves nothing that must be remembered: the next new name takes its entry. So
-    whoever opens names without end makes as many entries as there are subqueues at once. Raises :class:`StoreError` beyond
-    SUBQUEUE_NAMES_MAX or SUBQUEUE_NAMES_OF_A_QUEUE_MAX.
+    A deleted subqueue that never had a message leaves nothing that must be remembered: the next new
+    name takes its entry. So a client that opens names without end makes only as many entries as
+    subqueues exist at once. Raises :class:`StoreError` beyond SUBQUEUE_NAMES_MAX or
+    SUBQUEUE_NAMES_OF_A_QUEUE_MAX.
     """
     db = transaction.connection
     if db.execute("SELECT 1 FROM queues WHERE name = ?", (name,)).fetchone() is None:
@@ -116,13 +128,13 @@ def _check_names_max(db: sqlite3.Connection, name: str) -> None:
     ):
         if found >= limit:
             raise StoreError(
-                f"{what} is {limit}: use names of subqueues again that were used before, "
-                f"or declare this one: --queue '{name}'"
+                f"{what} is {limit}: reuse names of subqueues that exist already, or declare "
+                f"this one: --queue '{name}'"
             )
 
 
 def declare(transaction: Transaction, name: str) -> None:
-    """Keep a subqueue that remote readers made, as a queue like any other."""
+    """Declare a subqueue that a remote reader created, so that it is kept like any queue."""
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     options = json.loads(
         db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
@@ -135,7 +147,10 @@ def declare(transaction: Transaction, name: str) -> None:
 
 
 def set_journal(transaction: Transaction, name: str, after: int | None) -> None:
-    """From which mark on the queue keeps a journal; ``None``: it keeps none, and who read it is forgotten."""
+    """Set the mark after which the queue keeps a journal.
+
+    With ``None`` the queue keeps no journal, and the consumers of the journal are deleted.
+    """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     options = json.loads(
         db.execute("SELECT options FROM queues WHERE id = ?", (queue_id,)).fetchone()[0]
@@ -155,16 +170,18 @@ def set_journal(transaction: Transaction, name: str, after: int | None) -> None:
 
 
 def set_paused(transaction: Transaction, name: str, *, paused: bool) -> None:
-    """Whether the queue takes messages (``pause``, ``resume``)."""
+    """Set whether the queue refuses messages (commands ``pause`` and ``resume``)."""
     transaction.connection.execute(
         "UPDATE queues SET paused = ? WHERE id = ?", (paused, queue_id_of(transaction, name))
     )
 
 
 def delete(transaction: Transaction, name: str, segments: Path, now: int) -> None:
-    """Remove a queue with its rows and consumers. Its messages' identifiers stay known.
+    """Delete a queue with its rows and consumers. The identifiers of its messages stay known.
 
-    Which streams end with it the engine knows (:meth:`.Receiver.remove_queue`): what it drops is in the same transaction.
+    The engine knows which streams end with the queue (:meth:`.Receiver.remove_queue`). The same
+    transaction stores the streams that the engine drops. ``now`` is in microseconds since 1970,
+    UTC.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     end = end_of(db, queue_id)
@@ -180,13 +197,13 @@ def delete(transaction: Transaction, name: str, segments: Path, now: int) -> Non
 
 
 class TakenAway(NamedTuple):
-    """What one transaction of a purge took away."""
+    """Result of one transaction of a purge."""
 
     rows: int
-    """Those that were no holes before."""
+    """Number of rows that became holes; earlier holes do not count."""
     holes: list[Range]
     to: int
-    """What waited up to here is away."""
+    """Last sequence that this transaction covered. No row up to here waits."""
 
 
 def take_away(
@@ -198,10 +215,11 @@ def take_away(
     segments: Path,
     holes_max: int | None = None,
 ) -> TakenAway:
-    """Make holes of the rows ``first`` to ``last`` but for those that are ``kept``: they were received out of turn, or a reader
-    has them. The holes stay counted, for every consumer; their marks are the caller's.
+    """Make holes of the rows ``first`` to ``last``, except the rows in ``kept``.
 
-    With ``holes_max`` at most so many separate holes: the caller goes on behind :attr:`TakenAway.to` in another transaction.
+    The rows in ``kept`` were received out of turn, or a reader has them. The holes are counted for
+    every consumer; moving the marks is the caller's task. ``holes_max`` limits the number of
+    separate holes. The caller then continues after :attr:`TakenAway.to` in another transaction.
     """
     queue_id = queue_id_of(transaction, name)
     ranges = list(islice(kept.gaps(first, last), holes_max))
@@ -210,9 +228,11 @@ def take_away(
 
 
 def purge(transaction: Transaction, name: str, segments: Path) -> int:
-    """Take away every row that the default consumer has not received, and mark all as received; returns how many those were.
+    """Make holes of all rows that the default consumer has not received.
 
-    It goes by the marks as they are stored, and takes as long as it takes: for who has the store for himself.
+    All rows are then marked as received. Return how many rows were purged. The function uses the
+    marks as they are stored, and its time has no limit, so it is for a caller that has the store to
+    itself.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     end, received = end_of(db, queue_id), state.received_by_default(db, queue_id)
@@ -230,9 +250,10 @@ def purge(transaction: Transaction, name: str, segments: Path) -> int:
 
 
 def give_up(transaction: Transaction, name: str, first: int, last: int, segments: Path) -> int:
-    """Make a counted hole of rows that are damaged; returns how many. What else their group or segment holds stays.
+    """Make a counted hole of damaged rows, and return how many rows that are.
 
-    Raises :class:`StoreError` if the queue does not hold these sequences.
+    Other rows of their group or segment stay. Raises :class:`StoreError` if the queue does not hold
+    these sequences.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, name)
     (trimmed_to,) = db.execute("SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)).fetchone()
@@ -243,7 +264,7 @@ def give_up(transaction: Transaction, name: str, first: int, last: int, segments
 
 
 def queue_id_of(transaction: Transaction, name: str) -> int:
-    """The id of a queue that exists. Raises :class:`StoreError`."""
+    """Return the id of an existing queue. Raises :class:`StoreError` if it does not exist."""
     row = transaction.connection.execute(
         "SELECT id FROM queues WHERE name = ? AND deleted_at IS NULL", (name,)
     ).fetchone()
@@ -255,7 +276,10 @@ def queue_id_of(transaction: Transaction, name: str) -> int:
 def _make_holes(
     transaction: Transaction, queue_id: int, ranges: Sequence[Range], reason: str, segments: Path
 ) -> int:
-    """Make holes of these ranges, ascending and disjoint, where there are none; returns the number of rows."""
+    """Make holes of these ascending, disjoint ranges where there are none yet.
+
+    Return the number of rows that became holes.
+    """
     made, empty = holes.make(transaction.connection, queue_id, ranges, reason)
     sweeper.drop_each(transaction, queue_id, empty, segments)
     return made

@@ -1,4 +1,7 @@
-"""From the log to Arrow: what the reader process hands out. Loads Arrow; the accepting process never imports this."""
+"""Read rows of the log as Arrow batches, for the reader process.
+
+This module loads Arrow; the accepting process never imports it.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ def batches(
     shown: str | None = None,
     names: tuple[str, ...] = NAMES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in (after, to], in order, with the columns ``names``; holes are left out.
+    """Yield the rows in (after, to], in order, with the columns ``names``, without holes.
 
-    ``shown`` fills the column ``queue`` (of a journal).
-    Raises as :meth:`Log.chunks`; a row that cannot be decoded is a :class:`StoreDamagedError` with queue and sequence.
+    ``shown`` fills the column ``queue`` (of a journal). Raises the errors of :meth:`Log.chunks`,
+    and :class:`StoreDamagedError` with queue and sequence if a row cannot be decoded.
     """
     inside = with_sequence(names)
     found = _batches(
@@ -77,18 +80,20 @@ def _batches(
 def records(
     log: Log, queue: str, epoch: str | None, after: int, to: int
 ) -> Iterator[tuple[int, Record]]:
-    """Yield the rows in (after, to] as they were accepted, byte for byte: for remote read and forwarding.
+    """Yield the (sequence, record) pairs of the rows in (after, to], as they were accepted.
 
-    A row that was restored has a record of its columns.
-
-    Errors as :func:`batches`.
+    The records are byte for byte, for remote read and forwarding. A restored row has a record of
+    its columns. Raises the errors of :func:`batches`.
     """
     for chunk in log.chunks(queue, epoch, after, to):
         yield from chunk_records(chunk)
 
 
 def chunk_records(chunk: Chunk) -> Iterator[tuple[int, Record]]:
-    """The rows of one piece that count. Raises :class:`StoreDamagedError`, which names queue and rows."""
+    """Yield the (sequence, record) pairs of the requested rows of one piece.
+
+    Raises :class:`StoreDamagedError`, which names queue and rows, if the piece is damaged.
+    """
     if isinstance(chunk, GroupChunk):
         yield from chunk.records()
         return

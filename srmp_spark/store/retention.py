@@ -1,13 +1,18 @@
-"""Retention: what may be deleted, and deleting it. The rule of INTERFACE.md section 1, in this order:
+"""Retention: decide what may be deleted, and delete it.
 
-* never a row that the default consumer has not received, or that of the queue's journal once somebody receives from it; of our
-  order queue, which no application reads, never a receipt that the sender process has not read;
-* a row older than the retention time is deleted;
-* a queue that holds more bytes than its cap loses its oldest rows before their time, but only those that are synced elsewhere
-  (the Delta state has proved them durable). Beyond another cap our order queue loses what was read in any case.
+The rules of INTERFACE.md section 1 apply in this order:
 
-Whole segments and groups are deleted, oldest first, so a row may stay for as long as its neighbours. The result shows as
-``first``; a reader that asks for less gets :class:`TrimmedError`.
+* A row that the default consumer has not received is never deleted. The same holds for the
+  consumer of the queue's journal, once a message was received from the journal. Of the order
+  queue, which no application reads, a receipt that the sender process has not read is never
+  deleted.
+* A row older than the retention time is deleted.
+* A queue that holds more bytes than its cap loses its oldest rows before their time. Only rows
+  that are synced elsewhere are lost this way (the Delta state has proved them durable). Beyond
+  another cap the order queue loses rows that were read in any case.
+
+Whole segments and groups are deleted, oldest first, so a row may stay as long as its neighbours.
+The result shows as ``first``; a reader that asks for earlier rows gets :class:`TrimmedError`.
 """
 
 from __future__ import annotations
@@ -25,21 +30,34 @@ from srmp_spark.store.schema import row_key
 from srmp_spark.store.transaction import Transaction
 
 RECEIVED_BY_NOBODY = frozenset({ORDER_QUEUE})
-"""Queues that no application receives from: :attr:`Limits.read_to` stands for its mark."""
+"""Queues from which no application receives. :attr:`Limits.read_to` replaces their mark."""
 ORDER_QUEUE_BYTES_MAX = 256 * 1_048_576
-"""What our order queue may keep of posts that were read: no quota counts them, and strangers may send receipts without end."""
+"""Bytes of read posts that the order queue may keep.
+
+Beyond this limit the oldest posts are deleted once they are synced elsewhere. The limit is needed
+because no quota counts these posts, and unauthenticated clients may send receipts without end.
+"""
 ORDER_QUEUE_UNPUBLISHED_MAX = 1024 * 1_048_576
-"""And of those that no Delta state has yet: while its store is away strangers must not fill the disk. What they said of our
-streams is in the outbox; only their rows of ``inbox`` are left out, which is counted and told."""
+"""Bytes of read posts that the order queue may keep if no Delta state has them yet.
+
+Beyond this limit the oldest posts are deleted. While the store of the Delta state is unavailable,
+unauthenticated clients must not fill the disk. The outbox has what the receipts stated about
+outgoing streams. Only their rows of ``inbox`` are missing, which is counted and reported.
+"""
 FORWARD_HOLES_MAX = 1_000
-"""Holes below the retained rows that the queue of messages for other hosts keeps, a row for each purge between two messages.
-Older ones are forgotten; an outbox that is put back from before them reports their rows as lost."""
+"""Holes below the retained rows that the queue of messages for other hosts keeps, one row for each
+purge between two messages. Older holes are deleted. An outbox that is restored from an earlier
+time reports their rows as lost.
+"""
 GROUPS_PER_LOOK_MAX = 10_000
-"""Groups looked at in one go; the rest waits for the next look."""
+"""Groups that one plan checks; the rest waits for the next plan."""
 
 
 def newest_arrival(connection: sqlite3.Connection) -> int | None:
-    """When the newest row that is held arrived; microseconds since 1970, UTC. ``None`` if none is held."""
+    """Return when the newest stored row arrived, in microseconds since 1970, UTC.
+
+    Return ``None`` if no row is stored.
+    """
     found: list[int] = []
     for (queue_id,) in connection.execute("SELECT id FROM queues").fetchall():
         span = (row_key(queue_id, 1), row_key(queue_id, SEQUENCE_MAX))
@@ -54,22 +72,30 @@ def newest_arrival(connection: sqlite3.Connection) -> int | None:
 
 
 class Limits(NamedTuple):
-    """What a queue may keep."""
+    """Limits of what a queue may keep."""
 
     before: int
-    """Rows that arrived before this moment (microseconds since 1970, UTC) are past their time."""
+    """Rows that arrived before this time (microseconds since 1970, UTC) are past their retention
+    time.
+    """
     bytes_max: int | None = None
-    """Posts of one queue; ``None``: no cap."""
+    """Bytes of posts that one queue may keep; ``None``: no cap.
+
+    The cap deletes only rows up to ``synced_to``.
+    """
     synced_to: int = 0
     """Rows up to here are durable elsewhere, or need not be."""
     read_to: int = 0
-    """Of our order queue: rows up to here were read by the sender process, for good."""
+    """Of the order queue: the sender process has read the rows up to here, for good."""
     unsynced_max: int | None = None
-    """Posts of one queue, synced elsewhere or not; ``None``: no cap."""
+    """Bytes of posts that one queue may keep, synced elsewhere or not; ``None``: no cap."""
 
 
 def plan(log: Log, queue: str, limits: Limits) -> int | None:
-    """The sequence up to which rows may be deleted now; ``None`` if there is nothing to do. For the reader process."""
+    """Return the sequence up to which rows may be deleted now, or ``None`` if there is none.
+
+    The function runs in the reader process.
+    """
     with log.snapshot() as db:
         row = db.execute(
             "SELECT id, trimmed_to FROM queues WHERE name = ? AND deleted_at IS NULL", (queue,)
@@ -105,17 +131,19 @@ def plan(log: Log, queue: str, limits: Limits) -> int | None:
 
 
 def trim(transaction: Transaction, queue: str, to: int, segments: Path) -> int:
-    """Delete the rows up to ``to``, the end of a segment or group; returns the new ``first``.
+    """Delete the rows up to ``to``, the end of a segment or group; return the new ``first``.
 
-    Holes go with them, but the newest of what is forwarded stay: the sender process may still have to learn that an operator
-    gave those rows up, and that they are not lost. A function for :meth:`Journal.transact`.
+    Holes are deleted with the rows. The queue of forwarded messages keeps its newest holes: the
+    sender process may still have to learn that an operator gave those rows up, and that these rows
+    are not lost. The function is for :meth:`Journal.transact`.
     """
     db, queue_id = transaction.connection, queue_id_of(transaction, queue)
     trimmed_to: int = db.execute(
         "SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)
     ).fetchone()[0]
     if queue not in RECEIVED_BY_NOBODY and to > state.kept_after(db, queue_id):
-        # The plan is of a queue that was deleted and made again meanwhile: marks never go back
+        # The plan belongs to a queue that was deleted and created again meanwhile, because marks
+        # never go back.
         return trimmed_to + 1
     if to > trimmed_to:
         sweeper.drop(transaction, queue_id, trimmed_to + 1, to, segments)

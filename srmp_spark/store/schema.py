@@ -1,12 +1,14 @@
 """The database of a data directory: tables, format number, settings.
 
-One SQLite file in WAL mode holds everything that a 200 depends on (opened and its settings asserted by store/sqlite_file.py).
+One SQLite file in WAL mode holds everything on which a 200 depends. store/sqlite_file.py opens it
+and asserts its settings.
 
-A group or segment is found by ``row_key(queue_id, last)``, which is its rowid: one tree, no second index to write in each
-commit, and the rows of a queue lie side by side.
+A group or segment is found by ``row_key(queue_id, last)``, which is its rowid. So there is one
+tree, no second index to write in each commit, and the rows of a queue are adjacent.
 
-SQLite knows signed 64 bit only: uniquifiers (xs:unsignedLong, and hostile) are stored as two's complement, ordinals as text.
-Nothing here needs a newer SQLite than 3.24 (2018): long-lived distributions have old ones.
+SQLite has only signed 64-bit numbers. Uniquifiers (xs:unsignedLong, and possibly hostile) are
+stored as two's complement, ordinals as text. Nothing here needs a newer SQLite than 3.24 (2018),
+because long-lived distributions have old versions.
 """
 
 from __future__ import annotations
@@ -21,24 +23,37 @@ from srmp_spark.store import sqlite_file
 from srmp_spark.store.sqlite_file import Database
 
 FORMAT = 1
-"""Of the database, the groups in it and the segment files. A data directory with a higher number is refused (exit code 6)."""
+"""Format number of the database, its groups and the segment files.
+
+A data directory with a higher number is refused (exit code 6).
+"""
 
 PAGE_SIZE_BYTES = 8192
-"""Measured (32 senders, 2.3 KB posts): 8.8 us of CPU per message against 11.7 at 4096, which needs twice the writes per group;
-16384 costs a lone sender one third more bytes per commit and gains nothing."""
+"""Page size in bytes.
+
+Measured with 32 senders and 2.3 KB posts: 8.8 us of CPU per message against 11.7 at 4096, which
+needs twice the writes per group. 16384 costs a lone sender one third more bytes per commit and
+gains nothing.
+"""
 
 WRITER_CACHE_KIB = 8192
-"""Pages of the open transaction that stay in memory; a bigger one spills into the WAL, which is correct and slower."""
+"""Pages of the open transaction that stay in memory, in KiB.
+
+A bigger transaction spills into the WAL, which is correct and slower.
+"""
 
 QUEUE_ID_MAX = (1 << (63 - SEQUENCE_BITS)) - 1
-"""524,287 queues were ever created here: what is left of a rowid."""
+"""Highest id of a queue: 524,287.
+
+Deleted queues keep their ids. The id takes the bits of a rowid that a sequence does not need.
+"""
 
 RESTORE_HINT = (
     "Put a backup of the whole data directory back; or, with --state, make a new one from "
     "the Delta tables (inbox and others): "
     "srmp-spark restore (docs/troubleshooting.md, 'A lost disk')"
 )
-"""What there is against a lost or damaged database."""
+"""Advice for an operator whose database is lost or damaged."""
 
 DDL = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -116,30 +131,44 @@ CREATE TABLE IF NOT EXISTS subscriptions(
     name TEXT PRIMARY KEY, entry TEXT NOT NULL, removing INTEGER NOT NULL
 ) WITHOUT ROWID
 """
-"""New in 0.2, made at every open. ``accepted_gaps`` stands beside ``streams``, whose columns 0.1 counts when it writes: it
-opens such a directory, and forgets what was accepted. A row outlives its gap: it names the position that was the last one then.
-``pulled`` has messages of remote queues that are locked there or were removed there, and are no rows yet; ``copied`` those
-that are rows and still there; lookup identifiers are two's complement. ``subscriptions`` has those that were added while the
-queue manager ran."""
+"""Tables that are new in 0.2, created at every open.
+
+``accepted_gaps`` is separate from ``streams``, because 0.1 counts the columns of ``streams`` when
+it writes; 0.1 opens such a directory, and forgets accepted gaps. A row of ``accepted_gaps``
+outlives its gap: it names the position that was the last one then. ``pulled`` has messages of
+remote queues that are locked or removed there, and are no rows here yet. ``copied`` has messages
+that are rows here and still in the remote queue. Lookup identifiers are two's complement.
+``subscriptions`` has the subscriptions that were added while the queue manager ran.
+"""
 
 
 def row_key(queue_id: int, last: int) -> int:
-    """The rowid of the group or segment of ``queue_id`` that ends with sequence ``last``."""
+    """Return the rowid of the group or segment of ``queue_id`` that ends with ``last``."""
     assert 0 <= queue_id <= QUEUE_ID_MAX, f"queue id {queue_id}"
     assert 0 <= last <= SEQUENCE_MAX, f"sequence {last}"
     return queue_id << SEQUENCE_BITS | last
 
 
 WAL_KEPT_BYTES = 8 * 1_048_576
-"""A log that became longer than this (a reader held it) is cut when it is begun anew: twice what a checkpoint takes at once."""
+"""Largest length of the log's file in bytes.
+
+A longer file, which a reader caused, is truncated when the log starts again at its beginning. The
+value is twice what one checkpoint copies.
+"""
 
 WRITER_PRAGMAS: dict[str, object] = {
     "page_size": PAGE_SIZE_BYTES,
-    "auto_vacuum": 2,  # INCREMENTAL, of a file that is made now: its free pages can be given back (store/giving_back.py)
+    # INCREMENTAL, for a file that is created now: its free pages can be given back
+    # (store/giving_back.py).
+    "auto_vacuum": 2,
     "journal_mode": "wal",
-    "synchronous": 2,  # FULL: one sync of the WAL per commit
-    "secure_delete": 0,  # Debian's SQLite overwrites deleted bodies with zeros: every sealed byte would be written again
-    "wal_autocheckpoint": 0,  # store/checkpointer.py says when, and why
+    # FULL: one sync of the WAL per commit.
+    "synchronous": 2,
+    # Debian's SQLite overwrites deleted bodies with zeros by default: every sealed byte would be
+    # written again.
+    "secure_delete": 0,
+    # store/checkpointer.py explains when the WAL is copied, and why.
+    "wal_autocheckpoint": 0,
     "foreign_keys": 0,
     "cache_size": -WRITER_CACHE_KIB,
     "journal_size_limit": WAL_KEPT_BYTES,
@@ -151,25 +180,40 @@ INBOX = Database(
 
 
 def assert_durable(connection: sqlite3.Connection) -> None:
-    """:func:`srmp_spark.store.sqlite_file.assert_durable` for the inbox."""
+    """Raise :class:`StoreError` unless commits to the inbox database are durable.
+
+    See :func:`srmp_spark.store.sqlite_file.assert_durable`.
+    """
     sqlite_file.assert_durable(connection, INBOX)
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
-    """:func:`srmp_spark.store.sqlite_file.connect_writer` for the inbox."""
+    """Open the one connection that writes to the inbox database ``store.db``.
+
+    See :func:`srmp_spark.store.sqlite_file.connect_writer`, also for the errors.
+    """
     return sqlite_file.connect_writer(path, INBOX)
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """:func:`srmp_spark.store.sqlite_file.connect_reader` for the inbox."""
+    """Open a read-only connection to the inbox database ``store.db``.
+
+    See :func:`srmp_spark.store.sqlite_file.connect_reader`, also for the errors.
+    """
     return sqlite_file.connect_reader(path, INBOX)
 
 
 def readable(path: Path) -> AbstractContextManager[None]:
-    """:func:`srmp_spark.store.sqlite_file.readable` for the inbox."""
+    """Translate SQLite errors of the inbox database in a ``with`` block.
+
+    See :func:`srmp_spark.store.sqlite_file.readable`.
+    """
     return sqlite_file.readable(path, RESTORE_HINT)
 
 
 def store_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """:func:`srmp_spark.store.sqlite_file.store_error` for the inbox."""
+    """Return an SQLite error of the inbox database as an error of srmp-spark.
+
+    See :func:`srmp_spark.store.sqlite_file.store_error`.
+    """
     return sqlite_file.store_error(path, error, RESTORE_HINT)

@@ -1,14 +1,17 @@
-"""Sealing: old groups of a queue become a segment, two files that Spark reads at the speed of a disk.
+"""Seal old groups of a queue into a segment: two files that Spark reads at disk speed.
 
-Three steps, each of which may be the last one before a crash:
+There are three steps, and a crash may follow each of them:
 
-1. :func:`plan` (reader process): which groups.
-2. :func:`write_segment` (reader process, at low priority): both files, synced, and their folder.
-3. :func:`commit_segment` (the journal's transaction): the segment is entered and its groups no longer count, at once.
+1. :func:`plan` (reader process): choose the groups.
+2. :func:`write_segment` (reader process, at low priority): write and sync both files and their
+   folder.
+3. :func:`commit_segment` (the journal's transaction): enter the segment; from this commit on its
+   groups no longer count.
 
-A crash before 3 leaves files that no row names; :func:`remove_orphans` deletes them at the next start. After 3 the groups are
-garbage, deleted in slices. So every row is readable from exactly one place at every moment. What is not sealed yet is as safe
-and only slower to read.
+A crash before step 3 leaves files that no row names; :func:`remove_orphans` deletes them at the
+next start. After step 3 the groups are garbage, deleted in slices. So every row is readable from
+exactly one place at every moment. Rows that are not sealed yet are equally safe and only slower to
+read.
 """
 
 from __future__ import annotations
@@ -39,31 +42,50 @@ from srmp_spark.store.transaction import Transaction
 from srmp_spark.store.wide_parts import note_wide_part
 
 SEAL_ROWS_MIN = 2048
-"""Rows that are worth a pair of files: Spark's batches of 2,000 rows and more hide the cost per batch (measured)."""
+"""Rows that are worth a pair of files.
+
+Spark's batches of 2,000 rows and more hide the cost per batch (measured).
+"""
 SEAL_BYTES_MIN = 4 * 1024 * 1024
-"""The same for large bodies: what a checkpoint of the database takes at once."""
+"""Bytes of posts that are worth a pair of files, for large bodies: what one checkpoint of the
+database copies.
+"""
 SEAL_AGE_S = 3600.0
-"""A queue with little traffic is sealed once an hour, whatever it holds: 24 pairs of files a day."""
+"""Age in seconds at which rows are sealed, however few they are.
+
+A queue with little traffic is sealed once an hour: 24 pairs of files a day.
+"""
 SEAL_ROWS_MAX = 8192
-"""Rows of one segment: a batch that Spark takes whole."""
+"""Largest number of rows in one segment: a batch that Spark takes whole.
+
+The rest waits for the next segment.
+"""
 SEAL_BYTES_MAX = 8 * 1024 * 1024
-"""Posts of one segment (and at most one group more): 3,600 rows of 1 KB. The reader process needs 50 MB while it writes that;
-115 MB for 8,192 such rows."""
+"""Bytes of posts in one segment, plus at most one group: 3,600 rows of 1 KB.
+
+The reader process needs 50 MB while it writes that; 115 MB for 8,192 such rows.
+"""
 SEAL_SPAN_MAX = 65_536
-"""Sequences from the first to the last row of one segment, which notes four bytes for each: a purged hole between two rows may
-be as long as the queue was."""
+"""Largest number of sequences from the first to the last row of one segment, which stores four
+bytes for each. A purged hole between two rows may be as long as the queue was.
+"""
 SEAL_SPARE_BYTES = SEAL_BYTES_MAX
-"""What messages may take of the least that stays free (:attr:`.Volume.least`) between the look before a segment is written and
-the next look of the disk gate: a group, and what of the log is not copied yet."""
+"""Bytes of the least free room (:attr:`.Volume.least`) that messages may take between the check
+before a segment is written and the next check of the disk gate: a group, and the part of the log
+that is not copied yet.
+"""
 _FIRST = itemgetter(0)
 
 
 class StaleSealError(StoreError):
-    """The log went on since the plan was made: plan anew."""
+    """The log has changed since the plan was made. The caller must plan again."""
 
 
 class NoSealRoomError(StoreError):
-    """The files do not fit beside what commits may take: later. The rows are as safe where they are."""
+    """The files do not fit besides the room for commits.
+
+    The caller tries later; the rows are equally safe where they are.
+    """
 
 
 class SealPlan(NamedTuple):
@@ -82,12 +104,15 @@ class SealPlan(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A segment that is on the disk and not entered yet; goes from the reader process to the main process as JSON."""
+    """A segment that is on the disk and not entered yet.
+
+    The reader process sends it to the main process as JSON.
+    """
 
     plan: SealPlan
     rows: int
     posts_length: int
-    """Bytes of the rows' posts as they came."""
+    """Bytes of the rows' posts as they were received."""
     file: str
     columns_bytes: int
     columns_crc: int
@@ -95,17 +120,17 @@ class Sealed(NamedTuple):
     posts_crc: int
     wide: WidePart | None
     sizes: bytes
-    """u32 per sequence from ``plan.first`` to ``plan.last``; 0 for a hole."""
+    """Size of each post as u32, from ``plan.first`` to ``plan.last``; 0 for a hole."""
 
     def to_json(self) -> str:
-        """As text; about 20 KB."""
+        """Return the sealed segment as JSON text, about 20 KB long."""
         return json.dumps(
             [list(self.plan), *self[1:-1], b64encode(zlib.compress(self.sizes, 1)).decode()]
         )
 
     @classmethod
     def from_json(cls, text: str) -> Sealed:
-        """The reverse of :meth:`to_json`."""
+        """Return the sealed segment that :meth:`to_json` encoded."""
         (
             plan,
             rows,
@@ -133,7 +158,12 @@ class Sealed(NamedTuple):
 
 
 def plan(log: Log, queue: str, now: int) -> SealPlan | None:
-    """The next segment of ``queue``, or ``None`` if there is not enough to seal. ``now`` is microseconds since 1970, UTC."""
+    """Return the plan of the next segment of ``queue``, or ``None``.
+
+    ``None`` means that there is not enough to seal.
+
+    ``now`` is in microseconds since 1970, UTC.
+    """
     with log.snapshot() as db:
         row = db.execute(
             "SELECT id, trimmed_to FROM queues WHERE name = ? AND deleted_at IS NULL", (queue,)
@@ -142,8 +172,9 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
             return None
         queue_id, trimmed_to = row
         sealed = _last_sealed(db, queue_id)
-        # A group that lies wholly in holes is garbage, whatever became of its rows piece by piece: purged, given up. One that
-        # lies half in them is kept, and sealed without those rows.
+        # A group that lies wholly in holes is garbage, whether its rows were purged or given up,
+        # and in how many pieces. A group that lies partly in holes is kept, and sealed without
+        # those rows.
         begin = max(sealed, trimmed_to) + 1
         known = db.execute(
             "SELECT first, last FROM holes WHERE queue_id = ? AND last >= ? ORDER BY first",
@@ -195,10 +226,11 @@ def plan(log: Log, queue: str, now: int) -> SealPlan | None:
 
 
 def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
-    """Read the planned rows, write both files and make them durable. Loads Arrow: for the reader process only.
+    """Read the planned rows, write both files and make them durable.
 
-    Raises :class:`StoreDamagedError` for a damaged row (its group then stays what it is), :class:`StaleSealError`,
-    :class:`NoSealRoomError`, :class:`TrimmedError`, :class:`OSError`.
+    The function loads Arrow, so it is for the reader process only. Raises
+    :class:`StoreDamagedError` if a row is damaged (its group then stays unchanged),
+    :class:`StaleSealError`, :class:`NoSealRoomError`, :class:`TrimmedError` and :class:`OSError`.
     """
     from srmp_spark.rows.decode import decode
     from srmp_spark.rows.segment import encode_segment
@@ -218,13 +250,15 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
     parts = tuple(zip(sweeper.SEGMENT_ENDINGS, (encoded.columns, encoded.posts), strict=True))
     if Volume.look(folder).spare < sum(len(data) for _, data in parts) + SEAL_SPARE_BYTES:
         raise NoSealRoomError(
-            f"{plan.queue} {plan.first} to {plan.last}: messages have taken the room meanwhile"
+            f"{plan.queue} {plan.first} to {plan.last}: messages have used the room "
+            "meanwhile; sealing is tried again later"
         )
     try:
         for ending, data in parts:
             write_durably(segments / (file + ending), data, sync_folder=False)
     except OSError:
-        with suppress(OSError):  # the next start finds what is left
+        # The next start deletes what is left.
+        with suppress(OSError):
             sweeper.unlink(segments, [file])
         raise
     sync_directory(folder)
@@ -243,10 +277,11 @@ def write_segment(log: Log, plan: SealPlan, segments: Path) -> Sealed:
 
 
 def commit_segment(transaction: Transaction, sealed: Sealed, segments: Path) -> bool:
-    """Enter the segment; its groups no longer count. A function for :meth:`Journal.transact`.
+    """Enter the segment in the database, so that its groups no longer count.
 
-    False, and nothing is entered, if the rows were purged, trimmed or sealed meanwhile, or the files are not what was written.
-    Its files are then deleted, unless they are those of a segment that was entered before.
+    The function is for :meth:`Journal.transact`. Return ``False`` and enter nothing if the rows
+    were purged, trimmed or sealed meanwhile, or if the files differ from what was written. The
+    files are then deleted, unless they belong to a segment that was entered before.
     """
     db, plan = transaction.connection, sealed.plan
     if not _may_enter(db, sealed, segments):
@@ -304,10 +339,11 @@ def _may_enter(db: sqlite3.Connection, sealed: Sealed, segments: Path) -> bool:
 
 
 def remove_orphans(connection: sqlite3.Connection, segments: Path) -> tuple[list[Path], list[Path]]:
-    """At start, before the reader process runs: delete files that no segment names.
+    """Delete files that no segment names, at start, before the reader process runs.
 
-    Returns what was deleted, and what is missing: files that a segment names and that are not there. Those rows cannot be
-    read, which the caller should say loudly; new messages are accepted all the same.
+    Return the deleted files, and the missing ones: files that a segment names but that do not
+    exist. The rows in missing files cannot be read, which the caller should report clearly. New
+    messages are accepted nevertheless.
     """
     named = {
         segments / (file + ending)

@@ -1,4 +1,7 @@
-"""Rows of the store that cannot be read at a start: they stay where they are, and everything else starts."""
+"""Set aside rows of the store that cannot be read at a start.
+
+Such rows stay where they are, and everything else starts.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,32 @@ from srmp_spark.errors import SrmpSparkError
 _T = TypeVar("_T")
 
 TOLD_MAX = 100
-"""Rows that are told one by one; of further ones only the number is logged."""
+"""Rows that are reported one by one; for further rows only the number is logged."""
 KEY_MAX = 200
-"""Characters of a key: it is a value of the row, of any length."""
+"""Longest reported key, in characters.
+
+A key is a value of the row and can have any length; it is cut here.
+"""
 REASON_MAX = 200
-"""Characters of a reason: it may quote what stands in the row."""
+"""Longest reported reason, in characters.
+
+A reason may quote what stands in the row; it is cut here.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class SetAside(NamedTuple):
-    """One row that was not loaded. Its bytes stay in its table, for a release that can read them."""
+    """One row that was not loaded.
+
+    The bytes of the row stay in its table, for a release that can read them.
+    """
 
     table: str
     key: str
-    """What names the row in its table."""
+    """Value that identifies the row in its table."""
     reason: str
-    """Why it cannot be read, in words for an operator."""
+    """Reason why the row cannot be read, for an operator."""
 
 
 def readable(
@@ -38,14 +50,16 @@ def readable(
     *,
     key: int = 1,
 ) -> Iterator[_T]:
-    """Yield what ``read`` makes of each row. One that it cannot read is added to ``unreadable``, and stays in its table.
+    """Yield the result of ``read`` for each row that it can read.
 
-    The first ``key`` values of a row are its key.
+    Any other row is added to ``unreadable``, and stays in its table. The first ``key`` values of a
+    row are its key.
     """
     for row in rows:
         try:
             found = read(row)
-        except (  # noqa: PERF203  # each row for itself
+        except (  # noqa: PERF203
+            # One bad row must not stop the others.
             SrmpSparkError,
             ValueError,
             TypeError,
@@ -63,7 +77,10 @@ def readable(
 
 
 def typed(values: Sequence[Any], types: Sequence[type | tuple[type, ...]]) -> Sequence[Any]:
-    """Return ``values``. Raises :class:`TypeError` for one of another type: SQLite keeps whatever was written."""
+    """Return ``values`` after a check of their types, because SQLite keeps any type.
+
+    Raises :class:`TypeError` if a value has another type.
+    """
     for number, (value, wanted) in enumerate(zip(values, types, strict=True)):
         if not isinstance(value, wanted):
             raise TypeError(f"value {number} is {value!r:.50}")
@@ -71,7 +88,10 @@ def typed(values: Sequence[Any], types: Sequence[type | tuple[type, ...]]) -> Se
 
 
 def tell_set_aside(rows: Sequence[SetAside]) -> Sequence[SetAside]:
-    """Log each row, and return those that are told in the status."""
+    """Log the rows, and return the rows that the status reports.
+
+    The first :data:`TOLD_MAX` rows are logged and returned; of further rows the number is logged.
+    """
     for each in rows[:TOLD_MAX]:
         _log.error(
             "store.set_aside table=%s key=%s reason=%s",

@@ -1,8 +1,9 @@
-"""How a database of the data directory is opened: by its owner, by readers, and what its errors mean.
+"""Open a database of the data directory, for its owner or for readers, and translate its errors.
 
-There are two, the inbox (``store.db``) and the outbox (``outbox.db``), with one owner process each. A :class:`Database` says
-what differs. ``synchronous=FULL`` is set and then *asserted* at every open: SQLite builds differ in their default, and with
-``NORMAL`` a commit makes no sync at all (measured: 0 syncs in 100 commits), which no test that kills the process can see.
+There are two databases, the inbox (``store.db``) and the outbox (``outbox.db``), with one owner
+process each. A :class:`Database` states how they differ. ``synchronous=FULL`` is set and then
+*asserted* at every open. SQLite builds differ in their default. With ``NORMAL`` a commit makes no
+sync at all (measured: 0 syncs in 100 commits), and no test that kills the process can detect that.
 """
 
 from __future__ import annotations
@@ -18,38 +19,46 @@ from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.private_files import create_private
 
 BUSY_TIMEOUT_S = 5.0
-"""Only a checkpoint's last step or a foreign tool makes a connection wait; past this something holds the database."""
+"""Longest wait for the database, in seconds.
+
+Only a checkpoint's last step or a foreign tool makes a connection wait. After this time something
+holds the database, and SQLite raises an error.
+"""
 
 DURABLE = ("journal_mode", "synchronous", "secure_delete", "wal_autocheckpoint")
-"""The settings on which the promise rests, or the time a commit takes."""
+"""Settings on which the promise depends, or the time of a commit."""
 
 _READ_ONLY = "readonly database"
 _DISK_REFUSES = ("disk is full", "disk I/O error", _READ_ONLY)
-"""SQLite's words; before Python 3.11 its errors have no number."""
+"""SQLite's error texts for a disk that refuses. Before Python 3.11 its errors have no number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
-    """One kind of database."""
+    """One kind of database: the inbox or the outbox."""
 
     format: int
-    """A higher number in the file is refused (exit code 6)."""
+    """Highest format number that is accepted. A higher number in the file is refused (exit code 6).
+    """
     format_of_new: int | None = None
-    """Of a database that is made now, if what the highest format adds is not used from the start."""
+    """Format number of a new database, if the additions of the highest format are not used from the
+    start.
+    """
     ddl: str
-    """Statements that make its tables."""
+    """Statements that create its tables."""
     pragmas: Mapping[str, object]
-    """Of the connection that writes."""
+    """Settings of the connection that writes."""
     promise: str
-    """What its commits promise, for the error when they cannot."""
+    """What its commits promise, for the error text when they cannot."""
     restore_hint: str
-    """What there is against its loss."""
+    """Advice for an operator who has lost the database."""
 
 
 def text_or_bytes(stored: bytes) -> str | bytes:
-    """Return a text as such; bytes that are no UTF-8 stay bytes, as if they were a blob, and cost their row alone.
+    """Return stored text as ``str``, or as bytes if it is not valid UTF-8.
 
-    By itself Python's sqlite3 fails at such a text, and with it fails the whole statement.
+    Such a value then makes only its own row unreadable. By default Python's sqlite3 fails at such a
+    text, and with it the whole statement fails.
     """
     try:
         return stored.decode()
@@ -61,12 +70,14 @@ TEXT_IS_UTF8 = (
     "(length({0}) = length(CAST({0} AS BLOB)) AND {0} NOT GLOB '*[^ -~]*' OR "
     "is_utf8(CAST({0} AS BLOB)))"
 )
-"""Whether the text in column ``{0}`` is one, where :func:`add_is_utf8` was called: SQLite takes any bytes for text. Printable
-ASCII, which nearly all is, is seen without a call of Python for each value."""
+"""SQL condition: whether the text in column ``{0}`` is valid UTF-8, because SQLite accepts any
+bytes as text. The condition needs :func:`add_is_utf8`. Printable ASCII, which nearly all text
+is, is recognized without a call of Python for each value.
+"""
 
 
 def add_is_utf8(connection: sqlite3.Connection) -> None:
-    """Make the function of :data:`TEXT_IS_UTF8` for this connection."""
+    """Add the function that :data:`TEXT_IS_UTF8` needs to this connection."""
     connection.create_function("is_utf8", 1, _is_utf8)
 
 
@@ -75,13 +86,13 @@ def _is_utf8(stored: bytes | None) -> bool:
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
-    """The present value of a setting."""
+    """Return the present value of a setting."""
     row = connection.execute(f"PRAGMA {name}").fetchone()
     return row[0] if row else None
 
 
 def assert_durable(connection: sqlite3.Connection, database: Database) -> None:
-    """Raise :class:`StoreError` unless a commit on this connection reaches the disk before it returns."""
+    """Raise :class:`StoreError` unless a commit reaches the disk before it returns."""
     for name in DURABLE:
         found = pragma(connection, name)
         if found != database.pragmas[name]:
@@ -93,20 +104,23 @@ def assert_durable(connection: sqlite3.Connection, database: Database) -> None:
 
 
 def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
-    """The one connection that writes. It may be handed from thread to thread, never used by two at once.
+    """Open the one connection that writes, and create the tables in an empty database.
 
-    Creates the tables in an empty database. Raises :class:`StoreDamagedError` (exit code 6) for a newer format or damage.
+    The connection may be handed from thread to thread, but never be used by two at once. Raises
+    :class:`StoreDamagedError` (exit code 6) if the format is newer. Raises :class:`StoreError` if
+    the settings do not make commits durable. An SQLite error is raised as :func:`store_error`
+    returns it.
     """
-    with suppress(FileExistsError):  # SQLite gives its WAL the mode of the database
+    # SQLite gives its WAL the mode of the database file.
+    with suppress(FileExistsError):
         os.close(create_private(path))
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
     connection.text_factory = text_or_bytes
     try:
-        found = check_format(
-            connection, database
-        )  # before the first write: a newer version's database is not ours to touch
+        # This comes before the first write: a database of a newer version must not be changed.
+        found = check_format(connection, database)
         for name, value in database.pragmas.items():
             connection.execute(f"PRAGMA {name} = {value}")
         assert_durable(connection, database)
@@ -123,7 +137,10 @@ def connect_writer(path: Path, database: Database) -> sqlite3.Connection:
 
 @contextmanager
 def readable(path: Path, restore_hint: str) -> Iterator[None]:
-    """Around whatever opens and loads the database: its errors as ours, :func:`store_error` says which."""
+    """Translate SQLite errors in a ``with`` block into errors of :func:`store_error`.
+
+    The block opens and loads the database.
+    """
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -131,9 +148,9 @@ def readable(path: Path, restore_hint: str) -> Iterator[None]:
 
 
 def connect_reader(path: Path, database: Database) -> sqlite3.Connection:
-    """A connection that cannot write, for one thread.
+    """Open a connection that cannot write, for one thread.
 
-    Raises :class:`StoreDamagedError` when there is no database of ours.
+    Raises :class:`StoreDamagedError` if the file is missing or is not a database of srmp-spark.
     """
     try:
         uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -144,7 +161,8 @@ def connect_reader(path: Path, database: Database) -> sqlite3.Connection:
     try:
         if check_format(connection, database) == 0:
             message = f"{path} is empty: start srmp-spark serve on this data directory first"
-            raise StoreDamagedError(message)  # noqa: TRY301  # the connection is closed below in every case
+            # The connection is closed below in every case.
+            raise StoreDamagedError(message)  # noqa: TRY301
     except sqlite3.DatabaseError as error:
         connection.close()
         raise store_error(path, error, database.restore_hint) from error
@@ -155,9 +173,9 @@ def connect_reader(path: Path, database: Database) -> sqlite3.Connection:
 
 
 def check_format(connection: sqlite3.Connection, database: Database) -> int:
-    """The format found, 0 for an empty database.
+    """Return the format number of the database; 0 if it is empty.
 
-    Raises :class:`StoreDamagedError` for a database of a newer version, or of another program.
+    Raises :class:`StoreDamagedError` if a newer version or another program wrote the database.
     """
     found = pragma(connection, "user_version")
     assert isinstance(found, int)
@@ -175,10 +193,12 @@ def check_format(connection: sqlite3.Connection, database: Database) -> int:
 
 
 def check_file(path: Path, database: Database) -> None:
-    """:func:`check_format` of a file that another process will open to write. Raises what SQLite raises, too.
+    """Check the format of a file that another process will open to write.
 
-    It is only read, with one exception: whoever was killed while it made the file, before the WAL was there, left a rollback
-    journal, and nobody can read the file until somebody who may write has rolled it back.
+    Raises the errors of :func:`check_format`, and SQLite's errors. The file is only read, with one
+    exception. A process that was killed while it created the file, before the WAL existed, left a
+    rollback journal. Then the file cannot be read until a process with write access has rolled the
+    journal back, so the file is opened for writing.
     """
     for mode in ("ro", "rw"):
         connection = sqlite3.connect(
@@ -205,7 +225,12 @@ def _create(connection: sqlite3.Connection, database: Database) -> None:
 
 
 def store_error(path: Path, error: sqlite3.Error, restore_hint: str) -> StoreError:
-    """What SQLite says as an error of ours: a disk that refuses (exit code 1), damage (6), or another user of the file (2)."""
+    """Return an SQLite error as an error of srmp-spark.
+
+    The error is :class:`StoreSyncError` for a disk that refuses (exit code 1),
+    :class:`StoreDamagedError` for damage (6), or :class:`StoreError` if another process uses the
+    file (2).
+    """
     said = str(error)
     if isinstance(error, sqlite3.OperationalError):
         if any(words in said for words in _DISK_REFUSES):

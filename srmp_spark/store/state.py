@@ -1,7 +1,9 @@
-"""What a queue manager must know to go on: written with the rows it belongs to, read back at the next start.
+"""The state that a queue manager needs to continue after a restart.
 
-:func:`load` gives all of it but the identifiers: queues with their last sequence, streams for the receiving engine, consumers,
-receipts still owed. :func:`load_history` gives these. The ``save_…`` functions write inside the journal's transaction.
+The state is written with the rows to which it belongs, and read at the next start. :func:`load`
+returns all of it except the message identifiers: queues with their last sequence, streams for the
+receiving engine, consumers, and receipts still owed. :func:`load_history` returns the message
+identifiers. The ``save_…`` functions write inside the journal's transaction.
 """
 
 from __future__ import annotations
@@ -28,18 +30,23 @@ from srmp_spark.store.unreadable_rows import GUID_LENGTH_MAX, NAME_LENGTH_MAX, r
 from srmp_spark.store.waiting import Waiting
 
 JOURNAL_CONSUMERS = ";journal/"
-"""Before the names of a journal's consumers, which are kept among its queue's: no name that a user gives has a slash."""
+"""Prefix of the names of a journal's consumers, which are stored among the consumers of its queue.
+
+No name that a user gives has a slash.
+"""
 MESSAGE_IDENTIFIERS = "message_id"
-"""Our MessageIdOrdinal in the table ``ids``: receipts and ``send`` share it."""
+"""Name of our MessageIdOrdinal in the table ``ids``. Receipts and ``send`` share it."""
 IDENTIFIER_MAX = (1 << 32) - 1
-"""A message identifier's number has 32 bits in MSMQ ([MS-MQMQ] 2.2.8)."""
+"""Largest number of a message identifier, which has 32 bits in MSMQ ([MS-MQMQ] 2.2.8)."""
 IDENTIFIERS_SKIPPED = 1 << 28
-"""How far a copy steps ahead at least: 268 million numbers that the original may have given out since, a month of 100 messages
-a second. Six copies of copies have room for that; beyond, it is a part of what is left."""
+"""Numbers that a copy skips at least: 268 million, which the original may have issued since, in a
+month of 100 messages a second. Six copies of copies have room for that; beyond that a copy skips
+a part of what is left.
+"""
 
 
 class StoredQueue(NamedTuple):
-    """A queue as it was left."""
+    """One queue, as stored, with what waits in it."""
 
     id: int
     name: str
@@ -47,42 +54,45 @@ class StoredQueue(NamedTuple):
     paused: bool
     options: dict[str, Any]
     end: int
-    """The last sequence given out; 0 if none."""
+    """The last issued sequence; 0 if none."""
     received: int
     """The mark of the default consumer."""
     waiting: Waiting
-    """Rows beyond that mark, their bytes and age, for the quota and for ``status``."""
+    """Rows beyond that mark, with their bytes and age, for the quota and for ``status``."""
     epochs: list[tuple[str, int]]
-    """(epoch, its first sequence in this queue), oldest first."""
+    """Pairs (epoch, its first sequence in this queue), oldest first."""
     trimmed_to: int
     """The last sequence that retention has deleted."""
 
 
 class StoredConsumer(NamedTuple):
-    """A reader of a queue's log and how far it came."""
+    """One consumer of a queue's log, and how far it has received."""
 
     queue: str
     name: str
     received: int
-    """Every row up to here was received."""
+    """The mark: every row up to here was received."""
     ahead: SequenceSet
-    """Sequences beyond ``received`` that were received too (``receive`` by priority)."""
+    """Sequences beyond ``received`` that were received, too (``receive`` by priority)."""
     planned: int | None
-    """First sequence that the present receiver plans; ``None`` if nobody registered."""
+    """First sequence that the present receiver plans; ``None`` if no receiver is registered."""
     holder: str | None
     lease_until: int | None
-    """Microseconds since 1970, UTC."""
+    """End of the lease, in microseconds since 1970, UTC."""
 
 
 class StoredReceipt(NamedTuple):
-    """A receipt that we owe, and the number under which it is forgotten once delivered (:func:`delete_owed`)."""
+    """One owed receipt, and the number by which :func:`delete_owed` deletes it after delivery."""
 
     id: int
     receipt: OwedReceipt
 
 
 class StoredState(NamedTuple):
-    """Everything that :func:`load` found; the identifiers of messages, which can be millions, are :func:`load_history`'s."""
+    """Everything that :func:`load` found, without the message identifiers.
+
+    There can be millions of message identifiers; :func:`load_history` reads them.
+    """
 
     queues: list[StoredQueue]
     streams: list[IncomingStreamRow]
@@ -90,16 +100,17 @@ class StoredState(NamedTuple):
     consumers: list[StoredConsumer]
     owed: list[StoredReceipt]
     ceilings: dict[str, int]
-    """Numbers that may have been given out, per name (table ``ids``)."""
+    """Highest number that may have been issued, by name (table ``ids``)."""
     unreadable: list[SetAside]
-    """Rows that stay where they are."""
+    """Rows that could not be read and stay where they are."""
 
 
 def load(connection: sqlite3.Connection) -> StoredState:
-    """Load the state at the last commit. Reads no body; run it before the journal writes.
+    """Return the state at the last commit. Call the function before the journal writes.
 
-    A row that cannot be read costs itself alone: a stream whose sender begins it anew, a receipt that is not sent, and of a
-    consumer what it received by priority beyond its mark. A queue always opens: for one that was gone, messages would be 400.
+    No body is read. A row that cannot be read affects only itself: a stream, whose sender begins it
+    again; a receipt, which is not sent; or what a consumer received by priority beyond its mark. A
+    queue always opens, because messages for a missing queue would be answered 400.
     """
     unreadable = rows_moved_aside(connection)
     names = dict(connection.execute("SELECT id, name FROM queues WHERE deleted_at IS NULL"))
@@ -137,10 +148,12 @@ def _receipt(row: Sequence[Any]) -> StoredReceipt:
 def _consumer(
     connection: sqlite3.Connection, queue: str, row: Sequence[Any], unreadable: list[SetAside]
 ) -> StoredConsumer:
-    """Return a consumer. What it received beyond its mark and cannot be read comes again, rather than never.
+    """Return one consumer from its row.
 
-    One whose lease cannot be read is nobody's: whoever registers next has it. Raises :class:`TypeError` or
-    :class:`ValueError` for one without a name or a mark.
+    Marks beyond its mark that cannot be read are dropped: those rows are delivered again, rather
+    than never. A lease that cannot be read is dropped: the next receiver that registers gets the
+    consumer. Raises :class:`TypeError` or :class:`ValueError` if the name or the mark cannot be
+    read.
     """
     queue_id, name, received, ahead, planned, holder, lease_until = row
     typed((name, received), (str, int))
@@ -165,7 +178,10 @@ def _consumer(
 def load_queue(
     connection: sqlite3.Connection, queue_id: int, unreadable: list[SetAside] | None = None
 ) -> StoredQueue:
-    """Load one queue, with what waits in it. Options that cannot be read count as none, and are noted in ``unreadable``."""
+    """Return one queue, with what waits in it.
+
+    Options that cannot be read count as no options, and are noted in ``unreadable``.
+    """
     name, transactional, paused, options, trimmed_to = connection.execute(
         "SELECT name, transactional, paused, options, trimmed_to FROM queues WHERE id = ?",
         (queue_id,),
@@ -215,7 +231,10 @@ _GAP_TYPES = (str, str, str, int, int, _INT_OR_NONE)
 def load_streams(
     connection: sqlite3.Connection, unreadable: list[SetAside] | None = None
 ) -> list[IncomingStreamRow]:
-    """Load the table ``streams``; rows that cannot be read are left out, and noted in ``unreadable``."""
+    """Return the rows of the table ``streams``.
+
+    Rows that cannot be read are left out, and noted in ``unreadable``.
+    """
     found = connection.execute(f"SELECT {', '.join(IncomingStreamRow._fields)} FROM streams")  # noqa: S608  # our own names
     return list(
         readable("streams", found, _stream, [] if unreadable is None else unreadable, key=2)
@@ -238,7 +257,11 @@ def _check_lengths(queue: str, guid: str) -> None:
 def load_accepted_gaps(
     connection: sqlite3.Connection, unreadable: list[SetAside] | None = None
 ) -> list[AcceptedGap]:
-    """Load the table ``accepted_gaps``; what is over is among them (:meth:`.IncomingStream.restore_gap` finds it)."""
+    """Return the rows of the table ``accepted_gaps``.
+
+    Gaps that are over are included (:meth:`.IncomingStream.restore_gap` recognizes them). Rows that
+    cannot be read are left out, and noted in ``unreadable``.
+    """
     found = connection.execute(
         "SELECT queue, guid, stream_ordinal, started_at, after, next_position FROM accepted_gaps"
     )
@@ -256,9 +279,10 @@ def _gap(row: Sequence[Any]) -> AcceptedGap:
 def load_history(
     connection: sqlite3.Connection, unreadable: list[SetAside] | None = None
 ) -> Iterator[HistoryRun]:
-    """Load the table ``history``, row by row, each lineage in the order of its numbers; to be read before the journal writes.
+    """Yield the runs of the table ``history``, each lineage in the order of its numbers.
 
-    SQLite sorts what is beyond 63 bits first, where it would be late: those are a second pass.
+    Call the function before the journal writes. SQLite sorts numbers beyond 63 bits first, where
+    they would be out of order, so a second pass reads them.
     """
     columns = "SELECT lineage, first, last, last_received_at FROM history WHERE"
     left_out: list[SetAside] = [] if unreadable is None else unreadable
@@ -269,9 +293,8 @@ def load_history(
 
 def _run(row: Sequence[Any]) -> HistoryRun:
     lineage, first, last, at = row
-    if (
-        type(lineage) is not str or type(at) is not int
-    ):  # the two numbers are tested by what is done with them
+    # The two numbers are checked by the operations on them below.
+    if type(lineage) is not str or type(at) is not int:
         raise TypeError(f"lineage {lineage!r:.50}, received at {at!r:.50}")
     run = HistoryRun(lineage, first & UNSIGNED, last & UNSIGNED, at)
     if run.first > run.last:
@@ -280,10 +303,13 @@ def _run(row: Sequence[Any]) -> HistoryRun:
 
 
 def divide_history(connection: sqlite3.Connection, undivided_until: int | None = None) -> None:
-    """Note once until when identifiers were saved that say nothing of whose they are (:mod:`~srmp_spark.srmp.trust_domain`).
+    """Note once until when identifiers were saved without their owner.
 
-    An earlier version's are repeats for everybody for the 30 days that they are kept: else what a named sender sends again
-    after the update would be a second row. ``undivided_until`` (microseconds) by who knows it; else the table says.
+    See :mod:`~srmp_spark.srmp.trust_domain`. An earlier version saved identifiers without the
+    sender's name. Such identifiers count as repeats for every sender during the 30 days that they
+    are kept. Otherwise a message that a named sender repeats after the update would be a second
+    row. ``undivided_until`` (microseconds since 1970, UTC) comes from a caller that knows it; else
+    the table decides.
     """
     if undivided_until is None:
         found = "SELECT max(last_received_at), max(instr(lineage, ?)) FROM history"
@@ -295,13 +321,13 @@ def divide_history(connection: sqlite3.Connection, undivided_until: int | None =
 
 
 def undivided_until(connection: sqlite3.Connection) -> int:
-    """What :func:`divide_history` has noted."""
+    """Return the time that :func:`divide_history` has noted, in microseconds since 1970, UTC."""
     (at,) = connection.execute("SELECT value FROM meta WHERE key = 'undivided_until'").fetchone()
     return int(at)
 
 
 def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
-    """Streams and history, in the transaction that holds the rows they speak of."""
+    """Write streams and history, in the transaction that holds the rows to which they belong."""
     if changes.dropped_streams:
         for table in ("streams", "accepted_gaps"):
             connection.executemany(
@@ -334,13 +360,13 @@ def save_changes(connection: sqlite3.Connection, changes: Changes) -> None:
 
 
 def last_owed_id(connection: sqlite3.Connection) -> int:
-    """The highest number in use."""
+    """Return the highest number of a stored owed receipt; 0 if none."""
     (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM owed_receipts").fetchone()
     return int(last)
 
 
 def save_owed(connection: sqlite3.Connection, stored: Sequence[StoredReceipt]) -> None:
-    """Receipts that the rows of this transaction ask for."""
+    """Store the receipts that the rows of this transaction request."""
     connection.executemany(
         "INSERT INTO owed_receipts VALUES (?, ?, ?, ?, ?, ?)",
         [
@@ -351,7 +377,7 @@ def save_owed(connection: sqlite3.Connection, stored: Sequence[StoredReceipt]) -
 
 
 def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
-    """Receipts that were delivered, or refused for good."""
+    """Delete receipts that were delivered, or refused for good."""
     connection.executemany(
         "DELETE FROM owed_receipts WHERE id = ?", [(number,) for number in numbers]
     )
@@ -361,7 +387,7 @@ def delete_owed(connection: sqlite3.Connection, numbers: Iterable[int]) -> None:
 
 
 def received_by_default(connection: sqlite3.Connection, queue_id: int) -> int:
-    """The mark of the default consumer; 0 before it received anything."""
+    """Return the mark of the default consumer; 0 before it has received anything."""
     row = connection.execute(
         "SELECT received FROM consumers WHERE queue_id = ? AND name = 'default'", (queue_id,)
     ).fetchone()
@@ -369,7 +395,10 @@ def received_by_default(connection: sqlite3.Connection, queue_id: int) -> int:
 
 
 def received_from_journal(connection: sqlite3.Connection, queue_id: int) -> int | None:
-    """The mark of the default consumer of the queue's journal; ``None`` if nobody ever received from it."""
+    """Return the mark of the default consumer of the queue's journal.
+
+    Return ``None`` if no message was ever received from the journal.
+    """
     name = JOURNAL_CONSUMERS + "default"
     row = connection.execute(
         "SELECT received FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name)
@@ -378,7 +407,10 @@ def received_from_journal(connection: sqlite3.Connection, queue_id: int) -> int 
 
 
 def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
-    """Rows after this one are kept whatever their age: somebody has not received them yet, from the queue or its journal."""
+    """Return the sequence after which rows are kept, whatever their age.
+
+    A consumer of the queue or of its journal has not received those rows yet.
+    """
     received, journal = (
         received_by_default(connection, queue_id),
         received_from_journal(connection, queue_id),
@@ -387,7 +419,7 @@ def kept_after(connection: sqlite3.Connection, queue_id: int) -> int:
 
 
 def delete_consumer(connection: sqlite3.Connection, queue_id: int, name: str) -> None:
-    """Forget a consumer, by the name under which it is stored."""
+    """Delete a consumer, by the name under which it is stored."""
     connection.execute("DELETE FROM consumers WHERE queue_id = ? AND name = ?", (queue_id, name))
 
 
@@ -397,7 +429,10 @@ def save_consumer(
     consumer: StoredConsumer,
     changes: marks.StoredMarks | None = None,
 ) -> None:
-    """Write a consumer's mark and lease, and what ``changes`` says of what lies beyond its mark; ``None``: all of that."""
+    """Write a consumer's mark and lease, and ``changes`` of what lies beyond its mark.
+
+    With ``changes`` of ``None`` everything beyond its mark is written.
+    """
     name, received = consumer.name, consumer.received
     connection.execute(
         "INSERT INTO consumers VALUES (?, ?, ?, '[]', ?, ?, ?) ON CONFLICT (queue_id, "
@@ -412,7 +447,10 @@ def save_consumer(
 
 
 def raise_ceiling(connection: sqlite3.Connection, name: str, ceiling: int) -> None:
-    """Numbers of ``name`` up to ``ceiling`` may be given out after this commit; a restart begins above it."""
+    """Allow numbers of ``name`` up to ``ceiling`` to be issued after this commit.
+
+    A restart begins above the ceiling.
+    """
     connection.execute(
         "INSERT INTO ids VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET ceiling = "
         "max(ceiling, excluded.ceiling)",
@@ -421,14 +459,16 @@ def raise_ceiling(connection: sqlite3.Connection, name: str, ceiling: int) -> No
 
 
 def skip_used_identifiers(connection: sqlite3.Connection) -> None:
-    """In a copy: begin above all message identifiers that the original may have given out since ([MC-MQSRM] 3.1.1.1.1).
+    """Skip, in a copy, all message identifiers that the original may have issued since.
 
-    A peer that knows an identifier takes its second message for a repeat: it answers 200 and keeps nothing.
+    See [MC-MQSRM] 3.1.1.1.1. A peer that knows an identifier treats a second message with it as a
+    repeat: the peer answers 200 and keeps nothing.
     """
     row = connection.execute(
         "SELECT ceiling FROM ids WHERE name = ?", (MESSAGE_IDENTIFIERS,)
     ).fetchone()
     ceiling = row[0] if row is not None else 0
     step = min(IDENTIFIERS_SKIPPED, max(IDENTIFIER_MAX - ceiling, 0) // 4)
-    # Up to twice the step, by chance: one backup may be put back twice, and each of the two must go elsewhere.
+    # Skip up to twice the step, at random: one backup may be restored twice, and the two copies
+    # must use different numbers.
     raise_ceiling(connection, MESSAGE_IDENTIFIERS, ceiling + step + secrets.randbelow(step + 1))

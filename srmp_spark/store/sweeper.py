@@ -1,9 +1,10 @@
-"""Deleting what is no longer read, in slices that nobody waits for.
+"""Delete groups and segments that are no longer read, in slices too short to delay anything.
 
-SQLite walks every page of a body to free it: 20 MB of groups deleted at once would hold the loop for tens of milliseconds.
-So the transaction that seals, purges or trims only says which sequences no longer count (table ``garbage``; readers go by the
-segments, holes and ``trimmed_to`` of the same transaction), and :func:`sweep` deletes a slice per transaction. The free
-pages take the next messages; a tight volume gets them back (store/giving_back.py).
+SQLite reads every page of a body to free it: deleting 20 MB of groups at once would hold the loop
+for tens of milliseconds. So the transaction that seals, purges or trims only notes which sequences
+no longer count (table ``garbage``). Readers use the segments, holes and ``trimmed_to`` of the same
+transaction. :func:`sweep` then deletes one slice per transaction. The free pages take the next
+messages; a tight volume gets them back (store/giving_back.py).
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from srmp_spark.store.schema import row_key
 from srmp_spark.store.transaction import Transaction
 
 SEGMENT_ENDINGS = (".columns.arrow", ".posts.arrow")
-"""Of the two files of a segment."""
+"""Name endings of the two files of a segment."""
 SWEEP_BYTES_MAX = 1024 * 1024
-"""Of posts per slice: about 1 ms in the loop."""
+"""Bytes of posts per slice, which take about 1 ms in the loop. The rest waits for the next slice.
+"""
 SWEEP_LOG_BYTES = 128 * 1024
-"""What a slice puts into the log of the database beside the pages of small rows: lists of free pages, inner pages."""
+"""Bytes that a slice writes into the log of the database besides the pages of small rows: lists of
+free pages and inner pages.
+"""
 SWEEP_GROUPS_MAX = 256
-"""Groups per slice, for queues of small messages."""
+"""Groups per slice, for queues of small messages. The rest waits for the next slice."""
 
 
 def discard(transaction: Transaction, queue_id: int, first: int, last: int) -> None:
-    """The groups that lie wholly inside the closed range are no longer read."""
+    """Mark the groups that lie wholly inside the closed range as no longer read."""
     if first <= last:
         transaction.connection.execute(
             "INSERT INTO garbage(queue_id, first, last) VALUES (?, ?, ?)", (queue_id, first, last)
@@ -34,7 +38,10 @@ def discard(transaction: Transaction, queue_id: int, first: int, last: int) -> N
 
 
 def drop(transaction: Transaction, queue_id: int, first: int, last: int, segments: Path) -> None:
-    """The groups and the segments that lie wholly inside the closed range are no longer read."""
+    """Mark the groups and the segments wholly inside the closed range as no longer read.
+
+    The files of the segments are deleted after the commit.
+    """
     discard(transaction, queue_id, first, last)
     db, span = transaction.connection, (row_key(queue_id, first), row_key(queue_id, last), first)
     files = db.execute(
@@ -53,7 +60,11 @@ def drop(transaction: Transaction, queue_id: int, first: int, last: int, segment
 def drop_each(
     transaction: Transaction, queue_id: int, ranges: Sequence[Range], segments: Path
 ) -> None:
-    """Many closed ranges, ascending and disjoint, as a purge makes them: few statements, however many they are."""
+    """Mark groups and segments wholly inside the closed ranges as no longer read.
+
+    The ranges are ascending and disjoint, as a purge makes them. The number of statements is small,
+    however many ranges there are.
+    """
     if not ranges:
         return
     db = transaction.connection
@@ -78,7 +89,12 @@ def drop_each(
 
 
 def sweep(transaction: Transaction) -> bool:
-    """Delete one slice; True if there is more to do. A function for :meth:`Journal.transact`."""
+    """Delete one slice of the groups that are no longer read.
+
+    Return whether there is more to delete.
+
+    This is a function for :meth:`Journal.transact`.
+    """
     db = transaction.connection
     row = db.execute("SELECT id, queue_id, first, last FROM garbage ORDER BY id LIMIT 1").fetchone()
     if row is None:
@@ -97,12 +113,13 @@ def sweep(transaction: Transaction) -> bool:
         "DELETE FROM groups WHERE id BETWEEN ? AND ? AND first >= ?",
         (row_key(queue_id, first), end, first),
     )
-    # Less for large bodies, whose pages are not written
+    # The real number is smaller for large bodies, whose pages are not written.
     transaction.written += size + SWEEP_LOG_BYTES
     if not found or (end == found[-1][0] and len(found) < SWEEP_GROUPS_MAX):
         db.execute("DELETE FROM garbage WHERE id = ?", (number,))
     else:
-        # The next slice begins behind this one: a group that reaches back before `first` stays where it is.
+        # The next slice begins after this one. A group that begins before `first` stays where it
+        # is.
         db.execute(
             "UPDATE garbage SET first = ? WHERE id = ?", (end - row_key(queue_id, 0) + 1, number)
         )
@@ -110,7 +127,7 @@ def sweep(transaction: Transaction) -> bool:
 
 
 def unlink(segments: Path, files: list[str]) -> None:
-    """Remove both files of segments that no row names any more."""
+    """Delete both files of segments that no row names any longer."""
     for file in files:
         for ending in SEGMENT_ENDINGS:
             (segments / (file + ending)).unlink(missing_ok=True)

@@ -1,13 +1,14 @@
-"""What waits in a queue: rows, bytes and age beyond the default consumer's mark, without asking the database.
+"""Count what waits in a queue, without a query: rows, bytes and age after the mark.
 
-Counted in entries of neighbouring rows, not row by row: a backlog of millions must not cost memory per row. The bytes of an
-entry of which some rows no longer wait are taken in proportion, so the sum is off by less than one entry, which is far inside
-what a quota is for. Rows received beyond the mark ("ahead"), holes, and rows that retention has deleted wait for nobody; an
-entry of which no row waits is forgotten.
+The mark is that of the default consumer. Neighbouring rows share an entry, because a backlog of
+millions must not cost memory per row. If some rows of an entry no longer wait, its bytes are
+counted in proportion. So the sum is off by less than one entry, which is accurate enough for a
+quota. Rows received beyond the mark ("ahead"), holes, and rows that retention has deleted do not
+wait. An entry without waiting rows is forgotten.
 
-What an entry has left follows from three things alone: the mark, the set beyond it, the holes. So whoever changes one of them
-says where (:meth:`Waiting.receive`, :meth:`Waiting.cut`), and only the entries there are counted again: a mark in the middle
-of a million rows costs one entry.
+The rest of an entry follows from three things alone: the mark, the set beyond it, and the holes. So
+a caller that changes one of them states where (:meth:`Waiting.receive`, :meth:`Waiting.cut`), and
+only the entries there are counted again. A mark in the middle of a million rows costs one entry.
 """
 
 from __future__ import annotations
@@ -25,49 +26,56 @@ from srmp_spark.store.schema import row_key
 ENTRY_ROWS = 256
 """Rows that share an entry: a million waiting rows are 4,000 entries."""
 _FORGET = 1_024
-"""Entries without a waiting row before their places are given back, and half of all: that moves the others."""
+"""Least number of entries without a waiting row before their places are freed.
+
+The places are freed only if these entries are also half of all entries, because freeing moves the
+others.
+"""
 
 _LAST = attrgetter("last")
 
 
 @dataclass(slots=True)
 class _Entry:
-    """Neighbouring rows."""
+    """One run of neighbouring rows."""
 
     first: int
     last: int
     size: int
-    """Bytes of their posts."""
+    """Bytes of the posts of all rows."""
     arrived_at: int
-    """Of the first."""
+    """Arrival time of the first row, in microseconds since 1970, UTC."""
     left: int
-    """Bytes of those that wait, in proportion."""
+    """Bytes of the rows that wait, in proportion."""
     waits: int
-    """How many those are."""
+    """Number of rows that wait."""
 
 
 class Waiting:
-    """The rows after ``received`` of one queue."""
+    """The waiting rows of one queue, after ``received``."""
 
     __slots__ = ("_ahead", "_bytes", "_entries", "_gone", "_head", "holes", "received")
 
     def __init__(self, received: int = 0) -> None:
         self.received = received
-        """Rows up to here no longer wait: the mark, or what retention has deleted."""
+        """Rows up to here no longer wait: the mark, or the last row that retention has deleted."""
         self.holes = SequenceSet()
-        """Purged or given up. All that retention has not passed: named consumers may be behind the mark."""
+        """Rows that were purged or given up, and that retention has not passed.
+
+        Named consumers may be before the mark, so the holes below the mark are kept.
+        """
         self._ahead = SequenceSet()
-        """What is received beyond the mark: the consumer's own set."""
+        """Sequences received beyond the mark: the consumer's own set."""
         self._entries: list[_Entry] = []
-        """In order; those before ``_head`` are forgotten."""
+        """Entries in order; those before ``_head`` are forgotten."""
         self._head = 0
         self._gone = 0
-        """Entries from ``_head`` on of which no row waits."""
+        """Number of entries from ``_head`` on without a waiting row."""
         self._bytes = 0
 
     @classmethod
     def load(cls, connection: sqlite3.Connection, queue_id: int, received: int) -> Waiting:
-        """What the store holds beyond the mark."""
+        """Return the rows that the store holds after the mark."""
         (trimmed_to,) = connection.execute(
             "SELECT trimmed_to FROM queues WHERE id = ?", (queue_id,)
         ).fetchone()
@@ -85,27 +93,38 @@ class Waiting:
             waiting.add(first, size, arrived, last=last)
             sealed = last
         for first, last, size, arrived in connection.execute(f"{what} groups {where}", span):
-            if first > sealed:  # a sealed group may not be deleted yet
+            # A sealed group may still exist, so it is not counted again.
+            if first > sealed:
                 waiting.add(first, size, arrived, last=last)
         return waiting
 
     @property
     def bytes(self) -> int:
-        """Bytes of the posts that wait."""
+        """Return the bytes of the posts that wait."""
         return self._bytes
 
     @property
     def last(self) -> int:
-        """The last row that waits, or one of its neighbours just after it; the mark if none waits."""
+        """Return the last row that waits, or one of its neighbours just after it.
+
+        Return the mark if no row waits.
+        """
         return self._entries[-1].last if self._head < len(self._entries) else self.received
 
     @property
     def oldest_arrived_at(self) -> int | None:
-        """When the oldest waiting row, or one of its neighbours just before it, arrived; microseconds since 1970, UTC."""
+        """Return when the oldest waiting row, or a neighbour just before it, arrived.
+
+        The time is in microseconds since 1970, UTC; ``None`` if no row waits.
+        """
         return self._entries[self._head].arrived_at if self._head < len(self._entries) else None
 
     def add(self, sequence: int, size: int, arrived_at: int, *, last: int | None = None) -> None:
-        """A row was committed, or all from ``sequence`` to ``last`` were; ``arrived_at`` is when the first of them came."""
+        """Add a committed row, or the rows from ``sequence`` to ``last``.
+
+        ``size`` is the bytes of their posts. ``arrived_at`` is when the first of them arrived, in
+        microseconds since 1970, UTC.
+        """
         entries, end = self._entries, sequence if last is None else last
         entry = entries[-1] if self._head < len(entries) else None
         if entry is not None and entry.last + 1 == sequence and end - entry.first < ENTRY_ROWS:
@@ -124,7 +143,11 @@ class Waiting:
             self._forget()
 
     def receive(self, received: int, ahead: SequenceSet, touched: Sequence[Range] = ()) -> None:
-        """The mark moved (never back); ``ahead`` is the consumer's set beyond it, ``touched`` runs that were added to it."""
+        """Move the mark forward to ``received``, and recompute what waits.
+
+        ``ahead`` is the consumer's set beyond the mark. ``touched`` are the runs that were added to
+        it.
+        """
         self.received = max(self.received, received)
         if ahead is not self._ahead:
             self._ahead = ahead
@@ -139,18 +162,18 @@ class Waiting:
         self._count_each(touched)
 
     def cut(self, holes: Iterable[Range]) -> None:
-        """Holes, ascending and disjoint: their rows wait for nobody."""
+        """Add holes, ascending and disjoint, whose rows no longer wait."""
         holes = list(holes)
         for first, last in holes:
             self.holes.add(first, last)
         self._count_each(holes)
 
     def trim(self, to: int) -> None:
-        """Retention has deleted the rows up to ``to``, holes too."""
+        """Drop the holes up to ``to``, because retention has deleted everything up to there."""
         self.holes.discard_through(to)
 
     def copy(self) -> Waiting:
-        """Return one of its own for another consumer of the same rows, who has received nothing beyond the mark."""
+        """Return a copy for another consumer, which has received nothing beyond the mark."""
         made = Waiting(self.received)
         made.holes = self.holes.copy()
         for entry in self._entries[self._head :]:
@@ -164,11 +187,11 @@ class Waiting:
         return made
 
     def _is_taken(self, sequence: int) -> bool:
-        """Whether something from ``sequence`` on may not wait."""
+        """Return whether a row from ``sequence`` on may be received already, or be a hole."""
         return any(each and each.last >= sequence for each in (self._ahead, self.holes))
 
     def _count_each(self, runs: Sequence[Range]) -> None:
-        """Count the entries anew that the runs, ascending, touch."""
+        """Recompute the entries that the runs touch. The runs are ascending."""
         entries, at = self._entries, self._head
         for first, last in runs:
             at = bisect_left(entries, first, at, key=_LAST)
@@ -180,7 +203,7 @@ class Waiting:
         self._forget()
 
     def _count(self, entry: _Entry) -> None:
-        """Set what an entry has left."""
+        """Compute how many rows and bytes of an entry wait."""
         low, rows = max(entry.first, self.received + 1), entry.last - entry.first + 1
         wait = max(0, entry.last + 1 - low) - count_in_either(
             low, entry.last, self._ahead, self.holes
@@ -191,7 +214,7 @@ class Waiting:
         entry.left, entry.waits = left, wait
 
     def _forget(self) -> None:
-        """Forget entries of which no row waits: at both ends at once, and in between when many are gone."""
+        """Forget entries without a waiting row: at both ends at once, in between only if many."""
         entries = self._entries
         while self._head < len(entries) and not entries[self._head].waits:
             self._head += 1

@@ -1,4 +1,7 @@
-"""Incoming sequences of WS-ReliableMessaging in the store: written with the rows they count, read back at the next start."""
+"""Store incoming sequences of WS-ReliableMessaging.
+
+The sequences are written with the rows that they count, and read at the next start.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,12 @@ CREATE TABLE IF NOT EXISTS wsrm_sequences(
     changed_at INTEGER NOT NULL, returns TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID
 """
-"""``soap``, ``addressing``, ``rm``: names of versions; ``accepted``: messages 1 to this are rows; times: microseconds, UTC;
-``returns``: the sequence for replies that was offered and taken."""
+"""Table of the sequences.
+
+``soap``, ``addressing``, ``rm``: names of versions. ``accepted``: messages 1 to this number are
+rows. Times: microseconds since 1970, UTC. ``returns``: the sequence for replies that was offered
+and accepted.
+"""
 
 
 _INT_OR_NONE, _TEXT_OR_NONE = (int, NoneType), (str, NoneType)
@@ -48,17 +55,17 @@ _TYPES = (
 
 
 class Origin(NamedTuple):
-    """Who began a sequence: what the allow-list goes by."""
+    """Client that began a sequence, for the allow-list."""
 
     peer: str
-    """``host:port``."""
+    """Address of the client as ``host:port``."""
     sender_name: str | None
     created_at: int
-    """Microseconds since 1970, UTC."""
+    """Time when the sequence began, in microseconds since 1970, UTC."""
 
 
 class StoredSequence(NamedTuple):
-    """A sequence as it was left."""
+    """One sequence, as stored, with its queue and its client."""
 
     queue: str
     row: SequenceRow
@@ -66,17 +73,18 @@ class StoredSequence(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What :func:`load` found."""
+    """The sequences that :func:`load` could read, and the rows that it could not."""
 
     sequences: list[StoredSequence]
     unreadable: list[SetAside]
 
 
 def load(connection: sqlite3.Connection) -> Stored:
-    """Load all sequences; those of queues that are deleted stay where they are.
+    """Return all sequences; rows of deleted queues stay where they are.
 
-    A row that cannot be read stays where it is, with its bytes, and is returned as :class:`SetAside`: its client is answered
-    UnknownSequence, as after the loss of a sequence, and every other sequence goes on.
+    A row that cannot be read stays where it is, with its bytes, and is returned as
+    :class:`SetAside`. The client of the sequence is answered UnknownSequence, as after the loss of
+    a sequence, and every other sequence continues.
     """
     found = connection.execute(
         "SELECT queues.name, identifier, create_id, soap, addressing, rm, acks_to, state, "
@@ -89,7 +97,8 @@ def load(connection: sqlite3.Connection) -> Stored:
     for row in found:
         try:
             stored.sequences.append(_sequence_of(row))
-        except (  # noqa: PERF203  # one bad row must cost no other
+        except (  # noqa: PERF203
+            # One bad row must not stop the others.
             SrmpSparkError,
             KeyError,
             TypeError,
@@ -148,7 +157,11 @@ def save(
     origins: Mapping[str, Origin],
     now: int,
 ) -> None:
-    """In the transaction that holds the rows they count. ``now``: microseconds since 1970, UTC."""
+    """Write changed sequences and delete removed ones.
+
+    The function runs in the transaction that stores the rows that the sequences count. ``now`` is
+    in microseconds since 1970, UTC.
+    """
     for row in rows:
         origin = origins[row.identifier]
         connection.execute(

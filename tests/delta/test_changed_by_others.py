@@ -51,7 +51,7 @@ def test_rows_that_restore_took_out_are_published_again(
     log.put(ORDERS, 1)
     publisher.publish_once()
     assert state.landed() == log.expected()
-    assert "rows=9: others took them out; 9 are published again" in caplog.text
+    assert "rows=9: other programs removed them; 9 are published again" in caplog.text
     version = state.table().version()
     publisher.publish_once()
     assert state.table().version() == version, "once"
@@ -227,7 +227,8 @@ def test_the_tables_of_sending_come_back_too(
         streams[0]["sequence_number"]
     ]
     assert (
-        "table=dead_letter_queue rows=2: others took them out; 2 are published again" in caplog.text
+        "table=dead_letter_queue rows=2: other programs removed them; 2 are published again"
+        in caplog.text
     )
 
 

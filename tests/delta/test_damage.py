@@ -131,7 +131,7 @@ def test_rows_that_the_log_no_longer_has_are_told_as_lost_and_the_table_stays_re
     log.trim("private$/orders", 2)
     state.publisher(log).publish_once()
     assert sum((log.expected() - state.landed()).values()) == 1
-    assert "of 2: the rest is not in the log any more" in caplog.text
+    assert "of 2: the other rows are no longer in the log" in caplog.text
 
 
 @pytest.mark.parametrize("how", ["emptied", "cut", "removed", "holed"])

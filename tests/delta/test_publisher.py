@@ -483,7 +483,10 @@ def test_rows_that_retention_took_before_they_were_published_are_told(
     log.trim("private$/orders", 4)
     state.publisher(log).publish_once()
     assert sorted(row["sequence"] for row in state.read()) == [4, 5, 6, 7, 8, 9]
-    assert "private$/orders: 1 to 3 left the log unpublished" in caplog.text
+    assert (
+        "private$/orders: rows 1 to 3 were deleted from the log before they were published"
+        in caplog.text
+    )
 
 
 def test_queue_managers_that_commit_at_the_same_time_are_no_conflict(state: State) -> None:

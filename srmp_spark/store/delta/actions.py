@@ -1,4 +1,4 @@
-"""What a Delta commit is made of: live files, and the actions that add and remove them."""
+"""Make the parts of a Delta commit: live files, and the actions that add and remove files."""
 
 from __future__ import annotations
 
@@ -25,37 +25,55 @@ class LiveFile(NamedTuple):
 
 
 def application_id(queue_manager: str, epoch: str, queue: str) -> str:
-    """The Delta application whose version is the last published sequence."""
+    """Return the Delta application whose version is the last published sequence of a queue."""
     return f"{queue_manager}:{epoch}:{queue}"
 
 
 def restores_id(queue_manager: str) -> str:
-    """The Delta application (of ``inbox``) whose version is how often the queue manager was restored."""
+    """Return the Delta application (of ``inbox``) whose version counts the restores.
+
+    The version is how often this queue manager was restored.
+    """
     return f"{queue_manager}:restores"
 
 
 def asked_id(queue_manager: str) -> str:
-    """Name the Delta application (of ``inbox``) whose version counts the questions whether the queue manager lives."""
+    """Return the Delta application (of ``inbox``) whose version counts the questions.
+
+    A restore asks whether the queue manager is alive.
+    """
     return f"{queue_manager}:asked"
 
 
 def answered_id(queue_manager: str) -> str:
-    """Name the Delta application (of ``inbox``) whose version is the last question that the queue manager has answered."""
+    """Return the Delta application (of ``inbox``) whose version is the last answered question.
+
+    The queue manager answers the questions of a restore.
+    """
     return f"{queue_manager}:answered"
 
 
 def answers_id(queue_manager: str) -> str:
-    """Name the Delta application (of ``inbox``) whose version is 1 once a version that answers questions has started."""
+    """Return the Delta application (of ``inbox``) that marks a queue manager that answers.
+
+    Its version is 1 once a version of srmp-spark that answers questions has started.
+    """
     return f"{queue_manager}:answers"
 
 
 def appends_id(queue_manager: str) -> str:
-    """Name the Delta application (of ``inbox``) that every append and every restore moves: of two at once one is refused."""
+    """Return the Delta application (of ``inbox``) that every append and every restore moves.
+
+    If two commits move it at the same time, one is refused.
+    """
     return f"{queue_manager}:appends"
 
 
 def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
-    """Whether both files may hold equal values of a column; yes if the log does not say."""
+    """Return whether both files may hold equal values of a column.
+
+    Return ``True`` if the log does not state the values.
+    """
     first, last, other_first, other_last = (
         one.least[column],
         one.greatest[column],
@@ -68,7 +86,10 @@ def overlap(one: LiveFile, other: LiveFile, column: str) -> bool:
 
 
 def add_action(file: DataFile, queue_manager: str, *, data_change: bool = True) -> AddAction:
-    """The action that adds a written file; without ``data_change`` streaming readers pass over it."""
+    """Return the action that adds a written file.
+
+    Streaming readers ignore the file if ``data_change`` is ``False``.
+    """
     now_ms = time.time_ns() // 1_000_000
     return AddAction(
         file.path, file.size, {PARTITION: queue_manager}, now_ms, data_change, file.statistics
@@ -76,14 +97,14 @@ def add_action(file: DataFile, queue_manager: str, *, data_change: bool = True) 
 
 
 def remove_action(file: LiveFile, queue_manager: str, *, data_change: bool = False) -> RemoveAction:
-    """The action that removes a live file."""
+    """Return the action that removes a live file."""
     return RemoveAction(
         file.path, data_change, time.time_ns() // 1_000_000, file.size, {PARTITION: queue_manager}
     )
 
 
 def digest_of(tables: Iterable[pa.Table], ignore: tuple[str, ...]) -> str:
-    """A digest of the rows, without the columns that change at every write."""
+    """Return a digest of the rows, without the columns that change at every write."""
     digest = hashlib.sha256()
     for table in tables:
         for batch in table.drop_columns([*ignore]).to_batches():

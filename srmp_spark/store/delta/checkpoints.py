@@ -1,14 +1,16 @@
-"""Checkpoints of a local Delta table: made durable, and dropped again when a power loss came first.
+"""Make checkpoints of a local Delta table durable, and drop those that a power loss may damage.
 
-A checkpoint is a copy of what the commits before it say, and ``deltalake`` syncs none. After a power loss its file may have its
-name, its length and both of Parquet's marks while pages between are zeros: it then fails in the reader, or worse, does not.
-So its writing is noted before it begins and again when it is synced:
+A checkpoint is a copy of what the commits before it state, and ``deltalake`` syncs no checkpoint.
+After a power loss its file may have its name, its length and both of Parquet's marks while pages
+between are zeros. Such a file fails in the reader, or worse, does not fail. So a note is written
+before the writing of a checkpoint begins, and again when the checkpoint is synced:
 
     <data-dir>/delta/<table>/checkpoint.json    {"version": 40, "synced": false}
 
-The commits that it covers are forgotten and cleaned up only after it is synced. One that was begun and not synced can therefore
-be dropped whatever it holds: nothing is lost but the time to read the commits. All others (of another queue manager, of Spark,
-of before these notes) are dropped when they cannot be decoded to the last value.
+The commits that a checkpoint covers are forgotten and cleaned up only after it is synced. So a
+checkpoint that was begun and not synced can be dropped whatever it holds. Dropping it costs only
+the time to read the commits. All other checkpoints (of another queue manager, of Spark, of a time
+before these notes) are dropped if some value in them cannot be decoded.
 """
 
 from __future__ import annotations
@@ -25,13 +27,19 @@ from srmp_spark.store.durable import sync_directory, sync_file, write_durably
 
 NOTE_FILE = "checkpoint.json"
 HINT_FILE = "_last_checkpoint"
-"""Delta's own: where a reader begins. Without it, or when it is stale, readers list the folder."""
+"""Delta's own file that tells a reader where to begin.
+
+Without it, or when it is stale, readers list the folder.
+"""
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 class Checkpoints:
-    """Those of one table; ``folder`` is its shadow's, ``log`` its ``_delta_log``."""
+    """The checkpoints of one table.
+
+    ``folder`` is the folder of the table's shadow, ``log`` its ``_delta_log``.
+    """
 
     def __init__(self, folder: Path, log: Path) -> None:
         self._note = folder / NOTE_FILE
@@ -41,7 +49,7 @@ class Checkpoints:
         return f"<Checkpoints {self.versions()} in {self._log}>"
 
     def versions(self) -> list[int]:
-        """The checkpoints that are there."""
+        """Return the versions of the existing checkpoints, ascending."""
         if not self._log.is_dir():
             return []
         return sorted(
@@ -51,11 +59,17 @@ class Checkpoints:
         )
 
     def begins(self, version: int) -> None:
-        """One is about to be written: until :meth:`ended` it is not to be believed."""
+        """Note that a checkpoint is about to be written.
+
+        The checkpoint must not be trusted until :meth:`ended` is called.
+        """
         self._tell(version, synced=False)
 
     def ended(self, version: int) -> bool:
-        """Make the one just written durable. ``False``: somebody who mended the table has dropped it meanwhile."""
+        """Make the checkpoint that was just written durable.
+
+        Return ``False`` if another process that repaired the table has dropped it meanwhile.
+        """
         try:
             for path in self._files(version):
                 sync_file(path)
@@ -69,7 +83,10 @@ class Checkpoints:
         return True
 
     def repair(self) -> list[int]:
-        """Drop what a power loss may have damaged; call before the table is opened. The versions that are gone."""
+        """Drop the checkpoints that a power loss may have damaged, and return their versions.
+
+        Call the method before the table is opened.
+        """
         doubtful = self._unsynced()
         dropped = []
         for version in self.versions():
@@ -81,7 +98,8 @@ class Checkpoints:
         if hint.exists() and not self._leads_somewhere(hint):
             hint.unlink()
         if self._log.is_dir():
-            sync_directory(self._log)  # before the note goes: what is dropped must not come back
+            # This comes before the note is deleted: a dropped checkpoint must not come back.
+            sync_directory(self._log)
         if doubtful is not None:
             self._note.unlink()
         return dropped
@@ -106,7 +124,10 @@ class Checkpoints:
 
 
 def can_be_read(path: Path) -> bool:
-    """Whether every value of a Parquet file can be decoded: its marks alone say nothing of the pages between them."""
+    """Return whether every value of a Parquet file can be decoded.
+
+    The marks at both ends of the file do not prove that the pages between them are sound.
+    """
     try:
         with pq.ParquetFile(path) as parquet:
             for group in range(parquet.num_row_groups):

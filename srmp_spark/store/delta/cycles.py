@@ -1,7 +1,9 @@
-"""A publisher's cycles, at most one interval apart, until it is told to stop; and what a failed one means.
+"""Run the cycles of a publisher until it is stopped, and decide what a failed cycle means.
 
-A store that is away stops nothing: the cycle is tried again after a growing wait, and the lag grows. Damage that another
-cycle cannot mend ends the publisher, never the queue manager; only an older copy of the data directory must not go on.
+The cycles are at most one interval apart. A store that is unavailable stops nothing: the cycle is
+tried again after a growing wait, and the lag grows. Damage that another cycle cannot repair ends
+the publisher, never the queue manager. The exception is an older copy of the data directory, which
+must not go on.
 """
 
 from __future__ import annotations
@@ -15,36 +17,47 @@ from typing import Any
 from srmp_spark.errors import StoreDamagedError, StoreError
 
 RETRY_WAIT_S_MAX = 60.0
-"""Longest wait after a failed cycle; the first one is the interval, each further one twice the last."""
+"""Longest wait after a failed cycle, in seconds.
+
+The first wait is the interval, and each further one is twice as long as the last.
+"""
 
 ENDED_REMEDY = (
-    "repair what the reason says, then start the queue manager again: until "
-    "then its publisher rests, and rows stay in the log"
+    "repair what the reason states, then start the queue manager again; until then its "
+    "publisher is stopped, and rows stay in the log"
 )
-"""What to do about a failure that another cycle cannot mend."""
+"""Advice for a failure that another cycle cannot repair."""
 AWAY_REMEDY = (
-    "look at the store of --state: its address, credentials, rights and room; nothing "
-    "need be started again, and rows stay in "
-    "the log"
+    "check the store of --state: its address, credentials, rights and room; no restart is "
+    "needed, and rows stay in the log"
 )
-"""What to do about a failure of the store or the network."""
-AGAIN_REMEDY = "it is tried again by itself; if it stays so, look in the log for what came before"
-"""What to do about what another cycle may mend: another publisher, a damaged row, no room."""
+"""Advice for a failure of the store or the network."""
+AGAIN_REMEDY = "the publisher tries again; if the failure stays, look in the log for earlier errors"
+"""Advice for a failure that another cycle may repair: another publisher, a damaged row, no room."""
 
 Notify = Callable[[dict[str, Any]], None]
 _log = logging.getLogger(__name__)
 
 
 class TableGoneError(StoreError):
-    """A table was deleted under the publisher: it is opened, and that is made, anew."""
+    """A table was deleted while the publisher ran.
+
+    The next cycle opens it, and so creates it, again.
+    """
 
 
 class OlderCopyError(StoreDamagedError):
-    """The tables hold what the data directory has not given out: it would give the same numbers out again."""
+    """The tables hold rows that the data directory has not issued.
+
+    The data directory would issue the same numbers again.
+    """
 
 
 class GivenUpError(OlderCopyError):
-    """The queue manager was restored elsewhere: what this data directory accepts nobody reads."""
+    """The queue manager was restored elsewhere.
+
+    Messages that this data directory accepts would never be read.
+    """
 
 
 def run_cycles(
@@ -55,19 +68,22 @@ def run_cycles(
     stop: threading.Event,
     notify: Notify,
 ) -> None:
-    """Call ``cycle`` every ``interval_s`` seconds until ``stop`` is set; then once more, so that a clean end leaves no lag.
+    """Call ``cycle`` every ``interval_s`` seconds until ``stop`` is set, and then once more.
 
-    ``cycle`` returns whether all is published. ``forget`` drops all handles after an error of the store or the network. ``of``
-    names the publisher in its events, which are as :class:`.publisher.Publisher` says.
+    The last cycle is there so that a clean end leaves no lag. ``cycle`` returns whether everything
+    is published. ``forget`` drops all handles after an error of the store or the network. ``of``
+    names the publisher in its events, which :class:`.publisher.Publisher` describes. The function
+    returns earlier if the damage cannot be repaired.
     """
 
-    def fail(error: str, remedy: str, **more: Any) -> None:  # noqa: ANN401  # values of JSON
+    def fail(error: str, remedy: str, **more: Any) -> None:  # noqa: ANN401  # JSON values
         notify(
             {"event": "failed", "of": of, "error": error, "remedy": remedy, "fatal": False} | more
         )
 
     wait = interval_s
-    failing = True  # of the process before this one nobody here knows
+    # The state of the earlier process is unknown, so a first success counts as a recovery.
+    failing = True
     while True:
         last = stop.is_set()
         began = time.monotonic()
@@ -81,23 +97,25 @@ def run_cycles(
             fail(str(error), ENDED_REMEDY, fatal=True, older_copy=True)
             if last or not isinstance(error, GivenUpError):
                 return
-            stop.wait()  # once more when nothing is accepted any more: the last message names all that is here alone
+            # Run once more when no message is accepted any longer. The last notification then names
+            # all rows that exist only here.
+            stop.wait()
             continue
         except StoreDamagedError as error:
-            _log.error("delta.damaged: %s", error)  # the message says it all, a traceback hides it
+            # The message is complete; a traceback would hide it.
+            _log.error("delta.damaged: %s", error)
             fail(str(error), ENDED_REMEDY, fatal=True)
             return
-        except (
-            StoreError
-        ) as error:  # another publisher, rows trimmed meanwhile, a damaged row: look again
+        except StoreError as error:
+            # Another publisher, trimmed rows or a damaged row: the next cycle looks again.
             _log.warning("delta.failed: %s", error)
             fail(str(error), AGAIN_REMEDY)
             if isinstance(error, TableGoneError):
                 forget()
-        except (
-            Exception
-        ) as error:  # whatever a store or network raises: the rows are safe in the log, try again
-            _log.exception("delta.failed: tried again in %.0f s", min(wait * 2, RETRY_WAIT_S_MAX))
+        except Exception as error:
+            # A store or a network may raise anything. The rows are safe in the log, so the cycle is
+            # tried again.
+            _log.exception("delta.failed: next attempt in %.0f s", min(wait * 2, RETRY_WAIT_S_MAX))
             fail(f"{type(error).__name__}: {error}", AWAY_REMEDY)
             forget()
             wait = min(max(wait, 1.0) * 2, RETRY_WAIT_S_MAX)

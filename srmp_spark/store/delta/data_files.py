@@ -1,8 +1,9 @@
-"""Data files of a state table: written, and durable when the call returns.
+"""Write data files of a state table, durable when the call returns.
 
-``deltalake`` commits to a local folder without one fsync (measured: six commits, no fsync, fdatasync or syncfs; its object
-store writes by rename and link). So the publisher writes the data files itself, syncs file and folder, and only then asks
-``deltalake`` for the commit: a commit can then never name a file that a power loss emptied. Object stores put durably.
+``deltalake`` commits to a local folder without one fsync (measured: six commits, no fsync,
+fdatasync or syncfs; its object store writes by rename and link). So the publisher writes the data
+files itself and syncs file and folder. Only then it asks ``deltalake`` for the commit. So a commit
+can never name a file that a power loss emptied. Object stores put files durably.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
 from srmp_spark.store.durable import sync_directory, sync_file
 
 ROW_GROUP_ROWS = 50_000
-"""Rows of one Parquet row group, and of one commit: with 64 MB the bound of the publisher's memory."""
+"""Rows of one Parquet row group, and of one commit.
+
+With 64 MB this bounds the memory of the publisher.
+"""
 PARQUET_MAGIC = b"PAR1"
 
 
@@ -37,43 +41,46 @@ class DataFile(NamedTuple):
     """A written data file that no commit names yet."""
 
     path: str
-    """Relative to the table."""
+    """Path relative to the table."""
     size: int
     rows: int
     statistics: str
-    """JSON as the Delta protocol has it ("Per-file Statistics")."""
+    """Statistics as JSON, in the form of the Delta protocol ("Per-file Statistics")."""
 
 
 class Storage(Protocol):
-    """Where the files of one table lie."""
+    """The place where the files of one table lie."""
 
     uri: str
     local: Path | None
-    """The table's folder, if it is a local one."""
+    """The table's folder, if it is a local folder."""
     options: dict[str, str]
-    """What deltalake calls storage options; may hold secrets."""
+    """Storage options of deltalake; they may hold secrets."""
 
     def open_output(self, path: str) -> IO[bytes]:
-        """A binary stream for a new file; durable after :meth:`finish`."""
+        """Open a binary stream for a new file, which is durable after :meth:`finish`."""
 
     def finish(self, path: str) -> int:
-        """Make the closed file durable and return its size."""
+        """Make the closed file durable and return its size in bytes."""
 
     def open_input(self, path: str) -> IO[bytes]:
-        """A seekable file for reading."""
+        """Open a seekable file for reading."""
 
     def discard(self, path: str) -> None:
-        """Delete a file that no commit names, if that is possible now: the vacuum finds what is left."""
+        """Delete a file that no commit names, if that is possible now.
+
+        The vacuum deletes what is left.
+        """
 
     def spare(self) -> int:
-        """How many bytes may be written."""
+        """Return how many bytes may be written."""
 
 
 class LocalStorage:
-    """A folder on this machine."""
+    """Keeps the files of a table in a folder on this machine."""
 
     def __init__(self, folder: Path, room: StateRoom | None = None) -> None:
-        """``room``: what files may take; ``None``: all that there is."""
+        """Use ``folder``; ``room`` limits what files may take, ``None`` means no limit."""
         self._room = room
         self.local: Path | None = folder
         self.options: dict[str, str] = {}
@@ -84,7 +91,7 @@ class LocalStorage:
         return f"<LocalStorage {self.uri}>"
 
     def open_output(self, path: str) -> IO[bytes]:
-        """A new file below the folder."""
+        """Create a new file below the folder and open it for writing."""
         target = self._folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         if self._room is None:
@@ -92,7 +99,7 @@ class LocalStorage:
         return GuardedFile(io.FileIO(target, "x"), self._room.check)
 
     def finish(self, path: str) -> int:
-        """Sync the file, its partition folder and the table's folder."""
+        """Sync the file, its partition folder and the table's folder; return the size in bytes."""
         target = self._folder / path
         sync_file(target)
         sync_directory(target.parent)
@@ -100,21 +107,27 @@ class LocalStorage:
         return target.stat().st_size
 
     def open_input(self, path: str) -> IO[bytes]:
-        """The file, for reading."""
+        """Open the file for reading."""
         return (self._folder / path).open("rb")
 
     def discard(self, path: str) -> None:
-        """Delete the file."""
+        """Delete the file, if it can be deleted."""
         with contextlib.suppress(OSError):
             (self._folder / path).unlink()
 
     def spare(self) -> int:
-        """Return the room that the volume has."""
+        """Return how many bytes may be written.
+
+        The room of the volume is the limit, if there is one.
+        """
         return sys.maxsize if self._room is None else self._room.spare()
 
 
 class ObjectStorage:
-    """A table on an object store, through deltalake's own client: a put that returned is durable."""
+    """Keeps the files of a table on an object store, through deltalake's own client.
+
+    A put that returned is durable.
+    """
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
         self.local: Path | None = None
@@ -122,7 +135,8 @@ class ObjectStorage:
         self.options = dict(storage_options)
 
     def __repr__(self) -> str:
-        return f"<ObjectStorage {self.uri}>"  # the options hold secrets
+        # The options are left out because they may hold secrets.
+        return f"<ObjectStorage {self.uri}>"
 
     def _filesystem(self) -> pyarrow.fs.PyFileSystem:
         from deltalake.fs import DeltaStorageHandler
@@ -130,30 +144,33 @@ class ObjectStorage:
         return pyarrow.fs.PyFileSystem(DeltaStorageHandler(self.uri, self.options))
 
     def open_output(self, path: str) -> IO[bytes]:
-        """A multi-part put."""
+        """Open a multi-part put for a new file."""
         return cast("IO[bytes]", self._filesystem().open_output_stream(path))
 
     def finish(self, path: str) -> int:
-        """The size that the store reports."""
+        """Return the size in bytes that the store reports."""
         size: int = self._filesystem().get_file_info(path).size
         return size
 
     def open_input(self, path: str) -> IO[bytes]:
-        """Ranged reads."""
+        """Open the file for reading by ranges."""
         return cast("IO[bytes]", self._filesystem().open_input_file(path))
 
     def discard(self, path: str) -> None:
-        """Leave it to the vacuum: a failed store is not asked for more."""
+        """Leave the file to the vacuum, because a store that failed gets no further requests."""
 
     def spare(self) -> int:
-        """As much as is paid for."""
+        """Return the largest number, because an object store has no limit here."""
         return sys.maxsize
 
 
 def storage_of(
     state: str, table: str, storage_options: Mapping[str, str], room: StateRoom | None = None
 ) -> Storage:
-    """Where table ``table`` lies below ``--state``; ``room``: what a local one may take."""
+    """Return the storage of the table ``table`` below ``--state``.
+
+    ``room`` limits what a local table may take.
+    """
     folder = state_folder(state)
     if folder is None:
         return ObjectStorage(f"{state.rstrip('/')}/{table}", storage_options)
@@ -167,9 +184,10 @@ def write_file(
     tables: Iterator[pa.Table],
     notes: Mapping[str, str] | None = None,
 ) -> DataFile | None:
-    """One Parquet file of ``tables`` (row groups in that order), durable; ``None`` if there was no row.
+    """Write one durable Parquet file of ``tables``, with row groups in that order.
 
-    ``notes`` stand in its footer (:func:`read_notes`).
+    Return ``None`` if there was no row. ``notes`` are stored in the footer of the file
+    (:func:`read_notes`).
     """
     path = f"{PARTITION}={queue_manager}/{uuid.uuid4()}.parquet"
     first = next((table for table in tables if table.num_rows), None)
@@ -192,20 +210,24 @@ def write_file(
                 statistics.add(table)
                 table = next(tables, None)
         return DataFile(path, storage.finish(path), rows, statistics.json(rows))
-    except BaseException:  # what was not finished takes no room until the next vacuum
+    except BaseException:
+        # An unfinished file would take room until the next vacuum.
         storage.discard(path)
         raise
 
 
 def read_notes(storage: Storage, path: str) -> dict[str, str]:
-    """What :func:`write_file` noted in the footer of a file."""
+    """Return the notes that :func:`write_file` stored in the footer of a file."""
     with contextlib.closing(storage.open_input(path)) as stream:
         found = pq.read_schema(stream).metadata or {}
     return {name.decode(): value.decode() for name, value in found.items()}
 
 
 def looks_whole(path: Path, size: int) -> bool:
-    """Whether a local data file has its length and both of Parquet's marks: what a power loss takes away first."""
+    """Return whether a local data file has its length and both of Parquet's marks.
+
+    A power loss destroys these first.
+    """
     try:
         if path.stat().st_size != size or size < 2 * len(PARQUET_MAGIC):
             return False
@@ -218,7 +240,7 @@ def looks_whole(path: Path, size: int) -> bool:
 
 
 class _Statistics:
-    """Least and greatest values over the row groups of one file."""
+    """Collects the least and greatest values over the row groups of one file."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._least: dict[str, Any] = {}
@@ -248,7 +270,10 @@ class _Statistics:
 
 
 def _plain(value: object, *, up: bool = False) -> object:
-    """A value as the Delta log writes it: timestamps with milliseconds, so a greatest one is rounded up."""
+    """Return a value as the Delta log writes it.
+
+    Timestamps have milliseconds there, so a greatest value is rounded up.
+    """
     if isinstance(value, datetime):
         micros = value.microsecond
         millis = -(-micros // 1000) if up else micros // 1000

@@ -1,4 +1,4 @@
-"""A state table as it lies there: whose it is, of which format, and the live data files of one queue manager."""
+"""Read an existing state table: its format, and the live data files of one queue manager."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from srmp_spark.store.delta.table_specs import FORMAT, FORMAT_PROPERTY, PARTITIO
 
 
 def check_format(table: DeltaTable, uri: str) -> None:
-    """Raise :class:`StoreDamagedError` (exit code 6) for a table that is none of ours, or of a newer format."""
+    """Raise :class:`StoreDamagedError` (exit code 6) unless this version can write the table.
+
+    The error is raised if the table is not one of srmp-spark, or has a newer format.
+    """
     found = table.metadata().configuration.get(FORMAT_PROPERTY)
     if found is None or not found.isdigit():
         raise StoreDamagedError(
@@ -29,7 +32,7 @@ def check_format(table: DeltaTable, uri: str) -> None:
 
 
 def live_files(table: DeltaTable, spec: TableSpec, queue_manager: str) -> list[LiveFile]:
-    """In commit order."""
+    """Return the live files of a queue manager, in commit order."""
     own = [
         action for action in _actions(table) if action[f"partition.{PARTITION}"] == queue_manager
     ]
@@ -47,7 +50,7 @@ def live_files(table: DeltaTable, spec: TableSpec, queue_manager: str) -> list[L
 
 
 def queue_managers_of(table: DeltaTable) -> set[str]:
-    """The queue managers that have rows in a table."""
+    """Return the queue managers that have rows in a table."""
     return {action[f"partition.{PARTITION}"] for action in _actions(table)}
 
 

@@ -1,17 +1,20 @@
-"""Which files of ``outgoing_queue`` stay, which go and what is written, for a million messages that wait as for ten.
+"""Decide which files of ``outgoing_queue`` stay, which are removed and which are written.
 
-A file holds whole groups of the outbox (up to 256 messages each) in the order of their queues and serials, and notes in its
-footer which, with a stamp of what their rows were made from. In each cycle the stamps are worked out anew, a few microseconds a
-group, and compared:
+The work is small, whether ten messages wait or a million. A file holds whole groups of the outbox
+(up to 256 messages each) in the order of their queues and serials. Its footer notes the groups,
+each with a stamp of the values from which its rows were made. In each cycle the stamps are computed
+again, a few microseconds a group, and compared:
 
-- a file whose groups all have their stamps stays untouched;
-- a file of which no group is left is removed, and nothing is read or written for it;
-- the groups that are left of any other file are written into another file, in the commit that removes it. These are the files
-  at an edge: where messages leave, where receipts come in, where one died;
-- new groups are added.
+- A file whose groups all have their stamps stays unchanged.
+- A file of which no group is left is removed, and nothing is read or written for it.
+- The remaining groups of any other file are written into another file, in the commit that removes
+  the first one. These are files at an edge: where messages leave, where receipts arrive, where a
+  message died.
+- New groups are added.
 
-So an interval costs what changed in it, plus at most the size of one file for each edge that moved. In every version of the
-table a message stands once. Small files are joined as soon as there are SMALL_FILES_MAX of them.
+So an interval costs what changed in it, plus at most the size of one file for each edge that moved.
+In every version of the table a message stands once. Small files are joined as soon as there are
+SMALL_FILES_MAX of them.
 """
 
 from __future__ import annotations
@@ -24,39 +27,52 @@ from typing import NamedTuple
 from srmp_spark.store.delta.actions import LiveFile
 
 FILE_ROWS = 4_096
-"""Rows of one file: an edge that moves writes no more again."""
+"""Largest number of rows in one file. An edge that moves rewrites at most that many rows."""
 FILE_BYTES = 4 << 20
-"""Bytes of the bodies of one file, but for a single group that has more (a group has about 1 MB, or one message of 4 MB)."""
+"""Bytes of the bodies in one file.
+
+A single group may have more (a group has about 1 MB, or one message of 4 MB).
+"""
 FILE_GROUPS = 2_048
-"""Groups of one file: what its footer names. A queue that gets a message now and then has groups of one."""
+"""Largest number of groups in one file, which its footer names.
+
+A queue with a message now and then has groups of one.
+"""
 COMMIT_BYTES = 32 << 20
-"""Bytes of bodies written for one commit. Dead letters are published between two commits, so none waits for a backlog."""
+"""Bytes of bodies that one commit writes.
+
+Dead letters are published between two commits, so they never wait for a whole backlog.
+"""
 COMMIT_FILES = 1_000
-"""Files that one commit removes or adds: its own file stays below a megabyte."""
+"""Files that one commit removes or adds, so that the file of the commit stays below a megabyte."""
 SMALL_FILES_MAX = 32
-"""Small files that are joined. More, and every reader opens them; fewer, and rows are written again needlessly."""
+"""Number of small files at which they are joined.
+
+With a larger number every reader opens more files, with a smaller one rows are rewritten
+needlessly.
+"""
 SMALL_PART = 4
-"""A file with less than this part of both limits is small."""
+"""A file with less than 1/SMALL_PART of each limit is small."""
 
 NOTE = "srmp.groups"
 
 
 class HeldGroup(NamedTuple):
-    """A group as a file has it."""
+    """One group, as a file has it."""
 
     id: int
     stamp: str
 
 
 class HeldFile(NamedTuple):
-    """A live file and what is in it; no groups: damaged, or of nobody knows what."""
+    """A live file and its groups. Without groups the file is damaged, or its content is unknown."""
 
     file: LiveFile
     groups: tuple[HeldGroup, ...]
 
 
 class Size(NamedTuple):
-    """Of a group, as far as limits go."""
+    """Size of a group, as far as limits count it."""
 
     rows: int
     bytes: int
@@ -64,28 +80,31 @@ class Size(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """One commit."""
+    """The content of one commit."""
 
     removed: list[HeldFile] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
-    """To be written, in this order."""
+    """Groups to write, in this order."""
     bytes: int = 0
 
 
 def note_of(groups: Sequence[HeldGroup]) -> str:
-    """For the footer."""
+    """Return the note of the groups for the footer of a file."""
     return json.dumps(groups)
 
 
 def read_note(text: str | None) -> tuple[HeldGroup, ...]:
-    """Back from it; nothing from a file that has none."""
+    """Return the groups from the note of a footer; none if the file has no note."""
     return tuple(HeldGroup(*group) for group in json.loads(text or "[]"))
 
 
 def plan(
     held: Sequence[HeldFile], wanted: Mapping[int, str], sizes: Mapping[int, Size]
 ) -> list[Step]:
-    """The commits that make the table hold exactly ``wanted``: stamps by group, in the order of queues and serials."""
+    """Return the commits that make the table hold exactly ``wanted``.
+
+    ``wanted`` has the stamp of each group, in the order of queues and serials.
+    """
     taken: set[int] = set()
     stay, dirty = [], []
     for each in held:
@@ -128,7 +147,7 @@ def plan(
 
 
 def files_of(groups: Sequence[int], sizes: Mapping[int, Size]) -> Iterator[list[int]]:
-    """The groups of each file that a step writes."""
+    """Yield the groups of each file that a step writes."""
     file: list[int] = []
     rows = size = 0
     for group in groups:

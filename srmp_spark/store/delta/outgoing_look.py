@@ -1,7 +1,9 @@
-"""What the publisher sees of the outbox: what waits, group by group, without its content; then the content of single groups.
+"""Read what the publisher needs of the outbox.
 
-Reading is cut into short transactions, for a long one would keep the WAL of the sender process from becoming shorter. A look
-costs a small row per 256 messages; a group's content never changes, only which of its rows are gone.
+The publisher first reads the list of waiting groups, without their content, and later the content
+of single groups. Reading is cut into short transactions, because a long one would keep the WAL of
+the sender process from becoming shorter. A look costs a small row per 256 messages. The content of
+a group never changes; only the set of its rows that are gone changes.
 """
 
 from __future__ import annotations
@@ -32,61 +34,66 @@ _MOVED = ", ".join(f"moved.{name}" for name in MovedRow._fields[:-1]).replace(
 
 
 class WaitingGroup(NamedTuple):
-    """Up to 256 messages that wait, of one batch and one queue."""
+    """Up to 256 waiting messages, of one batch and one queue."""
 
     row: GroupRow
     queue: QueueKey
     base: int
     """Serial of the row at offset 0 of its part."""
     ids_first: int
-    """Message identifier of that row."""
+    """Message identifier of the row at offset 0 of its part."""
     application: str
     enqueued_at: int
     previous: int
-    """Serial of the message before it in the queue; 0 if there is none."""
+    """Serial of the message before the group in the queue; 0 if there is none."""
     final: bool = False
-    """Finished by final stream receipts."""
+    """Whether final stream receipts finish these messages."""
 
     @property
     def offsets(self) -> np.ndarray:
-        """Indices in the group of the rows that are still there."""
+        """Return the indices in the group of the rows that are still there."""
         return self.row.live(self.row.first, self.row.last)
 
     def serials(self, indices: np.ndarray) -> np.ndarray:
-        """Of these rows."""
+        """Return the serials of the rows at these indices."""
         return np.asarray(indices + (self.row.first + self.base), np.int64)
 
 
 class Moved(NamedTuple):
-    """Some dead letters or journal copies."""
+    """Some dead letters or journal copies, with their content."""
 
     row: MovedRow
     content: pa.RecordBatch | None
-    """``None``: damaged."""
+    """Content of the messages, or ``None`` if it is damaged."""
 
 
 class OutboxLook(NamedTuple):
-    """One commit of the outbox."""
+    """The state of the outbox at one commit."""
 
     position: int
     incarnations: Sequence[Incarnation]
     last_moved: int
     queues: Mapping[QueueKey, OutgoingQueueRow]
     live: Mapping[QueueKey, LiveQueue]
-    """From the memory of the sender process; empty while there is none."""
+    """State from the memory of the sender process, by queue; empty while there is no sender
+    process.
+    """
     groups: Mapping[int, WaitingGroup]
-    """By rowid, in the order of their queues and serials."""
+    """Waiting groups by rowid, in the order of their queues and serials."""
     sessions: Mapping[QueueKey, SessionRow] = {}
-    """The reliable ones."""
+    """Stored state of the reliable sessions, by queue."""
 
     @property
     def name(self) -> str:
-        """Of the present incarnation."""
+        """Return the name of the present incarnation."""
         return self.incarnations[-1].name
 
 
 class OutboxSource:
-    """The outbox of a data directory, read-only. For the thread that first uses it."""
+    """Reads the outbox of a data directory.
+
+    An instance belongs to the thread that first uses it.
+    """
 
     def __init__(self, directory: Path, connection: sqlite3.Connection) -> None:
         self._directory = directory
@@ -95,7 +102,13 @@ class OutboxSource:
 
     @classmethod
     def open(cls, directory: Path) -> OutboxSource | None:
-        """``None`` where the sender process has not begun its outbox yet. Raises :class:`StoreDamagedError`."""
+        """Open the outbox of a data directory, or return ``None`` if it is not ready.
+
+        The outbox is not ready while the sender process has not created it, or has not updated its
+        tables to this version.
+
+        Raises :class:`StoreDamagedError` if the outbox cannot be read.
+        """
         path = directory / DATABASE_FILE
         if not path.exists():
             return None
@@ -117,7 +130,7 @@ class OutboxSource:
         return source
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the database connection."""
         self._connection.close()
 
     @contextmanager
@@ -127,11 +140,12 @@ class OutboxSource:
             try:
                 yield self._connection
             finally:
-                if self._connection.in_transaction:  # else an error has ended it
+                # If there is no transaction, an error has ended it.
+                if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
 
     def look(self) -> OutboxLook:
-        """Everything but the content."""
+        """Return the state of the outbox without the content of messages."""
         with self._snapshot() as db:
             position, fence = db.execute("SELECT position, fence FROM head").fetchone()
             queues = {QueueKey(row.destination, row.kind): row for row in load_queues(db)}
@@ -146,7 +160,11 @@ class OutboxSource:
             )
 
     def content(self, group: WaitingGroup) -> pa.RecordBatch | None:
-        """All rows of a group, also those that are gone; ``None`` if it is finished. Raises :class:`StoreDamagedError`."""
+        """Return all rows of a group, including rows that are gone.
+
+        Return ``None`` if the group is finished. Raises :class:`StoreDamagedError` if its rows are
+        lost or damaged.
+        """
         with self._snapshot() as db:
             row = db.execute(
                 "SELECT crc, data FROM data JOIN groups ON data_id = data.id WHERE "
@@ -163,13 +181,16 @@ class OutboxSource:
         batch = unpack_group(row[0], row[1], f"group {group.row.id} of the outbox")
         if batch.num_rows != group.row.last - group.row.first + 1:
             raise StoreDamagedError(
-                f"group {group.row.id} of the outbox has {batch.num_rows} rows, other "
-                "than its number says"
+                f"group {group.row.id} of the outbox has {batch.num_rows} rows, "
+                f"expected {group.row.last - group.row.first + 1}"
             )
         return batch
 
     def moved(self, fate: str, after: int, to: int, rows_max: int, bytes_max: int) -> list[Moved]:
-        """The next dead letters (``dead``) or journal copies (``journal``) in (after, to], within limits but at least one."""
+        """Return the next dead letters (``dead``) or journal copies (``journal``) in (after, to].
+
+        The result stays within both limits, but has at least one entry if there is one.
+        """
         found: list[Moved] = []
         with self._snapshot() as db:
             rows = db.execute(
@@ -180,7 +201,8 @@ class OutboxSource:
             )
             for row in rows:
                 serials = np.frombuffer(row[-3], "<i8").tolist()
-                moved = MovedRow(*row[:-3], serials)  # type: ignore[call-arg]  # mypy does not count a star
+                # mypy does not count the values of a starred argument.
+                moved = MovedRow(*row[:-3], serials)  # type: ignore[call-arg]
                 if moved.rows > rows_max or moved.size > bytes_max:
                     if found:
                         break
@@ -219,7 +241,8 @@ def _groups(db: sqlite3.Connection) -> dict[int, WaitingGroup]:
         GroupRow._make, db.execute("SELECT id, first, bytes, data_id, gone FROM groups ORDER BY id")
     ):
         of = rows.get(row.id >> OFFSET_BITS)
-        if of is not None:  # else it is of a batch that does not count
+        # A group without its part belongs to a batch that does not count.
+        if of is not None:
             of.append(row)
     found: dict[int, WaitingGroup] = {}
     before: dict[QueueKey, int] = {}

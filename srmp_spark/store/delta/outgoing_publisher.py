@@ -1,16 +1,22 @@
-"""The publisher of sending: ``outgoing_queue``, ``outgoing_streams``, ``dead_letter_queue``, ``journal_queue``.
+"""Publish the tables of sending.
 
-It has a thread of its own in the reader process and reads the outbox read-only, in short transactions. One cycle:
+The tables are ``outgoing_queue``, ``outgoing_streams``, ``dead_letter_queue`` and
+``journal_queue``. The publisher has its own thread in the reader process and reads the outbox
+read-only, in short transactions. One cycle:
 
-1. look (:mod:`.outgoing_look`): commit P of the outbox, its queues, what waits without its content;
-2. append the dead letters and journal copies that the tables do not have. Where to go on stands in the tables, in the same
-   commit as the rows (``state_table``), per incarnation of the outbox;
-3. bring ``outgoing_queue`` to P: whole files, see :mod:`.outgoing_layout`. What each file holds stands in its own footer, so a
-   publisher that is killed anywhere begins again with what the table says;
-4. replace ``outgoing_streams`` if it changed.
+1. Look (:mod:`.outgoing_look`): commit P of the outbox, its queues, and what waits without the
+   content.
+2. Append the dead letters and journal copies that the tables do not have. The tables state where
+   to continue, in the same commit as the rows (``state_table``), for each incarnation of the
+   outbox.
+3. Bring ``outgoing_queue`` to P by whole files, see :mod:`.outgoing_layout`. The footer of each
+   file states what the file holds, so a publisher that is killed anywhere begins again with what
+   the table states.
+4. Replace ``outgoing_streams`` if it changed.
 
-Dead letters come first, and again before a commit that takes a message out which ended after the look: a message may be seen in
-two tables for a moment, never in none. They also come between two commits of a long step 3, at most an interval apart.
+Dead letters come first. Dead letters come again before a commit that removes a message that ended
+after the look. So a message may be seen in two tables for a moment, never in none. Dead letters
+also come between two commits of a long step 3, at most an interval apart.
 """
 
 from __future__ import annotations
@@ -47,20 +53,24 @@ from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, NoRoomError, Stat
 from srmp_spark.store.delta.state_table import StateTable
 
 SENDING = "sending"
-"""What this publisher is called in its events."""
+"""Name of this publisher in its events."""
 DAMAGED_REMEDY = (
     "srmp-spark status shows the destination and what to do about its "
     "damaged rows; all others are published"
 )
 MOVED_ROWS = 16_384
 MOVED_BYTES = 16 << 20
-"""Rows and bytes of bodies of one commit to ``dead_letter_queue`` or ``journal_queue``."""
+"""Bytes of bodies in one commit to ``dead_letter_queue`` or ``journal_queue``; MOVED_ROWS is the
+limit of its rows. The rest follows in another commit.
+"""
 NUMBER_MAX = 2**62
-"""Above every number of ``moved``."""
+"""A number above every number of the table ``moved``."""
 TABLES_LOOK_S = 60.0
-"""How often the tables are compared with what was written while nothing changes here: others may have restored them."""
+"""Interval in seconds at which the tables are compared with what was written, although nothing
+changes here: other programs may have restored them.
+"""
 _ALL = LiveFile("", 0, 0, {}, {})
-"""In the place of a lost file: every row that the outbox has."""
+"""Stands for a lost file that held every row that the outbox has."""
 
 _FATES = {"dead": "dead_letter_queue", "journal": "journal_queue"}
 _COMMITS = "outgoing_queue"
@@ -69,7 +79,10 @@ _log = logging.getLogger(__name__)
 
 
 class OutgoingPublisher:
-    """Writes the tables of sending below ``state_uri`` for the queue manager that owns ``data_dir``."""
+    """Writes the tables of sending below ``state_uri``.
+
+    The instance works for the queue manager that owns ``data_dir``.
+    """
 
     def __init__(
         self,
@@ -93,13 +106,18 @@ class OutgoingPublisher:
         self._held: list[HeldFile] | None = None
         self._digest: str | None = None
         self._done: tuple[Any, ...] | None = None
-        """The look that the tables are known to show."""
+        """State of the outbox that the tables are known to show."""
         self._moved_at = 0.0
         self._look_at = 0.0
-        """When the tables are looked at next although nothing changed here, on the monotonic clock."""
+        """Time of the next look at the tables even if nothing changed here, in seconds of the
+        monotonic clock.
+        """
         self._told: set[int] = set()
         self._as_of = time.time()
-        """Nothing waits longer than since the start."""
+        """Time of the outbox that is published, in seconds since 1970.
+
+        At the start nothing waits longer than since the start.
+        """
 
     def __repr__(self) -> str:
         return (
@@ -107,11 +125,17 @@ class OutgoingPublisher:
         )
 
     def as_of(self) -> float:
-        """When the outbox was read for what is published; seconds since 1970. From whatever thread."""
+        """Return when the outbox was read for what is published, in seconds since 1970.
+
+        Any thread may call the method.
+        """
         return self._as_of
 
     def run(self, stop: threading.Event, notify: Notify) -> None:
-        """Publish every ``interval_s`` seconds until ``stop`` is set, then once more. Tells only of failures."""
+        """Publish every ``interval_s`` seconds until ``stop`` is set, then once more.
+
+        Only failures and recoveries are notified.
+        """
 
         def cycle() -> bool:
             damaged = self.publish_once()
@@ -130,10 +154,14 @@ class OutgoingPublisher:
         run_cycles(SENDING, cycle, self._forget, self._interval_s, stop, notify)
 
     def publish_once(self) -> list[str]:
-        """One cycle; what of the outbox is damaged and therefore not published. Raises what the store raises."""
+        """Run one cycle, and return what of the outbox is damaged and therefore not published.
+
+        Raises the errors of the store.
+        """
         try:
             return self._publish()
-        except NoRoomError:  # what no version names any more may be all the room that there can be
+        except NoRoomError:
+            # Files that no version names any longer may be the only room that can be freed.
             now = time.monotonic()
             for table in self._tables.values():
                 table.vacuum(now)
@@ -143,7 +171,8 @@ class OutgoingPublisher:
         as_of = time.time()
         if self._source is None:
             self._source = OutboxSource.open(self._data_dir)
-        if self._source is None:  # nothing was ever sent
+        if self._source is None:
+            # No message was ever sent.
             self._as_of = as_of
             return []
         self._room.check(CYCLE_BYTES_MIN)
@@ -162,7 +191,8 @@ class OutgoingPublisher:
                 self._publish_streams(look)
                 self._done = None if damaged else known
         except BaseException:
-            self._held = None  # whatever was committed of it: the table knows
+            # Some of it may be committed: the next cycle reads the table.
+            self._held = None
             raise
         now = time.monotonic()
         for table in self._tables.values():
@@ -172,9 +202,10 @@ class OutgoingPublisher:
         return damaged
 
     def _check_not_restored(self) -> None:
-        """Raise :class:`OlderCopyError` if the tables show the outbox of a restored queue manager by now, and not this one.
+        """Raise :class:`OlderCopyError` if the tables show the outbox of a restored queue manager.
 
-        This thread may look before the publisher of the inbox does: at the start, and once more at the end.
+        This thread may look before the publisher of the inbox does: at the start, and once more at
+        the end.
         """
         if self._restores is None:
             self._restores = restores_of(self._data_dir)
@@ -212,7 +243,10 @@ class OutgoingPublisher:
             self._held = self._read_held()
 
     def _look_at_tables(self, look: OutboxLook) -> None:
-        """See what others changed in the tables (RESTORE, DELETE, OPTIMIZE), and write again what they took out."""
+        """Find what other programs changed in the tables, and write again what they took out.
+
+        The programs may have used RESTORE, DELETE or OPTIMIZE.
+        """
         assert self._held is not None, "opened"
         self._look_at = time.monotonic() + TABLES_LOOK_S
         for table in self._tables.values():
@@ -230,7 +264,10 @@ class OutgoingPublisher:
                 self._publish_again(table, look)
 
     def _publish_again(self, table: StateTable, look: OutboxLook) -> None:
-        """Append dead letters or journal copies that others took out; the outbox has them for DEAD_LETTER_DAYS."""
+        """Append dead letters or journal copies that other programs took out.
+
+        The outbox has them for DEAD_LETTER_DAYS.
+        """
         gone, left = table.rows_gone, set[str]()
         for each in table.own_columns(["message_id"]):
             left.update(each["message_id"].to_pylist())
@@ -242,12 +279,12 @@ class OutgoingPublisher:
         if again < gone:
             table.accept_count()
             text = (
-                "the rest is not in the outbox any more: RESTORE the table to the "
-                "version before it went"
+                "the other rows are no longer in the outbox: RESTORE the table to the "
+                "version before they were removed"
             )
             _log.error("delta.rows_gone table=%s rows=%d: %s", table.spec.name, gone - again, text)
         _log.warning(
-            "delta.changed_by_others table=%s rows=%d: others took them out; %d are "
+            "delta.changed_by_others table=%s rows=%d: other programs removed them; %d are "
             "published again",
             table.spec.name,
             gone,
@@ -255,7 +292,7 @@ class OutgoingPublisher:
         )
 
     def _forget(self) -> None:
-        """Drop all handles: the next cycle opens and repairs as a start does."""
+        """Drop all handles, so that the next cycle opens and repairs as a start does."""
         if self._source is not None:
             self._source.close()
         self._tables, self._source, self._held = {}, None, None
@@ -272,13 +309,19 @@ class OutgoingPublisher:
         ]
 
     def _check_not_ahead(self, look: OutboxLook) -> None:
-        """Whether the tables know commits of this very outbox that it does not know itself."""
+        """Raise :class:`OlderCopyError` if the tables are ahead of this outbox.
+
+        The tables are ahead if they have commits of this outbox that the outbox itself does not
+        have.
+        """
         assert self._source is not None, "there is a look"
         published = self._tables["outgoing_queue"].published(look.name, _POSITION)
         moved = max(self._tables[name].published(look.name, name) for name in _FATES.values())
         if published <= look.position and moved <= look.last_moved:
             return
-        look = self._source.look()  # or a publisher of before us has been faster than our look
+        # The tables may only be ahead of this look: an earlier publisher may still have been at
+        # work. So look again before the error is raised.
+        look = self._source.look()
         if published > look.position or moved > look.last_moved:
             raise OlderCopyError(
                 f"the tables of sending below {self._uri} are of commit {published} of "
@@ -317,8 +360,7 @@ class OutgoingPublisher:
                     self._told.add(moved.row.id)
                     text = (
                         f"{moved.row.rows} messages to {moved.row.destination} of {name} "
-                        f"(number {moved.row.id}) cannot be "
-                        "read any more: they are lost"
+                        f"(number {moved.row.id}) can no longer be read: they are lost"
                     )
                     _log.error("delta.lost %s", text)
                     damaged.append(text)
@@ -328,7 +370,10 @@ class OutgoingPublisher:
         return damaged
 
     def _restore(self, table: StateTable, lost: LiveFile, look: OutboxLook) -> None:
-        """Write again what a power loss took: the outbox has it for DEAD_LETTER_DAYS."""
+        """Write the rows of a lost file again.
+
+        A power loss may have taken the file. The outbox has the rows for DEAD_LETTER_DAYS.
+        """
         assert self._source is not None, "there is a look"
         left = {
             number.as_py()
@@ -338,7 +383,7 @@ class OutgoingPublisher:
         restored = table.restore_rows(lost, self._missing(table, lost, left, look))
         log = _log.warning if restored == lost.rows else _log.error
         log(
-            "delta.restored file=%s rows=%d of %d: the rest is not in the outbox any more",
+            "delta.restored file=%s rows=%d of %d: the other rows are no longer in the outbox",
             lost.path,
             restored,
             lost.rows,
@@ -370,7 +415,7 @@ class OutgoingPublisher:
                             )
                         )
 
-    # What waits
+    # Waiting messages
 
     def _publish_queue(self, look: OutboxLook) -> list[str]:
         assert self._held is not None, "opened"
@@ -430,7 +475,7 @@ class OutgoingPublisher:
         sizes: Mapping[int, Size],
         written: list[tuple[DataFile, tuple[HeldGroup, ...]]],
     ) -> list[str]:
-        """Write the files of a step, adding each to ``written``. Return what is damaged."""
+        """Write the files of a step and add each to ``written``; return what is damaged."""
         assert self._source is not None, "there is a look"
         spec, table = table_specs.outgoing_queue(), self._tables["outgoing_queue"]
         damaged: list[str] = []
@@ -473,7 +518,10 @@ class OutgoingPublisher:
 
 
 def _spans(look: OutboxLook) -> Iterator[tuple[str, int, int]]:
-    """Of each incarnation the numbers of ``moved`` that are its own: (after, to]."""
+    """Yield the numbers of ``moved`` that belong to each incarnation, as (name, after, to).
+
+    The range is (after, to].
+    """
     ends = [each.moved_before for each in look.incarnations[1:]] + [NUMBER_MAX]
     for incarnation, end in zip(look.incarnations, ends, strict=True):
         yield incarnation.name, incarnation.moved_before, end

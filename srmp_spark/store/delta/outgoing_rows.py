@@ -1,7 +1,8 @@
-"""Messages of the outbox as rows of ``outgoing_queue``, ``dead_letter_queue`` and ``journal_queue``, a group at a time.
+"""Make rows of ``outgoing_queue``, ``dead_letter_queue`` and ``journal_queue``, a group at a time.
 
-Where a message stands follows from a few numbers of its queue (:class:`Standing`). A message that is finished, dead or queued
-stays what it is, so of a million that wait only the rows around these numbers ever change.
+The rows are made from messages of the outbox. The state of a message follows from a few numbers of
+its queue (:class:`Standing`). The rows of finished, dead or queued messages do not change. So of a
+million waiting messages only the rows around these numbers ever change.
 """
 
 from __future__ import annotations
@@ -49,13 +50,16 @@ CLASS_NAMES = {
     0xC002: "MQMSG_CLASS_NACK_RECEIVE_TIMEOUT",
     0xC004: "MQMSG_CLASS_NACK_RECEIVE_REJECTED",
 }
-"""[MS-MQMQ] 2.2.18.1.6; another class is told as its number."""
+"""Names of message classes ([MS-MQMQ] 2.2.18.1.6). Another class is shown as its number."""
 COLUMNS_NUMBER = 3
-"""Of the columns that :func:`waiting_rows` fills: what an older version wrote with fewer is written again."""
+"""Version number of the columns that :func:`waiting_rows` fills.
+
+Rows that an older version wrote with fewer columns are written again.
+"""
 
 _NEVER = -1
 _NEVER_LEFT = ("expired", "dropped", "no-room", *REASONS.values())
-"""Ends of messages that were never sent, unless they are in doubt."""
+"""Reasons of messages that were never sent, unless they are in doubt."""
 _CONTENT = {
     "label": pa.string(),
     "body": pa.binary(),
@@ -71,32 +75,39 @@ _FILLED = {"label": "", "body": b"", "body_type": 0, "app_specific": 0}
 
 
 class Standing(NamedTuple):
-    """Of one queue: the numbers from which the state of each of its messages follows."""
+    """The numbers of one queue from which the state of each of its messages follows."""
 
     row: OutgoingQueueRow
     held_to: int
-    """All up to here were taken by the peer and wait for its receipt."""
+    """The peer has accepted all messages up to this serial; they wait for its receipt."""
     doubt_to: int
-    """All up to here may have left, and nobody knows more."""
+    """All messages up to this serial may have been sent, and nothing more is known."""
     doubtful: np.ndarray
-    """Further ones, ascending."""
+    """Serials of further messages in doubt, ascending."""
     sent: Sequence[SentRun]
     failed: tuple[int, int] | None
 
 
 def standing_of(row: OutgoingQueueRow, live: LiveQueue | None) -> Standing:
-    """While no sender process says more, what may have left is in doubt."""
+    """Return the standing of a queue.
+
+    While no sender process reports more, every message that may have been sent is in doubt.
+    """
     done = row.acknowledged_to
     if live is None:
         return Standing(row, done, row.released_to, np.zeros(0, np.int64), (), None)
     doubtful = np.array(sorted(live.doubtful), np.int64)
-    if row.kind == "plain":  # its receipt is the 200: it is either over or in doubt
+    if row.kind == "plain":
+        # The receipt of such a message is the 200: the message is either finished or in doubt.
         return Standing(row, done, live.held_to, doubtful, live.sent, live.failed)
     return Standing(row, live.held_to, done, doubtful, live.sent, live.failed)
 
 
 def stamp(group: WaitingGroup, standing: Standing) -> str:
-    """What a group's rows are made from, but for their content: another stamp, other rows."""
+    """Return a digest of the values from which a group's rows are made, without the content.
+
+    A different stamp means different rows.
+    """
     row = standing.row
     first, last = group.base + group.row.first, group.base + group.row.last
     clip = [
@@ -136,7 +147,7 @@ def stamp(group: WaitingGroup, standing: Standing) -> str:
 def waiting_rows(
     group: WaitingGroup, batch: pa.RecordBatch, standing: Standing, queue_manager: str
 ) -> dict[str, pa.Array]:
-    """The rows of a group that are still there, by column."""
+    """Return the rows of a group that are still there, by column."""
     indices = group.offsets
     serials = group.serials(indices)
     row = standing.row
@@ -190,7 +201,7 @@ def waiting_rows(
 
 
 def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> dict[str, pa.Array]:
-    """Dead letters or journal copies, by column."""
+    """Return dead letters or journal copies, by column."""
     serials = np.array(moved.serials, np.int64)
     rows = len(serials)
     sent = _sendings(serials, unpack_sent(moved.sent))
@@ -223,7 +234,7 @@ def moved_rows(moved: MovedRow, batch: pa.RecordBatch, queue_manager: str) -> di
 
 
 def reason_of(moved: MovedRow) -> str:
-    """The HTTP status, or the name of the message class."""
+    """Return the HTTP status of a moved message, or the name of its message class."""
     if moved.status is not None:
         return str(moved.status)
     number = class_of_end(moved)
@@ -231,7 +242,7 @@ def reason_of(moved: MovedRow) -> str:
 
 
 def _state_at_the_end(moved: MovedRow) -> str | None:
-    """Where a message stood that was moved; a journal copy has come to its end."""
+    """Return the state of a message when it was moved; ``None`` for a journal copy."""
     if moved.fate == "journal":
         return None
     if moved.in_doubt:
@@ -240,7 +251,7 @@ def _state_at_the_end(moved: MovedRow) -> str | None:
 
 
 def finish(columns: dict[str, pa.Array], spec: TableSpec, position: int) -> pa.Table:
-    """Columns as rows of a table."""
+    """Return columns as rows of a table, with ``position`` and ``written_at``."""
     rows = len(columns["message_id"])
     now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
     own = {"position": _repeated(position, pa.int64(), rows), "written_at": pa.repeat(now, rows)}
@@ -249,7 +260,10 @@ def finish(columns: dict[str, pa.Array], spec: TableSpec, position: int) -> pa.T
 
 
 def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Table:
-    """One row per destination: its stream; where none ever began, its queue of other messages."""
+    """Return one row per destination: its stream, or its queue of other messages.
+
+    The latter is used where no stream ever began.
+    """
     chosen: dict[str, OutgoingQueueRow] = {}
     for key, row in look.queues.items():
         if key.destination not in chosen or key.kind == "stream":
@@ -292,7 +306,7 @@ def stream_rows(look: OutboxLook, queue_manager: str, spec: TableSpec) -> pa.Tab
 
 
 def _delivery_of(queue: QueueKey) -> str:
-    """What a row without the column goes out as."""
+    """Return the delivery mode of a row that does not have the column."""
     if queue.kind == "stream":
         return "transactional"
     return "express" if is_multicast(queue.destination) else "recoverable"
@@ -310,7 +324,7 @@ def _columns(
     ordinal: int,
     base: int,
 ) -> dict[str, pa.Array]:
-    """What waiting messages and moved ones share."""
+    """Return the columns that waiting messages and moved messages share."""
     rows = len(serials)
     found: dict[str, pa.Array] = {}
     for name, type_ in _CONTENT.items():
@@ -350,7 +364,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 
 def _column(batch: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
-    """A column of a packed group; one that is null in every row is not stored."""
+    """Return a column of a packed group. A column that is null in every row is not stored."""
     index = batch.schema.get_field_index(name)
     return pa.nulls(batch.num_rows, type_) if index < 0 else batch.column(index).cast(type_)
 

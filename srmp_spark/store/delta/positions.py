@@ -1,10 +1,13 @@
-"""How far a queue manager has published: the application transactions of one table, kept in memory.
+"""Keep in memory how far a queue manager has published.
 
-``deltalake`` answers for one application at a time and reads the log for each answer: 1.5 ms, which is 15 seconds for ten
-thousand queues. So the log is read once, the newest checkpoint and the commits after it, and then each new commit. What is kept
-is what the log says up to the version of the handle, never what a writer meant to commit.
+The module keeps the application transactions of one table. ``deltalake`` answers for one
+application at a time and reads the log for each answer: 1.5 ms, which is 15 seconds for ten
+thousand queues. So the log is read once (the newest checkpoint and the commits after it), and then
+each new commit. The module keeps what the log states up to the version of the handle, never what a
+writer intended to commit.
 
-A log that cannot be read this way (a checkpoint in several parts, say, which Spark may write) is left to ``deltalake``.
+If the log cannot be read this way, ``deltalake`` is asked instead. An example is a checkpoint in
+several parts, which Spark may write.
 """
 
 from __future__ import annotations
@@ -26,31 +29,34 @@ _log = logging.getLogger(__name__)
 
 
 class Positions:
-    """The versions of the applications whose names begin with ``prefix``, of one open table."""
+    """The versions of the applications of one open table whose names begin with ``prefix``."""
 
     def __init__(self, table: DeltaTable, storage: Storage, prefix: str) -> None:
         self._table = table
         self._storage = storage
         self._prefix = prefix
         self._known: dict[str, int] | None = None
-        """``None``: ``deltalake`` is asked."""
+        """Version of each application; ``None``: ``deltalake`` is asked."""
         self._moves = 0
         self._read_to = -1
-        """The version of the table up to which the log was read."""
+        """Version of the table up to which the log was read."""
 
     def __repr__(self) -> str:
         return f"<Positions of {self._prefix} up to version {self._read_to}>"
 
     @property
     def moves(self) -> int:
-        """How often these versions were written, as far as the handle has seen it: another number says that some may differ."""
+        """Return how often these versions were written, as far as the handle has seen.
+
+        If the number is not the one before, some versions may differ.
+        """
         version = self._table.version()
         if version != self._read_to:
             self._catch_up(version)
         return self._moves
 
     def get(self, application: str) -> int | None:
-        """Return the version of ``application`` in the table as its handle has seen it; ``None`` if it has none."""
+        """Return the version of ``application`` as the table's handle has seen it, or ``None``."""
         version = self._table.version()
         if version != self._read_to:
             self._catch_up(version)
@@ -79,7 +85,7 @@ class Positions:
             DeltaError,
         ) as error:
             _log.info(
-                "delta.positions_not_read table=%s: %s; each is asked for by itself",
+                "delta.positions_not_read table=%s: %s; each position is read by itself",
                 self._storage.uri,
                 error,
             )
@@ -88,7 +94,10 @@ class Positions:
         self._read_to = version
 
     def _read_all(self, version: int) -> dict[str, int]:
-        """Read the newest checkpoint and what follows it. Raises :class:`ValueError` for one of another form than ours."""
+        """Return the versions from the newest checkpoint and the commits after it.
+
+        Raises :class:`ValueError` if the checkpoint has a form that this module does not read.
+        """
         found: dict[str, int] = {}
         first = 0
         with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,9 @@
-"""How many rows of a queue manager its table must have, as its own commits noted it: what others took out is seen by it.
+"""Count how many rows of a queue manager its table must have, to detect rows that others took out.
 
-``RESTORE TABLE`` and ``DELETE`` leave the application transactions where they are, so a table says that it holds rows which
-it does not. Each commit of ours therefore notes, beside its positions, how many rows it leaves (:data:`ROWS_KEY`). Compaction
-by whomever changes no count. A table that no such commit was made to, of version 0.1 say, is counted when it is opened.
+``RESTORE TABLE`` and ``DELETE`` leave the application transactions unchanged, so a table claims to
+hold rows that it does not hold. Therefore each commit of the queue manager notes, besides its
+positions, how many rows it leaves (:data:`ROWS_KEY`). A compaction by any program changes no count.
+A table without such a commit, for example of version 0.1, is counted when it is opened.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from collections.abc import Callable
 from deltalake import DeltaTable
 
 ROWS_KEY = "srmp.rows"
-"""In the own information of a commit: rows of its queue manager in the table from then on."""
+"""Key in the information of a commit: rows of its queue manager in the table from then on."""
 LOOKBACK = 50
-"""Commits that are searched for the note; not found: what is there is believed."""
+"""Commits that are searched for the note.
+
+If there is no note in them, the rows that exist are taken as correct.
+"""
 
 
 class RowCount:
-    """The count of one table."""
+    """Counts the rows of one queue manager in one table."""
 
     def __init__(
         self,
@@ -26,35 +30,46 @@ class RowCount:
         is_own: Callable[[dict[str, object]], bool],
         count: Callable[[], int],
     ) -> None:
-        """``is_own``: whether a commit is of our queue manager, by its information; ``count``: its rows in the table."""
+        """Read the expected count of ``table``.
+
+        ``is_own`` returns whether a commit is of this queue manager, by the information of the
+        commit. ``count`` returns the number of its rows in the table.
+        """
         self._table = table
         self._is_own = is_own
         self._count = count
         self._looked_at = -1
-        """The version of the table at which all was as it should be."""
+        """Version of the table at which no row was missing."""
         noted = self._noted()
         self.expected = count() if noted is None else noted
-        """Rows that our newest commit left."""
+        """Rows that the newest commit of this queue manager left."""
         self.found = self.expected
-        """Rows that were there at the last look."""
+        """Rows that existed at the last look."""
 
     def __repr__(self) -> str:
         return f"<RowCount expected={self.expected} found={self.found}>"
 
     def committed(self, rows: int | None, before: int) -> None:
-        """Note that a commit of ours left so many rows; ``None``: it changed none. ``before`` is the version it was made on."""
+        """Note that a commit of this queue manager left ``rows`` rows.
+
+        ``None`` means that it changed none. ``before`` is the version on which the commit was made.
+        """
         if rows is not None:
             self.expected = rows
         if self._looked_at == before and self._table.version() == before + 1:
             self._looked_at = before + 1
 
     def lacks(self) -> bool:
-        """Return whether rows went without us. Costs a listing of the files after a commit of others, and nothing else."""
+        """Return whether others took rows out.
+
+        After a commit of others this costs a listing of the files, otherwise nothing.
+        """
         version = self._table.version()
         if version == self._looked_at:
             return False
         self.found = self._count()
-        if self.found != self.expected:  # or a publisher of before us has committed
+        if self.found != self.expected:
+            # An earlier publisher of this queue manager may have committed, so read the note again.
             noted = self._noted()
             self.expected = self.expected if noted is None else noted
         if self.found < self.expected:

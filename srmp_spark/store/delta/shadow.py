@@ -1,15 +1,17 @@
-"""A copy of the newest Delta commits in the data directory, to see and mend what a power loss did to the table's log.
+"""Keep copies of the newest Delta commits in the data directory, and repair the table's log.
 
-A lost commit is silent: with the last commit file cut to nothing a table opens without error, some rows short, and takes the
-next append (measured). The publisher therefore keeps the exact bytes of the commits it has synced:
+The repair undoes what a power loss did to the log. A lost commit is silent: if the last commit file
+is cut to nothing, a table opens without error, some rows short, and accepts the next append
+(measured). So the publisher keeps the exact bytes of the commits that it has synced:
 
-    <data-dir>/delta/<table>/00000000000000000041.json     byte for byte what the table's _delta_log holds
-    <data-dir>/delta/<table>/table.json                     which table that is
+    <data-dir>/delta/<table>/00000000000000000041.json   the bytes of the file in _delta_log
+    <data-dir>/delta/<table>/table.json                  which table that is
 
-At start each copy is compared with the log. A commit that is cut short or missing is written again from its copy, and the
-table's history is what readers saw. A damaged commit that was never copied had not been reported to anybody: it is replaced
-by a commit without actions (its number may have been read already, so another content must not take it), and its rows are
-published again. Only local tables have a shadow; object stores put durably.
+At start each copy is compared with the log. A commit that is cut short or missing is written again
+from its copy, so that the table's history is what readers saw. A damaged commit that was never
+copied had not been reported. Such a commit is replaced by a commit without actions, and its rows
+are published again. (Readers may have seen its number already, so other content must not take the
+number.) Only local tables have a shadow; object stores put files durably.
 """
 
 from __future__ import annotations
@@ -32,18 +34,26 @@ from srmp_spark.store.durable import (
 )
 
 SHADOW_COMMITS_MAX = 200
-"""Copies kept per table, a few KB each: twice the distance of two checkpoints. Older damage is rot, no power loss."""
+"""Copies kept per table, a few KB each: twice the distance of two checkpoints.
+
+Older copies are deleted, because older damage does not come from a power loss.
+"""
 SHADOW_COMMITS_MIN = 10
-"""Copies kept although a checkpoint already covers them: streaming readers still read those commits."""
+"""Copies kept although a checkpoint already covers them, because streaming readers still read those
+commits.
+"""
 ACTIONS_KEY = "srmp.actions"
-"""In the commit's own information: how many actions follow. A file cut at a line's end is known by it."""
+"""Key in the information of a commit: how many actions follow.
+
+The number reveals a file that was cut at the end of a line.
+"""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _log = logging.getLogger(__name__)
 
 
 class Repair(NamedTuple):
-    """What :meth:`Shadow.repair` did, by commit number."""
+    """The changes of :meth:`Shadow.repair`, by commit number."""
 
     rewritten: tuple[int, ...] = ()
     voided: tuple[int, ...] = ()
@@ -51,17 +61,21 @@ class Repair(NamedTuple):
 
 
 def commit_name(version: int) -> str:
-    """The file of a commit in ``_delta_log``."""
+    """Return the name of a commit's file in ``_delta_log``."""
     return f"{version:020d}.json"
 
 
 def is_whole(data: bytes, *, creates: bool = False) -> bool:
-    """Whether a commit file says everything that its writer meant it to say; ``creates``: it is a table's first commit."""
+    """Return whether a commit file holds everything that its writer wrote.
+
+    ``creates`` means that it is the first commit of a table.
+    """
     if not data.strip():
         return False
     try:
         actions = [json.loads(line) for line in data.splitlines() if line.strip()]
-    except ValueError:  # cut inside a line, or zeros
+    except ValueError:
+        # The file was cut inside a line, or holds zeros.
         return False
     if not all(isinstance(action, dict) for action in actions):
         return False
@@ -93,11 +107,14 @@ class Shadow:
 
     @property
     def last(self) -> int:
-        """The newest commit that is known to be synced; −1 if none is."""
+        """Return the newest commit that is known to be synced; −1 if there is none."""
         return self._versions[-1] if self._versions else -1
 
     def record(self, newest: int) -> None:
-        """Sync the commits up to ``newest`` in the table's log and keep their bytes. After this they may be reported."""
+        """Sync the commits up to ``newest`` in the table's log and keep copies of their bytes.
+
+        After this call the commits may be reported.
+        """
         if newest <= self.last:
             return
         first = max(self.last + 1, newest - SHADOW_COMMITS_MAX + 1)
@@ -105,7 +122,8 @@ class Shadow:
         added = []
         for version in range(first, newest + 1):
             path = self._table_log / commit_name(version)
-            if not path.exists():  # cleaned up by another writer before we came to it
+            if not path.exists():
+                # Another writer has cleaned the commit up already.
                 continue
             sync_file(path)
             added.append((version, path.read_bytes()))
@@ -121,18 +139,24 @@ class Shadow:
         self._drop([v for v in self._versions if v < version and v not in recent])
 
     def checkpoint_begins(self, version: int) -> None:
-        """A checkpoint is about to be written."""
+        """Note that a checkpoint of ``version`` is about to be written."""
         self._checkpoints.begins(version)
 
     def checkpoint_ended(self, version: int) -> bool:
-        """Make it durable and forget the copies of what it covers; ``False``: it is gone again, keep everything."""
+        """Make the checkpoint durable and delete the copies of the commits that it covers.
+
+        Return ``False`` if the checkpoint is gone again; then all copies stay.
+        """
         if not self._checkpoints.ended(version):
             return False
         self._covered_by_checkpoint(version)
         return True
 
     def repair(self) -> Repair:
-        """Bring the table's log back to what was synced; call before the table is opened."""
+        """Restore the table's log to what was synced, and return what was changed.
+
+        Call the method before the table is opened.
+        """
         if not self._read_names(self._table_log) and not self._checkpoints.versions():
             self._forget("the table is new")
             return Repair()
@@ -146,7 +170,8 @@ class Shadow:
             copy = (self._folder / commit_name(version)).read_bytes()
             if not path.exists():
                 if version < checkpoint:
-                    continue  # cleaned up after the retention time
+                    # The commit was cleaned up after the retention time.
+                    continue
             else:
                 found = path.read_bytes()
                 if found == copy:
@@ -178,7 +203,8 @@ class Shadow:
             if is_whole(path.read_bytes(), creates=version == 0):
                 continue
             if version == 0:
-                path.unlink()  # a table that was never created
+                # The creation of this table was never completed.
+                path.unlink()
                 sync_directory(self._table_log)
             else:
                 information = {
@@ -202,7 +228,10 @@ class Shadow:
         return found is None or noted.get("id") is None or noted["id"] == found
 
     def _identity(self) -> str | None:
-        """The table's id in its first commit, as long as that commit is kept and whole."""
+        """Return the table's id from its first commit, or ``None``.
+
+        The id is known only while that commit exists and is whole.
+        """
         first = self._table_log / commit_name(0)
         if not first.exists():
             return None

@@ -1,4 +1,7 @@
-"""What ``--state`` names. Without Arrow: the accepting process asks before it starts."""
+"""Interpret the value of ``--state``.
+
+This module does not load Arrow, because the accepting process uses it before it starts.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ from urllib.parse import unquote, urlsplit
 from srmp_spark.errors import ConfigurationError
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
-"""What Delta's reader decodes in the path of a local table although nobody encoded it: it writes and reads two folders."""
+"""Escapes in the path of a local table.
+
+Delta's reader decodes them although the path is not encoded, so it would write to one folder and
+read from another.
+"""
 
 
 def state_folder(state: str) -> Path | None:
     """Return the local folder that ``--state URI|PATH`` names, or ``None`` for an object store.
 
-    Raises :class:`ConfigurationError` for one that Delta cannot use.
+    Raises :class:`ConfigurationError` if Delta cannot use the folder.
     """
     parts = urlsplit(state)
     if parts.scheme == "file":
@@ -40,9 +47,10 @@ def state_folder(state: str) -> Path | None:
 
 
 def check_state(state: str) -> None:
-    """That what ``--state`` names can be a folder: something else in its way is there for ever, unlike a store that is away.
+    """Check that the value of ``--state`` can be a folder.
 
-    Raises :class:`ConfigurationError`.
+    Raises :class:`ConfigurationError` if a file is in its way. Such a file does not go away by
+    itself, unlike the failure of a store.
     """
     folder = state_folder(state)
     if folder is None:

@@ -1,9 +1,11 @@
-"""One state table as its publisher sees it: open, append with positions, replace, and housekeeping.
+"""One state table for its publisher: open, append with positions, replace, and housekeeping.
 
-Exactly once: an append carries, in the same commit as its rows, one application transaction per (queue manager, epoch, queue)
-with the last sequence as its version. ``deltalake`` does not deduplicate by them (a lower version is accepted, measured); it
-refuses a commit through a handle that has not seen the newest one of the same application. So: read the positions from the
-handle, append through that same handle, take a refusal as "somebody else published; read again".
+Rows are appended exactly once. An append carries, in the same commit as its rows, one application
+transaction per (queue manager, epoch, queue), with the last sequence as its version. ``deltalake``
+does not deduplicate by these transactions (a lower version is accepted, measured). ``deltalake``
+refuses a commit through a handle that has not seen the newest commit of the same application. So a
+publisher reads the positions from the handle and appends through that same handle. A refusal means
+that another process published: the positions must be read again.
 """
 
 from __future__ import annotations
@@ -44,28 +46,45 @@ from srmp_spark.store.delta.table_specs import FORMAT, LAST_OF_FORMAT, PARTITION
 from srmp_spark.store.durable import SHARED_FOLDER_MODE, make_directory
 
 COMMIT_RETRIES = 20
-"""Attempts of one commit while other queue managers commit to the same table; each attempt looks at the newest version."""
+"""Attempts of one commit while other queue managers commit to the same table.
+
+Each attempt looks at the newest version. After the last one :class:`PublishConflictError` is
+raised.
+"""
 COMMIT_RETRY_WAIT_S = 0.01
-"""Wait after the n-th attempt: n times this."""
+"""Wait after the n-th attempt: n times this number of seconds."""
 CHECKPOINT_COMMITS = 100
-"""Commits between two checkpoints: a reader that opens the table reads at most so many commit files."""
+"""Commits between two checkpoints.
+
+A reader that opens the table reads at most that many commit files.
+"""
 CHECKPOINT_ROOM_BYTES = 16 << 20
-"""A checkpoint waits for that much to spare: it names each data file, some hundred bytes each."""
+"""Free bytes for which a checkpoint waits.
+
+A checkpoint names each data file, in some hundred bytes each.
+"""
 COMPACT_FILES_MIN = 100
-"""Small files that start a compaction: eight minutes of traffic at the default interval."""
+"""Number of small files that starts a compaction: eight minutes of traffic at the default interval.
+"""
 COMPACT_FILES_MAX = 1_000
-"""Files of one compaction, so that one commit file stays below a megabyte."""
+"""Files in one compaction, so that one commit file stays below a megabyte."""
 COMPACT_FILE_BYTES = 32 << 20
-"""A file below this size is small."""
+"""A file below this size in bytes is small."""
 COMPACT_TARGET_BYTES = 256 << 20
-"""Bytes of small files that one compaction joins, so that a cycle is not held up for long."""
+"""Bytes of small files that one compaction joins, so that it does not delay a cycle for long."""
 VACUUM_INTERVAL_S = 3600
 """Seconds between two removals of files that no version within the time-travel span names."""
 HISTORY_LOOKBACK = 50
-"""Commits that are searched for the digest of what this queue manager wrote last; not found: written once more."""
+"""Commits that are searched for the digest of what this queue manager wrote last.
+
+If it is not found, the rows are written again.
+"""
 
 RESTORE_KEY = "srmp.restore"
-"""In a commit of a restore: it says nothing about whether the queue manager is alive."""
+"""Key in the information of a commit that a restore wrote.
+
+Such a commit does not show that the queue manager is alive.
+"""
 _QUEUE_MANAGER_KEY = "srmp.queue_manager"
 _DIGEST_KEY = "srmp.digest"
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -73,13 +92,17 @@ _log = logging.getLogger(__name__)
 
 
 class PublishConflictError(StoreError):
-    """Another process published for this queue manager in the meantime: positions must be read again."""
+    """Another process published for this queue manager meanwhile.
+
+    The caller must read the positions again.
+    """
 
 
 class StateTable:
     """One of the tables below ``--state``, written for one queue manager.
 
-    Raises :class:`StoreDamagedError` when the table is of a newer format, is not a state table, or cannot be read.
+    Opening it raises :class:`StoreDamagedError` if the table has a newer format, is not a state
+    table, or cannot be read.
     """
 
     def __init__(
@@ -91,7 +114,11 @@ class StateTable:
         *,
         by_restore: bool = False,
     ) -> None:
-        """``by_restore``: it is a restore that writes, and no sign that the queue manager lives."""
+        """Repair, open or create the table.
+
+        ``by_restore`` means that a restore writes, so its commits do not show that the queue
+        manager is alive.
+        """
         self._storage = storage
         self._own = {_QUEUE_MANAGER_KEY: queue_manager} | ({RESTORE_KEY: "1"} if by_restore else {})
         self._spec = spec
@@ -103,7 +130,9 @@ class StateTable:
             self._shadow.repair()
         self._table = self._open_or_create()
         self._seen: tuple[int, int | None] = (-1, None)
-        """The newest commit that was looked at and the checksum of its file, by which another log is known; of local tables."""
+        """The newest commit that was looked at and the checksum of its file, which reveals that the
+        log was replaced. Only for local tables.
+        """
         self._positions = Positions(self._table, storage, f"{queue_manager}:")
         self._check_format()
         self._add_new_columns()
@@ -116,7 +145,8 @@ class StateTable:
             self._count_rows,
         )
         self._put_path: str | None = None
-        """The file that :meth:`put` wrote last; ``None``: none since the table was opened."""
+        """Path of the file that :meth:`put` wrote last; ``None``: none since the table was opened.
+        """
         self._look_at_newest()
         self._settle()
 
@@ -127,31 +157,41 @@ class StateTable:
 
     @property
     def spec(self) -> TableSpec:
-        """Which table it is."""
+        """Return the specification of the table."""
         return self._spec
 
     @property
     def version(self) -> int:
-        """The newest commit that this handle has seen."""
+        """Return the newest commit that this handle has seen."""
         version: int = self._table.version()
         return version
 
     def published(self, epoch: str, queue: str) -> int:
-        """The last sequence of a queue that the table holds, by the table's own word; 0 if none."""
+        """Return the last sequence of a queue that the table claims to hold; 0 if none."""
         return self._positions.get(application_id(self._queue_manager, epoch, queue)) or 0
 
     @property
     def restores(self) -> int:
-        """How often this queue manager was restored from the tables; only ``inbox`` tells (:meth:`note_restore`)."""
+        """Return how often this queue manager was restored from the tables.
+
+        Only ``inbox`` has this number (:meth:`note_restore`).
+        """
         return self._positions.get(restores_id(self._queue_manager)) or 0
 
     @property
     def appends(self) -> int:
-        """How often rows were appended by :meth:`append_unless_restored`, or their reading ended by :meth:`note_restore`."""
+        """Return how often rows were appended or a restore ended.
+
+        Commits of :meth:`append_unless_restored`, :meth:`append_again` and :meth:`note_restore`
+        count.
+        """
         return self._positions.get(appends_id(self._queue_manager)) or 0
 
     def ask(self) -> int:
-        """Ask whether the queue manager lives; the number of the question (:mod:`.restore_watch`)."""
+        """Ask whether the queue manager is alive, and return the number of the question.
+
+        See :mod:`.restore_watch`.
+        """
         name = asked_id(self._queue_manager)
         number = (self._positions.get(name) or 0) + 1
         self._commit([], {name: number}, {RESTORE_KEY: f"asked {number}"})
@@ -159,33 +199,38 @@ class StateTable:
 
     @property
     def answered(self) -> int:
-        """The last question that the queue manager has answered; 0 if none."""
+        """Return the last question that the queue manager has answered; 0 if none."""
         return self._positions.get(answered_id(self._queue_manager)) or 0
 
     @property
     def answers(self) -> bool:
-        """Whether the queue manager is of a version that answers."""
+        """Return whether the queue manager has a version that answers questions."""
         return bool(self._positions.get(answers_id(self._queue_manager)))
 
     def note_restore(self, number: int, appends: int) -> None:
-        """Give up every data directory of before restore ``number``: its publisher ends as soon as it sees this commit.
+        """Give up every data directory from before restore ``number``.
 
-        ``appends``: :attr:`appends` as it was when the rows were read. The log of the table decides between this commit and an
-        append at the same moment: whichever comes second is refused, so no row is in the table and not in what was restored.
-        Raises :class:`PublishConflictError` if rows were appended since, or if there was a restore of that number: two
-        directories with one number would both go on, under one GUID.
+        The publisher of such a directory ends as soon as it sees this commit. ``appends`` is the
+        value of :attr:`appends` when the rows were read. If an append happens at the same moment,
+        the log of the table refuses the second of the two commits. So no row is in the table and
+        missing in what was restored.
+
+        Raises :class:`PublishConflictError` if rows were appended since. Raises the same error if a
+        restore of that number exists, because two directories with one number would both go on
+        under one GUID.
         """
         if self.restores >= number:
             raise PublishConflictError(
-                f"{self._storage.uri}: restore {number} of queue manager "
-                f"{self._queue_manager} is taken"
+                f"{self._storage.uri}: another process has made restore {number} of queue "
+                f"manager {self._queue_manager}"
             )
         if self.appends != appends:
             raise PublishConflictError(
                 f"{self._storage.uri}: queue manager {self._queue_manager} appended rows meanwhile"
             )
         asked = self._positions.get(asked_id(self._queue_manager)) or 0
-        # The question is closed by the same commit: of it and an answer at the same moment one is refused.
+        # The same commit closes the question: if an answer comes at the same moment, one of the two
+        # is refused.
         answer = {answered_id(self._queue_manager): asked} if asked > self.answered else {}
         transactions = {
             restores_id(self._queue_manager): number,
@@ -195,15 +240,19 @@ class StateTable:
         self._commit([], transactions, {RESTORE_KEY: str(number)})
 
     def note_restores(self, number: int) -> None:
-        """Note how often this queue manager was restored, in a table that was deleted since and knows of fewer times.
+        """Note how often this queue manager was restored, if the table has a smaller number.
 
-        Otherwise the next restore gets a number that was given already, and no data directory is given up by it.
+        A table has a smaller number if it was deleted since. Otherwise the next restore would get a
+        number that was used already, and no data directory would be given up by it.
         """
         if self.restores < number:
             self._commit([], {restores_id(self._queue_manager): number}, {})
 
     def refresh(self) -> None:
-        """See what others committed. Raises :class:`TableGoneError` if they deleted the table."""
+        """Read the commits that others made.
+
+        Raises :class:`TableGoneError` if others deleted the table.
+        """
         if not self._is_log_of_ours():
             raise TableGoneError(
                 f"{self._storage.uri} was deleted while the queue manager ran; it is made "
@@ -213,7 +262,10 @@ class StateTable:
         self._look_at_newest()
 
     def _is_log_of_ours(self) -> bool:
-        """Whether the log has the newest commit that this handle has seen: one that was made anew may have its number too."""
+        """Return whether the log has the newest commit that this handle has seen.
+
+        A table that was created again may have a commit of the same number.
+        """
         log, version = (
             self._storage.local and self._storage.local / "_delta_log",
             self._table.version(),
@@ -231,7 +283,10 @@ class StateTable:
             self._seen = version, self._checksum(version)
 
     def _checksum(self, version: int) -> int | None:
-        """Of a commit's file; ``None``: it was cleaned up, or lies on an object store."""
+        """Return the checksum of a commit's file.
+
+        Return ``None`` if the file was cleaned up, or lies on an object store.
+        """
         if self._storage.local is None:
             return None
         try:
@@ -244,9 +299,11 @@ class StateTable:
     def append_unless_restored(
         self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int], restores: int
     ) -> int:
-        """:meth:`append`, for a queue manager that was restored ``restores`` times when its data directory was made.
+        """Append rows unless the queue manager was restored again; return the number of rows.
 
-        Raises :class:`PublishConflictError` if it was restored again, also if that happens at the same moment.
+        ``restores`` is how often it had been restored when its data directory was created.
+        Otherwise this is :meth:`append`. Raises :class:`PublishConflictError` if the queue manager
+        was restored again, also at the same moment.
         """
         if self.restores > restores:
             raise PublishConflictError(
@@ -256,26 +313,32 @@ class StateTable:
 
     @property
     def moves(self) -> int:
-        """Another number than before says that a position of this queue manager, or what restores note of it, was written."""
+        """Return a number that changes when a position of this queue manager was written.
+
+        The notes of restores about the queue manager count, too.
+        """
         return self._positions.moves
 
     def lacks_rows(self) -> bool:
-        """Return whether rows that our commits left are gone, as of the last :meth:`refresh`."""
+        """Return whether rows of this queue manager are gone, as of the last :meth:`refresh`."""
         return self._rows.lacks()
 
     @property
     def rows_gone(self) -> int:
-        """How many rows that is."""
+        """Return how many rows were gone at the last :meth:`lacks_rows`."""
         return self._rows.expected - self._rows.found
 
     def is_as_put(self) -> bool:
-        """Return whether the rows are those of the last :meth:`put`, as of the last :meth:`refresh`."""
+        """Return whether the rows are those of the last :meth:`put`, as of :meth:`refresh`."""
         if self._put_path is None:
             return not self._rows.lacks()
         return [file.path for file in self.own_files()] == [self._put_path]
 
     def append_again(self, tables: Iterator[pa.Table]) -> int:
-        """Add rows that were there before: positions and the count that is expected stay. Return their number."""
+        """Add rows that were in the table before, and return their number.
+
+        Positions and the expected count do not change.
+        """
         file = write_file(self._storage, self._spec, self._queue_manager, tables)
         if file is None:
             return 0
@@ -289,15 +352,19 @@ class StateTable:
         return file.rows
 
     def accept_count(self) -> None:
-        """Expect from now on what is there: the rest cannot be had again, and was told."""
+        """Expect from now on the number of rows that exist.
+
+        The missing rows cannot be recovered, and were reported.
+        """
         name = f"{self._queue_manager}:counted"
         number = (self._positions.get(name) or 0) + 1
         self._commit([], {name: number}, {}, rows=self._count_rows())
 
     def append(self, tables: Iterator[pa.Table], positions: Mapping[tuple[str, str], int]) -> int:
-        """Add rows and move the positions {(epoch, queue): last sequence} in one durable commit; the number of rows.
+        """Add rows and move the positions in one durable commit; return the number of rows.
 
-        Raises :class:`PublishConflictError` when another process moved one of the positions.
+        ``positions`` has the last sequence by (epoch, queue). Raises :class:`PublishConflictError`
+        if another process moved one of the positions.
         """
         return self._append(tables, positions, {})
 
@@ -324,11 +391,17 @@ class StateTable:
         return file.rows
 
     def replace(self, tables: Iterator[pa.Table], position: int, digest: str) -> int:
-        """Put these rows in place of all rows of this queue manager, in one durable commit; the number of rows."""
+        """Replace all rows of this queue manager in one durable commit.
+
+        Return the number of rows.
+        """
         return self.put(self.write(tables), position, digest)
 
     def put(self, file: DataFile | None, position: int, digest: str) -> int:
-        """:meth:`replace` by a file that was written before (:meth:`write`)."""
+        """Replace all rows of this queue manager by a file that :meth:`write` has written.
+
+        Return the number of rows.
+        """
         actions: list[AddAction | RemoveAction] = [
             remove_action(old, self._queue_manager, data_change=True) for old in self.own_files()
         ]
@@ -346,11 +419,14 @@ class StateTable:
     def write(
         self, tables: Iterator[pa.Table], notes: Mapping[str, str] | None = None
     ) -> DataFile | None:
-        """A durable data file that no commit names yet, for :meth:`put` or :meth:`swap`; ``None`` if there was no row."""
+        """Write a durable data file that no commit names yet, for :meth:`put` or :meth:`swap`.
+
+        Return ``None`` if there was no row.
+        """
         return write_file(self._storage, self._spec, self._queue_manager, tables, notes)
 
     def notes(self, file: LiveFile) -> dict[str, str]:
-        """What :meth:`write` noted in a file."""
+        """Return the notes that :meth:`write` stored in a file."""
         return read_notes(self._storage, file.path)
 
     def swap(
@@ -359,9 +435,10 @@ class StateTable:
         added: Sequence[DataFile],
         positions: Mapping[tuple[str, str], int],
     ) -> None:
-        """Put the rows of ``added`` in the place of those of ``removed``, in one durable commit.
+        """Replace the files ``removed`` by the files ``added``, in one durable commit.
 
-        Raises :class:`PublishConflictError` when another process published for this queue manager meanwhile.
+        Raises :class:`PublishConflictError` if another process published for this queue manager
+        meanwhile.
         """
         actions: list[AddAction | RemoveAction] = [
             remove_action(file, self._queue_manager, data_change=True) for file in removed
@@ -379,10 +456,10 @@ class StateTable:
             self._commit(actions, transactions, {}, rows=rows)
 
     def written_digest(self) -> str | None:
-        """Return the digest of what :meth:`replace` wrote last, if it is still the table's content.
+        """Return the digest of what :meth:`replace` wrote last, if it still is the content.
 
-        Whether it is nobody knows once a program that is no queue manager has committed: RESTORE and UPDATE may leave as many
-        rows as there were.
+        Return ``None`` if that is unknown. The content is unknown once a program that is no queue
+        manager has committed: RESTORE and UPDATE may leave as many rows as there were.
         """
         if self._storage.local and self.lost_files():
             return None
@@ -396,7 +473,10 @@ class StateTable:
     # Damage
 
     def lost_files(self) -> list[LiveFile]:
-        """Data files of this queue manager that are gone or cut short (local tables; object stores are believed)."""
+        """Return the data files of this queue manager that are missing or cut short.
+
+        Only local tables are checked; object stores are trusted.
+        """
         root = self._storage.local
         return [
             file
@@ -405,11 +485,14 @@ class StateTable:
         ]
 
     def sequences_left(self, lost: LiveFile) -> Iterator[pa.Table]:
-        """Epoch, queue and sequence of the rows in whole files that may lie between those of ``lost``."""
+        """Yield epoch, queue and sequence of the rows in whole files that may overlap ``lost``."""
         return self.columns_left(lost, "sequence", ["epoch", "queue", "sequence"])
 
     def columns_left(self, lost: LiveFile, by: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Columns of the rows in whole files that may lie, by ``by``, between those of ``lost``."""
+        """Yield columns of the rows in whole files that may overlap ``lost``.
+
+        Files overlap if their ranges of the column ``by`` do.
+        """
         gone = {file.path for file in self.lost_files()}
         for file in self.own_files():
             if file.path in gone or not overlap(file, lost, by):
@@ -417,7 +500,7 @@ class StateTable:
             yield from self._columns_of(file, columns)
 
     def own_columns(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Columns of all rows, a row group at a time."""
+        """Yield columns of all rows of this queue manager, one row group at a time."""
         for file in self.own_files():
             yield from self._columns_of(file, columns)
 
@@ -428,14 +511,20 @@ class StateTable:
                 yield parquet.read_row_group(group, columns=list(columns))
 
     def _count_rows(self) -> int:
-        """Rows of this queue manager; a file whose writer did not count them is asked."""
+        """Return the number of rows of this queue manager.
+
+        A file whose writer noted no count is read.
+        """
         return sum(
             file.rows or sum(table.num_rows for table in self._columns_of(file, ["position"]))
             for file in self.own_files()
         )
 
     def restore_rows(self, lost: LiveFile, tables: Iterator[pa.Table]) -> int:
-        """Put ``tables`` in the place of a lost file. For streaming readers nothing changes: ``dataChange`` is false."""
+        """Replace a lost file by the rows of ``tables``, and return their number.
+
+        ``dataChange`` is false, so nothing changes for streaming readers.
+        """
         file = write_file(self._storage, self._spec, self._queue_manager, tables)
         actions: list[AddAction | RemoveAction] = [remove_action(lost, self._queue_manager)]
         if file:
@@ -449,7 +538,10 @@ class StateTable:
     # Housekeeping
 
     def maintain(self, now: float) -> None:
-        """Compaction, checkpoint, log clean-up and vacuum, each when its limit is reached. ``now`` is monotonic seconds."""
+        """Run compaction, checkpoint, log clean-up and vacuum, each when its limit is reached.
+
+        ``now`` is in seconds of the monotonic clock.
+        """
         if self._spec.append_only and self._appends >= COMPACT_FILES_MIN:
             self._compact()
         if (
@@ -460,9 +552,14 @@ class StateTable:
         self.vacuum(now)
 
     def vacuum(self, now: float) -> None:
-        """Delete, once in VACUUM_INTERVAL_S, what no version within the time-travel span names. ``now``: monotonic seconds."""
+        """Delete files that no version within the time-travel span names.
+
+        Files are deleted at most once in VACUUM_INTERVAL_S. ``now`` is in seconds of the monotonic
+        clock.
+        """
         if self._vacuumed_at is None:
-            self._vacuumed_at = now  # not at the start: what matters then is to publish
+            # No vacuum at the start, because publishing is more urgent then.
+            self._vacuumed_at = now
         elif now >= self._vacuumed_at + VACUUM_INTERVAL_S:
             self._vacuumed_at = now
             properties = self._properties({}, {}, None)
@@ -478,7 +575,11 @@ class StateTable:
             _log.info("delta.vacuumed table=%s files=%d", self._spec.name, len(removed))
 
     def _compact(self) -> None:
-        """Join small files, in commit order, into one; the rows stay what they are (``dataChange`` false)."""
+        """Join small files, in commit order, into one.
+
+        The rows do not change (``dataChange`` is false). Raises :class:`StoreDamagedError` if the
+        number of read rows differs from the log.
+        """
         chosen: list[LiveFile] = []
         size = 0
         for file in self.own_files():
@@ -491,9 +592,8 @@ class StateTable:
             chosen.append(file)
             size += file.size
         self._appends = 0
-        if (
-            len(chosen) < 2 or size > self._storage.spare()
-        ):  # it needs the room twice, until the vacuum
+        # Until the vacuum the rows take the room twice.
+        if len(chosen) < 2 or size > self._storage.spare():
             return
         joined = write_file(
             self._storage, self._spec, self._queue_manager, self._row_groups(chosen)
@@ -502,8 +602,8 @@ class StateTable:
             if joined is not None:
                 self.discard([joined])
             raise StoreDamagedError(
-                f"{self._storage.uri}: a compaction read other rows than the log counts; "
-                "nothing was done"
+                f"{self._storage.uri}: a compaction read a different number of rows than the "
+                "log states; nothing was changed"
             )
         removes: list[AddAction | RemoveAction] = [
             remove_action(file, self._queue_manager) for file in chosen
@@ -527,7 +627,8 @@ class StateTable:
             self._shadow.checkpoint_begins(version)
         self._table.create_checkpoint()
         if self._shadow and not self._shadow.checkpoint_ended(version):
-            return  # the next one cleans up
+            # The next checkpoint cleans up.
+            return
         self._table.cleanup_metadata()
 
     # Commits
@@ -540,9 +641,11 @@ class StateTable:
         *,
         rows: int | None = None,
     ) -> None:
-        """One commit, durable when this returns. What other queue managers commit meanwhile is no conflict of ours.
+        """Make one commit, durable when this returns.
 
-        ``rows``: how many of ours it leaves; ``None``: as many as before.
+        Commits of other queue managers meanwhile are no conflict. ``rows`` is how many rows of this
+        queue manager the commit leaves; ``None`` means as many as before. Raises
+        :class:`PublishConflictError` if another process published for this queue manager.
         """
         version = self._table.version()
         noted = {ROWS_KEY: str(self._rows.expected if rows is None else rows)}
@@ -574,7 +677,8 @@ class StateTable:
                 time.sleep(COMMIT_RETRY_WAIT_S * attempt)
         else:
             raise PublishConflictError(
-                f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit were overtaken"
+                f"{self._storage.uri}: {COMMIT_RETRIES} attempts of a commit failed, because "
+                "other processes committed first"
             )
         self._table.update_incremental()
         self._look_at_newest()
@@ -584,13 +688,15 @@ class StateTable:
     def discard(self, files: Iterable[DataFile]) -> None:
         """Delete files that were written for a commit that failed, or was never tried.
 
-        After an error of a commit nobody knows whether it is there: the table is asked first, and what it names stays.
+        After an error it is unknown whether the commit exists. So the table is read first, and
+        files that it names stay.
         """
         paths = {file.path for file in files}
         try:
             self._table.update_incremental()
             paths -= {file.path for file in self.own_files()}
-        except Exception:  # whatever hides the table's log: the vacuum deletes what no commit names
+        except Exception:
+            # The table's log cannot be read. The vacuum deletes files that no commit names.
             _log.debug("delta.not_discarded table=%s", self._storage.uri, exc_info=True)
             return
         for path in paths:
@@ -598,7 +704,7 @@ class StateTable:
 
     @contextlib.contextmanager
     def discarding(self, *files: DataFile | None) -> Iterator[None]:
-        """Delete ``files`` if what is done with them fails."""
+        """Delete ``files`` if the ``with`` block fails."""
         try:
             yield
         except BaseException:
@@ -606,7 +712,7 @@ class StateTable:
             raise
 
     def _settle(self) -> None:
-        """Make every commit that this handle has seen durable; only then may it be reported."""
+        """Make every commit that this handle has seen durable. Only then it may be reported."""
         if self._shadow:
             self._shadow.record(self._table.version())
 
@@ -626,10 +732,8 @@ class StateTable:
 
     def _open_or_create(self) -> DeltaTable:
         if self._storage.local:
-            for folder in (
-                self._storage.local.parent,
-                self._storage.local,
-            ):  # as durable as what will be reported to lie in it
+            # The folders must be as durable as the rows that will be reported in them.
+            for folder in (self._storage.local.parent, self._storage.local):
                 make_directory(folder, SHARED_FOLDER_MODE)
         try:
             return DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
@@ -643,7 +747,8 @@ class StateTable:
             ) from error
         try:
             return self._create()
-        except CommitFailedError:  # another queue manager that shares the state was first
+        except CommitFailedError:
+            # Another queue manager that shares the state was first.
             return DeltaTable(self._storage.uri, storage_options=self._storage.options or None)
 
     def _create(self) -> DeltaTable:
@@ -655,7 +760,8 @@ class StateTable:
             name=self._spec.name,
             configuration=self._spec.configuration,
             storage_options=self._storage.options or None,
-            raise_if_key_not_exists=False,  # srmp.format is ours, Delta does not know it
+            # Delta does not know the property srmp.format.
+            raise_if_key_not_exists=False,
             commit_properties=CommitProperties(custom_metadata=self._own),
             post_commithook_properties=_NO_HOOKS,
         )
@@ -674,12 +780,18 @@ class StateTable:
             )
 
     def _missing_columns(self) -> list[str]:
-        """Our columns that the table does not have. Those that others added are theirs, wherever they stand."""
+        """Return the specified columns that the table does not have.
+
+        Columns that other programs added are ignored, wherever they stand.
+        """
         present = {field.name for field in self._table.schema().fields}
         return [name for name in self._spec.schema.names if name not in present]
 
     def _add_new_columns(self) -> None:
-        """The columns that came after the version that made the table; its rows have none of them, which reads as null."""
+        """Add the columns that are newer than the version that created the table.
+
+        Existing rows have no value in them, which reads as null.
+        """
         missing = self._missing_columns()
         if not missing:
             return
@@ -691,7 +803,8 @@ class StateTable:
             self._table.alter.add_columns(
                 fields, commit_properties=properties, post_commithook_properties=_NO_HOOKS
             )
-        except CommitFailedError:  # another queue manager that shares the state was first
+        except CommitFailedError:
+            # Another queue manager that shares the state was first.
             self._table.update_incremental()
             self._check_format()
             if self._missing_columns():
@@ -699,5 +812,5 @@ class StateTable:
         self._table.update_incremental()
 
     def own_files(self) -> list[LiveFile]:
-        """The live files of this queue manager, in commit order."""
+        """Return the live files of this queue manager, in commit order."""
         return live_files(self._table, self._spec, self._queue_manager)

@@ -1,9 +1,10 @@
-"""The state tables, as data: names, columns, properties (INTERFACE.md section 4, "State tables").
+"""The state tables as data: names, columns, properties (INTERFACE.md section 4, "State tables").
 
-Every table carries ``queue_manager`` (the partition), ``position`` and ``written_at``. ``position`` is the number of the queue
-manager's commit up to which its log had been read when the row was written: once a publisher has reported position P, the
-tables hold all that the queue manager had committed by P. In the four tables of sending it counts the commits of the outbox,
-which is a database of its own (ADR 0010).
+Every table carries ``queue_manager`` (the partition), ``position`` and ``written_at``. ``position``
+is the number of the queue manager's commit up to which its log had been read when the row was
+written. Once a publisher has reported position P, the tables hold everything that the queue manager
+had committed by P. In the four tables of sending it counts the commits of the outbox, which is a
+separate database (ADR 0010).
 """
 
 from __future__ import annotations
@@ -16,16 +17,24 @@ import pyarrow as pa
 from srmp_spark.rows.columns import arrow_schema
 
 FORMAT = 1
-"""``srmp.format`` of what this version writes; a table with a higher one is refused (exit code 6)."""
+"""Value of ``srmp.format`` that this version writes.
+
+A table with a higher value is refused (exit code 6).
+"""
 FORMAT_PROPERTY = "srmp.format"
 PARTITION = "queue_manager"
 
 TIME_TRAVEL_HOURS = 48
-"""How long old versions of a table can be read: long enough to look into yesterday's incident. At the default interval of
-5 s a busy table gains 17,280 commits a day, and every reader has to list what is kept."""
+"""Hours for which old versions of a table can be read: long enough to look into yesterday's
+incident. At the default interval of 5 s a busy table gains 17,280 commits a day, and every
+reader has to list what is kept.
+"""
 
 QUEUE_KEPT_HOURS = 1
-"""The same for ``outgoing_queue``: up to two files of 4 MB are replaced per interval and busy destination, 6 GB an hour."""
+"""Hours for which old versions of ``outgoing_queue`` can be read.
+
+Up to two files of 4 MB are replaced per interval and busy destination, 6 GB an hour.
+"""
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _OWN = (("position", pa.int64()), ("written_at", _TIMESTAMP))
@@ -33,20 +42,26 @@ _OWN = (("position", pa.int64()), ("written_at", _TIMESTAMP))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """One state table."""
+    """The specification of one state table."""
 
     name: str
     schema: pa.Schema
     append_only: bool
-    """True: rows are only added (``delta.appendOnly``). False: the rows of one queue manager are replaced as a whole."""
+    """Whether rows are only added (``delta.appendOnly``).
+
+    Otherwise the rows of one queue manager are replaced as a whole.
+    """
     kept_hours: int = TIME_TRAVEL_HOURS
-    """How long old versions can be read."""
+    """Hours for which old versions can be read."""
     statistics: tuple[str, ...]
-    """Columns whose least and greatest value stand in the Delta log, for data skipping; bodies would only swell the log."""
+    """Columns whose least and greatest values stand in the Delta log, for data skipping.
+
+    Bodies would only swell the log.
+    """
 
     @property
     def configuration(self) -> dict[str, str]:
-        """The table properties at creation."""
+        """Return the table properties at creation."""
         kept = f"interval {self.kept_hours} hours"
         return {
             FORMAT_PROPERTY: str(FORMAT),
@@ -58,17 +73,26 @@ class TableSpec:
 
     @property
     def file_schema(self) -> pa.Schema:
-        """The columns inside a data file: all but the partition column, which Delta keeps in the log."""
+        """Return the columns inside a data file: all except the partition column.
+
+        Delta keeps the partition column in the log.
+        """
         return pa.schema([field for field in self.schema if field.name != PARTITION])
 
 
 LAST_OF_FORMAT = "written_at"
-"""The last column that every table had from the first version on; those after it came later."""
+"""The last column that every table had from the first version on.
+
+The columns after it were added later.
+"""
 
 
 @cache
 def inbox() -> TableSpec:
-    """Every accepted message: the columns of the Spark source."""
+    """Return the specification of ``inbox``, the table of every accepted message.
+
+    The table has the columns of the Spark source.
+    """
     schema = pa.schema([*arrow_schema(), *_OWN])
     return TableSpec(
         name="inbox",
@@ -80,7 +104,12 @@ def inbox() -> TableSpec:
 
 @cache
 def message_id_history() -> TableSpec:
-    """The identifiers seen, as closed runs per lineage ([MC-MQSRM] 3.1.1.1.5)."""
+    """Return the specification of the table of known message identifiers.
+
+    Its rows are closed runs of identifiers per lineage.
+
+    See [MC-MQSRM] 3.1.1.1.5.
+    """
     columns = [
         (PARTITION, pa.string()),
         ("lineage", pa.string()),
@@ -99,7 +128,12 @@ def message_id_history() -> TableSpec:
 
 @cache
 def incoming_streams() -> TableSpec:
-    """One row per queue and ``source_qm``, the GUID inside the stream identifier ([MC-MQSRM] 3.1.1.1.6)."""
+    """Return the specification of the table of incoming streams.
+
+    The table has one row per queue and ``source_qm``.
+
+    ``source_qm`` is the GUID inside the stream identifier ([MC-MQSRM] 3.1.1.1.6).
+    """
     columns = [
         (PARTITION, pa.string()),
         ("queue", pa.string()),
@@ -125,7 +159,11 @@ def incoming_streams() -> TableSpec:
 
 @cache
 def queues() -> TableSpec:
-    """One row per queue: what a lost disk takes along beside its rows. Lists are JSON, as in ``options`` of the store."""
+    """Return the specification of the table of queues.
+
+    The table has one row per queue. The table holds what a lost disk destroys besides the rows of
+    messages. Lists are JSON, as in ``options`` of the store.
+    """
     columns = [
         (PARTITION, pa.string()),
         ("queue", pa.string()),
@@ -134,12 +172,12 @@ def queues() -> TableSpec:
         ("options", pa.string()),
         ("trimmed_to", pa.int64()),
         ("deleted_at", _TIMESTAMP),
-        ("epochs", pa.string()),  # [[epoch, first], …], oldest first
-        ("holes", pa.string()),  # [[first, last, reason], …]
-        (
-            "consumers",
-            pa.string(),
-        ),  # [[name, received, [[first, last], …] or packed (store/marks.py)], …]
+        # JSON: [[epoch, first], …], oldest first.
+        ("epochs", pa.string()),
+        # JSON: [[first, last, reason], …].
+        ("holes", pa.string()),
+        # JSON: [[name, received, [[first, last], …] or packed (store/marks.py)], …].
+        ("consumers", pa.string()),
         *_OWN,
     ]
     return TableSpec(
@@ -149,7 +187,10 @@ def queues() -> TableSpec:
 
 @cache
 def counters() -> TableSpec:
-    """Numbers that must never be given out twice: up to ``ceiling`` they may be in use."""
+    """Return the specification of the table of numbers that must never be issued twice.
+
+    Numbers up to ``ceiling`` may be in use.
+    """
     columns = [(PARTITION, pa.string()), ("name", pa.string()), ("ceiling", pa.int64()), *_OWN]
     return TableSpec(
         name="counters", schema=pa.schema(columns), append_only=False, statistics=("position",)
@@ -158,25 +199,33 @@ def counters() -> TableSpec:
 
 @cache
 def wsrm_sequences() -> TableSpec:
-    """One row per sequence of WS-ReliableMessaging that comes in, terminated ones for ten minutes more."""
+    """Return the specification of the table of incoming WS-ReliableMessaging sequences.
+
+    The table has one row per sequence.
+
+    Terminated sequences are kept for ten minutes more.
+    """
     columns = [
         (PARTITION, pa.string()),
         ("queue", pa.string()),
         ("identifier", pa.string()),
-        ("create_id", pa.string()),  # MessageID of its CreateSequence
+        # MessageID of the CreateSequence message.
+        ("create_id", pa.string()),
         ("soap", pa.string()),
         ("addressing", pa.string()),
         ("rm", pa.string()),
         ("acks_to", pa.string()),
         ("state", pa.string()),
-        ("accepted", pa.int64()),  # its messages 1 to this are rows
+        # Messages 1 to this number are rows.
+        ("accepted", pa.int64()),
         ("last_number", pa.int64()),
         ("expires_at", _TIMESTAMP),
         ("peer", pa.string()),
         ("sender_name", pa.string()),
         ("created_at", _TIMESTAMP),
         ("changed_at", _TIMESTAMP),
-        ("returns", pa.string()),  # the sequence for replies that its client offered, empty: none
+        # The sequence for replies that the client offered; empty if it offered none.
+        ("returns", pa.string()),
         *_OWN,
     ]
     return TableSpec(
@@ -189,7 +238,10 @@ def wsrm_sequences() -> TableSpec:
 
 @cache
 def pgm_loss() -> TableSpec:
-    """What is lost of multicast messages: packets that nobody repaired, and messages that were refused."""
+    """Return the specification of the table of lost multicast messages.
+
+    The rows are packets that were not repaired, and messages that were refused.
+    """
     columns = [
         (PARTITION, pa.string()),
         ("epoch", pa.string()),
@@ -247,26 +299,34 @@ _TO_SEND_AGAIN = (
     ("dead_letter", pa.bool_()),
     ("first_in_transaction", pa.bool_()),
     ("last_in_transaction", pa.bool_()),
-    ("to", pa.string()),  # where it is spelled otherwise than the queue
-    (
-        "envelope",
-        pa.binary(),
-    ),  # of a message that is forwarded: what is sent, without body and extension
+    # Destination as the message spells it, if that differs from the queue.
+    ("to", pa.string()),
+    # What is sent of a forwarded message, without body and extension.
+    ("envelope", pa.binary()),
     ("via", pa.string()),
-    ("destination_list", pa.string()),  # all destinations of a message to several
-    ("soap_action", pa.string()),  # of a message of a reliable session
-    ("wsrm_version", pa.string()),  # as the row said it; null: the default
+    # All destinations of a message to several queues.
+    ("destination_list", pa.string()),
+    # SOAP action of a message of a reliable session.
+    ("soap_action", pa.string()),
+    # Version as the row stated it; null means the default.
+    ("wsrm_version", pa.string()),
     ("soap_version", pa.string()),
     ("wsa_version", pa.string()),
 )
-"""What a message that waits needs beside its content to be sent from a new data directory. These columns came later: they stand
-at the end, where Delta adds them to a table that exists."""
+"""Columns that a waiting message needs besides its content to be sent from a new data directory.
+
+These columns were added later: they stand at the end, where Delta adds them to an existing table.
+"""
 _MOVED = (("reason", pa.string()), ("moved_at", _TIMESTAMP), ("target", pa.string()))
 
 
 @cache
 def outgoing_streams() -> TableSpec:
-    """One row per destination: its live stream ([MC-MQSRM] 3.1.1.1.6), else its queue of other messages."""
+    """Return the specification of the table of outgoing streams.
+
+    The table has one row per destination. The row shows the live stream ([MC-MQSRM] 3.1.1.1.6),
+    else the queue of other messages.
+    """
     columns = [
         (PARTITION, pa.string()),
         ("destination", pa.string()),
@@ -280,9 +340,12 @@ def outgoing_streams() -> TableSpec:
         ("last_acknowledged_at", _TIMESTAMP),
         ("state", pa.string()),
         *_OWN,
-        ("wsrm_sequence", pa.string()),  # of a reliable session: its identifier, while there is one
-        ("wsrm_number", pa.int64()),  # … the highest number that a message has in it
-        ("buffer_remaining", pa.int64()),  # … the room that the service told last
+        # Identifier of the sequence of a reliable session, while there is one.
+        ("wsrm_sequence", pa.string()),
+        # Highest number that a message has in this sequence.
+        ("wsrm_number", pa.int64()),
+        # Room that the service reported last.
+        ("buffer_remaining", pa.int64()),
     ]
     return TableSpec(
         name="outgoing_streams",
@@ -294,7 +357,12 @@ def outgoing_streams() -> TableSpec:
 
 @cache
 def outgoing_queue() -> TableSpec:
-    """One row per message that is not finished; whole files are replaced, see :mod:`.outgoing_layout`."""
+    """Return the specification of the table of messages that are not finished.
+
+    The table has one row per message.
+
+    Whole files are replaced, see :mod:`.outgoing_layout`.
+    """
     return TableSpec(
         name="outgoing_queue",
         schema=pa.schema([*_MESSAGE, *_OWN, *_TO_SEND_AGAIN]),
@@ -306,13 +374,19 @@ def outgoing_queue() -> TableSpec:
 
 @cache
 def dead_letter_queue() -> TableSpec:
-    """What will not arrive, with its content and why."""
+    """Return the specification of the table of messages that will not arrive.
+
+    The rows have the content of the messages and the reason.
+    """
     return _moved("dead_letter_queue")
 
 
 @cache
 def journal_queue() -> TableSpec:
-    """What was finished and whose sender asked for a copy ([MC-MQSRM] 3.1.5.2.2)."""
+    """Return the specification of the table of journal copies.
+
+    The rows are finished messages whose sender requested a copy ([MC-MQSRM] 3.1.5.2.2).
+    """
     return _moved("journal_queue")
 
 
