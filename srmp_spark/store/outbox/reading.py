@@ -40,7 +40,7 @@ class OutboxReader:
     def exists(directory: Path) -> bool:
         """Return whether the data directory has an outbox.
 
-        It has one if the sender process was ever started for it.
+        It has one as soon as a sender process has opened it.
         """
         return (directory / DATABASE_FILE).exists()
 
