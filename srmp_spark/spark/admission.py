@@ -50,8 +50,8 @@ def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]
     """Split ``limit`` over ``backlogs``, and return the share of each log.
 
     No share exceeds its backlog, and the sum is the smaller one of ``limit`` and all backlogs.
-    ``turn`` is any number that changes from batch to batch. It decides which logs get a row if
-    there is less than one row for each.
+    ``turn`` is any number that changes from batch to batch. ``turn`` decides which logs get a row
+    if the limit is less than one row for each.
     """
     waiting = {key: count for key, count in backlogs.items() if count > 0}
     total = sum(waiting.values())
@@ -79,7 +79,7 @@ def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]
 def split_range(after: int, to: int, pieces: int) -> list[tuple[int, int]]:
     """Split (after, to] into contiguous ranges of nearly the same length, ascending.
 
-    There are ``pieces`` ranges, or fewer if there are fewer sequences.
+    The result has ``pieces`` ranges, or fewer if the range has fewer sequences.
     """
     size = to - after
     pieces = max(1, min(pieces, size))
@@ -92,7 +92,8 @@ def pieces_of(
 ) -> dict[K, int]:
     """Return how many tasks each range becomes.
 
-    There are at least about ``at_least`` tasks in all. Each has at most ``rows_max`` rows.
+    All ranges together become at least about ``at_least`` tasks. Each task has at most ``rows_max``
+    rows.
     """
     total = sum(sizes.values())
     few = at_least is None or at_least <= len(sizes) or total == 0

@@ -80,7 +80,7 @@ class SrmpBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition, on an executor.
 
-        Spark passes an empty partition of its own if there are no tasks. It has no rows.
+        If there are no tasks, Spark passes a partition of its own, which has no rows.
         """
         return (
             read_partition(partition, self._options, self._columns)

@@ -1,10 +1,10 @@
-"""Values of an option for each queue, in one form for all queue managers and one for each.
+"""Parse options that have a value for each queue, in one of two forms.
 
     {"private$/orders": 1000, "private$/payments": -2}
     {"caf195ea-…": {"private$/orders": 1000}, "http://qm2:8081": {"private$/orders": 70}}
 
-A queue manager is named by its GUID, or by its URL as in option ``queueManager``. In the first form
-a value counts for the queue of that name at every queue manager.
+In the first form a value counts for the queue of that name at every queue manager. In the second
+form a queue manager is named by its GUID, or by its URL as in option ``queueManager``.
 """
 
 from __future__ import annotations

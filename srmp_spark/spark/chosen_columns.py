@@ -69,9 +69,9 @@ def chosen_columns(
 def fills_envelope(names: Sequence[str], *, asked: bool) -> bool:
     """Return whether the column ``envelope`` has values.
 
-    It has values if ``includeEnvelope`` asks for them (``asked``), or if it was chosen as one of
-    fewer than all columns. Raises :class:`ConfigurationError` if ``asked`` and the column is not
-    read.
+    The column has values if option ``includeEnvelope`` is true (``asked``), or if the user chose
+    columns and ``envelope`` is one of them. Raises :class:`ConfigurationError` if ``asked`` and the
+    column is not read.
     """
     if asked and ENVELOPE not in names:
         raise ConfigurationError(

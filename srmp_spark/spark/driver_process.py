@@ -1,9 +1,9 @@
 """Find the program that a Spark process belongs to: the driver that a user knows and can stop.
 
 The driver-side reader runs in a child process of the JVM (pyspark's daemon, or a worker), whose
-process id tells a user nothing. Its ancestors are useful: the JVM, and the Python program that
-started the JVM. They are read from ``/proc``, only to inform people. No decision depends on the
-result, and on a system without ``/proc`` the text is empty.
+process id tells a user nothing. The ancestors of this process are useful: the JVM, and the Python
+program that started the JVM. The ancestors are read from ``/proc``, only to inform people. No
+decision depends on the result, and on a system without ``/proc`` the text is empty.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 ANCESTORS_MAX = 10
 """Largest number of ancestors that are examined.
 
-They are the worker, the daemon, the JVM, the program, and what a shell or a launcher adds.
+The ancestors are the worker, the daemon, the JVM, the program, and what a shell or a launcher adds.
 """
 NAME_LENGTH_MAX = 60
 """Largest length of a program's name, in characters. Longer names are cut.

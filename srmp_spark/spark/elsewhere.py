@@ -1,7 +1,7 @@
 """Queues of a glob whose lease another receiver holds: the query reads the other queues meanwhile.
 
-Such a queue joins the query when its lease is free. If the option names a queue exactly, the user
-wants that queue, and a lease of another receiver is an error. A glob asks for the queues that are
+A queue joins the query when its lease is free. If the option names a queue exactly, the user wants
+that queue, and a lease of another receiver is an error. A glob asks for the queues that are
 available, and one queue of another receiver must not stop the reading of all others. A job that
 must be the only one of its kind sets ``failOnQueueInUse``.
 """
@@ -18,7 +18,7 @@ from srmp_spark.interface import SHARING_VIOLATION
 from srmp_spark.spark.offsets import LogKey
 
 AGAIN_SECONDS = 10.0
-"""How long, in seconds, a refused lease is not requested again.
+"""Seconds for which a refused lease is not requested again.
 
 The queue manager answers such a request only when the holder renews its lease, and the rows of all
 other queues wait meanwhile.

@@ -1,9 +1,10 @@
 """The embedded queue manager: a query starts it, or joins one that runs (INTERFACE.md section 4).
 
-The queue manager is a detached process with its own session and without a pipe to its parent. It
-must outlive the process that Spark kills at the end of a query. It ends by itself
-:data:`UNUSED_SECONDS` after its last lease or reading call. A query calls it regularly with every
-trigger (:class:`KeptInUse`), so the queue manager lives as long as the query.
+The queue manager is a detached process with its own session and without a pipe to its parent. The
+queue manager must outlive the process that Spark kills at the end of a query. The queue manager
+ends by itself :data:`UNUSED_SECONDS` after its last lease or reading call. Whatever its trigger is,
+a query calls the queue manager regularly (:class:`KeptInUse`). So the queue manager lives as long
+as the query.
 
 A query that finds the data directory unused starts a queue manager. If two queries start one at
 once, one of the processes finds the directory in use and ends, and both queries join the other
@@ -83,7 +84,8 @@ class Place(NamedTuple):
 class KeptInUse:
     """Keeps an embedded queue manager from ending while a query runs.
 
-    It calls the queue manager from the process that lives as long as the query.
+    The object lives in the process that lives as long as the query, and calls the queue manager
+    regularly.
     """
 
     def __init__(self, url: str, options: SourceOptions) -> None:
@@ -118,8 +120,8 @@ class KeptInUse:
 def locate(options: SourceOptions, *, needs_queues: bool = True) -> Place:
     """Return the API URLs that ``options`` name, and start the embedded queue manager if necessary.
 
-    It is started if no process uses its data directory. ``needs_queues`` says that a start needs
-    the option ``queues``.
+    A queue manager is started if no process uses its data directory. ``needs_queues`` says that a
+    start needs the option ``queues``.
     """
     if options.data_dir is None:
         return Place(options.queue_managers, None)

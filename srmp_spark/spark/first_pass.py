@@ -3,7 +3,7 @@
 Theory of operation. The queue manager pulls messages in the background, so a query that reads at
 once would find an empty log. With ``availableNow`` it would end with success and no rows, whatever
 waits in the remote queue. So such a query waits until each remote queue was read completely after
-the query began (``lag_seconds``). It fails with ``last_error`` if a queue cannot be read. A
+the query began (``lag_seconds``). The query fails with ``last_error`` if a queue cannot be read. A
 continuous query waits a short time for the queues that it has just subscribed to, logs problems,
 and continues, as the queue manager does.
 
@@ -27,7 +27,7 @@ from srmp_spark.errors import ApiError, ApiUnreachableError, RemoteQueueError
 QUIET_SECONDS = 60.0
 """Seconds without a row or a failure after which ``availableNow`` fails.
 
-This is longer than the pause between two attempts plus a connection that nobody accepts.
+This time is longer than the pause between two attempts plus the time-out of a connection.
 """
 HINDERED_SECONDS = 10.0
 """Seconds without a new row after which a hindered query takes the rows that it has.

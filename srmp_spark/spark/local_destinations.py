@@ -1,9 +1,9 @@
 r"""Explain a sink's ``destination`` that names a queue and no machine.
 
 Examples are ``orders`` and ``.\private$\orders``. The explanation says what to write instead. The
-queue manager that sends is asked for its own address and whether it has the queue. It is asked
-once, only for the text of an error. If it does not answer, the text has ``HOST`` in place of the
-machine.
+queue manager that sends is asked for its own address and whether it has the queue. This call is
+made once, only for the text of an error. If the queue manager does not answer, the text has
+``HOST`` in place of the machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  # only compared
 def instead_of(destination: str, api: str, token: str | None, *, allow_plain_token: bool) -> str:
     """Return the text that follows an error about ``destination``.
 
-    The text says what to write instead. It is empty if ``destination`` is no name of a queue.
+    The text says what to write instead. The text is empty if ``destination`` is no name of a queue.
     """
     if (path_name := _PATH_NAME.fullmatch(destination)) is not None and path_name[
         1
@@ -96,7 +96,8 @@ def _has(client: QueueManagerClient, name: str) -> bool:
 def _own_url(status: dict[str, Any], api: str) -> str:
     """Return the URL with which other machines reach the SRMP port.
 
-    It has the address on which the queue manager listens, or the host name that senders use.
+    The URL has the host name that senders use, if one is configured, else the address on which the
+    queue manager listens.
     """
     listening = split_url(str(status["listening"][0]))
     host = next(iter(status.get("host_names") or ()), listening.host)

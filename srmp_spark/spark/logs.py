@@ -2,13 +2,13 @@
 
 Theory of operation. A query names queue managers by URL, and queues by name or glob. From the first
 answer on, the query knows a queue manager by its GUID and a log by (GUID, queue). One step of a log
-(:meth:`Logs.advance`) either reads further in its epoch, or moves without reading a row. It moves
-into the next epoch when the old epoch is read to its end. It moves over deleted rows if
+(:meth:`Logs.advance`) either reads further in its epoch, or moves without reading a row. A step
+moves into the next epoch when the old epoch is read to its end. A step moves over deleted rows if
 ``failOnDataLoss=false`` allows that.
 
-So the content of a batch follows from its two offsets alone. It is the rows between them if both
-have the same epoch, and nothing otherwise. A batch that Spark runs again after a crash has the same
-rows.
+So the content of a batch follows from its two offsets alone. If both offsets have the same epoch,
+the batch has the rows between them. Otherwise the batch has no rows. A batch that Spark runs again
+after a crash has the same rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LogFacts(NamedTuple):
     end: int
     """Sequence of the last committed row."""
     epochs: tuple[tuple[str, int], ...]
-    """Pairs (epoch, first sequence of the epoch), ascending. There is at least one."""
+    """Pairs (epoch, first sequence of the epoch), ascending. A log has at least one epoch."""
     received: int
     """Up to which sequence the consumer of the options has received; 0 for an unknown consumer."""
     holder: str | None = None
@@ -144,7 +144,7 @@ class Logs:
     def can_be_planned(self, key: LogKey, position: Position) -> bool:
         """Return whether a batch can read its rows of a log.
 
-        If not, they are lost (``failOnDataLoss``).
+        If a batch cannot read the rows, they are lost (``failOnDataLoss``).
 
         Raises :class:`ApiUnreachableError` if the rows may be at a queue manager that does not
         answer. Otherwise a batch without them would be committed, and they would count as received.
@@ -156,7 +156,7 @@ class Logs:
     def can_be_read(self, key: LogKey, position: Position) -> bool:
         """Return whether the query names the log's queue manager.
 
-        If not, rows are lost (``failOnDataLoss``).
+        If the query does not name the queue manager, rows are lost (``failOnDataLoss``).
         """
         if key.queue_manager in self.managers:
             return True

@@ -6,12 +6,12 @@ AvailableNow. Spark's own ``commit(n)`` is called only when a batch n+1 with dat
 mark for ``start`` is sent in ``latestOffset``. With asynchronous progress tracking
 (:mod:`.spark_progress`) the commit is not on disk then, and ``commit`` sends the mark.
 
-A mark covers only rows that this query has read. Its offsets state where the query began, whatever
-other queries, a ``receive`` by command or a restored queue manager did meanwhile. If the offsets do
-not state it, there are two cases. Either the query began at the first row, and the mark continues
-after what is received. Or the checkpoint is one of the first ones, and the queue manager knows the
-beginning from the registration of the lease. Marks never move back, so sending a mark twice is
-harmless.
+A mark covers only rows that this query has read. The offsets of a query state where the query
+began, whatever other queries, a ``receive`` by command or a restored queue manager did meanwhile.
+If the offsets do not state it, there are two cases. Either the query began at the first row, and
+the mark continues after what is received. Or the checkpoint is one of the first ones, and the queue
+manager knows the beginning from the registration of the lease. Marks never move back, so sending a
+mark twice is harmless.
 
 A mark may be refused because the log is not what the query knew: its queue or epoch is gone, or it
 ends before the mark. Then rows are lost, as for a read at that place. ``failOnDataLoss`` decides,
@@ -77,8 +77,8 @@ class Marks:
     def resume(self, keys: Iterable[LogKey]) -> None:
         """Take the leases that are not held yet, to continue what was planned before a restart.
 
-        Queues of a glob that another receiver holds are noted. Their leases are requested again
-        when they seem to be free.
+        Queues of a glob that another receiver holds are noted. The leases of these queues are
+        requested again when they seem to be free.
         """
         wanted = [
             key
@@ -164,8 +164,8 @@ class Marks:
         """Mark the rows from ``first`` to ``position``, except the rows in ``taken``.
 
         The query has left out the rows in ``taken``. If the consumer has received all of them, one
-        mark covers the whole range. Return True, to distinguish the call from one to a queue
-        manager that does not answer.
+        mark covers the whole range. Return True. The caller gets ``None`` instead if the queue
+        manager does not answer.
         """
         to = position.sequence
         left_out = [] if first is None else list(clipped(taken, first - 1, to))

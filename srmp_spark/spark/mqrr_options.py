@@ -84,7 +84,7 @@ _ACCOUNT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteOptions:
-    """Checked options. They are pickled into tasks, and no repr shows secrets."""
+    """Checked options. The options are pickled into tasks, and no repr shows secrets."""
 
     host: RemoteHost
     queues: tuple[str, ...]
@@ -99,7 +99,7 @@ class RemoteOptions:
     account: Mapping[str, str] = field(repr=False)
     """The given account, with the keys of ``[[subscription]]``.
 
-    It is for a stream, whose queue manager signs in.
+    The account is for a stream, whose queue manager signs in.
     """
 
 

@@ -53,9 +53,9 @@ Spark spends more time on a smaller Arrow batch than on its rows.
 BATCH_BYTES = 8 * 1024 * 1024
 """Bytes of one Arrow batch, and bytes that are read ahead while rows are made of a batch."""
 PIECE_MESSAGES = 64
-"""Most messages that the reading thread hands over together."""
+"""Largest number of messages that the reading thread hands over together."""
 PIECE_BYTES = 1024 * 1024
-"""Bytes of messages at which the reading thread hands over fewer messages."""
+"""Size in bytes at which the reading thread hands over fewer than ``PIECE_MESSAGES`` messages."""
 _LOOKUP_ID = struct.Struct("<Q")
 
 

@@ -1,9 +1,9 @@
 """``format("mqrr")`` as a stream: a subscription of a local queue manager, and its log.
 
-The subscription is made when the query first asks for an offset, unless it exists. It stays when
-the query ends, because pulled messages are in the log and the next start reads them there.
-``srmp-spark subscribe remove`` ends it. The first read of the log waits for what is in the remote
-queue (:mod:`.first_pass`).
+The subscription is made when the query first asks for an offset, unless it exists. The subscription
+stays when the query ends, because pulled messages are in the log and the next start reads them
+there. ``srmp-spark subscribe remove`` ends it. The first read of the log waits for what is in the
+remote queue (:mod:`.first_pass`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ stands in one epoch at a time. Sequences continue from one epoch to the next.
     {"began":{"<guid>":{"private$/orders":901}},"qm":…,
      "taken":{"<guid>":{"private$/orders":[[906,906]]}},"v":1}
 
-A query may mark as received the rows from ``began`` to where it stands, and no other rows. Its
-beginning is stored nowhere else for as long as its checkpoint lives.
+A query may mark as received the rows from ``began`` to where it stands, and no other rows. The
+beginning of a query is stored nowhere else for as long as its checkpoint lives.
 
 ``taken`` has the rows from there on that the consumer had received before the query began
 (``startingOffsets`` = ``unreceived``), in the form of :mod:`srmp_spark.sequences.as_json`. The

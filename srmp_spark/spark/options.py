@@ -1,8 +1,8 @@
 """The options of ``format("srmp")``, as one table for the checks and the documentation.
 
-INTERFACE.md section 4 describes them. Spark passes unknown options on silently, so the source
-itself refuses them, and suggests the nearest known name. Options without effect are errors too,
-because the user expects an effect.
+INTERFACE.md section 4 describes the options. Spark passes unknown options on silently, so the
+source itself refuses them, and suggests the nearest known name. Options without effect are errors
+too, because the user expects an effect.
 
 Spark builds a reader in several processes, and hides an exception of ``streamReader()`` behind an
 ``UnboundLocalError`` of its own. So everything that can be checked without the mode is checked in
@@ -163,7 +163,9 @@ REPEATED_FLAGS = frozenset({"queues", "hostName", "allowUrl"})
 
 _KNOWN = {name.lower(): name for name in (*(spec.name for spec in SOURCE_OPTIONS), *SERVE_OPTIONS)}
 _SPARK_OWN = frozenset({"path"})
-"""Options that Spark adds by itself (``load("…")``). They are refused with an error of their own.
+"""Options that Spark adds by itself (``load("…")``).
+
+Such options are refused with an error of their own.
 """
 
 
@@ -209,7 +211,7 @@ TO_THE_END = Ending()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Checked options. They are pickled into tasks, and no repr shows the token."""
+    """Checked options. The options are pickled into tasks, and no repr shows the token."""
 
     queue_managers: tuple[str, ...] = ()
     """API URLs of the queue managers. Empty if the queue manager is embedded."""

@@ -2,8 +2,8 @@
 
 Spark builds another reader for the tasks, pickles it and sends it, so nothing of the driver's
 reader is visible here. So a partition states everything: the address, the epoch and the sequences.
-The answer is checked against the plan. It must have the exact schema, ascending sequences, no row
-outside the range, and no missing row except counted holes.
+The answer is checked against the plan. The answer must have the exact schema, ascending sequences,
+no row outside the range, and no missing row except counted holes.
 """
 
 from __future__ import annotations
@@ -219,8 +219,8 @@ def _checked(
 def _check_loopback(partition: SrmpPartition, error: ApiUnreachableError) -> None:
     """Raise :class:`SrmpSparkError` if an executor cannot reach a loopback address.
 
-    This is so if the executor is on another host than the driver. It would never reach the queue
-    manager, however long it tries.
+    If the executor is on another host than the driver, it never reaches the queue manager of the
+    driver at a loopback address.
     """
     host = urlsplit(partition.url).hostname or ""
     if partition.planned_on not in (None, socket.gethostname()) and is_loopback(host):

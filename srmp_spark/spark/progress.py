@@ -1,7 +1,7 @@
 """Report how many rows wait for a streaming query: a listener that reads Spark's progress.
 
 From a Python data source, Spark 4.2 carries only the offsets and ``latestOffset`` into
-``StreamingQueryProgress``. Its ``PythonMicroBatchStream`` does not implement
+``StreamingQueryProgress``. Spark's ``PythonMicroBatchStream`` does not implement
 ``ReportsSourceMetrics``, so ``sources[].metrics`` is empty. The number of rows that wait in a queue
 is the difference of ``latestOffset`` and ``endOffset``. ``latestOffset`` is as old as the last
 micro-batch.
@@ -72,7 +72,7 @@ class QueryProgress(NamedTuple):
 class SrmpListener(StreamingQueryListener):
     """Keeps, logs and exports how many rows wait for each streaming query.
 
-    The numbers are in :attr:`progress`. They are written for Prometheus if a file is given.
+    The numbers are in :attr:`progress`. The numbers are written for Prometheus if a file is given.
     """
 
     def __init__(
@@ -84,7 +84,8 @@ class SrmpListener(StreamingQueryListener):
     ) -> None:
         """Begin without queries.
 
-        ``prometheus_file`` is for the textfile collector of a node exporter. Its folder must exist.
+        ``prometheus_file`` is for the textfile collector of a node exporter. The folder of the file
+        must exist.
         """
         self.progress: dict[str, QueryProgress] = {}
         """The progress of each query by the id of the query, which stays the same over restarts."""

@@ -110,7 +110,7 @@ class QueueManagers:
     def ask(self, guid: str, call: Callable[[QueueManagerClient], T]) -> T | None:
         """Return the result of ``call``, or ``None`` if this one of several queue managers is away.
 
-        Raises :class:`ApiUnreachableError` if all queue managers are away then.
+        Raises :class:`ApiUnreachableError` if no queue manager is left that answers.
         """
         client = self._by_guid[guid]
         if client.url in self._away:

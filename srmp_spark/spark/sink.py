@@ -1,7 +1,7 @@
 """``df.writeStream.foreachBatch(SrmpSink(…))``: send a micro-batch as messages.
 
-It uses ``df.write.format("srmp")`` (:mod:`srmp_spark.spark.writer`) with the number of the
-micro-batch, so it works in a Spark Connect session too. Use it in place of
+The sink uses ``df.write.format("srmp")`` (:mod:`srmp_spark.spark.writer`) with the number of the
+micro-batch, so the sink works in a Spark Connect session too. Use :class:`SrmpSink` in place of
 ``writeStream.format("srmp")`` if a batch is also written elsewhere, or must be shaped by code.
 """
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 class SrmpSink:
     """Sends each row of a micro-batch as a message, exactly once and in order.
 
-    Use with ``foreachBatch``.
+    Pass the object to ``foreachBatch``:
 
         sink = SrmpSink(queueManager="http://127.0.0.1:8081",
                         destination="DIRECT=http://host/msmq/private$/orders", orderBy="sequence")
@@ -55,7 +55,7 @@ class SrmpSink:
     | ``application`` | owner of the rows; default: the query id; required in Spark Connect |
     | ``deadLetterQueue`` | transactional queue of that queue manager that also gets dead letters |
     | ``deadLetter`` | ``True``: a final stream receipt finishes a message; else a stream receipt |
-    | ``onKeyConflict`` | what happens to conflicts: ``fail`` (default), ``ignore``, ``dead-letter`` |
+    | ``onKeyConflict`` | fate of conflicts: ``fail`` (default), ``ignore``, ``dead-letter`` |
     | ``allowLoop`` | ``True``: a row may return to the queue that it was read from |
     | ``bodyFormat`` | form of a string body: ``raw`` (default), ``activex``, ``xml`` |
     | ``soap_action`` | for ``wsrm:URL``: wsa:Action of the service's operation; or the column |
@@ -65,10 +65,10 @@ class SrmpSink:
     | ``token`` | API token; default: environment ``SRMP_SPARK_TOKEN`` |
     | ``allowPlainToken`` | send the token over plain HTTP beyond loopback |
 
-    A conflict is a row whose key or source position was sent before with other content: its batch
-    is refused, the row is not sent, or the row becomes a dead letter. A final stream receipt
-    arrives when the receiving application has received the message. ``allowPlainToken`` has a
-    risk: others on the network can read the token.
+    A conflict is a row whose key or source position was sent before with other content. ``fail``
+    refuses its batch, ``ignore`` does not send the row, and ``dead-letter`` makes the row a dead
+    letter. A final stream receipt arrives when the receiving application has received the message.
+    ``allowPlainToken`` has a risk: others on the network can read the token.
 
     The column ``body`` (binary or string) is required. The columns ``destination``, ``label``,
     ``priority``, ``correlation_id``, ``app_specific``, ``body_type``, ``response_queue``,
@@ -76,10 +76,10 @@ class SrmpSink:
     ``transaction`` are used if they exist. Other columns are ignored. A name that is one slip away
     from a missing column of these (``lable``) is an error.
 
-    A row counts once for each application and destination. It is identified by ``key``, else by
-    ``queue_manager, epoch, queue, sequence`` if the frame has all four columns, else by its content
-    within the micro-batch of its query. So two sinks in one function that send equal rows to one
-    destination send them once. Two sinks that make different messages of one row are refused
+    A row counts once for each application and destination. The row is identified by ``key``, else
+    by ``queue_manager, epoch, queue, sequence`` if the frame has all four columns, else by its
+    content within the micro-batch of its query. So two sinks in one function that send equal rows
+    to one destination send them once. Two sinks that make different messages of one row are refused
     (``position-conflict``). Give each sink its own ``application`` from the start.
 
     A new or changed ``application`` or ``key`` makes rows new. If two sinks were started without an

@@ -1,10 +1,11 @@
 """The columns of the sink: which columns of a DataFrame are sent, and whether their types fit.
 
-INTERFACE.md section 4 lists them. A frame is checked by its schema alone, before any row is read.
-:func:`plan` either refuses the frame, or returns the columns of a stage. A refusal names the
+INTERFACE.md section 4 lists the columns. A frame is checked by its schema alone, before any row is
+read. :func:`plan` either refuses the frame, or returns the columns of a stage. A refusal names the
 column, the type found, the type wanted and the cast to write. Names are compared without case, as
-in Spark. A column that the sink does not know is ignored, with two exceptions: ``orderBy`` may name
-it, and a misspelt column of the sink (:mod:`.misspelt_columns`) is refused.
+in Spark. A column that the sink does not know is ignored, with two exceptions. A column that
+``orderBy`` names is used for the order. A misspelt column of the sink (:mod:`.misspelt_columns`) is
+refused.
 
 The four columns of a source position count only together. So a frame with a ``sequence`` of its own
 has no position.
@@ -45,7 +46,7 @@ class SinkColumn(NamedTuple):
     spark: tuple[str, ...]
     """The ``typeName()`` of each Spark type that the column may have."""
     wanted: str
-    """The same types as a text for people. Its first word is the type to cast to."""
+    """The same types as a text for people. The first word of the text is the type to cast to."""
     meaning: str
 
 
@@ -127,7 +128,7 @@ class Staged(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
-    """How a row of a frame becomes a row of a stage. The plan is pickled into tasks."""
+    """Describes how a row of a frame becomes a row of a stage. The plan is pickled into tasks."""
 
     options: SinkOptions
     columns: tuple[Staged, ...]
@@ -229,7 +230,7 @@ def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructFiel
 def _is_of_the_message_that_came(column: StructField) -> bool:
     """Return whether the frame has a column of the source about the received message, unchanged.
 
-    Such a column says nothing about the message to send.
+    A column about the received message says nothing about the message to send.
     """
     comment = comment_of(column.name.lower())
     return comment is not None and column.metadata.get("comment") == comment

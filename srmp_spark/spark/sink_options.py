@@ -1,8 +1,8 @@
 """The options of the sink, as one table for the checks and the documentation.
 
-INTERFACE.md section 4 describes them. As in :mod:`srmp_spark.spark.options`, unknown options are
-refused, and the nearest known name is suggested. Spark passes the names of a write in lower case,
-so errors spell them as this table does.
+INTERFACE.md section 4 describes the options. As in :mod:`srmp_spark.spark.options`, unknown options
+are refused, and the nearest known name is suggested. Spark passes the names of a write in lower
+case, so errors spell them as this table does.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ _INSTEAD = {"queue": "destination", "consumer": "application"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Checked options. They are pickled into tasks, and no repr shows the token."""
+    """Checked options. The options are pickled into tasks, and no repr shows the token."""
 
     queue_manager: str
     destination: str | None = None

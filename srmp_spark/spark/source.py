@@ -70,7 +70,7 @@ class SrmpDataSource(DataSource):
         return SrmpStreamReader(self._parsed(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer for ``df.write``. There is one instance for each write."""
+        """Return the writer for ``df.write``. Each write has one instance."""
         from srmp_spark.spark.writer import SrmpWriter
 
         return SrmpWriter(parse_sink(dict(self.options)), schema, overwrite=overwrite)
@@ -78,7 +78,7 @@ class SrmpDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
         """Return the writer for ``df.writeStream``.
 
-        There is one instance for each micro-batch, and another one for its commit.
+        Each micro-batch has one instance, and another one for its commit.
         """
         from srmp_spark.spark.writer import SrmpStreamWriter
 

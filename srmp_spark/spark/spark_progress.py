@@ -1,7 +1,7 @@
 """Find out, by the order of Spark's calls, whether the batch that ended at an offset is committed.
 
 Theory of operation. When Spark calls ``latestOffset(start, …)``, the batch that ended at ``start``
-has run to its end. Its commit is on disk too, unless the query has
+has run to its end. The commit of the batch is on disk too, unless the query has
 ``asyncProgressTrackingEnabled``, an option of ``writeStream`` that no source sees. With this option
 Spark writes offsets and commits in another thread, and only every
 ``asyncProgressTrackingCheckpointIntervalMs``. With an interval of ten minutes, nine batches had run

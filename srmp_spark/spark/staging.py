@@ -244,7 +244,7 @@ class Spool:
 def local_directory() -> str | None:
     """Return the folder for temporary files of the executor.
 
-    It is Spark's folder, or ``None`` for the system's folder.
+    The result is Spark's folder, or ``None`` for the system's folder.
     """
     first = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     return first if first and Path(first).is_dir() else None

@@ -20,8 +20,8 @@ from srmp_spark.spark.options import EARLIEST, LATEST, UNRECEIVED, Ending, Sourc
 TAKEN_TEXT_MAX = 1 << 20
 """Largest length, in characters, of the left-out rows in an offset.
 
-It is enough for some million rows of which every second one is left out. A query that would need
-more is refused.
+This length is enough for some million rows of which every second one is left out. A query that
+would need more is refused.
 """
 
 
@@ -119,7 +119,7 @@ def ending_sequence(
 def check_starting(starting: Starting, logs: Logs, keys: Iterable[LogKey]) -> None:
     """Raise :class:`ConfigurationError` unless a JSON names every queue that is read.
 
-    It must name no other queue.
+    The JSON must name no other queue.
     """
     reads = [_read(key, logs.client(key)) for key in keys]
     check_named(

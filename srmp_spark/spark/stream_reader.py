@@ -1,7 +1,7 @@
 """The streaming reader of ``format("srmp")``.
 
 Spark builds this object several times. One object is in a process that lives as long as the query.
-It is the *driver-side reader*, and Spark calls its ``initialOffset``, ``latestOffset``,
+This object is the *driver-side reader*, and Spark calls its ``initialOffset``, ``latestOffset``,
 ``partitions`` and ``commit``. Another object is in a planning process, from where it is pickled to
 the executors for ``read``. So ``__init__`` only stores options. Connections, leases and threads
 belong to :class:`_Driver`, which the driver-side reader makes at its first call. ``read`` sees
@@ -145,7 +145,7 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _here(self) -> _Driver:
         """Return the driver side, and make it when it is first needed.
 
-        It is never made in a planning process or on an executor.
+        The driver side is never made in a planning process or on an executor.
         """
         if self._driver is None:
             self._check()
@@ -170,7 +170,7 @@ def _exit(*_: object) -> None:
 class _Driver:
     """The state of the driver-side reader.
 
-    It has the connected logs, the leases, the marks and the goal of AvailableNow.
+    The state consists of the connected logs, the leases, the marks and the goal of AvailableNow.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -258,7 +258,7 @@ class _Driver:
             self._mark(offsets)
 
     def _mark(self, offsets: Offsets) -> None:
-        """Keep the leases, and mark the batch that ended at ``offsets`` if its commit is on disk."""
+        """Keep the leases, and mark the batch that ended at ``offsets`` if it is committed."""
         if self._marks is not None:
             self._marks.resume(offsets)
             self._marks.send(offsets if self._progress.is_committed(offsets) else Offsets({}))
@@ -270,8 +270,8 @@ class _Driver:
     def report(self) -> dict[str, Any] | None:
         """Return the value of ``reportLatestOffset``: the ends of the logs.
 
-        With option ``reportTimes`` the value also has the times, as ``ms``. Return ``None`` before
-        the first batch.
+        With option ``reportTimes`` the value also has the times, as ``ms``. Return ``None`` if no
+        log was read yet.
         """
         if not self._ends:
             return None
@@ -351,7 +351,7 @@ class _Driver:
     def _newcomers(self, start: Offsets) -> dict[LogKey, tuple[Position, Began]]:
         """Return the logs that the query has never seen, each with its position and beginning.
 
-        They enter before their first row, and are read from the next batch on. A queue that was
+        A new log enters before its first row, and is read from the next batch on. A queue that was
         added to the options before a restart, or that another receiver held, begins as
         ``startingOffsets`` says. A queue that is made while the query runs has no rows from before
         the query, and is read from its first row.
@@ -499,7 +499,7 @@ class _Driver:
     def plan(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Return the tasks of a batch.
 
-        They are ordered by queue manager, queue and sequence.
+        The tasks are ordered by queue manager, queue and sequence.
         """
         with self._time.of(Part.PLAN):
             return self._planned(start, end)

@@ -3,8 +3,8 @@
 DESIGN describes these two steps. Spark 4.2 behaves as follows, with these consequences:
 
 - ``write()`` runs once for every attempt of every task, including speculative copies. So it only
-  stages. Its result names the stage, and Spark gives the driver exactly one result for each
-  partition. No commit names the stages of the other attempts.
+  stages. The result of ``write()`` names the stage, and Spark gives the driver exactly one result
+  for each partition. No commit names the stages of the other attempts.
 - A batch writer is made once for each write and pickled, so it carries the name of its batch. A
   stream writer is made anew for every batch, in the tasks, and again for its commit. Batch and
   query are local properties of a task, and reach the commit in the messages.
@@ -44,7 +44,7 @@ _BATCH_ID = "streaming.sql.batchId"
 _WARNED: set[str] = set()
 """Warnings of the queue manager that were logged.
 
-There is at most one for each queue that this process has named.
+The set has at most one warning for each queue that this process has named.
 """
 
 _log = logging.getLogger(__name__)

@@ -49,7 +49,7 @@ def names_of(text: str) -> tuple[str, ...]:
 def has_lists(column: pa.Array) -> bool:
     """Return whether a column of addresses may contain lists of names.
 
-    Most columns contain no list. One search for a comma finds that out quickly.
+    Most columns contain no list. A search for a comma finds out quickly whether a column does.
     """
     values = column.dictionary if pa.types.is_dictionary(column.type) else column
     return bool(pc.any(pc.match_substring(values.cast(pa.string()), ","), min_count=0).as_py())

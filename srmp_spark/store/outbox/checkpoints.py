@@ -32,7 +32,7 @@ class Checkpoints:
     ) -> None:
         """Remember the connection that writes, and the function to call after an error.
 
-        ``on_error`` is called in either thread. After an error nothing is copied any more.
+        ``on_error`` is called in either thread. After an error nothing more is copied.
         """
         self._path = path
         self._connection = connection

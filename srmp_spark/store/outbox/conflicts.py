@@ -50,7 +50,7 @@ _OTHER_KEY = (
 )
 
 NameRow = Callable[[int], str]
-"""Returns where row number n of the batch stands, and what identifies the row.
+"""Function that describes row number n of the batch: its place, and its key or position.
 
 The text is for error messages. The call may read a file.
 """

@@ -203,7 +203,7 @@ def _offsets(array: pa.Array) -> np.ndarray:
 def _mixed(values: np.ndarray) -> np.ndarray:
     """Scramble each number so that every bit of the result depends on every bit of the number.
 
-    The function is one to one. It is the last step of MurmurHash3.
+    The function is one to one. MurmurHash3 ends with the same function.
     """
     values = values ^ (values >> np.uint64(33))
     values *= np.uint64(0xFF51AFD7ED558CCD)

@@ -1,4 +1,4 @@
-"""What an outbox does first when it finds that it is a copy of another outbox.
+"""The first actions of an outbox that is a copy of another outbox.
 
 The original may have sent the waiting messages, and later messages that this copy does not know. So
 all waiting messages are held until an operator decides, and count as in doubt. No stream continues:

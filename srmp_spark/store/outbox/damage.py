@@ -2,9 +2,9 @@
 
 The notes are shown in the log, in ``status`` and by ``doctor`` until the queue is forgotten.
 
-A group of rows may lie on a bad sector. Such a group holds its own queue and no other. If the rows
-of such a group end nevertheless, they end without their content. Neither case may stop the process
-or go unreported. A restart of the process would forget notes in memory, so the notes are stored in
+A group of rows may lie on a bad sector. The group then stops its own queue and no other. If its
+rows are finished or die nevertheless, their content is lost. The process must report both cases,
+and must not stop. A restart of the process would forget notes in memory, so the notes are stored in
 the table ``meta``.
 """
 

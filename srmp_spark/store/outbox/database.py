@@ -4,9 +4,9 @@ The owner is the sender process. The lock file ``outbox.lock`` keeps a second ow
 process waits for the end of the old process. Each owner raises the fence in the table ``head``.
 Each transaction checks the fence, counts the position up, and is synced.
 
-After a failed write or sync this process writes nothing more (Rebello et al., ATC 2020). It raises
-:class:`StoreSyncError` and ends, and the next process reads from the disk what is stored. An error
-of the caller within a transaction undoes that transaction.
+After a failed write or sync this process writes nothing more (Rebello et al., ATC 2020). The
+process raises :class:`StoreSyncError` and ends, and the next process reads from the disk what is
+stored. An error of the caller within a transaction undoes that transaction.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Counts how many rows became dead letters, by reason, since the outbox was made.
 
-The counts are for people and for Prometheus. They are stored in the table ``meta`` together with
-the number of the last row of ``moved`` that is counted, and change in the transaction that moves
-rows. So the counts survive restarts, retention does not lower them, and reading them does not need
-a scan of ``moved``.
+The counts are for people and for Prometheus. The counts are stored in the table ``meta`` together
+with the number of the last row of ``moved`` that is counted, and change in the transaction that
+moves rows. So the counts survive restarts, retention does not lower them, and reading them does not
+need a scan of ``moved``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 COUNTED = "dead_letters_counted"
-"""Key in the table ``meta``.
+"""Key of the counts in the table ``meta``.
 
 Version 0.1 does not change the value. Rows that version 0.1 moves are counted at the next open.
 """

@@ -16,11 +16,11 @@ _CLASS_OF_REASON = {
     "final-receipt-missing": CLASS_NACK_RECEIVE_TIMEOUT,
     "delivered": CLASS_ACK_REACH_QUEUE,
 }
-"""Message classes of the ends that no peer stated a class for."""
+"""Message classes by reason, for ends that no peer stated a class for."""
 
 
 def class_of_end(moved: MovedRow) -> int | None:
-    """Return the message class of the end of moved messages.
+    """Return the message class that states how moved messages ended.
 
     Return ``None`` if a peer refused the messages with an HTTP status, or if the row was never a
     message.

@@ -22,10 +22,10 @@ POSITION_CONFLICT = "position-conflict"
 """Code for 409: the source position was used before with other content."""
 
 FAIL, IGNORE, DEAD_LETTER = ON_CONFLICT = ("fail", "ignore", "dead-letter")
-"""What happens to a row whose key or source position belongs to other content.
+"""Fates of a row whose key or source position belongs to other content.
 
-``fail`` refuses its batch, ``ignore`` does not send the row, and ``dead-letter`` makes the row a
-dead letter.
+``fail`` refuses the batch of the row, ``ignore`` does not send the row, and ``dead-letter`` makes
+the row a dead letter.
 """
 
 

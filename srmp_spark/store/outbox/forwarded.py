@@ -6,8 +6,9 @@ need no two-phase commit. After a crash either the messages and the cursor both 
 does, and each row of the log becomes outgoing once. The messages need no stage, and their rows need
 no identity.
 
-A row that cannot become outgoing, for whatever reason, delays no other row. It becomes a dead
-letter (:data:`UNREADABLE`) in the same transaction. Its body is the POST as it was received.
+A row that cannot become outgoing, for whatever reason, delays no other row. The row becomes a dead
+letter (:data:`UNREADABLE`) in the same transaction. The body of the dead letter is the POST as it
+was received.
 
 A message is kept as the envelope that is sent (:func:`~srmp_spark.srmp.redirection.forwarded`),
 without body and extension, which are columns as in every group. The other columns of a group are

@@ -1,9 +1,10 @@
 """Decides when two rows are equal: the hash of a key, and the digest of a row's content.
 
 The content is everything that determines the message, in one form for every Arrow type and batch.
-It is the sink's columns except ``key`` and ``destination``, with defaults filled in. Identities
-count for each destination anyway, but the list of destinations of a row with several is content. A
-missing column and a null are equal, so a query that adds a column without values changes nothing.
+The content consists of the sink's columns except ``key`` and ``destination``, with defaults filled
+in. Identities count for each destination anyway, but the list of destinations of a row with several
+is content. A missing column and a null are equal, so a query that adds a column without values
+changes nothing.
 
 **This form is stored for 30 days: it must not change.** ``tests/outbox/test_hashing.py`` has its
 values.
@@ -28,8 +29,8 @@ Two of a million million rows have the same hash with a probability of 10^-15.
 CONTENT_BYTES = 8
 """Length in bytes of the content hash that earlier versions stored with a key.
 
-Versions compare it when a key is used again (:mod:`.key_contents`). One pair is compared at a time,
-so half the length of a digest is enough.
+This version compares such a hash when its key is used again (:mod:`.key_contents`). Hashes are
+compared pair by pair, so half the length of a digest is enough.
 """
 
 CONTENT = (
@@ -60,7 +61,7 @@ DEFAULTS = {
     "body_type": 0,
     "label": "",
 }
-"""Values that mean the same as a missing value. They are left out of the hash."""
+"""Values that mean the same as a missing value. Such values are left out of the hash."""
 
 
 def key_hashes(keys: pa.Array) -> np.ndarray:

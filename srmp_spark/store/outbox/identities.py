@@ -469,8 +469,8 @@ def _rows_of_share(scan: Scan, share: int) -> Generator[None, None, np.ndarray]:
     """Return the numbers of the rows of one share, ascending. Work in steps.
 
     Rows with the same identity, and source positions of one block, are in the same share. A share
-    has about :data:`~.limits.ROWS_AT_ONCE` rows. It has more rows if a batch repeats one content
-    again and again.
+    has about :data:`~.limits.ROWS_AT_ONCE` rows. A share has more rows if the batch repeats one
+    content again and again.
     """
     if not is_large(scan.rows):
         return np.arange(scan.rows, dtype=np.uint32)

@@ -121,7 +121,7 @@ def forget_identities(database: OutboxDatabase, number: int) -> bool:
 
 
 def forget_scope(connection: sqlite3.Connection, scope: int) -> None:
-    """Delete a scope in which nothing is known any more.
+    """Delete a scope if it has no more identities and positions.
 
     Scopes must not pile up, because each batch write of Spark may have an application of its own.
     """

@@ -42,7 +42,10 @@ each row are kept in files below ``sorting``.
 """
 
 FILED_ROW_BYTES = 80
-"""Most bytes that these files take for each row, without the columns of ``orderBy``."""
+"""Largest number of bytes for each row in the files below ``sorting``.
+
+The columns of ``orderBy`` are not included.
+"""
 
 ORDER_BYTES = 64 * 1024 * 1024
 """Bytes of the columns of ``orderBy`` that are sorted at once.
@@ -53,7 +56,7 @@ More bytes become several sorted files, which are merged.
 MERGE_BYTES = 1024 * 1024
 """Bytes of each sorted file that are in memory during the merge.
 
-That is 100 MB for a batch of a hundred million rows.
+A batch of a hundred million rows needs 100 MB for the merge.
 """
 
 PART_ROWS_MAX = 2**24
@@ -63,13 +66,16 @@ A row's offset has 24 bits (``schema.py``). Further rows of the same queue becom
 """
 
 BATCH_STAGES_MAX = 10_000
-"""Largest number of stages in one commit. They are the tasks of one Spark stage.
+"""Largest number of stages in one commit, which are the tasks of one Spark stage.
 
 A commit with more stages is refused.
 """
 
 BATCH_DESTINATIONS_MAX = 10_000
-"""Largest number of destinations in one commit: as many as the sending engine serves."""
+"""Largest number of destinations in one commit: as many as the sending engine serves.
+
+A batch with more destinations is refused.
+"""
 
 RECORD_BATCH_BYTES_MAX = 64 * 1024 * 1024
 """Largest size of one Arrow record batch, in bytes, because it is read as a whole.
@@ -106,28 +112,32 @@ Beyond 400 × 8 MB the files become larger.
 APPLICATION_LENGTH_MAX = 200
 """Largest length of the names of an application and of a batch, in characters.
 
-People read these names.
+People read these names. Longer names are refused.
 """
 
 KEY_BYTES_MAX = 1_024
-"""Largest length of a ``key``, in bytes, because it is stored with the message."""
+"""Largest length of a ``key``, in bytes, because it is stored with the message.
+
+A row with a longer key is refused.
+"""
 
 LABEL_LENGTH_MAX = 249
 """Largest length of a label, in UTF-16 units.
 
-MQ_MAX_MSG_LABEL_LEN is 250 with its final NUL ([MS-MQMQ] 2.2.19.1).
+A row with a longer label is refused. MQ_MAX_MSG_LABEL_LEN is 250 with its final NUL ([MS-MQMQ]
+2.2.19.1).
 """
 
 ADDRESS_LENGTH_MAX = 1_024
 """Largest length of a destination, response queue or admin queue, in characters.
 
-Each of them is written to the envelope, which has 64 KB.
+Each of them is written to the envelope, which has 64 KB. A row with a longer address is refused.
 """
 
 LIST_LENGTH_MAX = 8_192
 """Largest length of a multiple-element format name, in characters.
 
-An envelope of 64 KB may contain three of them.
+An envelope of 64 KB may contain three such lists. A row with a longer list is refused.
 """
 
 CORRELATION_BYTES = 20
@@ -196,4 +206,7 @@ The disk has room for this length (:data:`DISK_RESERVE_BYTES`).
 """
 
 SWEEP_ROWS = 4_096
-"""Most rows that one step of the housekeeping deletes, because other writers wait for the step."""
+"""Largest number of rows that one step of the housekeeping deletes.
+
+Other writers wait for the step.
+"""

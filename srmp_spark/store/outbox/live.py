@@ -1,11 +1,11 @@
 """Facts about outgoing queues that only the memory of the sender process has, as a small file.
 
-The sender process writes the file about once a second, for the Delta state. It contains:
+The sender process writes the file about once a second, for the Delta state. The file contains:
 
     {"fence": 7, "queues": [[destination, kind, [state, held_to, …]], …]}
 
-The file is ``<data-dir>/outbox.live.json``. It is replaced as a whole and not synced, because after
-a power loss nothing in it is true any more. ``fence`` says which owner of the outbox wrote the
+The file is ``<data-dir>/outbox.live.json``. The file is replaced as a whole and not synced, because
+its content is no longer true after a power loss. ``fence`` says which owner of the outbox wrote the
 file. A file of another owner is not read.
 """
 
@@ -47,7 +47,7 @@ class LiveQueue(NamedTuple):
     held_to: int
     """Serial up to which all messages may be at the peer."""
     doubtful: tuple[int, ...] = ()
-    """Serials above ``held_to`` that may be at the peer, or are in flight."""
+    """Serials above ``held_to`` of messages that may be at the peer, or are in flight."""
     unacknowledged: int = 0
     unread: int = 0
     resend_at: int | None = None

@@ -1,6 +1,6 @@
 """Additional rules for a row to a multicast group.
 
-Such a row is express, and its message fits into one APDU of 64 KB.
+A row to a multicast group must be express, and its message must fit into one APDU of 64 KB.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from srmp_spark.pgm.limits import APDU_SENT_MAX
 from srmp_spark.store.outbox.columns import Addresses, body_sizes
 
 ESCAPED = 6
-"""Most octets that one octet of a text can become in XML."""
+"""Largest number of octets that one octet of a text can become in XML."""
 ENVELOPE_OCTETS = 4_096
-"""More octets than head, delimiters and envelope have without the texts of the row."""
+"""Upper limit for the octets of head, delimiters and envelope without the texts of the row."""
 _TEXTS = ("label", "response_queue", "admin_queue")
 _COPIES = 3
 """How often one address can occur in an envelope."""
 
 Refuse = Callable[[int, str, str], None]
-"""Called with the number of the row, what is wrong and what to do. The call raises an error."""
+"""Function that raises an error for a row.
+
+Its arguments are the row number, the problem and a hint.
+"""
 
 
 def check_multicast_rows(

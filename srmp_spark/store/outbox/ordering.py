@@ -1,7 +1,7 @@
 """The order of a batch: values of ``orderBy`` (nulls first, as in Spark), then partition, then row.
 
 The places are worked out from the columns of ``orderBy``. The rows are then moved to their places
-without being in memory together. They are read in the order in which they were staged, and
+without being in memory all at once. The rows are read in the order in which they were staged, and
 distributed to buckets. A bucket is a file of neighbouring places, and is put in order by itself. A
 batch that is in order already, or fits into one bucket, is not written again.
 """

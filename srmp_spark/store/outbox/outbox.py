@@ -346,10 +346,11 @@ class Outbox:
         """Write the engine's changes, batches and sessions in one transaction.
 
         The serials of the batches are among the changes. ``sent`` says how often and when the
-        messages were sent that are finished or dead now. It is kept with the moved messages.
+        messages were sent that are finished or dead now. This history is kept with the moved
+        messages.
 
         Return the proof for :meth:`Sender.committed`. Every error is final, because the engine
-        relies on changes that were not stored.
+        already relies on the changes, and they were not stored.
         """
         try:
             size = sum(numbered.preparation.unwritten_bytes for numbered in batches)

@@ -263,9 +263,9 @@ def _list(text: str | None) -> tuple[str, ...]:
 
 
 def _first(text: str) -> str:
-    """Return the first of several queues.
+    """Return the first queue of a list of queues, or the only queue.
 
-    It is for an SRMP element that takes one queue (``<via>``, ``<sendTo>``).
+    Some SRMP elements have room for one queue only (``<via>``, ``<sendTo>``).
     """
     return format_names(text)[0] if "," in text else text
 

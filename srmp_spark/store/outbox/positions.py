@@ -1,9 +1,9 @@
-"""Which source positions an application has sent to a destination.
+"""The source positions that an application has sent to a destination.
 
 Sequences of one queue are sent in order but rarely all of them, because a query filters. Runs would
 need one row for each gap, and hashes 40 bytes for each row. So blocks of 4,096 sequences are kept.
-A block is a list of offsets while few of them are known, and then a bitmap. It takes two bytes a
-row at most, and an eighth of a byte a row where nearly all are sent.
+A block is a list of offsets while few of them are known, and then a bitmap. A block takes two bytes
+a row at most, and an eighth of a byte a row where nearly all rows are sent.
 
 The content of the rows is kept separately, eight bytes a row (:mod:`.content_marks`). Each batch
 adds one record for each block in which it has new rows, and never reads or writes a record of
@@ -20,7 +20,7 @@ import numpy as np
 
 BLOCK_BITS = 12
 BLOCK = 1 << BLOCK_BITS
-"""Sequences of one block. Its bitmap has 512 bytes."""
+"""Number of sequences in one block, whose bitmap has 512 bytes."""
 _LIST, _BITMAP = b"L", b"B"
 _LIST_MAX = BLOCK // 16
 """Number of offsets, two bytes each, that take as much room as a bitmap."""

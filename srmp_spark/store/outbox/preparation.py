@@ -1,8 +1,10 @@
 """Prepare a batch: from stages to parts, in steps between which others can write.
 
-1. *Scan* the stages: collect numbers about each row (:mod:`.scan`). 2. *Decide* which rows are new
-(:mod:`.identities`). 3. *Order* the new rows (:mod:`.ordering`). 4. *Pack* the rows into groups
-(:mod:`.packing`), in a thread that is a few chunks ahead of the writing.
+1. *Scan* the stages: collect numbers about each row (:mod:`.scan`).
+2. *Decide* which rows are new (:mod:`.identities`).
+3. *Order* the new rows (:mod:`.ordering`).
+4. *Pack* the rows into groups (:mod:`.packing`), in a thread that is a few chunks ahead of
+   the writing.
 
 If nothing suggests that the order may change or that a row may be known, step 4 is done together
 with step 1. If that turns out wrong, step 4 is done again. Steps 2 and 4 write in small
@@ -81,7 +83,7 @@ class CommitResult(NamedTuple):
 class Prepared(Protocol):
     """Something that becomes outgoing in one transaction.
 
-    It is a batch of a sink, or messages that are forwarded (:mod:`.forwarded`).
+    Examples are a batch of a sink, and messages that are forwarded (:mod:`.forwarded`).
     """
 
     @property
@@ -142,7 +144,10 @@ class Numbered(NamedTuple):
     ids_first: int
     enqueued: tuple[Enqueued, ...]
     unsent: AbstractSet[int] = frozenset()
-    """Numbers of parts that found no room. Their rows are dead letters from the beginning."""
+    """Numbers of parts that found no room.
+
+    The rows of such parts are dead letters from the beginning.
+    """
 
     @property
     def unsent_to(self) -> int:
@@ -702,7 +707,7 @@ class Preparation:
     def identifiers(self) -> int:
         """Return how many message identifiers the batch needs.
 
-        It needs one for each new row, and one for each dead letter.
+        Each new row and each dead letter needs one identifier.
         """
         assert self.result is not None, "all steps are done"
         return self.result.new + self.letters

@@ -40,7 +40,7 @@ class OutboxReader:
     def exists(directory: Path) -> bool:
         """Return whether the data directory has an outbox.
 
-        It has one as soon as a sender process has opened it.
+        The first sender process of a data directory makes the outbox.
         """
         return (directory / DATABASE_FILE).exists()
 

@@ -27,11 +27,14 @@ _NO_PLACE = {
     "admin_queue": None,
     "extension": None,
 }
-"""Columns for which a SOAP message has no place, with the value that means nothing is set."""
+"""Columns for which a SOAP message has no place, each with the value that counts as unset."""
 _RELIABLE = r"(?i)^\s*(?:DIRECT=)?WSRM:"
 
 Refuse = Callable[[int, str, str], None]
-"""Called with the number of the row, what is wrong and what to do. The call raises an error."""
+"""Function that raises an error for a row.
+
+Its arguments are the row number, the problem and a hint.
+"""
 
 
 def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:

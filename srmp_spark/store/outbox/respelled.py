@@ -22,8 +22,8 @@ def respell(connection: sqlite3.Connection) -> None:
     """Give each destination its canonical spelling of today, in the caller's transaction.
 
     An outgoing queue that is stored under both spellings keeps both, because their messages have
-    their places in two streams. What is known of keys and positions is merged, because a repeated
-    row names its destination in today's spelling.
+    their places in two streams. Known keys and positions of both spellings are merged, because a
+    repeated row names its destination in today's spelling.
     """
     for number, destination, spelled in _spelled_otherwise(connection, "queues"):
         done = connection.execute(
@@ -69,7 +69,7 @@ def _spelled_otherwise(
 
 
 def _put_together(connection: sqlite3.Connection, scope: int, into: int) -> None:
-    """Merge what is known in ``scope`` into the scope ``into``.
+    """Merge the known keys and positions of ``scope`` into the scope ``into``.
 
     If both scopes know an identity, the entry of ``into`` stays.
     """

@@ -1,8 +1,8 @@
-"""Delete, in slices, what is past its time.
+"""Delete, in slices, the rows that are past their time.
 
-These are stages, identities, the results of their commits, source positions, and dead letters.
+Such rows are stages, identities, the results of their commits, source positions, and dead letters.
 
-Identities and dead letters grow old by a clock that nobody can set ahead
+Identities and dead letters grow old by a clock that cannot be set ahead
 (:mod:`srmp_spark.srmp.history_clock`), because an identity that is forgotten too early causes a
 duplicate message. Stages grow old by the wall clock, because their writer can stage them again.
 """
@@ -47,7 +47,7 @@ def note_clock(database: OutboxDatabase, at: int) -> None:
 
 
 def sweep(database: OutboxDatabase, stages: Stages, wall: int, at: int) -> bool:
-    """Delete one slice of what is past its time. Return whether there may be more.
+    """Delete one slice of the rows that are past their time. Return whether there may be more.
 
     ``wall`` is the wall clock and ``at`` the retention clock, both in microseconds.
     """

@@ -60,7 +60,10 @@ _FORMS = (
         "receipts come by HTTP: write DIRECT=http://HOST/msmq/private$/QUEUE",
     ),
 )
-"""Addresses that MSMQ could answer to ([MS-MQMQ] 2.1)."""
+"""Patterns of the addresses to which MSMQ could send an answer ([MS-MQMQ] 2.1).
+
+Each has the texts of the refusal.
+"""
 _NUMBERS = (
     ("priority", PRIORITY_MAX),
     ("app_specific", APP_SPECIFIC_MAX),

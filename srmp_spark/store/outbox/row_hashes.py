@@ -7,9 +7,9 @@ stages at the same time have a process each. This process also hashes the rows, 
 hashes next to the stage. The commit then reads 24 bytes for each row in place of the row.
 
 The file is optional. If the file does not exist, ends early or does not match, the commit hashes
-the rows itself. The file is not synced. Its head names the stage, and each block has a checksum, so
-damage by a crash or a broken disk is detected. A small stage has no file, because hashing its rows
-takes less time than making a file.
+the rows itself. The file is not synced. The head of the file names the stage, and each block has a
+checksum, so damage by a crash or a broken disk is detected. A small stage has no file, because
+hashing its rows takes less time than making a file.
 """
 
 from __future__ import annotations

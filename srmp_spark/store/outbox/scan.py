@@ -1,4 +1,4 @@
-"""The first pass over a batch. It collects a few numbers about each row, for identities and order.
+"""The first pass over a batch: collect a few numbers about each row, for identities and order.
 
 Rows are numbered through all stages in the order (partition, row). About 35 bytes of each row are
 kept, and the columns of ``orderBy``. The content of a row is read again when its place is known.
@@ -38,7 +38,7 @@ from srmp_spark.store.outbox.sorted_runs import SortedRuns
 from srmp_spark.store.outbox.stage_file import Slice, StageFile
 
 SourceId = Callable[[str, str, str], int]
-"""Returns a number for (queue_manager, epoch, queue)."""
+"""Function that returns a number for (queue_manager, epoch, queue)."""
 
 
 class Piece(NamedTuple):
@@ -118,7 +118,10 @@ class Scan:
         self.has_journal = False
         self.order_by = stages[0][1].schema.order_by if stages else ()
         self.order: list[list[pa.Array]] = [[] for _ in self.order_by]
-        """The columns that the batch is ordered by. Those of a large batch are in :attr:`runs`."""
+        """The columns that the batch is ordered by.
+
+        For a large batch the columns are in :attr:`runs`.
+        """
         self.runs = SortedRuns(folder)
 
     def zeros(self, dtype: type) -> np.ndarray:
@@ -129,7 +132,7 @@ class Scan:
     def is_plain(self) -> bool:
         """Return whether the rows can be sent in the order in which they are read.
 
-        Such a scan also asks the database nothing.
+        The scan of such rows also makes no query to the database.
         """
         return not self.order_by and not any(
             "transaction" in stage.schema.columns or set(POSITION) <= set(stage.schema.columns)
@@ -173,7 +176,7 @@ class Scan:
             stage.release()
 
     def take(self, piece: Piece) -> None:
-        """Collect the numbers of the rows of ``piece``."""
+        """Collect the numbers about the rows of ``piece``."""
         columns, rows = piece.slice.columns, piece.slice.rows
         span = slice(piece.first, piece.first + rows)
         self._queues(columns, span, rows)

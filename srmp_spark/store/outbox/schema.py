@@ -60,7 +60,7 @@ See :meth:`.database.OutboxDatabase.keep_log`.
 CACHE_KIB = 16_384
 """Size of the page cache, in KiB.
 
-It is for the open transaction and for the identities that were looked up last.
+The cache is for the open transaction and for the identities that were looked up last.
 """
 
 OFFSET_BITS = 24
@@ -72,7 +72,7 @@ A queue that gets more rows of one batch has several parts of it (limits.PART_RO
 PART_MAX = (1 << (63 - OFFSET_BITS)) - 1
 """The last number of a part, in the remaining bits of a row id.
 
-It is enough for a thousand parts a second during 17 years.
+The numbers are enough for a thousand parts a second during 17 years.
 """
 
 DDL = """
@@ -167,7 +167,7 @@ ADDED = (
     """CREATE INDEX IF NOT EXISTS moved_for_applications ON moved(target, id)
         WHERE fate = 'dead' AND target NOT IN ('deadletter$', 'deadxact$')""",
 )
-"""Tables and indexes that version 0.1 does not have. They are made when the database is opened.
+"""Tables and indexes that version 0.1 does not have. The open of a database makes them.
 
 Version 0.1 still works with a database that has them.
 """

@@ -6,7 +6,7 @@ no earlier than in the transaction that finishes its message. After a restart, n
 messages still wait are unacknowledged, and the others are acknowledged. So an acknowledgement needs
 no write of its own.
 
-There is one exception. If a message is acknowledged while its queue is held, the message still
+One case is different. If a message is acknowledged while its queue is held, the message still
 waits, and its serial is stored under a number below 0 from then on.
 """
 
@@ -49,7 +49,10 @@ class SessionRow(NamedTuple):
     If it is empty, there is no sequence, and only ``numbers`` counts.
     """
     identifier: str
-    """Identifier of the sequence. It is empty until the destination has assigned it."""
+    """Identifier of the sequence.
+
+    The text is empty until the destination has assigned an identifier.
+    """
     versions: str
     assigned: int
     """The highest message number that was assigned."""

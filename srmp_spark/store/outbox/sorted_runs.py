@@ -3,8 +3,8 @@
 The columns are sorted one section at a time. Each section becomes a *run*: a file with the sorted
 columns and the numbers of the rows. Then the runs are merged by blocks, with one block of each run
 in memory. The rows up to the first row that ends a block precede all rows that were not read yet.
-They are found by bisecting the blocks, and only they are sorted together. Otherwise each row would
-be sorted once for each run.
+These rows are found by bisecting the blocks, and only these rows are sorted together. Otherwise
+each row would be sorted once for each run.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Slice(NamedTuple):
 
 
 class StageFile:
-    """One stage.
+    """Reads one stage from its file.
 
     Raises :class:`BatchError` if the file is no Arrow stream with the columns of a sink.
     """

@@ -2,7 +2,7 @@
 
 The main process streams the body of a request to ``stages/<name>``, and syncs the file and the
 folder. Then the stage is registered here. A crash may leave a file without a row, or a row without
-a file. Neither counts.
+a file. Such a leftover does not count.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Stages:
         return Staged(number, checked.rows)
 
     def get(self, application: str, batch: str, stages: Sequence[str]) -> list[StageRow]:
-        """Return the rows of these stages.
+        """Return the rows of these stages in the table ``stages``.
 
         Raises :class:`BatchError` if a stage does not exist, or belongs to another batch.
         """

@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS set_aside(
 SERIAL_GAP = 1 << 20
 """Serials that are skipped after the highest known serial of a queue.
 
-They are skipped if the row with the last assigned serial cannot be read.
+The gap is needed if the row with the last assigned serial cannot be read.
 """
 
 _NUMBER, _TEXT, _BYTES = "integer", "text", "blob"

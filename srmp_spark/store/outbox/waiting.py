@@ -37,7 +37,7 @@ SERIAL_MAX = 2**62
 CACHED_GROUPS = 16
 """Largest number of cached groups: those read last, and not to their end.
 
-One group for each busy destination is enough. At the limit the oldest is evicted.
+Each busy destination needs one group. At the limit the oldest group is evicted.
 """
 
 _log = logging.getLogger(__name__)
@@ -120,7 +120,9 @@ class Waiting:
         self._identity = identity
         self._next_data_id = next_data_id
         self.takes_dead_letters: Callable[[str], bool] = lambda queue: False
-        """Returns whether there is a local transactional queue of this name. The process sets it.
+        """Function that returns whether a local transactional queue of a name exists.
+
+        The process sets it.
         """
         self.letters_for: set[str] = set()
         """Queues of applications for which dead letters were moved.
@@ -310,9 +312,9 @@ class Waiting:
         position: int,
         sent: Sequence[SentRun] = (),
     ) -> None:
-        """Delete finished messages.
+        """Delete finished messages, and keep journal copies of those that request one.
 
-        Keep those that request it in the journal ([MC-MQSRM] 3.1.5.2.2).
+        [MC-MQSRM] 3.1.5.2.2 describes the journal.
 
         The whole run of serials is deleted. ``stream`` has the ordinal and the base of the stream.
         ``position`` is the number of this commit, and ``sent`` the send history of the run.
@@ -415,9 +417,9 @@ class Waiting:
         """Move a part that never entered a queue to the dead letters.
 
         The target is the queue that the application named, or the system's. The messages have
-        identifiers from ``ids_first`` on, and no place in a stream. Their serials begin at
-        ``first``. If ``first`` is ``None``, the serials lie below those of all messages that are
-        sent.
+        identifiers from ``ids_first`` on, and no place in a stream. The serials of the messages
+        begin at ``first``. If ``first`` is ``None``, the serials lie below those of all messages
+        that are sent.
         """
         first = -part.rows if first is None else first
         system = DEADXACT if part.key.kind == "stream" else DEADLETTER

@@ -1,10 +1,11 @@
 """Detect a foreign ``outbox.db``: facts that a copy does not keep are noted in ``outbox.identity``.
 
 The file ``identity`` of the data directory (``store/directory.py`` gives the reason for these
-facts) does not cover the outbox, because the outbox is a database with an owner of its own. If an
-older copy of the outbox alone is put back, it does not know what was sent since. Its streams would
-continue at positions that the peer has used. The peer would answer 200 as to repeats, and the new
-messages would be finished undelivered. An outbox that was deleted would begin empty without notice.
+facts) does not cover the outbox, because the outbox is a database with an owner of its own. An
+older copy of the outbox that is put back alone does not know what was sent since. The streams of
+the copy would continue at positions that the peer has used. The peer would answer 200 as to
+repeats, and the new messages would be finished undelivered. An outbox that was deleted would begin
+empty without notice.
 """
 
 from __future__ import annotations
