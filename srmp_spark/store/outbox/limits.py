@@ -178,7 +178,7 @@ DISK_RESERVE_SHARE = 4
 """Divisor of the size of a small volume: a commit leaves this share of the volume free.
 
 The share is a quarter, and counts on volumes that are smaller than four times
-``DISK_RESERVE_BYTES``. The WAL can reach its full length within the share.
+``DISK_RESERVE_BYTES``. The WAL grows within this share.
 """
 
 LOCK_WAIT_S = 15.0
