@@ -86,7 +86,7 @@ def parse_by_queue(option: str, text: str, value: Callable[[str, Any], int]) -> 
         for queue, item in queues.items():
             named = Named(where, local_queue_name(queue))
             if named in found:
-                raise ConfigurationError(f"option {option}: {queue!r} stands there twice")
+                raise ConfigurationError(f"option {option} names {queue!r} twice")
             found[named] = value(queue, item)
     if not found:
         raise ConfigurationError(f"option {option}: names no queue")

@@ -191,7 +191,7 @@ class FirstPass:
     def _failure(self, each: Subscribed, why: str) -> RemoteQueueError:
         went = [one for one in self._queues if one.is_made and self._take_back(one)]
         stays = (
-            "its subscription was made by this query, never read anything, and was taken back"
+            "its subscription was made by this query, never read anything, and was removed"
             if each in went
             else f"its subscription stays and is tried again; to end it: {each.remove}"
         )

@@ -47,18 +47,18 @@ def instead_of(destination: str, api: str, token: str | None, *, allow_plain_tok
         found = None
     if found is None:
         return (
-            "; a queue's name says no machine: write "
+            "; the name of a queue does not name a machine: write "
             f"{_format_name('http://HOST', name)}, with the host that has it"
         )
     queue, base = found
     if queue is None:
         return (
-            f"; a queue's name says no machine, and the queue manager at {api} has no "
+            f"; the name of a queue does not name a machine, and the queue manager at {api} has no "
             f"queue {name}: write "
             f"{_format_name('http://HOST', name)}, with the host that has it"
         )
     return (
-        f"; a queue's name says no machine: for {queue} of the queue manager at {api} "
+        f"; the name of a queue does not name a machine: for {queue} of the queue manager at {api} "
         f"write {_format_name(base, queue)}"
     )
 

@@ -339,7 +339,7 @@ class Logs:
         ``failOnDataLoss=false`` allows the loss.
         """
         if error.status == 404:
-            self.lost(f"the queue does not exist any more ({error.message})", key, position)
+            self.lost(f"the queue no longer exists ({error.message})", key, position)
             return Step(position, position.sequence)
         if error.code == UNKNOWN_EPOCH:
             now = self.client(key).range(key.queue)
@@ -349,7 +349,7 @@ class Logs:
                 "started from another or an empty data directory",
                 key,
                 position,
-                f"goes on at sequence {now.first} of epoch {now.epoch}",
+                f"continues at sequence {now.first} of epoch {now.epoch}",
             )
             return Step(Position(now.epoch, now.first - 1), now.end, anew=True)
         if error.code not in (TRIMMED, PAST_THE_END):
@@ -367,7 +367,7 @@ class Logs:
             f"the log ends at {now.end}, before what the query has read",
             key,
             position,
-            f"goes on behind {now.end}",
+            f"continues after {now.end}",
         )
         return Step(Position(position.epoch, now.end), now.end)
 

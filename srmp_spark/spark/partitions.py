@@ -338,7 +338,7 @@ def _skip(
     )
     if options.fail_on_data_loss:
         raise DataLossError(
-            f"{text}. With failOnDataLoss=false the query goes on without them."
+            f"{text}. With failOnDataLoss=false the query continues without them."
         ) from error
     goal = partition.to
     if error.code == TRIMMED:
@@ -368,13 +368,13 @@ def _account_for(
     if missing > known:
         text = (
             f"{partition.key}: {missing} rows of {partition.after + 1} to "
-            f"{partition.to} did not come, {known} are known holes"
+            f"{partition.to} were not received, {known} are known holes"
         )
         if options.fail_on_data_loss:
             raise DataLossError(
-                f"{text}. With failOnDataLoss=false the query goes on without them."
+                f"{text}. With failOnDataLoss=false the query continues without them."
             )
-        _log.warning("data.lost %s; failOnDataLoss=false: goes on without them", text)
+        _log.warning("data.lost %s; failOnDataLoss=false: continues without them", text)
 
 
 def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

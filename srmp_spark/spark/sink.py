@@ -179,7 +179,7 @@ _APPLICATION_NEEDED = (
     "name that stays the same for as long "
     "as a row must not be sent twice. Rows without key and without source position need a "
     "name that no other query and no "
-    "other checkpoint uses: rows of one would be taken for repeats of the other's and not be sent"
+    "other checkpoint uses: otherwise rows of one query count as repeats of another's and are not sent"
 )
 
 

@@ -164,7 +164,7 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
             "destination is missing: give option destination (a format name or URL, for example "
             "DIRECT=http://host/msmq/private$/orders), or a string column destination"
             + (
-                "; the column destination of format('srmp') says where a message came to"
+                "; the column destination of format('srmp') is that of the received message"
                 * ("destination" in as_they_came)
             )
         )
@@ -355,7 +355,7 @@ def _order_by(
             columns.append(staged)
         elif name == "body" or staged.source is None:
             raise ConfigurationError(
-                f"option orderBy: column {column.name} is not sent as it stands in the frame; "
+                f"option orderBy: column {column.name} is not sent unchanged; "
                 "order by a copy of it under another name"
             )
         names.append(staged.name)

@@ -270,8 +270,8 @@ def _url(text: str | None) -> str:
         )
     if "," in text:
         raise ConfigurationError(
-            f"option queueManager: the sink takes one URL, got {text!r}; who sends to a "
-            "queue keeps its order"
+            f"option queueManager: the sink takes one URL, got {text!r}; one queue "
+            "manager keeps the order of a queue"
         )
     return api_url(text)
 

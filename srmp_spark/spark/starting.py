@@ -72,7 +72,7 @@ def began_at(
         raise ConfigurationError(
             f"consumer {consumer} has received {len(taken)} rows of {key} out of turn, "
             "too scattered for a new query to leave "
-            "them out: let the receiver that took them go on, or begin with "
+            "them out: let the receiver of these rows continue, or begin with "
             "startingOffsets earliest, which reads them again"
         )
     return Began(position.sequence + 1, taken)

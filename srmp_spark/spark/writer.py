@@ -102,7 +102,7 @@ class SrmpStreamWriter(DataSourceStreamArrowWriter):
         if overwrite:
             raise ConfigurationError(
                 "outputMode complete writes all rows again in every batch, and a message "
-                "cannot be taken back: "
+                "cannot be removed: "
                 "use outputMode append or update"
             )
         self._plan = plan(options, schema)

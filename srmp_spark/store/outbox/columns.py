@@ -308,19 +308,21 @@ class Addresses:
                 hint = "each queue gets a message once: name it once"
                 raise BatchError(400, BAD_STAGE, f"destination names {twice} twice", hint)
             if len(known) > 1 and any(is_multicast(each) for each in queues):
-                hint = "send it in a row of its own: it goes out express, and has no receipt"
+                hint = (
+                    "send it in a row of its own: a multicast message is express and has no receipt"
+                )
                 raise BatchError(
                     400,
                     BAD_STAGE,
-                    "destination names a multicast address beside other queues",
+                    "destination names a multicast address alongside other queues",
                     hint,
                 )
             if len(known) > 1 and any(is_reliable(each) for each in queues):
-                hint = "send it in a row of its own: it has a soap_action, and no receipt"
+                hint = "send it in a row of its own: a message to a service has no receipt"
                 raise BatchError(
                     400,
                     BAD_STAGE,
-                    "destination names a service, wsrm:URL, beside other queues",
+                    "destination names a service, wsrm:URL, alongside other queues",
                     hint,
                 )
             self._elements[destination] = known

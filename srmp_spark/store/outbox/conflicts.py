@@ -37,12 +37,11 @@ REASONS = {BY_KEY: KEY_CONFLICT, BY_POSITION: POSITION_CONFLICT}
 """The reason that a dead letter states, by the way in which its row is identified."""
 
 _APART = (
-    "if two sinks of a query write these rows, give this one, which was refused, an "
-    "application of its own (or its rows a "
-    "column key), and leave the other as it is: what that one has sent would be sent "
-    "again under another application. If the "
-    "content of a row changed between two runs of a batch, onKeyConflict=ignore or "
-    "dead-letter goes on without such rows"
+    "if two sinks of a query write these rows, give this sink, which was refused, an "
+    "application of its own, or give its rows a column key. Leave the other sink unchanged: "
+    "under another application its rows would be sent again. If the content of a row changed "
+    "between two runs of a batch, onKeyConflict=ignore or dead-letter sends the batch without "
+    "such rows"
 )
 _OTHER_KEY = (
     "a key belongs to one message for ever: use another one; "
@@ -184,7 +183,7 @@ class Conflicts:
                 )
                 message += f", both for {destination}"
             if self.count > 1:
-                message += f"; {self.count} rows of the batch are such"
+                message += f"; the batch has {self.count} such rows"
             raise BatchError(409, REASONS[how], message, _OTHER_KEY if how == BY_KEY else _APART)
         if self._twice is not None:
             first, second = map(name, self._twice)
@@ -193,7 +192,7 @@ class Conflicts:
                 400,
                 NEEDS_KEY,
                 message,
-                "add a column key that tells them apart, or select the rows apart",
+                "add a column key that tells them apart",
             )
 
     def take(self) -> Iterator[Conflicting]:

@@ -144,9 +144,9 @@ class Damage:
         ]
         give_up = f"`srmp-spark streams drop --destination {key.destination}`"
         hint = (
-            f"put a backup of the data directory back, or give up all that waits there: {give_up}"
+            f"restore a backup of the data directory, or discard all messages that wait there: {give_up}"
             if "waiting" in found
-            else f"send them again from where they came, then forget it: {give_up}"
+            else f"send them again from their source, then delete this note: {give_up}"
         )
         return f"{'; '.join(told)}; {hint}"
 

@@ -181,7 +181,7 @@ class OutboxDatabase:
             )
             if moved.rowcount != 1:
                 message = (
-                    "another process has taken over this outbox: this one must not write any more"
+                    "another process has taken over this outbox: this process must not write again"
                 )
                 raise StoreError(message)  # noqa: TRY301  # handled below
             yield connection
@@ -242,7 +242,7 @@ class OutboxDatabase:
                 503,
                 NO_ROOM,
                 message,
-                "make room, then commit again; what waits to be tried again is, by itself",
+                "make room, then commit again; waiting messages are tried again by themselves",
             )
 
     def give_back(self) -> bool:

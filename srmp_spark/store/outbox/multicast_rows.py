@@ -55,7 +55,7 @@ def check_multicast_rows(
     if not served:
         refuse(
             int(chosen[0]),
-            "destination is a multicast address, and PGM is not spoken here",
+            "destination is a multicast address, and this queue manager does not send PGM",
             "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT",
         )
     if "delivery" in columns:
@@ -67,7 +67,7 @@ def check_multicast_rows(
             refuse(
                 int(wrong[0]),
                 "a multicast message is express",
-                "leave delivery null for it, or say express",
+                "leave delivery null for it, or write express",
             )
     sizes = body_sizes(columns, rows) + ENVELOPE_OCTETS
     for name in _TEXTS:

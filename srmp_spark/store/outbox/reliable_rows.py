@@ -101,7 +101,7 @@ def check_reliable_rows(
             refuse(
                 int(row),
                 f"body is no content of a SOAP Body: {error}",
-                "wsrm: takes the XML that stands in the SOAP Body",
+                "write the XML that is the content of the SOAP Body",
             )
 
 

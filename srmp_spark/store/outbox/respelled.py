@@ -32,7 +32,7 @@ def respell(connection: sqlite3.Connection) -> None:
         outcome = (
             "respelled"
             if done.rowcount
-            else "kept beside the other spelling, which has messages of its own"
+            else "kept alongside the other spelling, which has messages of its own"
         )
         _log.warning("outbox.respelled destination=%s to=%s: %s", destination, spelled, outcome)
     for number, _, spelled in _spelled_otherwise(connection, "scopes"):

@@ -57,7 +57,7 @@ _FORMS = (
         "admin_queue",
         _HTTP_ADDRESS,
         "is no http or https URL",
-        "receipts come by HTTP: write DIRECT=http://HOST/msmq/private$/QUEUE",
+        "receipts are sent by HTTP: write DIRECT=http://HOST/msmq/private$/QUEUE",
     ),
 )
 """Patterns of the addresses to which MSMQ could send an answer ([MS-MQMQ] 2.1).

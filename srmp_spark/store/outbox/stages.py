@@ -158,7 +158,7 @@ class Stages:
             if row is None or not (self.folder / row[5]).exists():
                 hint = "stage its rows again, then commit"
                 raise BatchError(
-                    404, UNKNOWN_STAGE, f"there is no stage {number[:40]} (any more)", hint
+                    404, UNKNOWN_STAGE, f"there is no stage {number[:40]}, or it was deleted", hint
                 )
             stage = self._row(row)
             if (stage.application, stage.batch) != (application, batch):

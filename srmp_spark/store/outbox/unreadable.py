@@ -257,7 +257,7 @@ def _of_moved(connection: sqlite3.Connection) -> Iterator[Problem]:
     for (number,) in connection.execute(
         "SELECT id FROM moved WHERE length(serials) IS NOT 8 * rows"
     ).fetchall():
-        yield Problem("moved", {"id": number}, "serials has not the length that rows says")
+        yield Problem("moved", {"id": number}, "the length of serials does not fit rows")
 
 
 def _of_meta(connection: sqlite3.Connection) -> Iterator[Problem]:

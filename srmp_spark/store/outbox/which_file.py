@@ -57,7 +57,7 @@ def read_which(directory: Path) -> Which | None:
         raise StoreDamagedError(
             f"{directory / DATABASE_FILE} is gone, it had {which.position} commits. "
             f"{OUTBOX.restore_hint}; "
-            f"or remove {path} to begin with an empty outbox: what waited is lost, rows "
+            f"or remove {path} to begin with an empty outbox: the waiting messages are lost, rows "
             "that were sent are no longer known"
         )
     return which
