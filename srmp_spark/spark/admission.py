@@ -1,8 +1,9 @@
-"""When a micro-batch has enough rows, how much of each log goes into it, and how it is cut into tasks: pure arithmetic.
+"""Decide when a micro-batch has enough rows, how much of each log it has, and its tasks.
 
-Limits are split in proportion to what waits (as Spark's Kafka source does), exactly: the shares add up to the limit. Every
-log with a backlog gets at least one row as long as the limit allows that; when it does not, a turn that moves with the
-offsets decides, so that a small queue is never starved by a large one.
+This module is pure arithmetic. Limits are split in proportion to the waiting rows, as in Spark's
+Kafka source, and the shares add up exactly to the limit. Every log with waiting rows gets at least
+one row, if the limit allows that. If the limit does not allow that, a turn that changes with the
+offsets decides which logs get a row. So a large queue never starves a small queue.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Delay:
-    """Holds micro-batches back until they have enough rows, or long enough (``minOffsetsPerTrigger``, ``maxTriggerDelay``).
+    """Holds micro-batches back until they have enough rows, or until a time has passed.
 
-    As with Spark's Kafka source the first batch of a run is not held, though it may be empty, and the time counts
-    from the batch before.
+    The options are ``minOffsetsPerTrigger`` and ``maxTriggerDelay``. As with Spark's Kafka source,
+    the first batch of a run is not held, even if it is empty. The time counts from the batch
+    before.
     """
 
     def __init__(self, rows_min: int | None, seconds_max: float) -> None:
@@ -28,7 +30,11 @@ class Delay:
         self._batch_at = -math.inf
 
     def holds(self, rows: int, now: float) -> bool:
-        """Return whether ``rows`` that wait go on waiting; ``now`` is monotonic seconds. If not, they are a batch now."""
+        """Return whether ``rows`` waiting rows must continue to wait.
+
+        ``now`` is the monotonic clock in seconds. If the result is False and there are rows, they
+        are a batch now.
+        """
         if self._rows_min is None:
             return False
         is_first = self._batch_at == -math.inf
@@ -41,9 +47,11 @@ class Delay:
 
 
 def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]:
-    """Split ``limit`` over ``backlogs``: no share above its backlog, the sum is ``min(limit, all)``.
+    """Split ``limit`` over ``backlogs``, and return the share of each log.
 
-    ``turn``: any number that changes from batch to batch; it says who goes first when there is less than one row each.
+    No share exceeds its backlog, and the sum is the smaller one of ``limit`` and all backlogs.
+    ``turn`` is any number that changes from batch to batch. ``turn`` decides which logs get a row
+    if the limit is less than one row for each.
     """
     waiting = {key: count for key, count in backlogs.items() if count > 0}
     total = sum(waiting.values())
@@ -60,9 +68,8 @@ def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]
         for key in sorted(rounded_down, key=lambda key: -(limit * waiting[key] % total))[:left]:
             result[key] += 1
         return result
-    for key in sorted(
-        keys, key=lambda key: -result[key]
-    ):  # the large pay for the ones that were rounded up to a row
+    # Large shares are reduced to pay for the shares that were rounded up to one row.
+    for key in sorted(keys, key=lambda key: -result[key]):
         given = min(-left, result[key] - 1)
         result[key] -= given
         left += given
@@ -70,7 +77,10 @@ def shares(limit: int, backlogs: Mapping[K, int], turn: int = 0) -> dict[K, int]
 
 
 def split_range(after: int, to: int, pieces: int) -> list[tuple[int, int]]:
-    """(after, to] in ``pieces`` contiguous ranges of nearly one length, ascending; fewer if there are fewer sequences."""
+    """Split (after, to] into contiguous ranges of nearly the same length, ascending.
+
+    The result has ``pieces`` ranges, or fewer if the range has fewer sequences.
+    """
     size = to - after
     pieces = max(1, min(pieces, size))
     edges = [after + size * index // pieces for index in range(pieces + 1)]
@@ -80,7 +90,11 @@ def split_range(after: int, to: int, pieces: int) -> list[tuple[int, int]]:
 def pieces_of(
     sizes: Mapping[K, int], at_least: int | None, rows_max: int | None = None
 ) -> dict[K, int]:
-    """Return how many tasks each range becomes: at least about ``at_least`` in all, each of at most ``rows_max`` rows."""
+    """Return how many tasks each range becomes.
+
+    All ranges together become at least about ``at_least`` tasks. Each task has at most ``rows_max``
+    rows.
+    """
     total = sum(sizes.values())
     few = at_least is None or at_least <= len(sizes) or total == 0
     pieces = {

@@ -1,7 +1,8 @@
-"""The batch reader of ``format("srmp")``: a snapshot of the logs, always a peek.
+"""The batch reader of ``format("srmp")``: it reads a snapshot of the logs, always as a peek.
 
-A batch read may run twice (a retried job, a second action on the DataFrame) and has no commit, so it registers nothing and
-marks nothing. Where it begins and ends is fixed when Spark plans it.
+A batch read may run twice (a retried job, a second action on the DataFrame) and has no commit. So
+it registers no consumer and marks nothing as received. The start and the end are fixed when Spark
+plans the read.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ if TYPE_CHECKING:
 
 
 class SrmpBatchReader(DataSourceReader):
-    """Rows of queue logs between the start and the end that the options say."""
+    """Reads the rows of queue logs between the start and the end that the options define."""
 
     def __init__(self, options: SourceOptions, schema: StructType | None = None) -> None:
-        """Take the options, and as ``schema`` the columns to read; None: all."""
+        """Check the options, and choose the columns of ``schema``. ``None`` means all columns.
+
+        Raises :class:`ConfigurationError` if an option does not fit a batch read.
+        """
         check_batch(options)
         self._options = options
         self._columns = read_columns(schema, options)
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks, ordered by queue manager, queue and sequence."""
+        """Return the tasks, ordered by queue manager, queue and sequence."""
         place = locate(self._options)
         logs = Logs(self._options, place.urls)
         logs.managers.check_all_are_here()
@@ -74,7 +78,10 @@ class SrmpBatchReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: the rows of one partition. Spark asks for one empty partition when there is none."""
+        """Yield the rows of one partition, on an executor.
+
+        If there are no tasks, Spark passes a partition of its own, which has no rows.
+        """
         return (
             read_partition(partition, self._options, self._columns)
             if isinstance(partition, SrmpPartition)

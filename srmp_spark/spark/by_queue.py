@@ -1,10 +1,10 @@
-"""Values of an option for each queue: ``{"private$/orders": 1000}``, or the same below each queue manager.
+"""Parse options that have a value for each queue, in one of two forms.
 
     {"private$/orders": 1000, "private$/payments": -2}
     {"caf195ea-…": {"private$/orders": 1000}, "http://qm2:8081": {"private$/orders": 70}}
 
-A queue manager is named by its GUID or by its URL as option ``queueManager`` has it. In the first form a value counts for the
-queue of that name at every queue manager.
+In the first form a value counts for the queue of that name at every queue manager. In the second
+form a queue manager is named by its GUID, or by its URL as in option ``queueManager``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Named(NamedTuple):
     """A queue as an option names it."""
 
     queue_manager: str | None
-    """A GUID, or a URL; ``None``: each that has the queue."""
+    """A GUID or a URL. ``None`` means every queue manager that has the queue."""
     queue: str
 
     def __str__(self) -> str:
@@ -39,19 +39,19 @@ class Named(NamedTuple):
 
 
 ByQueue = Mapping[Named, int]
-"""What an option says, by queue."""
+"""The values of an option, by queue."""
 
 
 class Read(NamedTuple):
-    """A queue that a query reads."""
+    """A queue that a query reads, with its queue manager."""
 
     queue_manager: str
-    """Its GUID."""
+    """GUID of the queue manager."""
     url: str
     queue: str
 
     def names(self) -> tuple[Named, Named, Named]:
-        """Return the ways in which an option may name it."""
+        """Return the three ways in which an option may name the queue."""
         return (
             Named(None, self.queue),
             Named(self.queue_manager.lower(), self.queue),
@@ -59,12 +59,16 @@ class Read(NamedTuple):
         )
 
     def value_in(self, values: ByQueue) -> int | None:
-        """Return what an option says of it; ``None``: nothing."""
+        """Return the value that an option has for the queue, or ``None`` if it has none."""
         return next((values[name] for name in self.names() if name in values), None)
 
 
 def parse_by_queue(option: str, text: str, value: Callable[[str, Any], int]) -> ByQueue:
-    """Return the values of a JSON object; ``value(queue, item)`` checks one. Raises :class:`ConfigurationError`."""
+    """Parse a JSON object into the values by queue.
+
+    ``value(queue, item)`` checks and converts one value. Raises :class:`ConfigurationError` if the
+    text has no valid form.
+    """
     try:
         items: Any = json.loads(text)
     except ValueError as error:
@@ -82,7 +86,7 @@ def parse_by_queue(option: str, text: str, value: Callable[[str, Any], int]) -> 
         for queue, item in queues.items():
             named = Named(where, local_queue_name(queue))
             if named in found:
-                raise ConfigurationError(f"option {option}: {queue!r} stands there twice")
+                raise ConfigurationError(f"option {option} names {queue!r} twice")
             found[named] = value(queue, item)
     if not found:
         raise ConfigurationError(f"option {option}: names no queue")
@@ -102,9 +106,10 @@ def _queue_manager(option: str, text: str) -> str:
 
 
 def check_named(option: str, values: ByQueue | None, reads: Iterable[Read], hint: str) -> None:
-    """Raise :class:`ConfigurationError` unless the option names each queue that is read, once, and no other.
+    """Raise :class:`ConfigurationError` unless the option names exactly the queues that are read.
 
-    ``hint`` says which values there are beside the usual ones.
+    Each queue must be named once. ``hint`` is added to the error for a missing queue, and states
+    which special values are possible.
     """
     if values is None:
         return

@@ -1,10 +1,11 @@
-"""Which columns a query reads: a declared schema or the option ``columns``, else all of them.
+"""Decide which columns a query reads: those of a declared schema or option ``columns``, or all.
 
-Spark hands a declared schema (``.schema("sequence LONG, body BINARY")``) to the reader and asks the
-data source for none; without one it asks, and hands the answer to the reader. So the reader's
-schema says the choice either way. What is not chosen is neither decoded nor built, and the bodies
-of sealed rows that are not chosen stay with the queue manager. Offsets have no columns: a restart
-may choose others.
+If the user declares a schema (``.schema("sequence LONG, body BINARY")``), Spark hands it to the
+reader and does not ask the data source. Without a declared schema, Spark asks the data source and
+hands the answer to the reader. So the schema of the reader states the choice in both cases. Columns
+that are not chosen are neither decoded nor built. If the body is not chosen, the queue manager does
+not send the bodies of sealed rows. Offsets do not depend on the columns, so a restart may choose
+other columns.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
 
 ENVELOPE = "envelope"
 _IN_SPARK = {"long": "bigint"}
-"""Types whose DDL name is not the one that Spark prints."""
+"""Spark's printed names of types whose DDL names differ."""
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Return the columns that the option ``columns`` names, in its order. Raises :class:`ConfigurationError`."""
+    """Return the columns that the option ``columns`` names, in its order.
+
+    Raises :class:`ConfigurationError` for an unknown column, or one that is named twice.
+    """
     names = tuple(part.strip() for part in text.split(","))
     _check_names("option columns", names)
     return names
@@ -34,11 +38,14 @@ def names_in(text: str) -> tuple[str, ...]:
 def chosen_columns(
     schema: StructType | None, option: tuple[str, ...] | None = None
 ) -> tuple[str, ...]:
-    """Return the columns of a reader, in their order: what its schema declares, else what option ``columns`` names, else all.
+    """Return the columns of a reader, in their order.
 
-    Raises :class:`ConfigurationError` for a column that is not known, named twice or declared with another type.
+    The columns are those of the declared ``schema``, else those of option ``columns``, else all
+    columns. Raises :class:`ConfigurationError` for a column that is unknown, named twice or
+    declared with another type, and if option and schema differ.
     """
-    if schema is None or not schema.fields:  # a declared schema cannot be empty
+    # A declared schema cannot be empty.
+    if schema is None or not schema.fields:
         return option or NAMES
     names = tuple(schema.fieldNames())
     _check_names("the declared schema", names)
@@ -60,9 +67,11 @@ def chosen_columns(
 
 
 def fills_envelope(names: Sequence[str], *, asked: bool) -> bool:
-    """Return whether the column ``envelope`` has values: ``includeEnvelope`` asks for it, or it was chosen among fewer.
+    """Return whether the column ``envelope`` has values.
 
-    Raises :class:`ConfigurationError` if it was asked for and is not among the columns.
+    The column has values if option ``includeEnvelope`` is true (``asked``), or if the user chose
+    columns and ``envelope`` is one of them. Raises :class:`ConfigurationError` if ``asked`` and the
+    column is not read.
     """
     if asked and ENVELOPE not in names:
         raise ConfigurationError(

@@ -1,8 +1,9 @@
-"""Queues of a glob whose consumer another receiver holds: the query reads the others, and these when their lease is free.
+"""Queues of a glob whose lease another receiver holds: the query reads the other queues meanwhile.
 
-Whoever names a queue exactly wants that queue, and a lease that another receiver holds is an error. A glob asks for what is
-there. One queue that somebody else receives must not keep the rows of all others from being read. A job that must be the only
-one of its kind says ``failOnQueueInUse``.
+A queue joins the query when its lease is free. If the option names a queue exactly, the user wants
+that queue, and a lease of another receiver is an error. A glob asks for the queues that are
+available, and one queue of another receiver must not stop the reading of all others. A job that
+must be the only one of its kind sets ``failOnQueueInUse``.
 """
 
 from __future__ import annotations
@@ -17,17 +18,24 @@ from srmp_spark.interface import SHARING_VIOLATION
 from srmp_spark.spark.offsets import LogKey
 
 AGAIN_SECONDS = 10.0
-"""How long a lease is left alone that was refused: the queue manager answers such a call only when its holder renews, and the
-rows of all others wait meanwhile."""
+"""Seconds for which a refused lease is not requested again.
+
+The queue manager answers such a request only when the holder renews its lease, and the rows of all
+other queues wait meanwhile.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class Elsewhere:
-    """Knows which queues of a query another receiver holds."""
+    """Knows which queues of a query are held by another receiver."""
 
     def __init__(self, names: Collection[str], *, fails: bool = False) -> None:
-        """``names``: option ``queue``, in which a queue that stands as it is has no choice; ``fails``: none of a glob has."""
+        """Begin without refused leases.
+
+        ``names`` is the option ``queue``; the lease of a queue that is named exactly must not be
+        refused. If ``fails`` is true, the same holds for queues of a glob.
+        """
         self._names = names
         self._fails = fails
         self._refused: dict[LogKey, tuple[float, ApiError]] = {}
@@ -37,9 +45,10 @@ class Elsewhere:
         return key in self._refused
 
     def note(self, key: LogKey, error: ApiError) -> None:
-        """Note that the lease of a queue was refused, and log it once; forget a queue that is gone.
+        """Note that the lease of a queue was refused, and log the refusal once.
 
-        Raises ``error`` if it is another one, or the query has no choice.
+        A queue that was deleted is forgotten. Raises ``error`` if it is another error, or if the
+        query may not continue without the queue.
         """
         is_held = error.code == SHARING_VIOLATION
         if (
@@ -63,17 +72,23 @@ class Elsewhere:
             self._refused[key] = (time.monotonic(), error)
 
     def may_be_asked(self, key: LogKey, holder: str | None) -> bool:
-        """Return whether it is time to ask for a lease; ``holder``: who holds it by the last list of the queue manager."""
+        """Return whether it is time to request a lease.
+
+        ``holder`` is the holder of the lease in the last list of the queue manager, or ``None``.
+        """
         refused = self._refused.get(key)
         return refused is None or (
             holder is None and time.monotonic() >= refused[0] + AGAIN_SECONDS
         )
 
     def joined(self, key: LogKey) -> bool:
-        """Note that a lease was given, or the queue is gone; whether it had been refused before."""
+        """Note that a lease was given, or that the queue was deleted.
+
+        Return whether the lease had been refused before.
+        """
         return self._refused.pop(key, None) is not None
 
     def check(self, key: LogKey) -> None:
-        """Raise the refusal of a queue whose rows a batch needs."""
+        """Raise the refusal of a queue whose rows a batch needs, if its lease was refused."""
         if key in self._refused:
             raise self._refused[key][1]

@@ -1,12 +1,15 @@
-"""When a stream of ``format("mqrr")`` may look at the log: what waits in the remote queue has come, or it is known why not.
+"""Decide when a stream of ``format("mqrr")`` may read the log that its subscription fills.
 
-Theory of operation. The queue manager pulls in the background, and a query that looks at once finds an empty log: with
-``availableNow`` it would end with success and no row, whatever waits there. So such a query waits until each queue was seen
-whole after it began (``lag_seconds``), and fails with ``last_error`` if one cannot be read. A query that goes on waits a short
-while for what it has just subscribed to, says in the log what is wrong, and goes on: so does the queue manager.
+Theory of operation. The queue manager pulls messages in the background, so a query that reads at
+once would find an empty log. With ``availableNow`` it would end with success and no rows, whatever
+waits in the remote queue. So such a query waits until each remote queue was read completely after
+the query began (``lag_seconds``). The query fails with ``last_error`` if a queue cannot be read. A
+continuous query waits a short time for the queues that it has just subscribed to, logs problems,
+and continues, as the queue manager does.
 
-A subscription that this query made and that never read anything is taken back when the query fails: who mistyped a host shall
-not have a reader there that begins to remove messages some day. The queue manager itself checks that it never read anything.
+If the query fails, it removes each subscription that it made and that never read anything. A
+mistyped host must not keep a subscription that begins to remove messages some day. The queue
+manager itself checks that the subscription never read anything.
 """
 
 from __future__ import annotations
@@ -22,44 +25,61 @@ from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ApiError, ApiUnreachableError, RemoteQueueError
 
 QUIET_SECONDS = 60.0
-"""With neither a row nor a failure for so long, ``availableNow`` fails. More than a pause between two attempts and a connection
-that nobody takes."""
+"""Seconds without a row or a failure after which ``availableNow`` fails.
+
+This time is longer than the pause between two attempts plus the time-out of a connection.
+"""
 HINDERED_SECONDS = 10.0
-"""Nothing new for so long, and something is in the way (our queue is full, messages are locked): what is here is the batch."""
+"""Seconds without a new row after which a hindered query takes the rows that it has.
+
+A query is hindered if the local queue is full or remote messages are locked.
+"""
 PASS_SECONDS = 600.0
-"""A queue that is filled as fast as it is read is never seen empty: then what is here is the batch."""
+"""Longest time that ``availableNow`` waits, in seconds. Then the rows that arrived are the batch.
+
+A queue that is filled as fast as it is read is never seen empty.
+"""
 FIRST_BATCH_SECONDS = 5.0
-"""The same for the first batch of a query that goes on: the next batch has the rest."""
+"""Longest time that the first batch of a continuous query waits, in seconds.
+
+The next batch has the rest of the rows.
+"""
 POLL_SECONDS = 0.1
 TELL_SECONDS = 30.0
-"""How often a query that goes on asks whether its queues are still read: as often as a failing one is tried."""
+"""Seconds between two checks of a continuous query whether its queues are still read.
+
+A failing queue is tried equally often.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class Subscribed(NamedTuple):
-    """One remote queue of a query."""
+    """One remote queue of a query, and its subscription."""
 
     host: str
     queue: str
     to: str
-    """The queue of ours."""
+    """Name of the local queue that the messages are pulled into."""
     is_made: bool
-    """This query made the subscription."""
+    """Whether this query made the subscription."""
 
     @property
     def remove(self) -> str:
-        """The command."""
+        """Return the command that removes the subscription."""
         return f"srmp-spark subscribe remove --host {self.host} --queue '{self.queue}'"
 
 
 class FirstPass:
-    """The subscriptions of one query, since it began."""
+    """Watches the subscriptions of one query since its beginning."""
 
     def __init__(
         self, client: SubscriptionsClient, queues: Sequence[Subscribed], began: float
     ) -> None:
-        """``began``: monotonic, before anything was asked."""
+        """Begin to watch ``queues``.
+
+        ``began`` is the monotonic clock, in seconds, before the first call to the queue manager.
+        """
         self._client = client
         self._queues = queues
         self._began = began
@@ -67,23 +87,31 @@ class FirstPass:
         self._asked_at = -math.inf
 
     def wait_or_fail(self) -> None:
-        """For ``availableNow``. Raises :class:`RemoteQueueError`."""
+        """Wait until each remote queue was read completely, for ``availableNow``.
+
+        Raises :class:`RemoteQueueError` if a queue cannot be read, or nothing happens for too long.
+        """
         self._wait(self._queues, QUIET_SECONDS, PASS_SECONDS, fails=True)
 
     def wait_a_little(self) -> None:
-        """For the first batch of a query that goes on: what it has just subscribed to; of the rest the log has what came."""
+        """Wait a short time for the queues that this query has just subscribed to.
+
+        The first batch of a continuous query calls this method. The logs of the other queues
+        already have what was pulled.
+        """
         made = [each for each in self._queues if each.is_made]
         self._wait(made, FIRST_BATCH_SECONDS, FIRST_BATCH_SECONDS, fails=False)
 
     def tell(self) -> None:
-        """Say in the log what is wrong now: once, and not with every batch."""
+        """Log new problems of the subscriptions, each once and not in every batch."""
         if time.monotonic() < self._asked_at + TELL_SECONDS:
             return
         self._asked_at = time.monotonic()
         try:
             found = self._look(self._queues, known=True)
         except ApiUnreachableError:
-            return  # the log is behind the same address: who reads it says so
+            # The log has the same address, so the reader of the log reports the error.
+            return
         for each, (entry, what) in found.items():
             if what in (Attempt.FAILED, Attempt.HINDERED):
                 self._warn(each, entry)
@@ -93,7 +121,10 @@ class FirstPass:
     def _look(
         self, queues: Sequence[Subscribed], *, known: bool = False
     ) -> dict[Subscribed, tuple[dict[str, Any], Attempt]]:
-        """``known``: what is known, and not only what was found out since the query began."""
+        """Return the state of each queue's subscription, and the outcome of its attempts.
+
+        ``known`` accepts outcomes from before the query began.
+        """
         now = time.monotonic()
         there = {
             (each["host"], each["to"]): each for each in self._client.status()["subscriptions"]
@@ -160,7 +191,7 @@ class FirstPass:
     def _failure(self, each: Subscribed, why: str) -> RemoteQueueError:
         went = [one for one in self._queues if one.is_made and self._take_back(one)]
         stays = (
-            "its subscription was made by this query, never read anything, and was taken back"
+            "its subscription was made by this query, never read anything, and was removed"
             if each in went
             else f"its subscription stays and is tried again; to end it: {each.remove}"
         )
@@ -172,6 +203,7 @@ class FirstPass:
         except (
             ApiError,
             ApiUnreachableError,
-        ):  # it has read something meanwhile, or somebody else has removed it
+        ):
+            # The subscription has read something meanwhile, or was removed.
             return False
         return True

@@ -1,7 +1,9 @@
-r"""A sink's ``destination`` that names a queue and no machine (``orders``, ``.\private$\orders``): what to write instead.
+r"""Explain a sink's ``destination`` that names a queue and no machine.
 
-The queue manager that sends is asked, because it knows its own address and whether it has the queue. It is asked once, for the
-text of an error alone; where it does not answer the text has ``HOST`` in place of the machine.
+Examples are ``orders`` and ``.\private$\orders``. The explanation says what to write instead. The
+queue manager that sends is asked for its own address and whether it has the queue. This call is
+made once, only for the text of an error. If the queue manager does not answer, the text has
+``HOST`` in place of the machine.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ if TYPE_CHECKING:
 
 _PATH_NAME = re.compile(r"([^\\/:=,\s]+)[\\/]((?:private\$[\\/])?[^\\/:=,]+)", re.IGNORECASE)
 r"""``HOST\private$\orders``, MSMQ's path name of a queue of another machine."""
-_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  # compared, not listened on
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  # only compared
 
 
 def instead_of(destination: str, api: str, token: str | None, *, allow_plain_token: bool) -> str:
-    """Return what follows an error about ``destination``, empty if it is no queue's name."""
+    """Return the text that follows an error about ``destination``.
+
+    The text says what to write instead. The text is empty if ``destination`` is no name of a queue.
+    """
     if (path_name := _PATH_NAME.fullmatch(destination)) is not None and path_name[
         1
     ].lower() not in ("private$", "."):
@@ -42,18 +47,18 @@ def instead_of(destination: str, api: str, token: str | None, *, allow_plain_tok
         found = None
     if found is None:
         return (
-            "; a queue's name says no machine: write "
+            "; the name of a queue does not name a machine: write "
             f"{_format_name('http://HOST', name)}, with the host that has it"
         )
     queue, base = found
     if queue is None:
         return (
-            f"; a queue's name says no machine, and the queue manager at {api} has no "
+            f"; the name of a queue does not name a machine, and the queue manager at {api} has no "
             f"queue {name}: write "
             f"{_format_name('http://HOST', name)}, with the host that has it"
         )
     return (
-        f"; a queue's name says no machine: for {queue} of the queue manager at {api} "
+        f"; the name of a queue does not name a machine: for {queue} of the queue manager at {api} "
         f"write {_format_name(base, queue)}"
     )
 
@@ -65,7 +70,11 @@ def _format_name(base: str, queue: str) -> str:
 def _asked(
     name: str, api: str, token: str | None, *, allow_plain_token: bool
 ) -> tuple[str | None, str]:
-    """Return the queue that is meant, if the queue manager has it, and the URL of its SRMP port. Raises what a client does."""
+    """Ask the queue manager for the queue that is meant, and for the URL of its SRMP port.
+
+    The first value is ``None`` if the queue manager does not have the queue. Raises the errors of a
+    client's call.
+    """
     from srmp_spark.client.api import QueueManagerClient
 
     client = QueueManagerClient(api, token, allow_plain_token=allow_plain_token)
@@ -85,7 +94,11 @@ def _has(client: QueueManagerClient, name: str) -> bool:
 
 
 def _own_url(status: dict[str, Any], api: str) -> str:
-    """Return how others reach the SRMP port: where it listens, by the host name that senders write."""
+    """Return the URL with which other machines reach the SRMP port.
+
+    The URL has the host name that senders use, if one is configured, else the address on which the
+    queue manager listens.
+    """
     listening = split_url(str(status["listening"][0]))
     host = next(iter(status.get("host_names") or ()), listening.host)
     if host in _EVERYWHERE:

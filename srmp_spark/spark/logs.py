@@ -1,10 +1,14 @@
-"""The logs that a query reads: which queue managers, which of their queues, and how far each can be read.
+"""The logs that a query reads: their queue managers, their queues, and how far each can be read.
 
-Theory of operation. A query names queue managers by URL and queues by name or glob; from the first answer on it knows a
-queue manager by its GUID, and a log by (GUID, queue). One step of a log (:meth:`Logs.advance`) either reads on within its
-epoch, or jumps without reading a row: into the next epoch when the old one is read to its end, or over rows that are gone
-when ``failOnDataLoss=false`` allows that. So what a batch holds follows from its two offsets alone: the rows between them
-where the epoch is the same, nothing where it is not; a batch that Spark runs again after a crash is the same batch.
+Theory of operation. A query names queue managers by URL, and queues by name or glob. From the first
+answer on, the query knows a queue manager by its GUID and a log by (GUID, queue). One step of a log
+(:meth:`Logs.advance`) either reads further in its epoch, or moves without reading a row. A step
+moves into the next epoch when the old epoch is read to its end. A step moves over deleted rows if
+``failOnDataLoss=false`` allows that.
+
+So the content of a batch follows from its two offsets alone. If both offsets have the same epoch,
+the batch has the rows between them. Otherwise the batch has no rows. A batch that Spark runs again
+after a crash has the same rows.
 """
 
 from __future__ import annotations
@@ -26,44 +30,47 @@ from srmp_spark.spark.parallel import gather
 from srmp_spark.spark.queue_managers import QueueManagers
 
 TOLD_MAX = 10_000
-"""Warnings that are remembered so that they are not repeated; then they begin anew."""
+"""Largest number of warnings that are remembered so that they are not repeated.
+
+At the limit all of them are forgotten, and may be logged again.
+"""
 DISCOVERY_SECONDS = 2.0
-"""How often the queues are listed again: a queue that appears is read at most this much later."""
+"""Seconds between two lists of the queues. A new queue is read at most this much later."""
 
 _log = logging.getLogger(__name__)
 
 
 class LogFacts(NamedTuple):
-    """What a queue manager tells of one of its queues."""
+    """The facts that a queue manager reports about one of its queues."""
 
     first: int
-    """Oldest retained sequence; ``end + 1`` if none is."""
+    """Sequence of the oldest row that is kept; ``end + 1`` if no row is kept."""
     end: int
-    """Last committed sequence."""
+    """Sequence of the last committed row."""
     epochs: tuple[tuple[str, int], ...]
-    """(epoch, its first sequence), ascending; never empty."""
+    """Pairs (epoch, first sequence of the epoch), ascending. A log has at least one epoch."""
     received: int
-    """How far the option's consumer has received; 0 for one that is not known yet."""
+    """Up to which sequence the consumer of the options has received; 0 for an unknown consumer."""
     holder: str | None = None
-    """Who holds the consumer, in words."""
+    """Text that describes the holder of the consumer's lease, or ``None``."""
 
     @classmethod
     def of(cls, entry: Mapping[str, Any], consumer: str) -> LogFacts:
-        """From one entry of ``GET queues``."""
+        """Return the facts of one entry of ``GET queues``, as ``consumer`` sees them."""
         unknown: Mapping[str, Any] = {"received": 0}
         found = next((each for each in entry["consumers"] if each["name"] == consumer), unknown)
         epochs = tuple((each["epoch"], each["first"]) for each in entry["epochs"])
         return cls(entry["first"], entry["last"], epochs, found["received"], found.get("holder"))
 
     def epoch_of(self, sequence: int) -> str:
-        """The epoch that holds a sequence, or will hold it."""
+        """Return the epoch that contains a sequence, or will contain it."""
         return next(
             (epoch for epoch, first in reversed(self.epochs) if first <= sequence),
             self.epochs[0][0],
         )
 
     def pieces(self, after: int, to: int) -> list[tuple[str, int, int]]:
-        """(epoch, after, to) for each epoch that (after, to] touches."""
+        """Split (after, to] by epochs. Return triples (epoch, after, to)."""
         ends = [first - 1 for _, first in self.epochs[1:]] + [max(to, self.end)]
         cut = [
             (epoch, max(after, first - 1), min(to, end))
@@ -73,19 +80,20 @@ class LogFacts(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Where a log can be read to in one batch."""
+    """How far one log can be read in one batch."""
 
     reached: Position
     end: int
-    """Last committed sequence of the epoch reached."""
+    """Last committed sequence of the epoch that was reached."""
     anew: bool = False
-    """The log has nothing to do with what the query has read so far: it begins again there."""
+    """Whether the log is unrelated to what the query has read. Reading then begins anew."""
 
 
 class Logs:
-    """Connected queue managers and the queues among them that ``options`` names. Lives in one process only.
+    """The connected queue managers, and those of their queues that ``options`` names.
 
-    ``retry_seconds``: how long one that does not answer is waited for.
+    An object lives in one process only. ``retry_seconds`` is how long a call waits for a queue
+    manager that does not answer.
     """
 
     def __init__(
@@ -105,22 +113,27 @@ class Logs:
         self._found: dict[LogKey, LogFacts] = {}
         self._found_at = float("-inf")
         self._present: set[str] = set()
-        """Names of all queues, also of those that the options do not name."""
+        """Names of all queues, including those that the options do not name."""
         self._told: set[str] = set()
-        """What was said and need not be said again: globs that match nothing, rows that are lost."""
+        """Warnings that were logged and need not be repeated: globs without a queue, lost rows."""
 
     def client(self, key: LogKey) -> QueueManagerClient:
-        """The client of the log's queue manager; ``KeyError`` if the query names no URL of it."""
+        """Return the client of the log's queue manager.
+
+        Raises :class:`KeyError` if the query names no URL of this queue manager.
+        """
         return self.managers[key.queue_manager]
 
     def __contains__(self, key: LogKey) -> bool:
-        """Whether the log's queue manager is one of ours and the options name the queue."""
+        """Return whether the query names the log's queue manager and the log's queue."""
         return key.queue_manager in self.managers and queue_matches(key.queue, self._options.queues)
 
     def is_read(self, key: LogKey, position: Position) -> bool:
-        """Return whether a log of the checkpoint is still read: the options may name fewer queues now, then its position stays.
+        """Return whether a log of the checkpoint is read now.
 
-        A queue manager that is away is not read now; one that no URL names means lost rows (``failOnDataLoss``).
+        If the options no longer name the queue, it is not read, and its position stays. A queue
+        manager that does not answer is not read now. If no URL names the queue manager, rows are
+        lost (``failOnDataLoss``).
         """
         return (
             self.can_be_read(key, position)
@@ -129,20 +142,26 @@ class Logs:
         )
 
     def can_be_planned(self, key: LogKey, position: Position) -> bool:
-        """Return whether rows of a log that a batch has are read; if not, they are lost (``failOnDataLoss``).
+        """Return whether a batch can read its rows of a log.
 
-        Raises :class:`ApiUnreachableError` where they may be at a queue manager that is away: a batch without them would be
-        committed, and they would count as received.
+        If a batch cannot read the rows, they are lost (``failOnDataLoss``).
+
+        Raises :class:`ApiUnreachableError` if the rows may be at a queue manager that does not
+        answer. Otherwise a batch without them would be committed, and they would count as received.
         """
         if key.queue_manager not in self.managers:
             self.managers.check_all_are_here()
         return self.can_be_read(key, position)
 
     def can_be_read(self, key: LogKey, position: Position) -> bool:
-        """Return whether the queue manager of a log is one of ours; if not, rows are lost (``failOnDataLoss``)."""
+        """Return whether the query names the log's queue manager.
+
+        If the query does not name the queue manager, rows are lost (``failOnDataLoss``).
+        """
         if key.queue_manager in self.managers:
             return True
-        if not self.managers.some_are_unknown:  # else it may be the one that has not answered yet
+        # A queue manager that has not answered yet may have the log.
+        if not self.managers.some_are_unknown:
             self.lost(
                 f"its queue manager is none of those at {self.managers.urls} (option queueManager)",
                 key,
@@ -153,10 +172,11 @@ class Logs:
     def discover(
         self, known: Iterable[LogKey] | None = (), *, now: bool = False
     ) -> Mapping[LogKey, LogFacts]:
-        """All logs that exist and match, in order; listed anew at most every :data:`DISCOVERY_SECONDS` unless ``now``.
+        """Return all logs that exist and match the options, in order.
 
-        Raises :class:`ConfigurationError` for a name (not a glob) that exists nowhere and is none of ``known``; ``None``: any
-        name may be missing.
+        The queues are listed again at most every :data:`DISCOVERY_SECONDS`, or at once if ``now``.
+        Raises :class:`ConfigurationError` for a name that is no glob, that no queue has, and that
+        is not in ``known``. If ``known`` is ``None``, any name may be missing.
         """
         if now or time.monotonic() - self._found_at >= DISCOVERY_SECONDS:
             self.managers.look()
@@ -186,8 +206,11 @@ class Logs:
         return self._found
 
     def _listed(self, client: QueueManagerClient) -> list[Mapping[str, Any]]:
-        """Return the queues of a queue manager, and those that the options name and no list has: its own queues in which
-        nothing is yet, journals, and subqueues that remote readers made."""
+        """Return the queues of a queue manager, including named queues that its list omits.
+
+        The list omits its own queues while they are empty, journals, and subqueues that remote
+        readers made.
+        """
         found: list[Mapping[str, Any]] = [*client.queues()]
         listed = {entry["name"] for entry in found}
         for name in self._options.queues:
@@ -205,12 +228,16 @@ class Logs:
         return found
 
     def check_names(self, known: Iterable[LogKey]) -> None:
-        """Raise :class:`ConfigurationError` for a name in the options that no queue has, and no log of ``known``."""
+        """Raise :class:`ConfigurationError` if the options name a queue that does not exist.
+
+        A queue of a log in ``known`` counts as existing.
+        """
         self._check_names(self._present, {key.queue for key in known})
 
     def _check_names(self, present: set[str], known: set[str]) -> None:
         if self.managers.why_away is not None:
-            return  # the name may be there
+            # A queue manager that is away may have the name.
+            return
         for pattern in self._options.queues:
             if pattern in present or pattern in known:
                 continue
@@ -238,10 +265,13 @@ class Logs:
             )
 
     def holder_of(self, key: LogKey) -> str | None:
-        """Return who holds the consumer of a log, by the last list of its queue manager."""
+        """Return who holds the consumer of a log.
+
+        The answer is that of the last list of its queue manager.
+        """
         return self._found[key].holder if key in self._found else None
 
-    # --- one log -----------------------------------------------------------------------------------------------------
+    # --- one log ----------------------------------------------------------------------------------
 
     def advance(
         self,
@@ -252,9 +282,10 @@ class Logs:
         max_bytes: int | None = None,
         wait: float | None = None,
     ) -> Step:
-        """One step of a log; the position itself when there is nothing new, or its queue manager is away.
+        """Find how far a log can be read from ``position`` in one step.
 
-        Raises :class:`DataLossError`.
+        The step stays at ``position`` if there is nothing new, or if the queue manager does not
+        answer. Raises :class:`DataLossError` if rows are gone.
         """
 
         def step(client: QueueManagerClient) -> Step:
@@ -287,7 +318,8 @@ class Logs:
             return step
         if found.last > position.sequence:
             return Step(Position(position.epoch, found.last), found.end)
-        if found.end > position.sequence:  # a limit below one row still lets one row pass
+        # A limit below one row still admits one row.
+        if found.end > position.sequence:
             return Step(Position(position.epoch, position.sequence + 1), found.end)
         if found.next_epoch is None:
             return Step(position, found.end)
@@ -301,9 +333,13 @@ class Logs:
         return Step(Position(found.next_epoch, position.sequence), found.end)
 
     def _after_refusal(self, key: LogKey, position: Position, error: ApiError) -> Step | None:
-        """Where to go on when the log is not what we knew, if ``failOnDataLoss`` allows that; ``None``: another error."""
+        """Return where to continue after the queue manager refused a position.
+
+        Return ``None`` if the error has another cause. Raises :class:`DataLossError` unless
+        ``failOnDataLoss=false`` allows the loss.
+        """
         if error.status == 404:
-            self.lost(f"the queue does not exist any more ({error.message})", key, position)
+            self.lost(f"the queue no longer exists ({error.message})", key, position)
             return Step(position, position.sequence)
         if error.code == UNKNOWN_EPOCH:
             now = self.client(key).range(key.queue)
@@ -313,7 +349,7 @@ class Logs:
                 "started from another or an empty data directory",
                 key,
                 position,
-                f"goes on at sequence {now.first} of epoch {now.epoch}",
+                f"continues at sequence {now.first} of epoch {now.epoch}",
             )
             return Step(Position(now.epoch, now.first - 1), now.end, anew=True)
         if error.code not in (TRIMMED, PAST_THE_END):
@@ -331,18 +367,22 @@ class Logs:
             f"the log ends at {now.end}, before what the query has read",
             key,
             position,
-            f"goes on behind {now.end}",
+            f"continues after {now.end}",
         )
         return Step(Position(position.epoch, now.end), now.end)
 
     def lost(
         self, what: str, key: LogKey, position: Position, instead: str = "leaves it out"
     ) -> None:
-        """Rows are gone: raise :class:`DataLossError`, or (``failOnDataLoss=false``) log what happens instead, once."""
+        """Raise :class:`DataLossError`, because rows are gone.
+
+        With ``failOnDataLoss=false``, log once what the query does instead.
+        """
         text = f"{key}, read up to {position.sequence}: {what}"
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text}. With failOnDataLoss=false the query {instead}.")
-        if text not in self._told:  # an idle query finds the same several times a second
+        # An idle query finds the same loss several times a second.
+        if text not in self._told:
             if len(self._told) >= TOLD_MAX:
                 self._told.clear()
             self._told.add(text)

@@ -1,16 +1,21 @@
 """Received marks of a streaming query (``readMode`` receive; INTERFACE.md section 4).
 
-Theory of operation. When the engine calls ``latestOffset(start, …)``, the batch that ended at ``start`` has its commit on
-disk, also while the stream is idle and after the last batch of AvailableNow; Spark's own ``commit(n)`` comes only when a batch
-n+1 with data is planned. So the mark for ``start`` is sent then, and ``commit`` sends it where that is not so: with
-asynchronous progress tracking (:mod:`.spark_progress`). A mark
-covers only what this query has read: its offsets say where it began, whatever other queries, a ``receive`` by command or a
-restored queue manager did meanwhile. Where they do not say it, it began at the first row and the mark goes on behind what is
-received, or the checkpoint is one of the first ones: then the queue manager knows from what was registered with the lease.
-Marks never go back: sending one twice does no harm.
+Theory of operation. When the engine calls ``latestOffset(start, …)``, the commit of the batch that
+ended at ``start`` is on disk. This is so while the stream is idle too, and after the last batch of
+AvailableNow. Spark's own ``commit(n)`` is called only when a batch n+1 with data is planned. So the
+mark for ``start`` is sent in ``latestOffset``. With asynchronous progress tracking
+(:mod:`.spark_progress`) the commit is not on disk then, and ``commit`` sends the mark.
 
-A mark that is refused because the log is not what the query knew (its queue or epoch is gone, or ends before the mark) is lost
-rows, as it would be for a read at that place: ``failOnDataLoss`` decides, and the mark does not count as sent.
+A mark covers only rows that this query has read. The offsets of a query state where the query
+began, whatever other queries, a ``receive`` by command or a restored queue manager did meanwhile.
+If the offsets do not state it, there are two cases. Either the query began at the first row, and
+the mark continues after what is received. Or the checkpoint is one of the first ones, and the queue
+manager knows the beginning from the registration of the lease. Marks never move back, so sending a
+mark twice is harmless.
+
+A mark may be refused because the log is not what the query knew: its queue or epoch is gone, or it
+ends before the mark. Then rows are lost, as for a read at that place. ``failOnDataLoss`` decides,
+and the mark does not count as sent.
 """
 
 from __future__ import annotations
@@ -37,7 +42,10 @@ _log = logging.getLogger(__name__)
 
 
 class Marks:
-    """The leases that a query holds and the marks it has sent. Lives in the driver-side reader process only."""
+    """The leases that a query holds, and the marks that it has sent.
+
+    The object lives in the driver-side reader process only.
+    """
 
     def __init__(self, logs: Logs, consumer: str, elsewhere: Elsewhere) -> None:
         self._logs = logs
@@ -47,14 +55,18 @@ class Marks:
             Holder.here(f"Spark query, consumer {consumer}{of_driver()}").as_dict()
         )
         self._sent: dict[LogKey, Position] = {}
-        """Highest sequence that needs no mark (any more), and its epoch, for each log whose lease we hold."""
+        """Position up to which no mark is needed, for each log whose lease the query holds."""
         self._marked: dict[LogKey, tuple[Began, int]] = {}
-        """How far we have marked a log, for a query that began there: the next mark begins behind."""
+        """How far a log was marked, and for which beginning of the query.
+
+        The next mark begins after it.
+        """
 
     def begin(self, key: LogKey, first: int | None = None) -> int:
-        """Take the lease of a log for a new query that starts at ``first``; answers how far the consumer has received.
+        """Take the lease of a log for a new query that starts at ``first``.
 
-        Raises :class:`ApiError` ``C00E0009`` naming the holder if another receiver lives.
+        Return up to which sequence the consumer has received. Raises :class:`ApiError`
+        ``C00E0009``, which names the holder, if another receiver holds the lease.
         """
         answer = self._keeper.acquire(
             self._logs.client(key), key.queue, self._consumer, first=first, ranged=True
@@ -63,9 +75,10 @@ class Marks:
         return answer.received
 
     def resume(self, keys: Iterable[LogKey]) -> None:
-        """Take the leases that are not held yet, going on with what was planned before a restart.
+        """Take the leases that are not held yet, to continue what was planned before a restart.
 
-        What another receiver holds of a glob is noted, and asked for again when its lease seems to be free.
+        Queues of a glob that another receiver holds are noted. The leases of these queues are
+        requested again when they seem to be free.
         """
         wanted = [
             key
@@ -74,9 +87,8 @@ class Marks:
             and key in self._logs
             and self._elsewhere.may_be_asked(key, self._logs.holder_of(key))
         ]
-        gather(
-            [partial(self._resume, key) for key in wanted]
-        )  # each may wait until another receiver renews
+        # The calls run in parallel, because each may wait until another receiver renews its lease.
+        gather([partial(self._resume, key) for key in wanted])
 
     def _resume(self, key: LogKey) -> None:
         try:
@@ -84,28 +96,30 @@ class Marks:
         except ApiError as error:
             if error.status != 404:
                 self._elsewhere.note(key, error)
-            else:  # the read says so, by failOnDataLoss
+            else:
+                # The read reports the missing queue, as failOnDataLoss says.
                 self._elsewhere.joined(key)
             return
         if answer is not None:
             self._sent[key] = Position(answer.epoch, answer.received)
             if self._elsewhere.joined(key):
                 _log.warning(
-                    "log.joined log=%s: its lease was free; it goes on where the query stands", key
+                    "log.joined log=%s: its lease was free; the query continues at its last position",
+                    key,
                 )
 
     def are_sent(self, key: LogKey, position: Position) -> bool:
-        """Return whether no mark up to ``position`` of a log is still to be sent."""
+        """Return whether all marks of a log up to ``position`` are sent."""
         sent = self._sent.get(key)
         return (
             sent is not None and sent.epoch == position.epoch and position.sequence <= sent.sequence
         )
 
     def send(self, offsets: Offsets) -> None:
-        """Everything up to ``offsets`` is processed.
+        """Send the marks for all rows up to ``offsets``, which are processed.
 
-        Raises :class:`ApiError` when the lease was lost to another receiver, :class:`DataLossError` when the log is not what
-        it was.
+        Raises :class:`ApiError` if the lease was lost to another receiver, and
+        :class:`DataLossError` if the log is not what it was.
         """
         self._keeper.check()
         for key, position in offsets.items():
@@ -115,7 +129,8 @@ class Marks:
             ):
                 continue
             if first is not None and position.sequence < first:
-                continue  # it has read nothing yet
+                # The query has read nothing of this log yet.
+                continue
             try:
                 began = offsets.began.get(key, AT_THE_FIRST)
                 is_told = self._logs.managers.ask(
@@ -126,15 +141,15 @@ class Marks:
                     raise
                 _log.warning("mark.refused log=%s to=%s reason=%s", key, position.sequence, error)
                 if error.status == 404:
-                    del self._sent[
-                        key
-                    ]  # its lease is gone with it; a queue that comes back is registered anew
-                self._logs.advance(
-                    key, position, max_rows=1
-                )  # refused for the same reason: failOnDataLoss decides
+                    # The lease was deleted with the queue. A queue that is made again is registered
+                    # anew.
+                    del self._sent[key]
+                # A read is refused for the same reason, and failOnDataLoss decides.
+                self._logs.advance(key, position, max_rows=1)
             else:
                 if is_told is None:
-                    continue  # it is away: the mark goes with the next one
+                    # The queue manager is away. The next mark includes this one.
+                    continue
                 self._sent[key] = position
                 if key in offsets.began:
                     self._marked[key] = (offsets.began[key], position.sequence)
@@ -147,7 +162,12 @@ class Marks:
         taken: SequenceSet,
         client: QueueManagerClient,
     ) -> bool:
-        """Mark ``first`` to ``position`` but for ``taken``, which the query has left out."""
+        """Mark the rows from ``first`` to ``position``, except the rows in ``taken``.
+
+        The query has left out the rows in ``taken``. If the consumer has received all of them, one
+        mark covers the whole range. Return True. The caller gets ``None`` instead if the queue
+        manager does not answer.
+        """
         to = position.sequence
         left_out = [] if first is None else list(clipped(taken, first - 1, to))
         runs = [(first, to)]
@@ -165,7 +185,10 @@ class Marks:
         return True
 
     def _has_received(self, key: LogKey, runs: Sequence[Range], client: QueueManagerClient) -> bool:
-        """Return whether the consumer has received all of these already: mostly, it is why the query has left them out."""
+        """Return whether the consumer has already received all of the rows in ``runs``.
+
+        This is the usual case, and the reason why the query has left them out.
+        """
         answer = self._lease(key, client)
         received = SequenceSet([(1, answer.received)] if answer.received else [])
         for first, last in client.all_ahead(key.queue, self._consumer, answer):
@@ -176,17 +199,21 @@ class Marks:
         return self._keeper.acquire(client, key.queue, self._consumer, ranged=True)
 
     def _first_of(self, key: LogKey, position: Position, began: Began | None) -> int | None:
-        """Return the first sequence of the mark for ``position``; ``None``: the queue manager knows it."""
+        """Return the first sequence of the mark for ``position``.
+
+        Return ``None`` if only the queue manager knows it.
+        """
         if began is None:
             return None
         before, marked = self._marked.get(key, (began, 0))
         if key in self._sent and (before.first != began.first or position.sequence < marked):
+            # The log was set back, and its sequences name other rows now.
             self._sent[key], marked = (
                 Position("", 0),
                 0,
-            )  # the log went back, and its sequences name other rows now
+            )
         return max(began.first, marked + 1)
 
     def release(self) -> None:
-        """Give all leases up; never raises."""
+        """Release all leases. This method never raises."""
         self._keeper.release()

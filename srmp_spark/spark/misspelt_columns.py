@@ -1,9 +1,10 @@
-"""Columns of a frame that are written by a slip: what the sink would ignore, and what was meant by it.
+"""Find misspelt columns of a frame, which the sink would otherwise ignore.
 
-The rule in one sentence: a column that the sink does not know is refused if one slip (a letter too many, missing or wrong, or
-two neighbours swapped; case, ``_``, ``-`` and blanks do not count) tells its name from a column of the sink that the frame does
-not have, unless it is a column of the source or ``orderBy`` names it. Two slips are another word: nobody's column
-``transaction_id`` is meant to be ``transaction``.
+The rule: a column that the sink does not know is refused if one slip distinguishes its name from a
+column of the sink that the frame does not have. A slip is a letter too many, missing or wrong, or
+two neighbouring letters swapped. Case, ``_``, ``-`` and blanks do not count. Columns of the source,
+and columns that ``orderBy`` names, are never refused. Two slips make another word: a column
+``transaction_id`` is not meant to be ``transaction``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ _FILLERS = str.maketrans("", "", "_- ")
 
 
 def misspelt(names: Iterable[str], missing: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first of ``names`` that one slip tells from one of ``missing``, and that one; None: there is none."""
+    """Return the first of ``names`` that is one slip away from one of ``missing``, and that column.
+
+    Return ``None`` if there is no such name.
+    """
     wanted = [(each, _bare(each)) for each in missing]
     for name in names:
         bare = _bare(name)
@@ -25,7 +29,10 @@ def misspelt(names: Iterable[str], missing: Iterable[str]) -> tuple[str, str] | 
 
 
 def is_one_slip(written: str, meant: str) -> bool:
-    """Return whether the two are equal, or become so by one letter added, left out or changed, or two neighbours swapped."""
+    """Return whether the two names are equal, or differ by one slip.
+
+    One slip is a letter added, left out or changed, or two neighbours swapped.
+    """
     if len(written) > len(meant):
         written, meant = meant, written
     at = next(

@@ -15,7 +15,7 @@ from srmp_spark.spark.option_values import OptionSpec, choice
 from srmp_spark.spark.options import SERVE_OPTIONS
 
 QUEUES_MAX = 1_000
-"""Queues of one read: each is a task."""
+"""Largest number of queues in one read, because each is a task. More queues are refused."""
 
 MQRR_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec(
@@ -71,7 +71,7 @@ _STREAM = (
     "dataDir",
     *SERVE_OPTIONS,
 )
-"""What a stream has of ``format("srmp")``: it reads the log that the subscription fills."""
+"""Options of ``format("srmp")`` that a stream has too, because it reads the subscription's log."""
 _MODES = ("move", "copy")
 _ACCOUNT = {
     "username": "username",
@@ -84,24 +84,30 @@ _ACCOUNT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteOptions:
-    """Checked. Pickled into tasks; what is secret is in no repr."""
+    """Checked options. The options are pickled into tasks, and no repr shows secrets."""
 
     host: RemoteHost
     queues: tuple[str, ...]
-    """As they were written."""
+    """Names of the queues, as they were written."""
     stream: Mapping[str, str] = field(repr=False)
-    """What is for the log of a queue manager of ours."""
+    """Options for the log of the local queue manager."""
     credentials: Credentials
-    """Of a batch, which signs in itself."""
+    """Credentials of a batch read, which signs in itself."""
     mode: str | None
     columns: tuple[str, ...] | None = None
-    """Those of option ``columns``; None: it was not given."""
+    """Columns that the option ``columns`` names; ``None`` if the option was not given."""
     account: Mapping[str, str] = field(repr=False)
-    """As it was given, in the words of ``[[subscription]]``; for a stream, whose queue manager signs in."""
+    """The given account, with the keys of ``[[subscription]]``.
+
+    The account is for a stream, whose queue manager signs in.
+    """
 
 
 def parse_remote(options: Mapping[str, str]) -> RemoteOptions:
-    """Everything that can be checked without knowing stream or batch. Raises :class:`ConfigurationError`."""
+    """Check everything that can be checked without knowing whether it is a stream or a batch.
+
+    Return the checked options. Raises :class:`ConfigurationError` for the first problem.
+    """
     known = {name.lower(): name for name in (*(spec.name for spec in MQRR_OPTIONS), *_STREAM)}
     given: dict[str, str] = {}
     for name, value in options.items():
@@ -128,9 +134,8 @@ def parse_remote(options: Mapping[str, str]) -> RemoteOptions:
     columns = names_in(given["columns"]) if "columns" in given else None
     mode = choice("mode", given["mode"], _MODES) if "mode" in given else None
     account = {key: given[name] for name, key in _ACCOUNT.items() if name in given}
-    if not account and (
-        "queueManager" in stream or "dataDir" in stream
-    ):  # the subscription may be there, with its account
+    # The subscription may exist already, with its own account.
+    if not account and ("queueManager" in stream or "dataDir" in stream):
         return RemoteOptions(
             host=host,
             queues=queues,

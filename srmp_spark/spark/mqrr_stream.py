@@ -1,8 +1,9 @@
-"""``format("mqrr")`` as a stream: a subscription of a queue manager of ours, and the log that it fills.
+"""``format("mqrr")`` as a stream: a subscription of a local queue manager, and its log.
 
-The subscription is made when the query first asks for an offset, unless it is there, and stays when the query ends: what is
-pulled is in the log, and the next start finds it. Whoever wants it to end says ``srmp-spark subscribe remove``. The first look
-at the log waits for what is in the remote queue (:mod:`.first_pass`).
+The subscription is made when the query first asks for an offset, unless it exists. The subscription
+stays when the query ends, because pulled messages are in the log and the next start reads them
+there. ``srmp-spark subscribe remove`` ends it. The first read of the log waits for what is in the
+remote queue (:mod:`.first_pass`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from srmp_spark.spark.options import SourceOptions, parse
 from srmp_spark.spark.stream_reader import SrmpStreamReader
 
 _UNKNOWN_YET = "private$/subscription"
-"""In place of the queues of ours, which the queue manager names."""
+"""Stands in place of the local queues until the queue manager has named them."""
 
 
 class MqrrStreamReader(SrmpStreamReader):
-    """The reader of ``format("srmp")``, on the queues of ours that remote ones are pulled into."""
+    """Reads the local queues that remote queues are pulled into, as ``format("srmp")`` does."""
 
     def __init__(self, remote: RemoteOptions, schema: StructType | None = None) -> None:
-        """Raises :class:`ConfigurationError`; nothing is asked or started yet: Spark makes this object several times."""
+        """Check the options. Raises :class:`ConfigurationError` for the first problem.
+
+        Nothing is asked or started yet, because Spark makes this object several times.
+        """
         super().__init__(_log_options(remote, _UNKNOWN_YET), schema)
         self._remote = remote
         self._pass: FirstPass | None = None
@@ -43,16 +47,21 @@ class MqrrStreamReader(SrmpStreamReader):
         )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Wait for what is in the remote queues; then the ends of the logs are the goal of this run.
+        """Wait for what is in the remote queues.
 
-        Raises :class:`RemoteQueueError` for a queue that cannot be read.
+        Then the ends of the logs are the goal of this run.
+
+        Raises :class:`RemoteQueueError` if a queue cannot be read.
         """
         self._subscribed().wait_or_fail()
         self._is_first = False
         super().prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where the next batch ends. The first one of a query that goes on waits a little for what is there."""
+        """Return where the next batch ends.
+
+        The first batch of a continuous query waits a short time for messages in the remote queues.
+        """
         if self._is_first:
             self._is_first = False
             self._subscribed().wait_a_little()
@@ -60,12 +69,12 @@ class MqrrStreamReader(SrmpStreamReader):
         return super().latestOffset(start, limit)
 
     def _subscribed(self) -> FirstPass:
-        """Subscribes to what nobody pulls, once."""
+        """Subscribe to the remote queues once, and return what watches the subscriptions."""
         self._here()
         assert self._pass is not None
         return self._pass
 
-    def _here(self) -> Any:  # noqa: ANN401  # what the reader of the log has there
+    def _here(self) -> Any:  # noqa: ANN401  # the base class returns a private type
         if self._driver is None:
             began = time.monotonic()
             client, queues = subscribed(self._remote, self._options)
@@ -88,10 +97,11 @@ def _log_options(remote: RemoteOptions, queues: str) -> SourceOptions:
 def subscribed(
     remote: RemoteOptions, options: SourceOptions
 ) -> tuple[SubscriptionsClient, list[Subscribed]]:
-    """The queues of ours that the remote ones are pulled into, and who says how that goes; subscribes where nobody pulls.
+    """Subscribe to the remote queues that have no subscription yet.
 
-    Raises :class:`ConfigurationError` for a subscription that is another one than the query asks for, and what the queue
-    manager says.
+    Return the client that reports the state of the subscriptions, and the local queues. Raises
+    :class:`ConfigurationError` if a subscription exists with another mode, and the errors of the
+    queue manager.
     """
     if options.data_dir is not None and not any(
         flag == "listen" for flag, _ in options.serve_flags

@@ -2,19 +2,26 @@
 
     {"qm":{"<guid>":{"<epoch>":{"private$/orders":1000}}},"v":1}
 
-The last sequence is included: 1000 says that 1000 was read. Spark compares offsets **as text**, so one value must have one
-text: keys are sorted, numbers are plain. Queue managers are known by GUID, never by URL: a log may move to another host. A
-queue of a queue manager stands in one epoch at a time; sequences go on counting from one epoch to the next.
+The last sequence is included: 1000 says that row 1000 was read. Spark compares offsets **as text**,
+so one value must have one text: keys are sorted, and numbers are plain. Queue managers are
+identified by GUID, never by URL, because a log may move to another host. A queue of a queue manager
+stands in one epoch at a time. Sequences continue from one epoch to the next.
 
-    {"began":{"<guid>":{"private$/orders":901}},"qm":…,"taken":{"<guid>":{"private$/orders":[[906,906]]}},"v":1}
+    {"began":{"<guid>":{"private$/orders":901}},"qm":…,
+     "taken":{"<guid>":{"private$/orders":[[906,906]]}},"v":1}
 
-A query may say "received" of the rows from ``began`` to where it stands, and of no other; where it began is known nowhere else
-for as long as its checkpoint lives. ``taken`` has the rows from there on that the consumer had received before the query began
-(``startingOffsets`` = ``unreceived``), as :mod:`srmp_spark.sequences.as_json` writes sets: the query leaves them out, and does
-not say "received" of them: it may go on as another consumer. A batch that ends behind such rows has them in its offset; the
-next one begins behind it (``began``) and has only those that lie further on. Both are
-written only for queries that did not begin at a log's first sequence. The first checkpoints had neither: of a log that is not
-named the queue manager knows where its receiver began.
+A query may mark as received the rows from ``began`` to where it stands, and no other rows. The
+beginning of a query is stored nowhere else for as long as its checkpoint lives.
+
+``taken`` has the rows from there on that the consumer had received before the query began
+(``startingOffsets`` = ``unreceived``), in the form of :mod:`srmp_spark.sequences.as_json`. The
+query leaves these rows out, and does not mark them as received, because it may continue as another
+consumer. A batch that ends after such rows has them in its offset. The next batch begins after them
+(``began``), and has only those that lie further on.
+
+``began`` and ``taken`` are written only for queries that did not begin at a log's first sequence.
+The first checkpoints had neither. For a log that they do not name, the queue manager knows where
+its receiver began.
 """
 
 from __future__ import annotations
@@ -28,11 +35,11 @@ from srmp_spark.sequences.as_json import set_as_json, set_from_json
 from srmp_spark.sequences.sequence_set import SequenceSet
 
 FORMAT = 1
-"""``v``: a checkpoint of a later format is refused, never guessed at."""
+"""The value of ``v``. A checkpoint of a later format is refused, and not interpreted."""
 
 
 class LogKey(NamedTuple):
-    """One log: a queue of a queue manager."""
+    """Names one log: a queue of a queue manager."""
 
     queue_manager: str
     queue: str
@@ -42,7 +49,7 @@ class LogKey(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A place in a log: everything up to ``sequence`` was read."""
+    """A place in a log: every row up to ``sequence`` was read."""
 
     epoch: str
     sequence: int
@@ -52,12 +59,15 @@ class Began(NamedTuple):
     """Where a query began to read a log."""
 
     first: int
-    """The first sequence that it may have read, and whose mark is its own."""
+    """The first sequence that the query may have read, and that its marks may cover."""
     taken: SequenceSet = SequenceSet()
-    """Sequences from there on that it leaves out. Nobody changes it."""
+    """Sequences from ``first`` on that the query leaves out. The set must not be changed."""
 
     def beyond(self, sequence: int) -> Began:
-        """Return the same for a query whose marks up to ``sequence`` are sent: of rows that it has passed it keeps no list."""
+        """Return the beginning for a query whose marks up to ``sequence`` are sent.
+
+        Left-out rows that the query has passed are not kept.
+        """
         if not self.taken or self.taken.first > sequence:
             return self
         left = self.taken.copy()
@@ -69,9 +79,9 @@ AT_THE_FIRST = Began(1)
 
 
 class Offsets(Mapping[LogKey, Position]):
-    """Positions by log, immutable; iterates in the order of its text.
+    """Immutable positions by log, which iterate in the order of the text.
 
-    :attr:`began`: where the query began to read a log, unless that is :data:`AT_THE_FIRST`.
+    :attr:`began` says where the query began to read a log, unless that is :data:`AT_THE_FIRST`.
     """
 
     __slots__ = ("_positions", "began")
@@ -102,7 +112,7 @@ class Offsets(Mapping[LogKey, Position]):
             other.began,
         )
 
-    __hash__ = None  # type: ignore[assignment]  # as of every mapping
+    __hash__ = None  # type: ignore[assignment]  # like every mapping
 
     def __repr__(self) -> str:
         return f"<Offsets {self}>"
@@ -111,7 +121,7 @@ class Offsets(Mapping[LogKey, Position]):
         return json.dumps(self.as_dict(), separators=(",", ":"))
 
     def as_dict(self) -> dict[str, Any]:
-        """For Spark, which writes it as JSON in the order of insertion."""
+        """Return the offsets as a dictionary for Spark, which writes it as JSON in this order."""
         managers: dict[str, dict[str, dict[str, int]]] = {}
         for key, position in self._positions.items():
             managers.setdefault(key.queue_manager, {}).setdefault(position.epoch, {})[key.queue] = (
@@ -134,8 +144,11 @@ class Offsets(Mapping[LogKey, Position]):
         return {name: value for name, value in parts.items() if value or name == "qm"}
 
     @classmethod
-    def from_dict(cls, value: Any) -> Offsets:  # noqa: ANN401  # whatever a checkpoint holds
-        """The reverse of :meth:`as_dict`. Raises :class:`DataLossError` for another format or anything that is no offset."""
+    def from_dict(cls, value: Any) -> Offsets:  # noqa: ANN401  # any JSON value of a checkpoint
+        """Parse the dictionary that :meth:`as_dict` returns.
+
+        Raises :class:`DataLossError` if it has another format or is no offset.
+        """
         try:
             version, managers = value["v"], value["qm"]
         except (TypeError, KeyError):
@@ -168,7 +181,10 @@ class Offsets(Mapping[LogKey, Position]):
 
     @classmethod
     def from_text(cls, text: str) -> Offsets:
-        """The reverse of ``str``; any JSON spelling of it."""
+        """Parse the text that ``str`` returns, in any JSON spelling.
+
+        Raises :class:`DataLossError` if it is no offset.
+        """
         try:
             return cls.from_dict(json.loads(text))
         except ValueError:

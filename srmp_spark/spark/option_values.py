@@ -1,4 +1,4 @@
-"""What the options of the source and of the sink have in common: their form, and values that both know."""
+"""The form of options, and the values that the options of source and sink share."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ _SECONDS = {
     "day": 86400.0,
     "week": 604800.0,
 }
-"""The units of Spark's ``JavaUtils.timeStringAsMs``, which its options take, and those of a trigger's text."""
+"""Length of each unit of time, in seconds.
+
+The units are those of Spark's ``JavaUtils.timeStringAsMs``, which its options accept, and those of
+a trigger's text.
+"""
 _PIECE = re.compile(r"([0-9]{1,15})\s*([a-z]+)")
 _DURATION = re.compile(rf"(?:interval\s+)?{_PIECE.pattern}(?:\s+{_PIECE.pattern})*")
 _MILLISECONDS = re.compile(r"[0-9]{1,15}")
 
 
 class OptionSpec(NamedTuple):
-    """One option."""
+    """One option of a format, with its meaning for the documentation."""
 
     name: str
     applies_to: Literal["both", "stream", "batch"]
@@ -42,7 +46,10 @@ class OptionSpec(NamedTuple):
 
 
 def choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
-    """One of ``allowed``, in any case. Raises :class:`ConfigurationError` with the nearest one."""
+    """Return ``text`` in lower case if it is one of ``allowed``.
+
+    Raises :class:`ConfigurationError`, which suggests the nearest allowed value.
+    """
     if text.lower() in allowed:
         return text.lower()
     close = difflib.get_close_matches(text.lower(), allowed, 1, 0.5)
@@ -53,14 +60,19 @@ def choice(name: str, text: str, allowed: tuple[str, ...]) -> str:
 
 
 def boolean(name: str, text: str) -> bool:
-    """``true`` or ``false``. Raises :class:`ConfigurationError`."""
+    """Return whether ``text`` is ``true``.
+
+    Raises :class:`ConfigurationError` for other than true or false.
+    """
     return choice(name, text, ("true", "false")) == "true"
 
 
 def duration_s(name: str, text: str) -> float:
-    """Return seconds of a duration as Spark writes them: ``15m``, ``10s``, ``10 seconds``, ``1 minute 30 seconds``.
+    """Return the seconds of a duration in Spark's notation.
 
-    A number alone is milliseconds, as where Spark's Kafka source takes one. Raises :class:`ConfigurationError`.
+    Examples are ``15m``, ``10s``, ``10 seconds`` and ``1 minute 30 seconds``. A number alone is
+    milliseconds, as in options of Spark's Kafka source. Raises :class:`ConfigurationError` if the
+    text is no duration.
     """
     lower = text.strip().lower()
     if _MILLISECONDS.fullmatch(lower):
@@ -78,7 +90,10 @@ def duration_s(name: str, text: str) -> float:
 
 
 def api_url(text: str) -> str:
-    """The URL of a queue manager's API without its last slash. Raises :class:`ConfigurationError`."""
+    """Return the URL of a queue manager's API without its last slash.
+
+    Raises :class:`ConfigurationError` if the text is no URL or has a path.
+    """
     url = text.rstrip("/")
     try:
         parts = split_url(url)
@@ -94,5 +109,9 @@ def api_url(text: str) -> str:
 
 
 def token(values: Mapping[str, str]) -> str | None:
-    """The option, else the environment of the process that reads the options: the driver's."""
+    """Return the option ``token``, else the value of the environment variable SRMP_SPARK_TOKEN.
+
+    The environment is that of the process that reads the options, the driver's. Return ``None`` if
+    neither is set.
+    """
     return values.get("token") or os.environ.get("SRMP_SPARK_TOKEN") or None

@@ -1,10 +1,13 @@
-"""The options of ``format("srmp")`` (INTERFACE.md section 4): one table, read by the checks and by the documentation.
+"""The options of ``format("srmp")``, as one table for the checks and the documentation.
 
-Spark passes unknown options through in silence, so the source itself refuses them, with the nearest known name. Options
-that would have no effect are errors too: somebody meant something by them. Spark builds a reader in several processes and
-covers an exception of ``streamReader()`` with an ``UnboundLocalError`` of its own; therefore everything that can be known
-without the mode is checked in ``DataSource.schema()`` (:func:`parse`), and the rest when a reader of a known mode first works
-(:func:`check_stream`, :func:`check_batch`).
+INTERFACE.md section 4 describes the options. Spark passes unknown options on silently, so the
+source itself refuses them, and suggests the nearest known name. Options without effect are errors
+too, because the user expects an effect.
+
+Spark builds a reader in several processes, and hides an exception of ``streamReader()`` behind an
+``UnboundLocalError`` of its own. So everything that can be checked without the mode is checked in
+``DataSource.schema()`` (:func:`parse`). The rest is checked when a reader of a known mode first
+works (:func:`check_stream`, :func:`check_batch`).
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ from srmp_spark.spark.chosen_columns import names_in
 from srmp_spark.spark.option_values import OptionSpec, api_url, boolean, choice, duration_s, token
 
 EARLIEST, LATEST = -2, -1
-"""Kafka's numbers for "oldest retained" and "behind the last" inside an offsets JSON."""
+"""Kafka's numbers in an offsets JSON for the oldest kept row, and for after the last row."""
 
 DELAY_SECONDS = 15 * 60.0
-"""``maxTriggerDelay`` unless it is given, as of Spark's Kafka source."""
+"""Default of ``maxTriggerDelay``, in seconds, as in Spark's Kafka source."""
 
 _CONSUMER = re.compile(r"[^\s/\\,]+")
 
@@ -150,91 +153,104 @@ SERVE_OPTIONS: dict[str, str] = {
     "rpcMinAuth": "rpc-min-auth",
     "config": "config",
 }
-"""Embedded only: option → flag of ``srmp-spark serve`` (INTERFACE.md section 2)."""
+"""Options of an embedded queue manager, each with its flag of ``srmp-spark serve``.
+
+INTERFACE.md section 2 describes the flags.
+"""
 
 REPEATED_FLAGS = frozenset({"queues", "hostName", "allowUrl"})
-"""Comma separated here, given once each to ``serve``."""
+"""Options with comma separated values, each of which is a flag of its own for ``serve``."""
 
 _KNOWN = {name.lower(): name for name in (*(spec.name for spec in SOURCE_OPTIONS), *SERVE_OPTIONS)}
 _SPARK_OWN = frozenset({"path"})
-"""What Spark adds by itself (``load("…")``); refused with its own text."""
+"""Options that Spark adds by itself (``load("…")``).
+
+Such options are refused with an error of their own.
+"""
 
 
 class Starting(NamedTuple):
-    """Where a new query begins; exactly one of the three ways."""
+    """Where a new query begins, in exactly one of three ways."""
 
     keyword: Literal["unreceived", "earliest", "latest"] | None = None
     sequences: ByQueue | None = None
-    """First sequence per queue; :data:`EARLIEST` and :data:`LATEST` allowed."""
+    """First sequence by queue. :data:`EARLIEST` and :data:`LATEST` are allowed."""
     timestamp_us: int | ByQueue | None = None
-    """Microseconds since 1970, for all queues or per queue."""
+    """Microseconds since 1970, UTC, for all queues or by queue."""
 
     @property
     def by_queue(self) -> ByQueue | None:
-        """Return what is said per queue, if anything is."""
+        """Return the values by queue, or ``None`` if there are none."""
         return self.sequences if not isinstance(self.timestamp_us, Mapping) else self.timestamp_us
 
 
 UNRECEIVED = Starting("unreceived")
-"""The default."""
+"""The default start: the first row that the consumer has not received."""
 
 
 class Ending(NamedTuple):
-    """Where a batch read ends: at the last row now, or in one of two ways."""
+    """Where a batch read ends: at the last row now, or in one of two other ways."""
 
     sequences: ByQueue | None = None
-    """Last sequence per queue; :data:`LATEST` allowed."""
+    """Last sequence by queue. :data:`LATEST` is allowed."""
     timestamp_us: int | ByQueue | None = None
-    """As in :class:`Starting`: the first row that arrived at or after it is not read, nor any after that one."""
+    """Microseconds since 1970, UTC, for all queues or by queue.
+
+    The first row that arrived at or after this time is not read, and no row after it.
+    """
 
     @property
     def by_queue(self) -> ByQueue | None:
-        """Return what is said per queue, if anything is."""
+        """Return the values by queue, or ``None`` if there are none."""
         return self.sequences if not isinstance(self.timestamp_us, Mapping) else self.timestamp_us
 
 
 TO_THE_END = Ending()
-"""The default."""
+"""The default end: the last row at the time of planning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """Checked options. Pickled into tasks; the token is in no repr."""
+    """Checked options. The options are pickled into tasks, and no repr shows the token."""
 
     queue_managers: tuple[str, ...] = ()
-    """API URLs; empty when embedded."""
+    """API URLs of the queue managers. Empty if the queue manager is embedded."""
     data_dir: str | None = None
     serve_flags: tuple[tuple[str, str], ...] = ()
-    """Embedded: (flag, value) in the order of :data:`SERVE_OPTIONS`."""
+    """Flags of an embedded queue manager as (flag, value), in the order of :data:`SERVE_OPTIONS`.
+    """
     queues: tuple[str, ...]
-    """Names or globs in canonical form."""
+    """Names or globs of queues in canonical form."""
     read_mode: Literal["receive", "peek"] | None = None
-    """``None``: not said."""
+    """The option ``readMode``, or ``None`` if it was not given."""
     consumer: str = DEFAULT_CONSUMER
     starting: Starting = UNRECEIVED
     ending: Ending = TO_THE_END
     max_rows: int | None = None
     max_bytes: int | None = None
     min_rows: int | None = None
-    """Rows that a micro-batch waits for."""
+    """Number of rows that a micro-batch waits for."""
     max_delay_s: float = DELAY_SECONDS
-    """How long it waits for them."""
+    """Longest time that a micro-batch waits for ``min_rows``, in seconds."""
     min_partitions: int | None = None
     rows_per_partition: int | None = None
     fail_on_data_loss: bool = True
     fail_on_queue_in_use: bool = False
     columns: tuple[str, ...] | None = None
-    """Those of option ``columns``; None: it was not given."""
+    """Columns that the option ``columns`` names; ``None`` if the option was not given."""
     include_envelope: bool = False
     report_times: bool = False
     token: str | None = field(default=None, repr=False)
     allow_plain_token: bool = False
     given: frozenset[str] = frozenset()
-    """Names that the user wrote, canonical."""
+    """Canonical names of the options that the user wrote."""
 
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
-    """Everything that can be checked without knowing stream or batch. Raises :class:`ConfigurationError`."""
+    """Check everything that can be checked without knowing whether it is a stream or a batch.
+
+    Return the checked options. Raises :class:`ConfigurationError` for the first problem.
+    """
     values = _canonical(options)
     embedded = _embedded(values)
     queues_text = values.get("queue") or (
@@ -301,12 +317,18 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
 
 
 def check_stream(options: SourceOptions) -> None:
-    """The rules of ``spark.readStream``. Raises :class:`ConfigurationError`."""
+    """Check the rules of ``spark.readStream``.
+
+    Raises :class:`ConfigurationError` if a rule is broken.
+    """
     _no_effect(options, "batch", "a streaming query reads until it is stopped")
 
 
 def check_batch(options: SourceOptions) -> None:
-    """The rules of ``spark.read``. Raises :class:`ConfigurationError`."""
+    """Check the rules of ``spark.read``.
+
+    Raises :class:`ConfigurationError` if a rule is broken.
+    """
     if options.read_mode == "receive":
         raise ConfigurationError(
             "readMode=receive needs a streaming query: a batch read may run twice and has "
@@ -385,7 +407,10 @@ def _serve_flags(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _served_names(queues: str) -> str:
-    """``queues`` without its suffixes (``orders:transactional``): the queues to read when ``queue`` is not given."""
+    """Return ``queues`` without its suffixes (``orders:transactional``).
+
+    These are the queues to read if ``queue`` is not given.
+    """
     return ",".join(split_queue_suffixes(part)[0] for part in _split("queues", queues))
 
 
@@ -404,7 +429,10 @@ def _urls(text: str | None) -> tuple[str, ...]:
 
 
 def _queue(text: str) -> str:
-    """A glob keeps its signs: ``*``, ``?`` and ``[`` are as printable as letters."""
+    """Return the canonical name of a queue or glob.
+
+    The signs ``*``, ``?`` and ``[`` of a glob stay, because the check of names accepts them.
+    """
     return local_queue_name(text)
 
 
@@ -422,7 +450,7 @@ def _consumer(text: str) -> str:
 
 
 def _read_mode(text: str | None) -> Literal["receive", "peek"] | None:
-    return None if text is None else choice("readMode", text, ("receive", "peek"))  # type: ignore[return-value]  # just checked
+    return None if text is None else choice("readMode", text, ("receive", "peek"))  # type: ignore[return-value]  # checked by choice()
 
 
 def _whole(name: str, text: str | None) -> int | None:
@@ -438,7 +466,7 @@ def _starting(text: str) -> Starting:
         return Starting(
             sequences=_sequences("startingOffsets", text, "first sequence", lowest=EARLIEST)
         )
-    return Starting(choice("startingOffsets", text, ("unreceived", "earliest", "latest")))  # type: ignore[arg-type]  # just checked
+    return Starting(choice("startingOffsets", text, ("unreceived", "earliest", "latest")))  # type: ignore[arg-type]  # checked by choice()
 
 
 def _ending(text: str | None) -> Ending:
@@ -455,7 +483,7 @@ def _ending(text: str | None) -> Ending:
 
 
 def _sequences(name: str, text: str, what: str, *, lowest: int) -> ByQueue:
-    def checked(queue: str, sequence: Any) -> int:  # noqa: ANN401  # whatever stands in the JSON
+    def checked(queue: str, sequence: Any) -> int:  # noqa: ANN401  # any JSON value
         if type(sequence) is not int or not lowest <= sequence < 2**63:
             raise ConfigurationError(
                 f"option {name}: {queue!r} needs its {what} as a whole number, got {sequence!r}"
@@ -469,7 +497,7 @@ def _timestamps(name: str, text: str) -> int | ByQueue:
     if not text.startswith("{"):
         return _timestamp(name, text)
 
-    def checked(queue: str, value: Any) -> int:  # noqa: ANN401  # whatever stands in the JSON
+    def checked(queue: str, value: Any) -> int:  # noqa: ANN401  # any JSON value
         if type(value) is not int and not isinstance(value, str):
             raise ConfigurationError(f"option {name}: {queue!r} needs a time, got {value!r}")
         return _timestamp(name, str(value))
@@ -478,7 +506,10 @@ def _timestamps(name: str, text: str) -> int | ByQueue:
 
 
 def _timestamp(name: str, text: str) -> int:
-    """Microseconds since 1970, UTC."""
+    """Parse a time into microseconds since 1970, UTC.
+
+    Raises :class:`ConfigurationError` if the text is no time or has no time zone.
+    """
     if text.isascii() and text.isdigit():
         return int(text) * 1000
     try:

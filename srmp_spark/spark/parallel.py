@@ -1,7 +1,8 @@
-"""Several queue managers asked at once, in a process that may be told to end at any moment.
+"""Call several queue managers at once, in a process that may be ended at any moment.
 
-Spark ends a reader's process with SIGTERM, which arrives in the main thread; so the main thread only ever waits on a queue,
-and the threads are daemons: a pool of ``concurrent.futures`` would hold the process until its last call came back.
+Spark ends the process of a reader with SIGTERM, which arrives in the main thread. So the main
+thread only waits on a queue, and the other threads are daemons. A thread pool of
+``concurrent.futures`` would keep the process alive until its last call returned.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from typing import TypeVar
 T = TypeVar("T")
 
 THREADS_MAX = 16
-"""Calls in flight: they wait on the network, and each queue manager sees only a few of them."""
+"""Largest number of calls in flight.
+
+The calls wait on the network, and each queue manager gets only a few of them.
+"""
 
 
 def gather(calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | None = None) -> list[T]:
-    """The results of all ``calls``, in their order; the first exception is raised.
+    """Make all ``calls`` in parallel, and return their results in the order of the calls.
 
-    With ``enough``: returns as soon as a result is, with those that came so far, in the order they came.
+    The first exception is raised. ``enough`` says whether one result is enough. As soon as it is,
+    the function returns the results so far, in the order in which they arrived.
     """
     if len(calls) < 2:
         return [call() for call in calls]
@@ -37,7 +42,8 @@ def gather(calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | None 
                 return
             try:
                 done.put((index, call(), None))
-            except BaseException as error:  # handed to the caller, whatever it is
+            except BaseException as error:
+                # Every error is handed to the caller.
                 done.put((index, None, error))
 
     for _ in range(min(THREADS_MAX, len(calls))):
@@ -47,7 +53,7 @@ def gather(calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | None 
         index, result, error = done.get()
         if error is not None:
             raise error
-        results[index] = result  # type: ignore[assignment]  # no error: a result
+        results[index] = result  # type: ignore[assignment]  # without an error there is a result
         if enough is not None and enough(results[index]):
             return list(results.values())
     return [results[index] for index in range(len(calls))]

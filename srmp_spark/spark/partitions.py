@@ -1,8 +1,9 @@
-"""One task's work: a contiguous range of one log, and the batches it becomes on an executor.
+"""The work of one task: a contiguous range of one log, read as Arrow batches on an executor.
 
-Nothing that happened in the driver's reader is visible here (Spark builds another reader, pickles it and sends it), so a
-partition says everything: where, which epoch, which sequences. What comes back is checked against the plan: the
-exact schema, ascending sequences, nothing outside the range, nothing missing but counted holes.
+Spark builds another reader for the tasks, pickles it and sends it, so nothing of the driver's
+reader is visible here. So a partition states everything: the address, the epoch and the sequences.
+The answer is checked against the plan. The answer must have the exact schema, ascending sequences,
+no row outside the range, and no missing row except counted holes.
 """
 
 from __future__ import annotations
@@ -45,27 +46,52 @@ if TYPE_CHECKING:
     from srmp_spark.rows import dense
 
 BATCH_ROWS_MIN = 2_000
-"""Smaller Arrow batches cost Spark more than the rows in them (docs: performance)."""
+"""Number of rows at which an Arrow batch is handed to Spark.
+
+Spark spends more time on a smaller batch than on its rows (docs: performance). Only the last batch
+and batches of large bodies are smaller.
+"""
 BATCH_ROWS_MAX = 5_000
-"""Measured with 59 columns: 2,000 to 5,000 rows are fastest; larger ones fall out of the processor's cache."""
+"""Largest number of rows in an Arrow batch.
+
+Measured with 59 columns, 2,000 to 5,000 rows are fastest. Larger batches do not fit into the
+processor's cache.
+"""
 BATCH_BYTES_MAX = 32 << 20
-"""A batch of large bodies is cut by size: Spark's JVM holds each batch in direct memory."""
+"""Largest size of an Arrow batch, in bytes, unless one row has more.
+
+Spark's JVM holds each batch in direct memory.
+"""
 READ_AHEAD_BYTES = 4 << 20
-"""Read while the JVM takes rows: less than a segment of small messages, so one is in use, one held and one being read."""
+"""Bytes that are read while the JVM takes rows.
+
+This is less than a segment of small messages. So one segment is in use, one is held and one is
+being read.
+"""
 CLIENTS_MAX = 8
-"""Queue managers, and tokens for them, that one Python worker keeps a connection to."""
+"""Largest number of clients whose connections one Python worker keeps.
+
+A client is for one queue manager and one token. At the limit the client that was used longest ago
+is evicted.
+"""
 RESUME_SECONDS = 60.0
-"""A read that breaks (the queue manager was restarted) goes on behind its last row, for at most this long without progress."""
+"""Longest time without a row, in seconds, for which a broken read is resumed after its last row.
+
+A read breaks if the queue manager restarts. After this time the task fails.
+"""
 RESUME_PAUSE_SECONDS = 0.5
 DAMAGED = "damaged"
-"""Code of ``GET rows`` for rows that the queue manager has but cannot read; nobody may skip them but its operator."""
+"""Code of ``GET rows`` for rows that the queue manager has but cannot read.
+
+Only its operator may skip such rows.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class SrmpPartition(InputPartition):
-    """(after, to] of one epoch of one log."""
+    """The range (after, to] of one epoch of one log."""
 
     url: str
     key: LogKey
@@ -73,30 +99,33 @@ class SrmpPartition(InputPartition):
     after: int
     to: int
     host: str | None = None
-    """Embedded queue manager: the only host on which its API can be reached."""
+    """The only host on which the API of an embedded queue manager can be reached, else ``None``."""
     taken: tuple[Range, ...] = ()
-    """Rows among them that the query leaves out, ascending."""
+    """Ranges of rows that the query leaves out, ascending."""
     planned_on: str | None = None
-    """The host of the driver."""
+    """Name of the host on which the driver runs."""
 
 
 @dataclass(frozen=True)
 class ReadColumns:
-    """Which columns rows have."""
+    """The columns that rows have."""
 
     chosen: tuple[str, ...]
-    """Those that Spark gets, in its order."""
+    """The columns that Spark gets, in its order."""
     envelope: bool
     """Whether the column ``envelope`` has values."""
 
     @property
     def inside(self) -> tuple[str, ...]:
-        """Return those that are read."""
+        """Return the columns that are read: the chosen ones and ``sequence``."""
         return with_sequence(self.chosen)
 
 
 def read_columns(schema: StructType | None, options: SourceOptions) -> ReadColumns:
-    """Return the columns that a reader's schema declares; None: all. Raises :class:`ConfigurationError`."""
+    """Return the columns that a reader's schema declares. ``None`` means those of the options.
+
+    Raises :class:`ConfigurationError` if the schema does not fit.
+    """
     names = chosen_columns(schema, options.columns)
     return ReadColumns(names, fills_envelope(names, asked=options.include_envelope))
 
@@ -104,10 +133,11 @@ def read_columns(schema: StructType | None, options: SourceOptions) -> ReadColum
 def read_partition(
     partition: SrmpPartition, options: SourceOptions, columns: ReadColumns | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition, ascending, in batches of ``columns``; None: those that the options alone say.
+    """Yield the rows of a partition, ascending, in Arrow batches.
 
-    Raises :class:`DataLossError` when planned rows are gone (``failOnDataLoss``), :class:`ApiUnreachableError` when nobody
-    answers for :data:`RESUME_SECONDS`.
+    The batches have ``columns``, or those of the options if ``columns`` is ``None``. Raises
+    :class:`DataLossError` if planned rows are gone (``failOnDataLoss``), and
+    :class:`ApiUnreachableError` if no queue manager answers for :data:`RESUME_SECONDS`.
     """
     if partition.host is not None and partition.host != socket.gethostname():
         raise SrmpSparkError(f"embedded queue manager is on {partition.host}; run srmp-spark serve")
@@ -119,7 +149,11 @@ def read_partition(
 def _client(
     url: str, token: str | None, pid: int, *, allow_plain_token: bool
 ) -> QueueManagerClient:
-    """Spark keeps its Python workers: with their client the next task finds a connection. ``pid``: no fork may share one."""
+    """Return the client of a queue manager, and keep it for later tasks.
+
+    Spark keeps its Python workers, so the next task finds an open connection. ``pid`` is the
+    process id, because a forked process must not share a connection.
+    """
     return QueueManagerClient(url, token, allow_plain_token=allow_plain_token)
 
 
@@ -145,9 +179,8 @@ def _checked(
                     dense=dense,
                     queue_manager=partition.key.queue_manager,
                 ) as stream,
-                contextlib.closing(
-                    _batches(stream, partition, after, columns)
-                ) as batches,  # before the stream it reads
+                # The batches are closed before the stream that they read.
+                contextlib.closing(_batches(stream, partition, after, columns)) as batches,
             ):
                 for batch in batches:
                     if batch.num_rows:
@@ -166,7 +199,9 @@ def _checked(
         except StoreDamagedError as error:
             if not dense:
                 raise
-            dense = False  # in the other form the queue manager looks at what it sends, and says which rows are damaged
+            # In the other form the queue manager checks the rows that it sends, and reports damaged
+            # rows.
+            dense = False
             _log.warning(
                 "read.checked_again log=%s after=%s reason=%s", partition.key, after, error
             )
@@ -182,7 +217,11 @@ def _checked(
 
 
 def _check_loopback(partition: SrmpPartition, error: ApiUnreachableError) -> None:
-    """An executor on another host than the driver finds nobody at a loopback address, however long it tries."""
+    """Raise :class:`SrmpSparkError` if an executor cannot reach a loopback address.
+
+    If the executor is on another host than the driver, it never reaches the queue manager of the
+    driver at a loopback address.
+    """
     host = urlsplit(partition.url).hostname or ""
     if partition.planned_on not in (None, socket.gethostname()) and is_loopback(host):
         raise SrmpSparkError(
@@ -226,18 +265,18 @@ def _batches(
             has_others = reader.schema.names != list(columns.inside) and set(columns.inside) <= set(
                 reader.schema.names
             )
-            yield from (
-                batch.select(columns.inside) if has_others else batch for batch in reader
-            )  # of an older version
+            # An older version sends all columns.
+            yield from (batch.select(columns.inside) if has_others else batch for batch in reader)
     except (
         pa.ArrowInvalid,
         OSError,
-    ) as error:  # cut off in the middle: Arrow sees it before HTTP does
+    ) as error:
+        # The stream was cut off. Arrow notices that before HTTP does.
         raise ApiUnreachableError(f"the stream of {partition.url} broke: {error}") from error
 
 
 def clipped(taken: SequenceSet, after: int, to: int) -> Iterator[Range]:
-    """Yield what of ``taken`` lies in (after, to], ascending."""
+    """Yield the parts of ``taken`` that lie in (after, to], ascending."""
     for first, last in taken.runs(after + 1):
         if first > to:
             return
@@ -245,7 +284,7 @@ def clipped(taken: SequenceSet, after: int, to: int) -> Iterator[Range]:
 
 
 def _without(batch: pa.RecordBatch, taken: Sequence[Range]) -> pa.RecordBatch:
-    """The rows of ``batch`` that stand in none of the ranges, which ascend."""
+    """Return the rows of ``batch`` that are in none of the ranges, which ascend."""
     import numpy as np
     import pyarrow as pa
 
@@ -263,7 +302,11 @@ def _bytes_of(frame: dense.Frame) -> int:
 def _check(
     batch: pa.RecordBatch, after: int, partition: SrmpPartition, columns: ReadColumns
 ) -> None:
-    """Spark checks the schema of the first batch only, and sequences not at all."""
+    """Raise an error if a batch does not fit the plan.
+
+    Spark checks only the schema of the first batch, and checks no sequences. Raises
+    :class:`SrmpSparkError` for other columns and :class:`DataLossError` for wrong sequences.
+    """
     if not batch.schema.equals(arrow_schema(columns.inside)):
         raise SrmpSparkError(
             f"{partition.url} sent other columns than this version reads: install one "
@@ -285,14 +328,17 @@ def _skip(
     options: SourceOptions,
     error: ApiError,
 ) -> int:
-    """Where to go on behind rows that went away after the plan was made."""
+    """Return up to which sequence to skip after rows went away since the plan was made.
+
+    Raises :class:`DataLossError` if ``failOnDataLoss`` is true.
+    """
     text = (
         f"{partition.key}: planned {after + 1} to {partition.to} of epoch "
         f"{partition.epoch}, but {error.message}"
     )
     if options.fail_on_data_loss:
         raise DataLossError(
-            f"{text}. With failOnDataLoss=false the query goes on without them."
+            f"{text}. With failOnDataLoss=false the query continues without them."
         ) from error
     goal = partition.to
     if error.code == TRIMMED:
@@ -304,7 +350,10 @@ def _skip(
 def _account_for(
     client: QueueManagerClient, partition: SrmpPartition, missing: int, options: SourceOptions
 ) -> None:
-    """Sequences without a row must be counted holes of the log (purged or damaged rows)."""
+    """Check that missing sequences are counted holes of the log (purged or damaged rows).
+
+    Raises :class:`DataLossError` if more rows are missing and ``failOnDataLoss`` is true.
+    """
     try:
         known = client.holes(
             partition.key.queue, epoch=partition.epoch, after=partition.after, to=partition.to
@@ -314,21 +363,22 @@ def _account_for(
             error.status != 404 and error.code not in (UNKNOWN_EPOCH, TRIMMED, PAST_THE_END)
         ):
             raise
-        return  # nobody can account for rows of a queue or an epoch that is gone, and what was skipped is told
+        # The holes of a deleted queue or epoch are unknown, and the skipped rows were logged.
+        return
     if missing > known:
         text = (
             f"{partition.key}: {missing} rows of {partition.after + 1} to "
-            f"{partition.to} did not come, {known} are known holes"
+            f"{partition.to} were not received, {known} are known holes"
         )
         if options.fail_on_data_loss:
             raise DataLossError(
-                f"{text}. With failOnDataLoss=false the query goes on without them."
+                f"{text}. With failOnDataLoss=false the query continues without them."
             )
-        _log.warning("data.lost %s; failOnDataLoss=false: goes on without them", text)
+        _log.warning("data.lost %s; failOnDataLoss=false: continues without them", text)
 
 
 def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of a size that Spark likes, in rows and in bytes."""
+    """Yield the same rows in batches of a size that suits Spark, in rows and in bytes."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []

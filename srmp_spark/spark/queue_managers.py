@@ -1,11 +1,14 @@
-"""The queue managers that a query reads, and which of them answers.
+"""The queue managers that a query reads, and which of them answer.
 
-Theory of operation. A query that reads several must not end because one of them is away: its rows wait there, and those of
-the others come. So a call that finds nobody notes the time, and nobody asks again before :data:`AWAY_SECONDS` have passed; then
-one short call finds out whether the queue manager is back. Where all are away the query ends, as it would with one.
+Theory of operation. A query that reads several queue managers must not end because one of them is
+away. The rows of that one wait there, and the rows of the others are read. So a call that gets no
+answer notes the time, and the queue manager is not called again before :data:`AWAY_SECONDS` have
+passed. Then one short call finds out whether the queue manager is back. If all of them are away,
+the query ends, as it would with one.
 
-A queue manager is known by its GUID, which only its own answer tells. Of one that has not answered since this process began
-nobody knows which of the checkpoint's logs are there: until it does, a log that none of the others has may be its.
+A queue manager is identified by its GUID, which only its own answer states. If one has not answered
+since this process began, it is unknown which of the checkpoint's logs it has. Until it answers, a
+log that none of the others has may be its log.
 """
 
 from __future__ import annotations
@@ -20,23 +23,31 @@ from srmp_spark.errors import ApiUnreachableError, ConfigurationError, SrmpSpark
 from srmp_spark.spark.parallel import gather
 
 AWAY_SECONDS = 5.0
-"""How often one that is away is tried: whoever reads the others must not wait for it at each step."""
+"""Seconds between two attempts to reach a queue manager that is away.
+
+A reader of the others must not wait for it at each step.
+"""
 ONE_OF_SEVERAL_RETRY_SECONDS = 5.0
-"""How long a call to one of several is repeated: a restart takes seconds, and the rows of all others wait meanwhile."""
+"""Longest time, in seconds, for which a call to one of several queue managers is repeated.
+
+A restart takes seconds, and the rows of all others wait meanwhile.
+"""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
 class QueueManagers:
-    """Clients by GUID; which are away."""
+    """Keeps the clients of the queue managers by GUID, and notes which of them are away."""
 
     def __init__(
         self, make: Callable[[str, float | None], QueueManagerClient], urls: Sequence[str]
     ) -> None:
-        """``make(url, retry_seconds)`` makes a client; ``None``: with the seconds of a client that reads nothing else.
+        """Connect to the queue managers at ``urls``.
 
-        Raises :class:`ApiUnreachableError` if none answers, :class:`ConfigurationError` if two URLs name one.
+        ``make(url, retry_seconds)`` makes a client. ``None`` stands for the retry time of the only
+        queue manager of a query. Raises :class:`ApiUnreachableError` if none answers, and
+        :class:`ConfigurationError` if two URLs name the same one.
         """
         several = len(urls) > 1
         self._clients = [
@@ -44,7 +55,10 @@ class QueueManagers:
         ]
         self._by_guid: dict[str, QueueManagerClient] = {}
         self._away: dict[str, tuple[float, QueueManagerClient, ApiUnreachableError]] = {}
-        """By URL: when it is tried again, and what the last attempt said."""
+        """The queue managers that are away, by URL.
+
+        Each value has the time of the next attempt, the client and the error of the last attempt.
+        """
         answers = gather([lambda client=client: self._guid_of(client) for client in self._clients])  # type: ignore[misc]
         for client, guid in zip(self._clients, answers, strict=True):
             if guid is not None:
@@ -52,7 +66,7 @@ class QueueManagers:
         self._check_somebody_is_here()
 
     def __iter__(self) -> Iterator[str]:
-        """The GUIDs of those that have answered, also of those that are away now."""
+        """Iterate over the GUIDs of all that have answered, including those that are away now."""
         return iter(self._by_guid)
 
     def __contains__(self, guid: str) -> bool:
@@ -63,37 +77,40 @@ class QueueManagers:
 
     @property
     def urls(self) -> str:
-        """All, for people."""
+        """Return the URLs of all queue managers as one text for people."""
         return ", ".join(client.url for client in self._clients)
 
     @property
     def some_are_unknown(self) -> bool:
-        """Whether one has not answered since this process began."""
+        """Return whether a queue manager has not answered since this process began."""
         return len(self._by_guid) < len(self._clients)
 
     @property
     def why_away(self) -> ApiUnreachableError | None:
-        """What the one said that is away, if one is."""
+        """Return the error of a queue manager that is away, or ``None`` if none is away."""
         return next((error for _, _, error in self._away.values()), None)
 
     def check_all_are_here(self) -> None:
-        """Raise :class:`ApiUnreachableError` if one is away: a query begins with all of them, and a batch reads all."""
+        """Raise :class:`ApiUnreachableError` if a queue manager is away.
+
+        A new query and a batch read need all of them.
+        """
         for _, _, error in self._away.values():
             raise error
 
     @property
     def here(self) -> Iterator[str]:
-        """The GUIDs of those that have answered and are not away."""
+        """Return the GUIDs of those that have answered and are not away."""
         return filter(self.is_here, self._by_guid)
 
     def is_here(self, guid: str) -> bool:
-        """Return whether one has answered and is not away."""
+        """Return whether a queue manager has answered and is not away."""
         return guid in self._by_guid and self._by_guid[guid].url not in self._away
 
     def ask(self, guid: str, call: Callable[[QueueManagerClient], T]) -> T | None:
-        """Return what ``call`` returns, ``None`` if this one of several is away.
+        """Return the result of ``call``, or ``None`` if this one of several queue managers is away.
 
-        Raises :class:`ApiUnreachableError` if it was the last one that was here.
+        Raises :class:`ApiUnreachableError` if no queue manager is left that answers.
         """
         client = self._by_guid[guid]
         if client.url in self._away:
@@ -108,7 +125,10 @@ class QueueManagers:
             return None
 
     def look(self) -> None:
-        """Try those that are away and have not been tried for a while. Raises :class:`ApiUnreachableError` if none is here."""
+        """Call the queue managers that are away and were not called for a while.
+
+        Raises :class:`ApiUnreachableError` if all of them are still away.
+        """
         now = time.monotonic()
         for url, (again_at, client, _) in tuple(self._away.items()):
             if now < again_at:

@@ -1,11 +1,14 @@
-"""The columns of the sink (INTERFACE.md section 4): which of a DataFrame's columns are sent, and whether they fit.
+"""The columns of the sink: which columns of a DataFrame are sent, and whether their types fit.
 
-A frame is judged by its schema alone, before any row is read: :func:`plan` either refuses it, naming the column, the type
-found, the type wanted and the cast to write, or says which columns make up a stage. Names are compared without regard to
-case, as Spark does. A column that the sink does not know is ignored, unless ``orderBy`` names it, or it is a column of the sink
-with a slip in its name (:mod:`.misspelt_columns`), which is refused.
+INTERFACE.md section 4 lists the columns. A frame is checked by its schema alone, before any row is
+read. :func:`plan` either refuses the frame, or returns the columns of a stage. A refusal names the
+column, the type found, the type wanted and the cast to write. Names are compared without case, as
+in Spark. A column that the sink does not know is ignored, with two exceptions. A column that
+``orderBy`` names is used for the order. A misspelt column of the sink (:mod:`.misspelt_columns`) is
+refused.
 
-The four columns of a source position count only together: a frame with a ``sequence`` of its own has no position.
+The four columns of a source position count only together. So a frame with a ``sequence`` of its own
+has no position.
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ from srmp_spark.spark.misspelt_columns import misspelt
 from srmp_spark.spark.sink_options import SinkOptions
 
 ORDER_BY_METADATA = b"srmp.order_by"
-"""Schema metadata of a stage: a JSON list of columns, the order of the batch."""
+"""Key in the schema metadata of a stage: a JSON list of the columns that order the batch."""
 DEAD_LETTER_METADATA = b"srmp.dead_letter"
-"""Schema metadata of a stage: ``true`` if final stream receipts are asked for."""
+"""Key in the schema metadata of a stage: ``true`` if final stream receipts are requested."""
 DEAD_LETTER_QUEUE_METADATA = b"srmp.dead_letter_queue"
-"""Schema metadata of a stage: the application's queue for dead letters."""
+"""Key in the schema metadata of a stage: the application's queue for dead letters."""
 
 _INTEGERS = ("byte", "short", "integer", "long")
 _TEXT = ("string", "char", "varchar")
@@ -37,13 +40,13 @@ _NAMES = (*_TEXT, "binary", *_INTEGERS)
 
 
 class SinkColumn(NamedTuple):
-    """A column that the sink knows."""
+    """A column that the sink knows, with its types and its meaning."""
 
     name: str
     spark: tuple[str, ...]
-    """``typeName()`` of the Spark types that it may have."""
+    """The ``typeName()`` of each Spark type that the column may have."""
     wanted: str
-    """The same for people; the first word is what a cast is told."""
+    """The same types as a text for people. The first word of the text is the type to cast to."""
     meaning: str
 
 
@@ -87,7 +90,10 @@ RELIABLE_COLUMNS: tuple[SinkColumn, ...] = (
     SinkColumn("soap_version", _TEXT, "string", "1.1 or 1.2 (default)"),
     SinkColumn("wsa_version", _TEXT, "string", "WS-Addressing, 2004/08 or 2005/08 (default)"),
 )
-"""Of rows for a service of WS-ReliableMessaging, ``wsrm:URL``; of others they mean nothing. Or the options of these names."""
+"""Columns of rows for a service of WS-ReliableMessaging, ``wsrm:URL``.
+
+For other rows they mean nothing. Options of the same names replace them.
+"""
 
 POSITION_COLUMNS: tuple[SinkColumn, ...] = (
     SinkColumn("queue_manager", _TEXT, "string", "source position"),
@@ -95,7 +101,7 @@ POSITION_COLUMNS: tuple[SinkColumn, ...] = (
     SinkColumn("queue", _TEXT, "string", "source position"),
     SinkColumn("sequence", _INTEGERS, "long", "source position"),
 )
-"""All four of them are the identity of a row that has no ``key``."""
+"""The four columns that together identify a row without ``key``."""
 
 ORDERABLE = (
     *_INTEGERS,
@@ -108,31 +114,31 @@ ORDERABLE = (
     "timestamp_ntz",
     "boolean",
 )
-"""What ``orderBy`` takes, beside decimals."""
+"""Types that ``orderBy`` accepts, in addition to decimals."""
 
 
 class Staged(NamedTuple):
-    """One column of a stage."""
+    """One column of a stage, copied from the frame or constant."""
 
     name: str
     source: int | None
-    """Its place in the frame; ``None``: the same value in every row."""
+    """Index of the column in the frame, or ``None`` if all rows have the value ``constant``."""
     constant: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
-    """How a row of a frame becomes a row of a stage. Pickled into tasks."""
+    """Describes how a row of a frame becomes a row of a stage. The plan is pickled into tasks."""
 
     options: SinkOptions
     columns: tuple[Staged, ...]
     text_body: bool
-    """The body is a string, to be written in ``bodyFormat``."""
+    """Whether the body is a string, which is written in ``bodyFormat``."""
     order_by: tuple[str, ...]
 
     @property
     def metadata(self) -> dict[bytes, bytes]:
-        """Of the schema of the stage."""
+        """Return the metadata for the schema of the stage."""
         found = {DEAD_LETTER_METADATA: b"true" if self.options.dead_letter else b"false"}
         if self.options.dead_letter_queue is not None:
             found[DEAD_LETTER_QUEUE_METADATA] = self.options.dead_letter_queue.encode()
@@ -142,7 +148,10 @@ class StagePlan:
 
 
 def plan(options: SinkOptions, schema: StructType) -> StagePlan:
-    """Judge a frame. Raises :class:`ConfigurationError`, naming the column and what to write instead."""
+    """Check the schema of a frame, and return the plan of its stages.
+
+    Raises :class:`ConfigurationError`, which names the column and says what to write instead.
+    """
     fields = _by_name(schema, options)
     if "body" not in fields:
         raise ConfigurationError(_no_body(schema))
@@ -155,7 +164,7 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
             "destination is missing: give option destination (a format name or URL, for example "
             "DIRECT=http://host/msmq/private$/orders), or a string column destination"
             + (
-                "; the column destination of format('srmp') says where a message came to"
+                "; the column destination of format('srmp') is that of the received message"
                 * ("destination" in as_they_came)
             )
         )
@@ -189,12 +198,13 @@ def plan(options: SinkOptions, schema: StructType) -> StagePlan:
 
 
 def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) -> None:
-    """Raise :class:`ConfigurationError` for a column that is one of the sink's, written by a slip."""
+    """Raise :class:`ConfigurationError` if a column is a misspelt column of the sink."""
     named = options.destination
     known = [*SINK_COLUMNS, *RELIABLE_COLUMNS, *POSITION_COLUMNS]
     missing = [spec.name for spec in SINK_COLUMNS if spec.name not in fields]
     if named is not None and "destination" in missing:
-        missing.remove("destination")  # the option wins
+        # The option replaces the column.
+        missing.remove("destination")
     if named is None or reliable_url(named) is not None:
         given = dict(options.reliable)
         missing += [
@@ -203,7 +213,8 @@ def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructFiel
             if spec.name not in fields and spec.name not in given
         ]
     of_position = [spec.name for spec in POSITION_COLUMNS if spec.name not in fields]
-    if len(of_position) == 1:  # the other three say that one is meant
+    # If the frame has the other three, the fourth is probably misspelt.
+    if len(of_position) == 1:
         missing += of_position
     used = {spec.name for spec in known} | {name.lower() for name in options.order_by} | {*NAMES}
     found = misspelt([name for name in fields if name not in used], missing)
@@ -217,13 +228,20 @@ def _check_no_slip(options: SinkOptions, fields: dict[str, tuple[int, StructFiel
 
 
 def _is_of_the_message_that_came(column: StructField) -> bool:
-    """Return whether a column of the source that says how a message came stands in the frame as it is."""
+    """Return whether the frame has a column of the source about the received message, unchanged.
+
+    A column about the received message says nothing about the message to send.
+    """
     comment = comment_of(column.name.lower())
     return comment is not None and column.metadata.get("comment") == comment
 
 
 def _reliable(options: SinkOptions, fields: dict[str, tuple[int, StructField]]) -> list[Staged]:
-    """The columns of a reliable session, where a row may be for one. The option of a name wins."""
+    """Return the columns of a reliable session, if rows may be for a service.
+
+    An option replaces the column of the same name. Raises :class:`ConfigurationError` if the option
+    ``destination`` is a service and there is no ``soap_action``.
+    """
     named = options.destination
     if named is not None and reliable_url(named) is None:
         return []
@@ -310,7 +328,11 @@ def _cast(column: StructField, spec: SinkColumn) -> str:
 def _order_by(
     options: SinkOptions, fields: dict[str, tuple[int, StructField]], columns: list[Staged]
 ) -> tuple[str, ...]:
-    """The names of the order's columns in the stage; those that are not there yet are added to ``columns``."""
+    """Return the names of the columns of ``orderBy`` in the stage.
+
+    Columns that the stage does not have yet are added to ``columns``. Raises
+    :class:`ConfigurationError` if a column cannot order the batch.
+    """
     names: list[str] = []
     for wanted in options.order_by:
         name = wanted.lower()
@@ -326,13 +348,14 @@ def _order_by(
         _check_orderable(column)
         staged = next((each for each in columns if each.name == name), None)
         if staged is None:
-            # Alone it is no position and may have any type; as it came it says nothing of the message that goes out.
+            # Alone the column is no position and may have any type. A column of the received
+            # message says nothing about the message to send.
             taken = name in NOT_FOR_A_SINK or any(name == spec.name for spec in POSITION_COLUMNS)
             staged = Staged(f"{column.name} (orderBy)" if taken else column.name, index)
             columns.append(staged)
         elif name == "body" or staged.source is None:
             raise ConfigurationError(
-                f"option orderBy: column {column.name} is not sent as it stands in the frame; "
+                f"option orderBy: column {column.name} is not sent unchanged; "
                 "order by a copy of it under another name"
             )
         names.append(staged.name)

@@ -1,7 +1,8 @@
-"""The options of the sink (INTERFACE.md section 4): one table, read by the checks and by the documentation.
+"""The options of the sink, as one table for the checks and the documentation.
 
-As in :mod:`srmp_spark.spark.options`, unknown options are refused with the nearest known name. Spark hands over the names
-of a write in lower case, so errors spell them as this table does.
+INTERFACE.md section 4 describes the options. As in :mod:`srmp_spark.spark.options`, unknown options
+are refused, and the nearest known name is suggested. Spark passes the names of a write in lower
+case, so errors spell them as this table does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ BodyFormatName = Literal["raw", "activex", "xml"]
 OnKeyConflictName = Literal["fail", "ignore", "dead-letter"]
 
 APPLICATION_LENGTH_MAX = 200
-"""Characters of an application's name: it is part of a URL, and people read it in the state tables."""
+"""Largest length of an application's name, in characters.
+
+The name is part of a URL, and people read it in the state tables.
+"""
 
 SINK_OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("queueManager", "both", "API URL of the queue manager that sends (one)"),
@@ -114,7 +118,7 @@ SINK_OPTIONS: tuple[OptionSpec, ...] = (
 
 _KNOWN = {spec.name.lower(): spec.name for spec in SINK_OPTIONS}
 _SPARK_OWN = frozenset({"checkpointlocation"})
-"""What Spark reads from the options of a streaming query; it comes through to the sink."""
+"""Options of a streaming query that Spark reads itself, and that it passes to the sink too."""
 _SOURCE_ONLY = {
     name.lower(): name for name in (*(spec.name for spec in SOURCE_OPTIONS), *SERVE_OPTIONS)
 }
@@ -123,30 +127,36 @@ _INSTEAD = {"queue": "destination", "consumer": "application"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Checked options. Pickled into tasks; the token is in no repr."""
+    """Checked options. The options are pickled into tasks, and no repr shows the token."""
 
     queue_manager: str
     destination: str | None = None
-    """``None``: the column says it."""
+    """The option ``destination``, or ``None`` if the column states the destination of each row."""
     order_by: tuple[str, ...] = ()
     application: str | None = None
     dead_letter: bool = False
     dead_letter_queue: str | None = None
     on_key_conflict: OnKeyConflictName | None = None
-    """``None``: ``fail``, and the queue manager may be one that knows nothing else."""
+    """The option ``onKeyConflict``.
+
+    ``None`` means ``fail``, and works with a queue manager that knows no other value.
+    """
     allow_loop: bool = False
     body_format: BodyFormatName = "raw"
     reliable: tuple[tuple[str, str], ...] = ()
-    """``soap_action`` and the versions, those that are given."""
+    """Pairs of name and value: ``soap_action`` and the versions that are given as options."""
     token: str | None = field(default=None, repr=False)
     allow_plain_token: bool = False
     batch: str | None = None
     checkpoint: str | None = None
-    """``checkpointLocation``, if the user gave it to the query by this option."""
+    """The option ``checkpointLocation``, if the user gave it to the query by this option."""
 
 
 def parse_sink(options: Mapping[str, str]) -> SinkOptions:
-    """Everything that can be checked without a DataFrame. Raises :class:`ConfigurationError`."""
+    """Check everything that can be checked without a DataFrame, and return the checked options.
+
+    Raises :class:`ConfigurationError` for the first problem.
+    """
     values = _canonical(options)
     return SinkOptions(
         queue_manager=_url(values.get("queueManager")),
@@ -167,17 +177,18 @@ def parse_sink(options: Mapping[str, str]) -> SinkOptions:
 
 
 class Target(NamedTuple):
-    """Where the stages of a batch belong."""
+    """The application and the batch that stages belong to."""
 
     application: str
     batch: str
 
 
 def target_of(application: str | None, query: str | None, batch: str) -> Target:
-    """A micro-batch as the queue manager knows it.
+    """Return the names by which the queue manager knows a micro-batch.
 
-    Each checkpoint counts its batches from 0, so of a named application the number alone would be many batches: rows that are
-    known by their content would be taken for those of another query. ``QUERY:NUMBER``, then; the tables show the number.
+    Each checkpoint counts its batches from 0. So for a named application the number alone would
+    name many batches, and rows that are identified by their content would count as those of another
+    query. So the batch is named ``QUERY:NUMBER``. The state tables show the number.
     """
     if application is None:
         assert query is not None, "one of them says whose rows these are"
@@ -186,7 +197,10 @@ def target_of(application: str | None, query: str | None, batch: str) -> Target:
 
 
 def check_stream_sink(options: SinkOptions) -> None:
-    """The rules of ``writeStream.format("srmp")``. Raises :class:`ConfigurationError`."""
+    """Check the rules of ``writeStream.format("srmp")``.
+
+    Raises :class:`ConfigurationError` if a rule is broken.
+    """
     if options.batch is not None:
         raise ConfigurationError(
             "option batch has no effect here: a streaming query numbers its batches "
@@ -212,7 +226,10 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def option_name(key: str) -> str:
-    """An option in whatever case, as the table spells it. Raises :class:`ConfigurationError` for one that is none."""
+    """Return the name of an option as the table spells it. ``key`` may have any case.
+
+    Raises :class:`ConfigurationError` for an unknown option.
+    """
     name = _KNOWN.get(key.lower())
     if name is None:
         raise ConfigurationError(_unknown(key))
@@ -253,8 +270,8 @@ def _url(text: str | None) -> str:
         )
     if "," in text:
         raise ConfigurationError(
-            f"option queueManager: the sink takes one URL, got {text!r}; who sends to a "
-            "queue keeps its order"
+            f"option queueManager: the sink takes one URL, got {text!r}; one queue "
+            "manager keeps the order of a queue"
         )
     return api_url(text)
 
@@ -269,7 +286,7 @@ def _destination(text: str | None, values: Mapping[str, str]) -> str | None:
     for name in () if text is None else format_names(text):
         try:
             canonical_outgoing(name)
-        except ConfigurationError as error:  # noqa: PERF203  # what the queue manager would say of the first batch
+        except ConfigurationError as error:  # noqa: PERF203  # runs rarely
             api, plain = (
                 _url(values.get("queueManager")),
                 boolean("allowPlainToken", values.get("allowPlainToken", "false")),
@@ -280,7 +297,11 @@ def _destination(text: str | None, values: Mapping[str, str]) -> str | None:
 
 
 def _reliable(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Raises :class:`ConfigurationError` for a version that there is not, and where none of them has an effect."""
+    """Return the given options for services of WS-ReliableMessaging.
+
+    Raises :class:`ConfigurationError` for an unknown version, an empty ``soap_action``, and if the
+    options have no effect.
+    """
     found = tuple(
         (name, values[name])
         for name in ("soap_action", "wsrm_version", "soap_version", "wsa_version")
@@ -347,8 +368,8 @@ def _name(option: str, text: str | None) -> str | None:
 
 
 def _on_key_conflict(text: str | None) -> OnKeyConflictName | None:
-    return None if text is None else choice("onKeyConflict", text, get_args(OnKeyConflictName))  # type: ignore[return-value]  # just checked
+    return None if text is None else choice("onKeyConflict", text, get_args(OnKeyConflictName))  # type: ignore[return-value]  # checked by choice()
 
 
 def _body_format(text: str) -> BodyFormatName:
-    return choice("bodyFormat", text, get_args(BodyFormatName))  # type: ignore[return-value]  # just checked
+    return choice("bodyFormat", text, get_args(BodyFormatName))  # type: ignore[return-value]  # checked by choice()

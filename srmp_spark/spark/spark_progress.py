@@ -1,20 +1,26 @@
-"""Whether the batch that ended at an offset is committed on disk, told by the order of Spark's calls.
+"""Find out, by the order of Spark's calls, whether the batch that ended at an offset is committed.
 
-Theory of operation. When Spark calls ``latestOffset(start, …)``, the batch that ended at ``start`` has been run to its end. Its
-commit is on disk too, unless the query has ``asyncProgressTrackingEnabled``, an option of ``writeStream`` that no source sees.
-Then Spark writes offsets and commits in another thread, and only every ``asyncProgressTrackingCheckpointIntervalMs``: with an
-interval of ten minutes nine batches were run, and only ``commits/0`` was on disk. A restart begins after that commit, so the
-rows of the other batches must not count as received. Retention could delete what the restart reads.
+Theory of operation. When Spark calls ``latestOffset(start, …)``, the batch that ended at ``start``
+has run to its end. The commit of the batch is on disk too, unless the query has
+``asyncProgressTrackingEnabled``, an option of ``writeStream`` that no source sees. With this option
+Spark writes offsets and commits in another thread, and only every
+``asyncProgressTrackingCheckpointIntervalMs``. With an interval of ten minutes, nine batches had run
+and only ``commits/0`` was on disk. A restart begins after that commit, so the rows of the other
+batches must not count as received. Otherwise retention could delete rows that the restart reads.
 
-Spark 4.2, measured (``tests/spark/test_asynchronous_progress.py``): a query without the option calls ``commit(start)`` before
-each ``partitions(start, end)`` but the first of a run. A query with the option calls ``commit`` for an offset when its commit
-and the offsets of a later batch are on disk, and never before the next batch is planned. So the second plan of a run tells. The
-first batch of a run is logged in either mode, and where a run begins is read from the disk: neither needs to be told. The file
-of that first batch may be a moment late: the rows have gone to the sink by then.
+Spark 4.2 was measured (``tests/spark/test_asynchronous_progress.py``). A query without the option
+calls ``commit(start)`` before each ``partitions(start, end)`` except the first of a run. A query
+with the option calls ``commit`` for an offset when its commit and the offsets of a later batch are
+on disk, and never before the next batch is planned. So the second plan of a run shows the mode.
 
-The calls do not tell everything. In a run that goes on with several sources, the first batch may have rows of another source
-only. Our first batch is then not logged, and Spark calls ``latestOffset``, ``commit`` and ``partitions`` for it exactly as it
-does without the option: its mark is sent too early. The plan after it tells.
+The first batch of a run is logged in both modes, and the beginning of a run is read from the disk.
+So the mode is not needed for them. The file of that first batch may be written a moment late. The
+rows are in the sink by then.
+
+The calls do not show everything. In a continuous run with several sources, the first batch may have
+rows of another source only. Our first batch is then not logged, and Spark calls ``latestOffset``,
+``commit`` and ``partitions`` for it exactly as without the option. So its mark is sent too early.
+The plan after it shows the mode.
 """
 
 from __future__ import annotations
@@ -31,7 +37,10 @@ class SparkProgress:
 
     def __init__(self) -> None:
         self.is_asynchronous = False
-        """The query does not wait for its commits: only what Spark's ``commit`` names is on disk."""
+        """Whether the query does not wait for its commits.
+
+        Then only the offset of Spark's last ``commit`` is on disk.
+        """
         self._always_waits = False
         self._committed: Offsets | None = None
         self._planned: tuple[Offsets, Offsets] | None = None
@@ -40,15 +49,21 @@ class SparkProgress:
         return f"<SparkProgress asynchronous={self.is_asynchronous}>"
 
     def triggers_available_now(self) -> None:
-        """Note the trigger, which Spark refuses together with asynchronous progress."""
+        """Note that the trigger is AvailableNow.
+
+        Spark refuses this trigger together with asynchronous progress.
+        """
         self._always_waits = True
 
     def commits(self, end: Offsets) -> None:
-        """Note ``commit(end)``."""
+        """Note that Spark called ``commit(end)``."""
         self._committed = end
 
     def plans(self, start: Offsets, end: Offsets) -> None:
-        """Note ``partitions(start, end)``; a query that reads one source twice plans a batch twice."""
+        """Note that Spark called ``partitions(start, end)``, and find out the mode.
+
+        A query that reads one source twice plans a batch twice.
+        """
         before, self._planned = self._planned, (start, end)
         if (
             before in (None, (start, end))
@@ -64,5 +79,8 @@ class SparkProgress:
         )
 
     def is_committed(self, start: Offsets) -> bool:
-        """Return whether the batch that ended at ``start``, which ``latestOffset`` names, is committed on disk."""
+        """Return whether the batch that ended at ``start`` is committed on disk.
+
+        ``start`` is the argument of ``latestOffset``.
+        """
         return not self.is_asynchronous or self._committed == start

@@ -1,4 +1,8 @@
-"""Where a new query begins and a batch read ends (``startingOffsets``, ``startingTimestamp``, and the same of ends)."""
+"""Where a new query begins and where a batch read ends.
+
+The options are ``startingOffsets``, ``startingTimestamp``, ``endingOffsets`` and
+``endingTimestamp``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,11 @@ from srmp_spark.spark.offsets import Began, LogKey, Position
 from srmp_spark.spark.options import EARLIEST, LATEST, UNRECEIVED, Ending, SourceOptions, Starting
 
 TAKEN_TEXT_MAX = 1 << 20
-"""Characters of what a query leaves out, in each of its offsets: some million rows that every second one was taken from."""
+"""Largest length, in characters, of the left-out rows in an offset.
+
+This length is enough for some million rows of which every second one is left out. A query that
+would need more is refused.
+"""
 
 
 def starting_position(
@@ -22,8 +30,9 @@ def starting_position(
 ) -> Position:
     """Return the position before the first row that a new query reads from a log.
 
-    ``received``: how far the consumer has received it (``unreceived`` only). What retention has deleted cannot be asked for:
-    the first retained row is the least.
+    ``received`` is how far the consumer has received the log (only for ``unreceived``). Rows that
+    retention has deleted cannot be read, so the query begins no earlier than at the first kept row.
+    Raises :class:`ConfigurationError` for a sequence that does not exist yet.
     """
     if starting.timestamp_us is not None:
         first = first_at(client, key.queue, facts, _of(key, client, starting.timestamp_us))
@@ -48,10 +57,11 @@ def starting_position(
 def began_at(
     key: LogKey, position: Position, starting: Starting, consumer: str, client: QueueManagerClient
 ) -> Began:
-    """Return what a query notes that begins at ``position``: also which rows beyond it ``consumer`` has received out of turn,
-    if it wants those that are not received.
+    """Return the beginning that a query at ``position`` notes in its offsets.
 
-    Raises :class:`ConfigurationError` if these are too many to be noted in every offset.
+    If the query wants unreceived rows, it also notes the later rows that ``consumer`` has received
+    out of turn. Raises :class:`ConfigurationError` if these rows are too many to be noted in every
+    offset.
     """
     if starting.keyword != "unreceived":
         return Began(position.sequence + 1)
@@ -62,7 +72,7 @@ def began_at(
         raise ConfigurationError(
             f"consumer {consumer} has received {len(taken)} rows of {key} out of turn, "
             "too scattered for a new query to leave "
-            "them out: let the receiver that took them go on, or begin with "
+            "them out: let the receiver of these rows continue, or begin with "
             "startingOffsets earliest, which reads them again"
         )
     return Began(position.sequence + 1, taken)
@@ -71,10 +81,11 @@ def began_at(
 def of_newcomer(
     key: LogKey, starting: Starting, client: QueueManagerClient, *, joined: bool
 ) -> Starting:
-    """Return the rule by which a query begins to read a log that it meets later; ``joined``: at a restart, so the log may have
-    rows from before the query.
+    """Return the rule by which a running query begins to read a log that it meets later.
 
-    An offsets JSON that does not name it says nothing of it: what its consumer has not received is read.
+    ``joined`` says that the query met the log at a restart, or that another receiver held it. Then
+    the log may have rows from before the query. If an offsets JSON does not name the log, the query
+    reads what its consumer has not received.
     """
     if starting.keyword == "unreceived":
         return starting
@@ -88,10 +99,12 @@ def of_newcomer(
 def ending_sequence(
     key: LogKey, facts: LogFacts, ending: Ending, client: QueueManagerClient
 ) -> int:
-    """Return the last row of a batch read.
+    """Return the sequence of the last row of a batch read.
 
-    Of an ``endingTimestamp`` it is the one before the first row that arrived at or after it. So every row that is read arrived
-    before that time, and a read that begins there (``startingTimestamp``) has all rows that this one has not.
+    With ``endingTimestamp`` it is the row before the first row that arrived at or after that time.
+    So every row that is read arrived before that time. A later read that begins there
+    (``startingTimestamp``) has all rows that this read does not have. Raises
+    :class:`ConfigurationError` for a sequence that does not exist.
     """
     if ending.timestamp_us is not None:
         return first_at(client, key.queue, facts, _of(key, client, ending.timestamp_us)) - 1
@@ -104,7 +117,10 @@ def ending_sequence(
 
 
 def check_starting(starting: Starting, logs: Logs, keys: Iterable[LogKey]) -> None:
-    """Raise :class:`ConfigurationError` unless a JSON names every queue that is read, and no other."""
+    """Raise :class:`ConfigurationError` unless a JSON names every queue that is read.
+
+    The JSON must name no other queue.
+    """
     reads = [_read(key, logs.client(key)) for key in keys]
     check_named(
         "startingOffsets", starting.sequences, reads, f" ({EARLIEST} = earliest, {LATEST} = latest)"
@@ -115,7 +131,7 @@ def check_starting(starting: Starting, logs: Logs, keys: Iterable[LogKey]) -> No
 
 
 def check_ending(ending: Ending, logs: Logs, keys: Iterable[LogKey]) -> None:
-    """Check ``endingOffsets`` and ``endingTimestamp`` in the same way."""
+    """Check ``endingOffsets`` and ``endingTimestamp`` like :func:`check_starting`."""
     reads = [_read(key, logs.client(key)) for key in keys]
     check_named("endingOffsets", ending.sequences, reads, f" ({LATEST} = latest)")
     check_named("endingTimestamp", ending.by_queue if ending.sequences is None else None, reads, "")
@@ -139,7 +155,10 @@ def starting_positions(
     options: SourceOptions,
     received: Mapping[LogKey, int],
 ) -> dict[LogKey, Position]:
-    """:func:`starting_position` of every log."""
+    """Return the result of :func:`starting_position` for every log.
+
+    Raises :class:`ConfigurationError` if the options do not fit the logs.
+    """
     check_starting(options.starting, logs, found)
     return {
         key: starting_position(
@@ -150,9 +169,10 @@ def starting_positions(
 
 
 def first_at(client: QueueManagerClient, queue: str, facts: LogFacts, timestamp_us: int) -> int:
-    """Return the first retained sequence that arrived at or after a time; ``end + 1`` if none did.
+    """Return the first kept sequence that arrived at or after a time; ``end + 1`` if there is none.
 
-    The times of a log need not ascend, because a clock may have been set back: the queue manager looks at all of them.
+    The times of a log need not ascend, because a clock may have been set back. So the queue manager
+    compares all of them.
     """
     for epoch, _, _ in facts.pieces(facts.first - 1, facts.end):
         found = client.first_since(queue, epoch=epoch, since=timestamp_us)

@@ -1,12 +1,15 @@
 """The streaming reader of ``format("srmp")``.
 
-Spark builds this object several times: once in a process that lives as long as the query (the *driver-side reader*, which
-gets ``initialOffset``, ``latestOffset``, ``partitions`` and ``commit``), and once in a planning process, from where it is
-pickled to the executors for ``read``. Therefore ``__init__`` holds only options; connections, leases and threads belong to
-:class:`_Driver`, which the driver-side reader makes when it is first asked something; nothing it knows is visible in ``read``.
+Spark builds this object several times. One object is in a process that lives as long as the query.
+This object is the *driver-side reader*, and Spark calls its ``initialOffset``, ``latestOffset``,
+``partitions`` and ``commit``. Another object is in a planning process, from where it is pickled to
+the executors for ``read``. So ``__init__`` only stores options. Connections, leases and threads
+belong to :class:`_Driver`, which the driver-side reader makes at its first call. ``read`` sees
+nothing of :class:`_Driver`.
 
-Spark does not call ``stop()`` when a query ends: it sends SIGTERM. A handler turns that into ``SystemExit``, upon which Spark's
-runner does call ``stop()``; leases are released there, and a killed process is noticed by the queue manager itself.
+Spark does not call ``stop()`` when a query ends, but sends SIGTERM. A handler turns the signal into
+``SystemExit``, after which Spark's runner does call ``stop()``. Leases are released there. If the
+process is killed, the queue manager itself notices that.
 """
 
 from __future__ import annotations
@@ -56,17 +59,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 IDLE_WAIT_SECONDS = 0.15
-"""With nothing new, ``latestOffset`` waits this long in the queue manager: with the default trigger Spark asks again at once
-(every 10 ms, measured), and a stopping query must not wait for us."""
+"""Seconds that ``latestOffset`` waits in the queue manager if there is nothing new.
+
+With the default trigger Spark asks again at once (every 10 ms, measured). The wait is short,
+because a stopping query waits for it.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Rows of queue logs as a stream; see the module's theory of operation."""
+    """Reads rows of queue logs as a stream. The module explains its theory of operation."""
 
     def __init__(self, options: SourceOptions, schema: StructType | None = None) -> None:
-        """Take the options, and as ``schema`` the columns to read; None: all."""
+        """Store the options, and as ``schema`` the columns to read. ``None`` means all columns."""
         self._options = options
         self._schema = schema
         self._driver: _Driver | None = None
@@ -75,11 +81,17 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return f"<SrmpStreamReader queues={','.join(self._options.queues)}>"
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where a new query begins (called twice; answers the same)."""
+        """Return where a new query begins.
+
+        Spark calls this method twice, and gets the same answer.
+        """
         return self._here().initial().as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-        """The row limit; the byte limit beside it is applied in :meth:`latestOffset`."""
+        """Return the row limit, or the byte limit if there is no row limit.
+
+        If there are both, :meth:`latestOffset` also applies the byte limit.
+        """
         self._check()
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
@@ -88,26 +100,27 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where the next batch ends; ``start`` itself when there is nothing new."""
+        """Return where the next batch ends, or ``start`` itself if there is nothing new."""
         return self._here().latest(Offsets.from_dict(start), limit).as_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
-        """The ends of the logs as last seen, and where the reader's time went if that is asked for (:mod:`.trigger_time`).
+        """Return the ends of the logs as last seen, and the reader's times if they are requested.
 
-        Spark calls this after every ``latestOffset``, so it asks nobody.
+        :mod:`.trigger_time` describes the times. Spark calls this method after every
+        ``latestOffset``, so it calls no queue manager.
         """
         return None if self._driver is None else self._driver.report()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-        """Take the ends of the logs as the goal of this run."""
+        """Make the present ends of the logs the goal of this run."""
         self._here().set_goal()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the batch (start, end]; follows from the two offsets alone."""
+        """Return the tasks of the batch (start, end], which follow from the two offsets alone."""
         return self._here().plan(Offsets.from_dict(start), Offsets.from_dict(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: the rows of one partition."""
+        """Yield the rows of one partition, on an executor."""
         assert isinstance(partition, SrmpPartition)
         return read_partition(partition, self._options, self._check())
 
@@ -116,17 +129,24 @@ class SrmpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._here().commit(Offsets.from_dict(end))
 
     def stop(self) -> None:
-        """Give the leases up."""
+        """Release the leases and stop the calls that keep an embedded queue manager alive."""
         if self._driver is not None:
             self._driver.close()
 
     def _check(self) -> ReadColumns:
-        """Return the columns to read. Raises :class:`ConfigurationError`: here, because an error of the constructor is lost."""
+        """Check the options, and return the columns to read.
+
+        Raises :class:`ConfigurationError`. The check is here, because an error of the constructor
+        would be lost.
+        """
         check_stream(self._options)
         return read_columns(self._schema, self._options)
 
     def _here(self) -> _Driver:
-        """The driver side, made when first needed: never in a planning process, never on an executor."""
+        """Return the driver side, and make it when it is first needed.
+
+        The driver side is never made in a planning process or on an executor.
+        """
         if self._driver is None:
             self._check()
             _end_on_sigterm()
@@ -142,14 +162,16 @@ def _end_on_sigterm() -> None:
 
 
 def _exit(*_: object) -> None:
-    signal.signal(
-        signal.SIGTERM, signal.SIG_IGN
-    )  # Spark may send a second one, which would cut our last calls short
+    # Spark may send a second signal, which would interrupt the last calls.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(0)
 
 
 class _Driver:
-    """What the driver-side reader knows: connected logs, leases, marks, the goal of AvailableNow."""
+    """The state of the driver-side reader.
+
+    The state consists of the connected logs, the leases, the marks and the goal of AvailableNow.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -170,15 +192,18 @@ class _Driver:
         self._goal: Mapping[LogKey, LogFacts] | None = None
         self._ends: dict[LogKey, Position] = {}
         self._looked: set[str] = set()
-        """GUIDs of the queue managers whose logs were compared with those of the checkpoint."""
+        """GUIDs of the queue managers whose logs were compared with the logs of the checkpoint."""
         self._goal_of: set[str] = set()
-        """GUIDs of the queue managers that the goal speaks of: others were away, and belong to the next run."""
+        """GUIDs of the queue managers that the goal covers.
+
+        The others were away, and belong to the next run.
+        """
         self._use = (
             KeptInUse(self._place.urls[0], options) if options.data_dir is not None else None
         )
 
     def initial(self) -> Offsets:
-        """Registers what the query is going to plan before it plans it."""
+        """Return where a new query begins, and take the leases of its logs first."""
         if self._initial is None:
             self._logs.managers.check_all_are_here()
             found = self._logs.discover(now=True)
@@ -206,7 +231,8 @@ class _Driver:
     ) -> tuple[Position, Began] | None:
         """Return where the query begins in a log that it has never read, and take its lease.
 
-        ``None``: the log is one of a glob, and another receiver holds its consumer, or it was deleted a moment ago.
+        Return ``None`` if the log is one of a glob and another receiver holds its consumer, or if
+        the log was deleted a moment ago.
         """
         try:
             received = facts.received if self._marks is None else self._marks.begin(key)
@@ -220,19 +246,19 @@ class _Driver:
         return position, began
 
     def set_goal(self) -> None:
-        """The ends of all logs now: rows that come later belong to the next run."""
+        """Make the present ends of all logs the goal. Later rows belong to the next run."""
         self._progress.triggers_available_now()
         self._goal = dict(self._logs.discover(None, now=True))
         self._goal_of = set(self._logs.managers.here)
 
     def commit(self, offsets: Offsets) -> None:
-        """Mark the batch that ended at ``offsets``: Spark says that it is committed."""
+        """Mark the batch that ended at ``offsets``, because Spark has committed it."""
         self._progress.commits(offsets)
         with self._time.of(Part.COMMIT):
             self._mark(offsets)
 
     def _mark(self, offsets: Offsets) -> None:
-        """Hold the leases, and mark the batch that ended at ``offsets`` if it is committed on disk."""
+        """Keep the leases, and mark the batch that ended at ``offsets`` if it is committed."""
         if self._marks is not None:
             self._marks.resume(offsets)
             self._marks.send(offsets if self._progress.is_committed(offsets) else Offsets({}))
@@ -242,23 +268,30 @@ class _Driver:
         return self._marks is None or self._marks.are_sent(key, position)
 
     def report(self) -> dict[str, Any] | None:
-        """For ``reportLatestOffset``: the ends of the logs, and with option ``reportTimes`` the times, as ``ms``."""
+        """Return the value of ``reportLatestOffset``: the ends of the logs.
+
+        With option ``reportTimes`` the value also has the times, as ``ms``. Return ``None`` if no
+        log was read yet.
+        """
         if not self._ends:
             return None
         times = {"ms": self._time.reported()} if self._options.report_times else {}
         return Offsets(self._ends).as_dict() | times
 
     def close(self) -> None:
-        """Give the leases up, and let an embedded queue manager end; may be called more than once."""
+        """Release the leases, and let an embedded queue manager end.
+
+        This method may be called more than once.
+        """
         if self._use is not None:
             self._use.stop()
         if self._marks is not None:
             self._marks.release()
 
-    # --- planning ------------------------------------------------------------------------------------------------------
+    # --- planning ---------------------------------------------------------------------------------
 
     def latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """One step of every log, within the limits."""
+        """Return the offsets after one step of every log, within the limits."""
         self._logs.managers.look()
         with self._time.of(Part.MARKS):
             self._mark(start)
@@ -292,7 +325,8 @@ class _Driver:
                 key: step._replace(reached=_without_rows(positions[key], step))
                 for key, step in steps.items()
             }
-            time.sleep(IDLE_WAIT_SECONDS)  # Spark asks again at once
+            # Wait here, because Spark asks again at once.
+            time.sleep(IDLE_WAIT_SECONDS)
         for key, step in steps.items():
             reached = step.reached
             if step.anew:
@@ -308,16 +342,22 @@ class _Driver:
         return Offsets(positions, began)
 
     def _belongs_to_this_run(self, key: LogKey) -> bool:
-        """Return whether a run of AvailableNow, if this is one, has seen where the log ended when the run began."""
+        """Return whether this run reads a log.
+
+        A run of AvailableNow reads a log only if it saw where the log ended when the run began.
+        """
         return self._goal is None or key.queue_manager in self._goal_of
 
     def _newcomers(self, start: Offsets) -> dict[LogKey, tuple[Position, Began]]:
-        """Logs that the query has never seen: they enter before their first row, and are read from the next batch on.
+        """Return the logs that the query has never seen, each with its position and beginning.
 
-        What was added to the options before a restart, and what another receiver held, begins as ``startingOffsets`` says; a
-        queue that is made while the query runs has no rows from before it, and is read from its first one.
+        A new log enters before its first row, and is read from the next batch on. A queue that was
+        added to the options before a restart, or that another receiver held, begins as
+        ``startingOffsets`` says. A queue that is made while the query runs has no rows from before
+        the query, and is read from its first row.
         """
-        if start == self._initial:  # it is a new query, which has met every queue that there was
+        # A new query has entered every queue that existed at its beginning.
+        if start == self._initial:
             self._looked |= set(self._logs.managers)
         here = set(self._logs.managers.here)
         joined = here - self._looked
@@ -334,21 +374,27 @@ class _Driver:
             for key in known
             if key not in start and self._elsewhere.may_be_asked(key, known[key].holder)
         ]
-        # Where the query asked for its beginning in this process, it met what there was then, and not what was made since.
+        # If this process asked for the beginning of the query, the query entered the queues that
+        # existed then. Of these, only queues that another receiver held are new now.
         met_late = {
             key
             for key in new
             if (key.queue_manager in joined if self._initial is None else key in self._retained)
         }
+        # The calls run in parallel, because each may wait until another receiver renews its lease.
         entered = gather(
             [partial(self._newcomer, key, known[key], is_restart=key in met_late) for key in new]
-        )  # each may wait until another receiver renews
+        )
         return {key: place for key, place in zip(new, entered, strict=True) if place is not None}
 
     def _newcomer(
         self, key: LogKey, facts: LogFacts, *, is_restart: bool
     ) -> tuple[Position, Began] | None:
-        """Enter one of them; ``None``: it is away, gone, or another receiver's, and joins when that is over."""
+        """Return the position and beginning of one new log.
+
+        Return ``None`` if its queue manager is away, the log is gone, or another receiver holds it.
+        Then the log joins later.
+        """
         has_joined = is_restart or key in self._elsewhere
         starting = of_newcomer(
             key, self._options.starting, self._logs.client(key), joined=has_joined
@@ -359,7 +405,7 @@ class _Driver:
         if entered is not None:
             self._elsewhere.joined(key)
             how = f"{starting.keyword or 'startingOffsets'}, of rows {facts.first} to {facts.end}"
-            # Where rows may be passed over, everybody shall read it
+            # A warning, because rows may be skipped.
             level = logging.WARNING if has_joined else logging.INFO
             _log.log(
                 level,
@@ -409,7 +455,10 @@ class _Driver:
         return steps
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
-        """(rows, bytes) of one batch."""
+        """Return the limits of one batch as (rows, bytes).
+
+        Raises :class:`ConfigurationError` for a limit that this version does not know.
+        """
         if isinstance(limit, ReadAllAvailable):
             if self._options.max_rows is not None or self._options.max_bytes is not None:
                 _log.info(
@@ -426,7 +475,7 @@ class _Driver:
         )
 
     def _to_goal(self, key: LogKey, before: Position, step: Step) -> Step:
-        """Not beyond the goal of AvailableNow."""
+        """Return a step that goes no further than the goal of AvailableNow."""
         goal = None if self._goal is None else self._goal.get(key)
         if goal is None or step.reached.epoch != before.epoch:
             return step
@@ -435,8 +484,9 @@ class _Driver:
         return Step(Position(before.epoch, max(before.sequence, goal.end)), min(step.end, goal.end))
 
     def _wait_for_any(self, keys: Sequence[LogKey], positions: Mapping[LogKey, Position]) -> None:
-        """Until one of the first logs has something new, at most :data:`IDLE_WAIT_SECONDS`."""
-        turn = keys[:THREADS_MAX]  # the others are looked at right after the wait
+        """Wait until one of the first logs has something new, at most :data:`IDLE_WAIT_SECONDS`."""
+        # The other logs are checked right after the wait.
+        turn = keys[:THREADS_MAX]
 
         def is_new(key: LogKey) -> bool:
             return (
@@ -447,7 +497,10 @@ class _Driver:
         gather([partial(is_new, key) for key in turn], enough=bool)
 
     def plan(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """The tasks of a batch, ordered by queue manager, queue and sequence."""
+        """Return the tasks of a batch.
+
+        The tasks are ordered by queue manager, queue and sequence.
+        """
         with self._time.of(Part.PLAN):
             return self._planned(start, end)
 
@@ -481,11 +534,12 @@ class _Driver:
         ]
 
     def _beginnings(self, start: Offsets, end: Offsets) -> dict[LogKey, Began]:
-        """Return where the rows of a batch begin, and which of them it leaves out, for each log that it may have rows of.
+        """Return where the rows of a batch begin in each log, and which rows the batch leaves out.
 
-        The first batch of a query is in no offset but its own. When it runs again after a crash Spark asks for the initial
-        offset anew, and by then ``latest`` is behind the batch, and the options may name other queues or another beginning. So
-        its own offset says where the query began; where it does not, that was the first row.
+        The first batch of a query is in no offset except its own. When the batch runs again after a
+        crash, Spark asks for the initial offset again. By then ``latest`` is after the batch, and
+        the options may name other queues or another beginning. So the batch's own offset says where
+        the query began. If it does not say so, the query began at the first row.
         """
         if start != self._initial:
             return {
@@ -512,7 +566,7 @@ class _Driver:
 def _backlog(
     steps: Mapping[LogKey, Step], positions: Mapping[LogKey, Position]
 ) -> dict[LogKey, int]:
-    """Return how many rows wait in each log that has some within its epoch."""
+    """Return how many rows wait in each log that has waiting rows within its epoch."""
     return {
         key: each.end - positions[key].sequence
         for key, each in steps.items()
@@ -522,5 +576,5 @@ def _backlog(
 
 
 def _without_rows(before: Position, step: Step) -> Position:
-    """Return how far a step goes if it may take no row: into the next epoch, or nowhere."""
+    """Return how far a step goes without reading a row: into the next epoch, or nowhere."""
     return before if step.reached.epoch == before.epoch else step.reached

@@ -1,11 +1,13 @@
-"""Where the time of a trigger goes inside the driver-side reader, for ``StreamingQueryProgress``.
+"""Measure how the driver-side reader spends the time of a trigger, for ``StreamingQueryProgress``.
 
-Spark measures the phases of a trigger from outside (``durationMs``): ``latestOffset`` is one number there, and planning and
-committing are parts of other phases. The reader measures its own share of them. ``reportLatestOffset`` is the one way by which
-Spark 4.2 lets a Python source say something: with the option ``reportTimes`` it carries the key ``ms`` beside the offsets.
-Without the option ``sources[].latestOffset`` stays an offset and nothing else, which users compare with ``endOffset``. Spark
-asks for the report after ``latestOffset`` and before the batch is planned, so the report of a micro-batch has the planning and
-the commit of the micro-batch before.
+Spark measures the phases of a trigger from outside (``durationMs``). ``latestOffset`` is one number
+there, and planning and committing are parts of other phases. The reader measures its own share of
+them. ``reportLatestOffset`` is the only way by which Spark 4.2 accepts a report of a Python source.
+With the option ``reportTimes`` the report has the key ``ms`` in addition to the offsets. Without
+the option ``sources[].latestOffset`` stays a plain offset, which users compare with ``endOffset``.
+
+Spark asks for the report after ``latestOffset`` and before the batch is planned. So the report of a
+micro-batch has the planning and the commit of the micro-batch before it.
 """
 
 from __future__ import annotations
@@ -17,18 +19,21 @@ from enum import Enum
 
 
 class Part(Enum):
-    """A share of a trigger that is the reader's own."""
+    """A part of a trigger that the reader measures."""
 
     MARKS = "marks"
-    """Received marks are sent and leases are held."""
+    """Time for sending received marks and keeping leases."""
     QUEUES = "queues"
-    """Queues that the query has never seen are looked for, and entered."""
+    """Time for finding and entering queues that the query has never seen."""
     RANGE = "range"
-    """The queue managers say how far each log goes; a query that has nothing to do waits there for a row."""
+    """Time for asking the queue managers how far each log goes.
+
+    An idle query waits here for a row.
+    """
     PLAN = "plan"
-    """The tasks of the batch are worked out."""
+    """Time for working out the tasks of the batch."""
     COMMIT = "commit"
-    """Spark says that the batch is committed, and received marks are sent for it."""
+    """Time for sending received marks when Spark has committed the batch."""
 
 
 class TriggerTime:
@@ -43,7 +48,7 @@ class TriggerTime:
 
     @contextmanager
     def of(self, part: Part) -> Iterator[None]:
-        """Count the time of a ``with`` block for ``part``, also where the block fails."""
+        """Count the time of a ``with`` block for ``part``, even if the block fails."""
         began = self._monotonic()
         try:
             yield
@@ -51,7 +56,10 @@ class TriggerTime:
             self._seconds[part] = self._seconds.get(part, 0.0) + self._monotonic() - began
 
     def reported(self) -> dict[str, float]:
-        """Return the milliseconds of each part since the last report, in the order of :class:`Part`."""
+        """Return the milliseconds of each part since the last report.
+
+        The parts are in the order of :class:`Part`.
+        """
         found = {
             part.value: round(self._seconds[part] * 1e3, 1)
             for part in Part

@@ -158,7 +158,7 @@ def test_available_now_fails_where_nothing_can_be_read_and_leaves_no_subscriptio
             (served.ready["rpc"], "MQ_ERROR_QUEUE_NOT_FOUND.*write private"),
         ):
             options = {"host": host, "queue": missing, "queueManager": running.api}
-            with pytest.raises(RemoteQueueError, match=f"{why}.*was taken back"):
+            with pytest.raises(RemoteQueueError, match=f"{why}.*and was removed"):
                 available_now(options)
             assert client.subscriptions() == []
         client.subscribe({"host": "127.0.0.1:9", "queue": missing})

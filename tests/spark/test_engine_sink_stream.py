@@ -306,7 +306,7 @@ def test_rows_that_came_do_not_go_back_by_themselves(
     pipeline = Pipeline(spark, qm, tmp_path, "format")
     del pipeline.options["destination"]
     rows = pipeline.rows(fake(orders=3)).filter("sequence > 0")
-    with pytest.raises(Exception, match="says where a message came to"):
+    with pytest.raises(Exception, match="is that of the received message"):
         pipeline.run(rows)
     pipeline.run(rows.selectExpr("body", "label", f"'{OTHER}' as destination"))
     assert len(qm.model.bodies(OTHER)) == 3

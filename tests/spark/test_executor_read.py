@@ -103,7 +103,9 @@ def test_missing_rows_are_a_loss(fake: Fake, caplog: pytest.LogCaptureFixture) -
     qm = fake(orders=100)
     qm.logs["private$/orders"].holes = [(5, 6)]
     qm.logs["private$/orders"].lost = {50, 100}
-    with pytest.raises(DataLossError, match="4 rows of 1 to 100 did not come, 2 are known holes"):
+    with pytest.raises(
+        DataLossError, match="4 rows of 1 to 100 were not received, 2 are known holes"
+    ):
         list(read_partition(partition(qm, 0, 100), options()))
     with caplog.at_level(logging.WARNING):
         assert (

@@ -1,6 +1,7 @@
-"""Work done ahead: while the thread of the outbox writes one chunk, another thread reads and packs the next ones.
+"""Make chunks ahead: while the outbox writes one chunk, another thread makes the next chunks.
 
-SQLite, Arrow and the disk work without Python's lock, so the two use two cores. What is done ahead touches no database.
+SQLite, Arrow and the disk work without Python's global lock, so the two threads use two cores. The
+thread that works ahead reads and packs rows, and uses no database connection.
 """
 
 from __future__ import annotations
@@ -11,15 +12,21 @@ from collections.abc import Generator, Iterator
 from typing import TypeVar
 
 AHEAD_MAX = 2
-"""Chunks that lie ready: each is up to CHUNK_BYTES of memory, and one is enough to keep the writer busy."""
+"""Largest number of finished chunks that wait to be written.
+
+Each chunk takes up to ``CHUNK_BYTES`` of memory, and one chunk is enough to keep the writer busy.
+At the limit the thread that makes chunks waits.
+"""
 
 _T = TypeVar("_T")
 
 
 def ahead(items: Iterator[_T], name: str) -> Generator[_T]:
-    """What ``items`` yields, made in a thread of its own that is at most :data:`AHEAD_MAX` items ahead.
+    """Yield the items of ``items``, which a thread of its own makes ahead of the caller.
 
-    Raises what ``items`` raises, in its place. Closing this closes ``items``, in that thread, and waits for it.
+    The thread is at most :data:`AHEAD_MAX` items ahead. If ``items`` raises an error, this
+    generator raises the same error at the same place. Closing this generator closes ``items`` in
+    that thread, and waits for the thread to end.
     """
     ready: queue.Queue[tuple[_T | None, BaseException | None, bool]] = queue.Queue(AHEAD_MAX)
     unwanted = threading.Event()
@@ -30,7 +37,8 @@ def ahead(items: Iterator[_T], name: str) -> Generator[_T]:
                 ready.put((item, None, False))
                 if unwanted.is_set():
                     break
-        except BaseException as error:  # whatever it is, who waits for the item is told
+        except BaseException as error:
+            # Every error is raised where the item is awaited.
             ready.put((None, error, True))
         else:
             ready.put((None, None, True))
@@ -49,7 +57,7 @@ def ahead(items: Iterator[_T], name: str) -> Generator[_T]:
                 raise error
             if ended:
                 return
-            yield item  # type: ignore[misc]  # None only at the end
+            yield item  # type: ignore[misc]  # only the end has no item
     finally:
         unwanted.set()
         while not ended:

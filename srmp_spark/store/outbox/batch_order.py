@@ -1,4 +1,7 @@
-"""The order of a scanned batch: in memory, or by sorted files where the batch is large (:mod:`.sorted_runs`)."""
+"""The order of a scanned batch, worked out in memory, or by sorted files if the batch is large.
+
+:mod:`.sorted_runs` writes and merges the sorted files.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,15 @@ class BatchOrder:
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
         self._order: np.ndarray | None = None
-        """The numbers of all rows of a large batch, in order; ``None`` if they are sent as they were staged."""
+        """The numbers of all rows of a large batch, in the order in which the rows are sent.
+
+        ``None`` if the rows are sent in the order in which they were staged.
+        """
         self._place: np.ndarray | None = None
-        """The inverse: the place of each row."""
+        """The inverse of ``_order``: the place of each row in the order of the batch."""
 
     def work(self) -> Generator[None]:
-        """Put a large batch in order, in steps. Call it before anything else."""
+        """Put the rows of a large batch in order. Do this work in steps, before any other call."""
         scan = self._scan
         if not is_large(scan.rows):
             return
@@ -43,9 +49,8 @@ class BatchOrder:
         scan.runs.close()
         assert at == scan.rows, f"{at} rows were put in order, {scan.rows} were scanned"
         self._order = order
-        if (
-            scan.content is not None or scan.has_positions
-        ):  # of two rows with one identity the first in order has it
+        # Of two rows with one identity, the first one in order keeps it, so ranks are needed.
+        if scan.content is not None or scan.has_positions:
             place = scan.zeros(np.uint32)
             for span in blocks(scan.rows):
                 place[order[span]] = np.arange(span.start, span.stop, dtype=np.uint32)
@@ -53,7 +58,7 @@ class BatchOrder:
             self._place = place
 
     def rank(self, rows: np.ndarray) -> np.ndarray:
-        """Return the places of some rows in the order of the whole batch."""
+        """Return the places of the given rows in the order of the whole batch."""
         if self._place is None:
             if is_large(self._scan.rows):
                 return rows
@@ -64,7 +69,10 @@ class BatchOrder:
         return ranked
 
     def of(self, new: np.ndarray) -> Generator[None, None, np.ndarray]:
-        """Return the numbers of the rows in ``new`` (a mask), in the order in which they are sent; work in steps."""
+        """Return the numbers of the rows in ``new`` (a mask), in the order of sending.
+
+        The work is done in steps. Call this method once and last, because it releases the order.
+        """
         self._place = None
         if not is_large(self._scan.rows):
             return places(self._scan.queue, self._scan.order, new)

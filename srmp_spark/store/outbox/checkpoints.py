@@ -1,9 +1,12 @@
-"""When the WAL of the outbox is copied into the database, and by whom (the inbox has the same question: store/checkpointer.py).
+"""Decide when the WAL of the outbox is copied into the database, and which thread copies it.
 
-A large batch writes without a pause. If the thread that writes copied too, the other core would be idle meanwhile; if another
-thread did all of it, it would never meet the end of the WAL, and the WAL would never be begun anew. So another thread, with a
-connection of its own, copies pass after pass, each shorter than the one before; when little is left, the thread that writes
-copies that between two transactions.
+The inbox answers the same question in ``store/checkpointer.py``.
+
+A large batch writes without a pause. If the thread that writes also copied the WAL, the other core
+would be idle meanwhile. If another thread did all of the copying, that thread would never reach the
+end of the WAL, and SQLite would never begin the WAL anew. So another thread with its own connection
+copies pass after pass, and each pass is shorter than the pass before. When little is left, the
+thread that writes copies the rest between two transactions.
 """
 
 from __future__ import annotations
@@ -19,12 +22,18 @@ from srmp_spark.store.sqlite_file import connect_writer
 
 
 class Checkpoints:
-    """Asked by the one thread that writes, after each transaction."""
+    """Copies the WAL into the database.
+
+    The one thread that writes calls it after each transaction.
+    """
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, on_error: Callable[[Exception], object]
     ) -> None:
-        """``connection`` is the one that writes. ``on_error`` is called in either thread; nothing is copied ever after."""
+        """Remember the connection that writes, and the function to call after an error.
+
+        ``on_error`` is called in either thread. After an error nothing more is copied.
+        """
         self._path = path
         self._connection = connection
         self._on_error = on_error
@@ -32,9 +41,9 @@ class Checkpoints:
         self._pass: threading.Thread | None = None
         self._failed = False
         self._written = 0
-        """Bytes in the WAL, about."""
+        """Approximate number of bytes in the WAL."""
         self._copied = 0
-        """Of them before the last pass began."""
+        """How many of the ``_written`` bytes the last pass copies."""
 
     def __repr__(self) -> str:
         return (
@@ -43,7 +52,7 @@ class Checkpoints:
         )
 
     def wrote(self, size: int) -> None:
-        """A transaction with so many bytes is committed. Copies what is due."""
+        """Count a committed transaction of ``size`` bytes, and copy the WAL if a copy is due."""
         self._written += size
         if self._pass is not None:
             if self._pass.is_alive() and self._written < WAL_BYTES_MAX:
@@ -62,7 +71,10 @@ class Checkpoints:
             self._pass.start()
 
     def finish(self) -> None:
-        """Copy all that is in the log, between two transactions: the file of the database then ends with its last page."""
+        """Copy the whole WAL into the database. Call this method between two transactions.
+
+        Afterwards the file of the database ends with its last page.
+        """
         if self._pass is not None:
             self._pass.join()
             self._pass = None
@@ -74,7 +86,8 @@ class Checkpoints:
         try:
             if self._second is None:
                 self._second = connect_writer(self._path, OUTBOX)
-        except Exception as error:  # whatever it is, the next write tells
+        except Exception as error:
+            # Whatever the error is, the next write raises it.
             self._fail(error)
             return
         self._copy(self._second)
@@ -83,9 +96,8 @@ class Checkpoints:
         try:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
-            if "full" not in str(
-                error
-            ):  # a full disk: nothing was synced, the WAL grows until there is room
+            # If the disk is full, nothing was synced, and the WAL grows until there is room.
+            if "full" not in str(error):
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -93,7 +105,10 @@ class Checkpoints:
         self._on_error(error)
 
     def close(self) -> None:
-        """Wait for the pass that runs; the last connection to close copies what is left."""
+        """Wait for the pass in progress, and close the second connection.
+
+        SQLite copies the rest of the WAL when the last connection to the database closes.
+        """
         if self._pass is not None:
             self._pass.join()
         if self._second is not None:

@@ -1,12 +1,16 @@
-"""Rows that have the key or the source position of another content, and what becomes of them.
+"""Conflicts: rows that have the key or the source position of a row with other content.
 
-Such a row is no repeat: two sinks of one query that share an application send two messages for one source position, and a key
-may be used again for something else. Nor is it a message: the batch may be a repeat whose body holds a clock, and would then be
-sent twice. ``fail`` refuses the batch. ``ignore`` sends the rest of it. ``dead-letter`` sends the rest and keeps the row as a
-dead letter. Either way the first content keeps its key or position.
+A conflict is no repeat. Two sinks of one query that share an application send two messages for one
+source position, and a key may be used again for something else. A conflict is no new message
+either. The batch may be a repeat whose body contains a clock, and the message would then be sent
+twice.
 
-A row that became a dead letter is known by its key or position together with its content, in a scope of its own
-(:data:`LETTERS`). So a batch that is run again makes no second dead letter.
+The option ``onKeyConflict`` decides. ``fail`` refuses the batch. ``ignore`` sends the rest of the
+batch. ``dead-letter`` sends the rest of the batch and keeps the row as a dead letter. In each case
+the first content keeps its key or position.
+
+A row that became a dead letter is known by its key or position together with its content, in a
+scope of its own (:data:`LETTERS`). So a batch that is run again makes no second dead letter.
 """
 
 from __future__ import annotations
@@ -24,18 +28,20 @@ from srmp_spark.store.outbox.row_hashes import BY_KEY, BY_POSITION
 from srmp_spark.store.outbox.scan import Scan
 
 LETTERS = "dead letters\n"
-"""In place of a batch, in the scope of an application and a destination: no batch has this name, for it cannot be printed."""
+"""Stands in place of a batch's name in the scope of the dead letters of a destination.
+
+No batch has this name, because the name contains a line break, which is not printable.
+"""
 
 REASONS = {BY_KEY: KEY_CONFLICT, BY_POSITION: POSITION_CONFLICT}
-"""What a dead letter says of its end."""
+"""The reason that a dead letter states, by the way in which its row is identified."""
 
 _APART = (
-    "if two sinks of a query write these rows, give this one, which was refused, an "
-    "application of its own (or its rows a "
-    "column key), and leave the other as it is: what that one has sent would be sent "
-    "again under another application. If the "
-    "content of a row changed between two runs of a batch, onKeyConflict=ignore or "
-    "dead-letter goes on without such rows"
+    "if two sinks of a query write these rows, give this sink, which was refused, an "
+    "application of its own, or give its rows a column key. Leave the other sink unchanged: "
+    "under another application its rows would be sent again. If the content of a row changed "
+    "between two runs of a batch, onKeyConflict=ignore or dead-letter sends the batch without "
+    "such rows"
 )
 _OTHER_KEY = (
     "a key belongs to one message for ever: use another one; "
@@ -43,31 +49,37 @@ _OTHER_KEY = (
 )
 
 NameRow = Callable[[int], str]
-"""Where row number n of the batch stands, and what identifies it: for errors, which may read a file."""
+"""Function that describes row number n of the batch: its place, and its key or position.
+
+The text is for error messages. The call may read a file.
+"""
 
 
 class Identified(Protocol):
-    """Rows, by their identities."""
+    """Rows, each with its identity."""
 
     @property
     def rows(self) -> np.ndarray:
-        """Their numbers in the batch."""
+        """Return the numbers of the rows in the batch."""
 
     @property
     def high(self) -> np.ndarray:
-        """First half of the identity."""
+        """Return the first half of each row's identity."""
 
     @property
     def low(self) -> np.ndarray:
-        """Second half."""
+        """Return the second half of each row's identity."""
 
     @property
     def same(self) -> np.ndarray:
-        """Return whether a row has the identity of the row before."""
+        """Return, for each row, whether it has the identity of the row before it."""
 
 
 class Conflicting(NamedTuple):
-    """Conflicts of one destination that are known in one way."""
+    """The conflicts of one destination whose rows are identified in one way.
+
+    The rows are identified by key or by position.
+    """
 
     destination: str
     how: int
@@ -77,7 +89,10 @@ class Conflicting(NamedTuple):
     content: np.ndarray
 
     def hashes(self, start: int, end: int) -> np.ndarray:
-        """Return what the dead letters of the rows between two indices are known by, two unsigned numbers each."""
+        """Return the identities of the dead letters of the rows ``start`` to before ``end``.
+
+        Each identity is two unsigned numbers, made of the row's key or position and its content.
+        """
         base = blake2b(struct.pack("<B", self.how), digest_size=HASH_BYTES, person=b"srmp-conflict")
         fields = np.stack(
             [self.high[start:end], self.low[start:end], self.content[start:end]], axis=1
@@ -91,18 +106,25 @@ class Conflicting(NamedTuple):
 
 
 class Conflicts:
-    """The conflicts of one batch."""
+    """Collects the conflicts of one batch."""
 
     def __init__(self, mask: np.ndarray, *, keeps: bool) -> None:
-        """``mask``: a zero for each row of the batch; ``keeps``: somebody asks for :meth:`take`."""
+        """Begin without conflicts.
+
+        ``mask`` has a zero for each row of the batch. ``keeps`` says that the caller will call
+        :meth:`take`.
+        """
         self.mask = mask
-        """Which rows are conflicts, by number."""
+        """Marks the rows that are conflicts, by row number."""
         self.count = 0
-        """How many rows are conflicts."""
+        """Number of rows that are conflicts."""
         self._keeps = keeps
         self._parts: list[Conflicting] = []
         self._first: tuple[int, int | None] | None = None
-        """The first row, and the row of the batch that has its identity; ``None``: a message of an earlier batch has it."""
+        """The first conflicting row, and the row of the batch that has its identity.
+
+        The second number is ``None`` if a message of an earlier batch has the identity.
+        """
         self._twice: tuple[int, int] | None = None
 
     def add(
@@ -113,7 +135,11 @@ class Conflicts:
         found: np.ndarray,
         scan: Scan,
     ) -> None:
-        """Note rows of ``part``. ``found``: whether the identity of a row was there before the batch."""
+        """Note the rows of ``part`` that are conflicts.
+
+        ``differs`` marks these rows. ``found`` says, for each row, whether its identity was known
+        before the batch.
+        """
         rows = part.rows[differs]
         self.mask[rows] = True
         first = int(rows.min())
@@ -131,13 +157,19 @@ class Conflicts:
             self._first = first, None if found[index] else int(part.rows[lead])
 
     def note_twice(self, part: Identified, twice: np.ndarray, scan: Scan) -> None:
-        """Note rows whose position and content another row of the batch has: whoever refuses conflicts refuses these too."""
+        """Note the first two rows of the batch that share one source position and one content.
+
+        ``twice`` marks rows that repeat the row before them. :meth:`refuse` refuses such rows too.
+        """
         found = np.flatnonzero(twice)
         if self._twice is None and len(found) and scan.how[part.rows[found[0]]] == BY_POSITION:
             self._twice = int(part.rows[found[0] - 1]), int(part.rows[found[0]])
 
     def refuse(self, scan: Scan, name: NameRow) -> None:
-        """Raise :class:`BatchError` if there is something to refuse."""
+        """Raise :class:`BatchError` if the batch has a conflict.
+
+        Two rows of the batch with one source position and one content are refused too.
+        """
         if self._first is not None:
             row, other = self._first
             how, destination = int(scan.how[row]), scan.scopes[int(scan.scope[row])]
@@ -151,7 +183,7 @@ class Conflicts:
                 )
                 message += f", both for {destination}"
             if self.count > 1:
-                message += f"; {self.count} rows of the batch are such"
+                message += f"; the batch has {self.count} such rows"
             raise BatchError(409, REASONS[how], message, _OTHER_KEY if how == BY_KEY else _APART)
         if self._twice is not None:
             first, second = map(name, self._twice)
@@ -160,11 +192,14 @@ class Conflicts:
                 400,
                 NEEDS_KEY,
                 message,
-                "add a column key that tells them apart, or select the rows apart",
+                "add a column key that tells them apart",
             )
 
     def take(self) -> Iterator[Conflicting]:
-        """Yield the conflicts of each destination since the last call, those by key and those by position apart."""
+        """Yield the conflicts that were found since the last call, by destination.
+
+        Conflicts by key and conflicts by position are yielded separately.
+        """
         grouped: dict[tuple[str, int], list[Conflicting]] = {}
         parts, self._parts = self._parts, []
         for part in parts:

@@ -1,20 +1,28 @@
-"""The content of rows with a key or a source position, as 8 bytes a row, computed for a whole slice at once.
+"""Content marks: 8 bytes for the content of a row, computed for a whole slice of rows at once.
 
-Two rows have one mark if they have one content, and content is exactly what :func:`.hashing.content_hashes` takes for it: the
-same columns, the same defaults, null like a column that is missing. A hash function with a call for each row would cost a fifth
-of the commit of small rows. Marks therefore come from a few passes over contiguous buffers:
+The outbox compares the marks of rows that have a key or a source position. Two rows have one mark
+if they have one content. Content means the same as in :func:`.hashing.content_hashes`: the same
+columns and the same defaults, and a null equals a missing column. A hash function that is called
+for each row would cost a fifth of the commit of small rows. So marks are computed by a few passes
+over contiguous buffers:
 
-1. Arrow copies the texts and bytes of each row behind one another, each filled up with zeros to a multiple of 8 bytes.
-2. The words of 64 bits that a row now has are summed up: word ``w`` counts ``(h ^ h >> 32) * P**n`` modulo ``2**64``, where
-   ``h`` is ``w * Q`` and ``n`` counts the words of the row. ``P`` and ``Q`` are odd, so one changed word changes the sum.
-   Without ``Q`` an equal change of both halves of a word is one of the high half of ``h ^ h >> 32`` alone, whose highest bits
-   count the same in each word: a vector and its negative, four numbers of 32 bits, would have one mark.
-3. To this sum each column adds its number, or the length of its text, times an odd constant of its own.
+1. Arrow copies the texts and bytes of each row one after another. Each value is filled up with
+   zeros to a multiple of 8 bytes.
+2. The 64-bit words of each row are summed up. The word ``w`` counts ``(h ^ h >> 32) * P**n``
+   modulo ``2**64``, where ``h`` is ``w * Q`` and ``n`` counts the words of the row. ``P`` and ``Q``
+   are odd, so one changed word changes the sum. Without ``Q``, an equal change of both halves of a
+   word would change only the high half of ``h ^ h >> 32``, and the highest bits of that half count
+   the same in each word. A vector and its negative, four numbers of 32 bits, would then have one
+   mark.
+3. To this sum each column adds its number, or the length of its text, times an odd constant of its
+   own.
 
-The mark is no secret and no signature: whoever makes the rows of a query can make two that have one mark, and would deceive
-nobody but that query. By chance two contents have one mark in fewer than one of ``2**40`` pairs.
+The mark is no secret and no signature. The author of a query's rows can construct two rows with one
+mark, and harms only that query. By chance two contents have one mark in fewer than one of ``2**40``
+pairs.
 
-**The form is stored for 30 days: it must not change.** ``tests/outbox/test_content_marks.py`` has values.
+**Marks are stored for 30 days: their form must not change.** ``tests/outbox/test_content_marks.py``
+has values.
 """
 
 from __future__ import annotations
@@ -31,13 +39,13 @@ _MODULUS = 1 << 64
 _P = 0x9E3779B97F4A7C15
 _Q = np.uint64(0xD6E8FEB86659FD93)
 _SEGMENT = 1 << 16
-"""Words that are worked on at once: 512 KiB, which the processor's own cache holds."""
+"""Number of words that are worked on at once: 512 KiB, which fit into the processor's own cache."""
 COPY_BYTES = 4 * 1024 * 1024
 _WORD = 8
 _BODY = b"b"
 _HALF = np.uint64(32)
 _SET = np.uint64(0xA5A5A5A5A5A5A5A5)
-"""Turns a time of 0, which is a time, into another number than none has."""
+"""Turns the time 0, which is a valid time, into a number other than the 0 of a missing time."""
 _TEXT_DEFAULTS = {
     name: str(value).encode() for name, value in DEFAULTS.items() if isinstance(value, str)
 } | {"body": b""}
@@ -47,7 +55,7 @@ _NUMBER_DEFAULTS: dict[str, int] = {
 
 
 def _powers(base: int) -> np.ndarray:
-    """Return the powers 0 to ``_SEGMENT - 1`` of ``base``."""
+    """Return the powers 0 to ``_SEGMENT - 1`` of ``base``, modulo ``2**64``."""
     found = np.ones(_SEGMENT, np.uint64)
     count = 1
     while count < _SEGMENT:
@@ -61,7 +69,7 @@ _CONSTANTS = {
     letter: np.uint64(pow(_P, 1 << 20 | letter[0] << 8 | 1, _MODULUS))
     for letter in (*(each for _, each in CONTENT), _BODY)
 }
-"""Odd, and no power of ``_P`` that a word has."""
+"""The odd factor of each column, which is no power of ``_P`` that a word is multiplied by."""
 
 
 def content_marks(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray:
@@ -93,7 +101,11 @@ def content_marks(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray:
 
 
 def _pieces(texts: Sequence[pa.Array], rows: int) -> Iterator[tuple[int, int]]:
-    """Yield spans of rows whose texts are copied at once: what is copied of a slice takes no more memory than the slice."""
+    """Yield spans of rows whose texts are copied at once.
+
+    A span has one row, or rows of at most ``COPY_BYTES``. So the copy of a span takes no more
+    memory than the slice itself.
+    """
     if not texts:
         return
     ends = np.zeros(rows, np.int64)
@@ -109,23 +121,32 @@ def _pieces(texts: Sequence[pa.Array], rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _text(array: pa.Array, name: str) -> tuple[pa.Array, np.ndarray]:
-    """Return the values, empty where there is none, and a number that tells their lengths and no value apart."""
+    """Return the values of a column, empty for a null, and one number for each row.
+
+    The number depends on the length of the value, and differs between an empty value and a null
+    where the two differ in meaning.
+    """
     default = _TEXT_DEFAULTS.get(name)
     if default:
         array = pc.if_else(
             pc.equal(array, pa.scalar(default, pa.binary())), pa.scalar(None, pa.binary()), array
         )
     there = None if array.null_count == 0 else array.is_valid().to_numpy(zero_copy_only=False)
-    if there is not None:  # Arrow leaves open what the span of a null holds
+    # Arrow does not define what the span of a null contains.
+    if there is not None:
         array = array.fill_null(b"")
     counts = np.diff(_offsets(array)).astype(np.uint64)
-    if default == b"":  # none means the same as an empty one
+    # A missing value means the same as an empty one.
+    if default == b"":
         return array, counts
     return array, counts + (np.uint64(1) if there is None else there.astype(np.uint64))
 
 
 def _numbers(array: pa.Array, name: str) -> np.ndarray:
-    """Return the values as unsigned numbers, 0 where they mean the same as none; no value is 0 that means something."""
+    """Return the values of a column as unsigned numbers.
+
+    A value that means the same as a missing value becomes 0. No other value becomes 0.
+    """
     if not pa.types.is_int64(array.type):
         array = array.cast(pa.int64())
     default = _NUMBER_DEFAULTS.get(name)
@@ -141,7 +162,7 @@ def _numbers(array: pa.Array, name: str) -> np.ndarray:
 
 
 def _zeros(lengths: np.ndarray) -> pa.Array:
-    """Return a binary column of zeros, of these lengths."""
+    """Return a binary column whose values are zeros of the given lengths."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(bytes(int(offsets[-1])))]
@@ -149,7 +170,10 @@ def _zeros(lengths: np.ndarray) -> pa.Array:
 
 
 def _add_words(sums: np.ndarray, words: np.ndarray, starts: np.ndarray) -> None:
-    """Add to each row's sum its words, which lie between two of ``starts``."""
+    """Add the words of each row to the row's sum.
+
+    The words of row n lie between ``starts[n]`` and ``starts[n + 1]``.
+    """
     rows = np.flatnonzero(starts[1:] > starts[:-1])
     first = starts[rows].astype(np.int64)
     room, more_room = (np.empty(min(len(words), _SEGMENT), np.uint64) for _ in range(2))
@@ -160,12 +184,13 @@ def _add_words(sums: np.ndarray, words: np.ndarray, starts: np.ndarray) -> None:
         np.right_shift(product, _HALF, out=work)
         np.bitwise_xor(work, product, out=work)
         np.multiply(work, _FORWARD[: end - begin], out=work)
-        # The row that the segment begins in
+        # ``low`` is the row in which the segment begins.
         low = int(np.searchsorted(first, begin, side="right")) - 1
         high = int(np.searchsorted(first, end, side="left"))
         places = np.maximum(first[low:high] - begin, 0)
         parts = np.add.reduceat(work, places)
-        factors = _BACK[places]  # a word counts from the beginning of its row
+        # The power of a word counts from the beginning of its row.
+        factors = _BACK[places]
         if first[low] < begin:
             factors[0] = np.uint64(pow(_P, int(begin - first[low]), _MODULUS))
         sums[rows[low:high]] += parts * factors
@@ -176,7 +201,10 @@ def _offsets(array: pa.Array) -> np.ndarray:
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
-    """Return numbers of which each bit depends on each bit of ``values``, one to one (the end of MurmurHash3)."""
+    """Scramble each number so that every bit of the result depends on every bit of the number.
+
+    The function is one to one. MurmurHash3 ends with the same function.
+    """
     values = values ^ (values >> np.uint64(33))
     values *= np.uint64(0xFF51AFD7ED558CCD)
     values ^= values >> np.uint64(33)

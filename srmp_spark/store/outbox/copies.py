@@ -1,8 +1,9 @@
-"""What an outbox that is a copy must not go on with.
+"""The first actions of an outbox that is a copy of another outbox.
 
-The original may have sent what waits here, and other messages behind it that this copy knows nothing about. So everything
-that waits is held until an operator decides, and counts as in doubt. No stream goes on: its next positions may be taken, and a
-peer answers a taken position with 200 and keeps nothing.
+The original may have sent the waiting messages, and later messages that this copy does not know. So
+all waiting messages are held until an operator decides, and count as in doubt. No stream continues:
+the peer may already have messages at the stream's next positions, and a peer answers a message at a
+used position with 200 and discards it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.srmp.outgoing_ledger import OutgoingLedger
 
 ORDINAL_GAP = 1 << 20
-"""Streams that the original may have begun meanwhile; beyond that only the seconds in a stream's identifier tell them apart."""
+"""Number of stream ordinals that are skipped, because the original may have used them meanwhile.
+
+If the original began more streams than this, only the seconds in the streams' identifiers
+distinguish the streams.
+"""
 
 _WAITS = "id IN (SELECT queue_id FROM parts WHERE queue_id IS NOT NULL)"
 
@@ -21,15 +26,18 @@ _WAITS = "id IN (SELECT queue_id FROM parts WHERE queue_id IS NOT NULL)"
 def begin_anew(
     connection: sqlite3.Connection, last_stream_ordinal: int, at: int
 ) -> tuple[list[QueueKey], int]:
-    """In the caller's transaction; the queues that are held, and the last stream ordinal that is given out now."""
+    """Hold all waiting messages of a copied outbox, and begin new streams.
+
+    Run in the caller's transaction. Return the queues that are held, and the highest stream ordinal
+    in use afterwards. ``at`` is the wall clock in microseconds.
+    """
     held = [
         QueueKey(*row)
         for row in connection.execute(f"SELECT destination, kind FROM queues WHERE {_WAITS}")  # noqa: S608  # our own text
     ]
     connection.execute(f"UPDATE queues SET paused = 1, released_to = end WHERE {_WAITS}")  # noqa: S608  # our own text
-    connection.execute(
-        "DELETE FROM reliable_sessions"
-    )  # their next numbers may be other messages at the destination
+    # At the destination the next numbers may already belong to other messages.
+    connection.execute("DELETE FROM reliable_sessions")
     ledger = OutgoingLedger(last_stream_ordinal + ORDINAL_GAP)
     live = connection.execute(
         "SELECT id FROM queues WHERE kind = 'stream' AND (acknowledged_to < end OR "  # noqa: S608  # our own text

@@ -1,8 +1,11 @@
-"""What of the outbox cannot be read, by queue: told in the log, in ``status`` and by ``doctor`` until the queue is forgotten.
+"""Notes which messages of the outbox cannot be read, by queue.
 
-A group of rows may lie on a bad sector. It holds its own queue and nothing else; and when its rows come to an end all the
-same, they do so without their content. Neither may stop the process, and neither may go unsaid: a restart of the process
-forgets what is in memory, so it stands in the table ``meta``.
+The notes are shown in the log, in ``status`` and by ``doctor`` until the queue is forgotten.
+
+A group of rows may lie on a bad sector. The group then stops its own queue and no other. If its
+rows are finished or die nevertheless, their content is lost. The process must report both cases,
+and must not stop. A restart of the process would forget notes in memory, so the notes are stored in
+the table ``meta``.
 """
 
 from __future__ import annotations
@@ -16,10 +19,14 @@ from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.store.set_aside import typed
 
 What = Literal["waiting", "dead", "journal"]
-"""Rows that wait and cannot be read; that are dead letters without their content; that arrived, without their journal copy."""
+"""Kind of damage.
+
+``waiting``: rows that wait cannot be read. ``dead``: rows became dead letters without their
+content. ``journal``: rows were delivered and their journal copy is lost.
+"""
 
 PREFIX = "damaged "
-"""Of a key in the table ``meta``; kind and destination follow."""
+"""Beginning of the keys of the notes in the table ``meta``. Kind and destination follow."""
 _SAYS: dict[What, str] = {
     "waiting": "wait and cannot be read",
     "dead": "became dead letters and their content cannot be read",
@@ -30,16 +37,19 @@ _log = logging.getLogger(__name__)
 
 
 class Unreadable(NamedTuple):
-    """Rows of one queue."""
+    """Rows of one queue that cannot be read."""
 
     rows: int
     serials: tuple[int, int]
-    """The first and the last of them."""
+    """The first and the last serial of these rows."""
     reason: str
 
 
 def noted_damage(value: str) -> dict[What, Unreadable]:
-    """Return a note as it was stored. Raises :class:`TypeError` or :class:`ValueError` if it is none."""
+    """Parse a note as it was stored.
+
+    Raises :class:`TypeError` or :class:`ValueError` if ``value`` is no note.
+    """
     found: dict[What, Unreadable] = {}
     for what, (count, (first, last), reason) in json.loads(value).items():
         if what not in _SAYS:
@@ -50,10 +60,10 @@ def noted_damage(value: str) -> dict[What, Unreadable]:
 
 
 class Damage:
-    """Of one outbox."""
+    """Keeps the notes about the damage of one outbox."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        """Reads what an earlier process has noted."""
+        """Read the notes that an earlier process stored."""
         self._connection = connection
         self._found: dict[QueueKey, dict[What, Unreadable]] = {}
         rows = connection.execute(
@@ -67,7 +77,10 @@ class Damage:
     def note(
         self, key: QueueKey, what: What, rows: int, serials: tuple[int, int], reason: str
     ) -> None:
-        """In the caller's transaction. Rows that are lost add up; of those that wait the newest are told."""
+        """Store and log a note about damaged rows, in the caller's transaction.
+
+        The counts of lost rows add up. For rows that wait, only the newest note is kept.
+        """
         noted = dict(self._found.get(key, {}))
         before = noted.get(what)
         if before is not None and what != "waiting":
@@ -88,29 +101,39 @@ class Damage:
         )
 
     def ended(self, key: QueueKey, first: int, last: int) -> None:
-        """These serials wait no longer. In the caller's transaction."""
+        """Note that the serials ``first`` to ``last`` wait no longer, in the caller's transaction.
+
+        If these serials include all waiting rows that cannot be read, the note about the waiting
+        rows is deleted.
+        """
         found = self._found.get(key, {}).get("waiting")
         if found is not None and first <= found.serials[0] and found.serials[1] <= last:
             self.readable(key)
 
     def readable(self, key: QueueKey) -> None:
-        """What waits in the queue could be read again, or is gone. In the caller's transaction."""
+        """Delete the note about waiting rows, in the caller's transaction.
+
+        Call this method when the rows could be read again, or wait no longer.
+        """
         if self.waits(key):
             self._store(
                 key, {what: found for what, found in self._found[key].items() if what != "waiting"}
             )
 
     def forget(self, key: QueueKey) -> None:
-        """The queue is forgotten. In the caller's transaction."""
+        """Delete all notes about a queue, in the caller's transaction."""
         if key in self._found:
             self._store(key, {})
 
     def waits(self, key: QueueKey) -> bool:
-        """Whether rows that wait could not be read."""
+        """Return whether the queue has waiting rows that could not be read."""
         return "waiting" in self._found.get(key, {})
 
     def text(self, key: QueueKey) -> str | None:
-        """For people, with what to do; ``None`` if nothing is known to be damaged. From whatever thread."""
+        """Describe the damage of a queue for people, with what to do next.
+
+        Return ``None`` if no damage is known. Any thread may call this method.
+        """
         found = self._found.get(key)
         if not found:
             return None
@@ -121,9 +144,9 @@ class Damage:
         ]
         give_up = f"`srmp-spark streams drop --destination {key.destination}`"
         hint = (
-            f"put a backup of the data directory back, or give up all that waits there: {give_up}"
+            f"restore a backup of the data directory, or discard all messages that wait there: {give_up}"
             if "waiting" in found
-            else f"send them again from where they came, then forget it: {give_up}"
+            else f"send them again from their source, then delete this note: {give_up}"
         )
         return f"{'; '.join(told)}; {hint}"
 

@@ -1,10 +1,12 @@
-"""One connection, one owner, one way to write: a transaction that is fenced, synced, and proved.
+"""The database file of the outbox: its one owner, its connection, and its transactions.
 
-The owner is the sender process. ``outbox.lock`` keeps a second one out; a new process waits for the end of the old one. Each
-owner raises the fence in ``head``, and each transaction checks it and counts the position up.
+The owner is the sender process. The lock file ``outbox.lock`` keeps a second owner out, and a new
+process waits for the end of the old process. Each owner raises the fence in the table ``head``.
+Each transaction checks the fence, counts the position up, and is synced.
 
-After a failed write or sync nothing more is written by this process (Rebello et al., ATC 2020): :class:`StoreSyncError`, the
-process ends, and the next one reads from the disk what is true. A caller's own error in a transaction undoes that transaction.
+After a failed write or sync this process writes nothing more (Rebello et al., ATC 2020). The
+process raises :class:`StoreSyncError` and ends, and the next process reads from the disk what is
+stored. An error of the caller within a transaction undoes that transaction.
 """
 
 from __future__ import annotations
@@ -40,26 +42,30 @@ from srmp_spark.store.outbox.which_file import WHICH_FILE, foreign_because, read
 from srmp_spark.store.sqlite_file import assert_durable, connect_writer, readable
 
 COUNTED = ("batches", "parts", "data", "scopes", "sources", "identity_log")
-"""Tables whose rowids are given out here, so that rows can refer to each other before they are written."""
+"""Tables whose row ids are assigned here.
+
+So rows can refer to each other before they are written.
+"""
 
 GIVE_BACK_BELOW = 2
-"""Free pages are given back to the volume while it has less than so many times the reserve free."""
+"""Free pages are returned to a volume that has less than this many times the reserve free."""
 
 
 def _reserve(volume: Volume) -> int:
-    """Return what a commit leaves free on a volume."""
+    """Return how many bytes a commit leaves free on a volume."""
     return min(DISK_RESERVE_BYTES, max(volume.least, volume.size // DISK_RESERVE_SHARE))
 
 
 class OutboxDatabase:
-    """The open database. For one thread at a time."""
+    """The open database of the outbox. Only one thread may use it at a time."""
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, lock: IO[str], foreign: str | None = None
     ) -> None:
         self.path = path
         self.foreign = foreign
-        """Why this is not the database that was used here last; ``None`` if it is."""
+        """Why this is not the database that this directory had last, or ``None`` if it is the same.
+        """
         self._noted = 0
         self.connection = connection
         self._lock = lock
@@ -76,15 +82,17 @@ class OutboxDatabase:
             ).fetchone()[0]
             for table in COUNTED
         }
-        # What is forwarded has a number of a batch and no row in batches.
+        # Forwarded messages have the number of a batch and no row in ``batches``.
         (of_parts,) = connection.execute(
             "SELECT coalesce(max(batch_no), 0) FROM parts WHERE typeof(batch_no) = 'integer'"
         ).fetchone()
-        # What is known of positions may outlive its batch.
-        (of_positions,) = connection.execute(  # numbers come before texts
+        # Known positions may outlive their batch.
+        # Numbers sort before texts, so only numbers are compared.
+        (of_positions,) = connection.execute(
             "SELECT coalesce(max(batch_no), 0) FROM position_contents WHERE batch_no < ''"
         ).fetchone()
-        # So may the number of its conflicts: version 0.1 forgets batches and does not know of it.
+        # So may the conflicts of a batch, because version 0.1 deletes batches and not their
+        # conflicts.
         (of_conflicts,) = connection.execute(
             "SELECT coalesce(max(batch_no), 0) FROM batch_conflicts"
         ).fetchone()
@@ -94,10 +102,10 @@ class OutboxDatabase:
 
     @classmethod
     def open(cls, directory: Path, *, lock_wait_s: float = LOCK_WAIT_S) -> OutboxDatabase:
-        """Take ownership of the outbox in ``directory``, which must be the data directory of a queue manager that runs.
+        """Take ownership of the outbox in ``directory``, which belongs to a running queue manager.
 
-        Raises :class:`StoreInUseError` (exit code 5), :class:`StoreDamagedError` (6), :class:`StoreSyncError` (1),
-        :class:`StoreError`.
+        Raises :class:`StoreInUseError` (exit code 5), :class:`StoreDamagedError` (6),
+        :class:`StoreSyncError` (1) or :class:`StoreError`.
         """
         try:
             lock = take_lock(directory / LOCK_FILE, lock_wait_s)
@@ -125,13 +133,17 @@ class OutboxDatabase:
 
     @property
     def fence(self) -> int:
-        """Which owner of the outbox this process is."""
+        """Return the number of this owner of the outbox. Each new owner has a higher number."""
         return self._fence
 
     def note_position(self) -> None:
-        """Put on record which database this is and how far it came: an older one put in its place is then found out.
+        """Record which database this is, and its position.
 
-        Called when what was foreign is dealt with, then at times, and at a clean stop.
+        An older database in its place is then detected.
+
+        The caller records the position after it has dealt with a foreign database, then from time
+        to time, and at a clean stop. Raises :class:`StoreSyncError` if the record cannot be
+        written.
         """
         if self.position != self._noted:
             try:
@@ -143,16 +155,20 @@ class OutboxDatabase:
             self._noted = self.position
 
     def next_id(self, table: str) -> int:
-        """A rowid of ``table`` that was never given out by this process and is not in use."""
+        """Return a row id of ``table`` that is not in use.
+
+        This process assigns each row id once.
+        """
         self._last[table] += 1
         return int(self._last[table])
 
     @contextmanager
     def transaction(self, *, unsynced_bytes: int = 0) -> Iterator[sqlite3.Connection]:
-        """All or nothing of what the block writes; on stable storage when it ends.
+        """Run the block as one transaction, which is on stable storage when the block has ended.
 
-        ``unsynced_bytes``: about how much is written, for the checkpoint. What the block raises undoes it and is raised. Raises
-        :class:`StoreSyncError` when SQLite fails, and ever after.
+        ``unsynced_bytes`` is about the number of bytes written, which decides when the WAL is
+        copied. An error that the block raises undoes the transaction and is raised again. Raises
+        :class:`StoreSyncError` when SQLite fails, and from then on in every call.
         """
         if self._failure is not None:
             raise self._failure
@@ -165,9 +181,9 @@ class OutboxDatabase:
             )
             if moved.rowcount != 1:
                 message = (
-                    "another process has taken over this outbox: this one must not write any more"
+                    "another process has taken over this outbox: this process must not write again"
                 )
-                raise StoreError(message)  # noqa: TRY301  # undone below like everything else
+                raise StoreError(message)  # noqa: TRY301  # handled below
             yield connection
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -183,10 +199,10 @@ class OutboxDatabase:
             raise self._failure
 
     def keep_log(self, *, is_long: bool) -> None:
-        """Say whether the file of the WAL keeps its length when the WAL is begun anew: while a large batch is written.
+        """Set whether the file of the WAL keeps its length when SQLite begins the WAL anew.
 
-        Cut and made longer again every 100 MB, it costs the thread that writes a tenth of its time, for pages that are made
-        anew.
+        Keep the length while a large batch is written. If the file were cut and extended again
+        every 100 MB, the thread that writes would spend a tenth of its time on it.
         """
         if self._failure is not None:
             return
@@ -198,17 +214,21 @@ class OutboxDatabase:
             raise self.fail("a setting", error) from error
 
     def proof(self) -> Committed:
-        """Proof of everything up to :attr:`position`; only between transactions."""
+        """Return the proof that everything up to :attr:`position` is stored.
+
+        Call it only between transactions.
+        """
         assert not self.connection.in_transaction, "what is under way is not synced"
         if self._failure is not None:
             raise self._failure
         return Committed(self.position)
 
     def check_room(self, files: int, inside: int, doing: str) -> None:
-        """Raise :class:`BatchError` (503) unless the volume has room for ``files`` bytes and the database for ``inside`` more.
+        """Raise :class:`BatchError` (503) unless the disk has room for the given bytes.
 
-        ``files`` bytes go into the log, or into files beside it. Pages that are free in the database count for the rest
-        (store/disk_room.py). Only between transactions.
+        ``files`` bytes are written to the WAL or to files next to the database. ``inside`` bytes
+        are written to the database, where free pages count as room (``store/disk_room.py``).
+        ``doing`` names the work in the error's text. Call this method only between transactions.
         """
         volume = Volume.look(self.path.parent)
         counted = max(0, self._free_bytes() - FREE_PAGES_KEPT)
@@ -222,11 +242,14 @@ class OutboxDatabase:
                 503,
                 NO_ROOM,
                 message,
-                "make room, then commit again; what waits to be tried again is, by itself",
+                "make room, then commit again; waiting messages are tried again by themselves",
             )
 
     def give_back(self) -> bool:
-        """Give a slice of the free pages back to a tight volume. Return whether there is more to do."""
+        """Return some of the free pages to a volume that is nearly full.
+
+        Return whether more can be returned.
+        """
         volume = Volume.look(self.path.parent)
         if (
             volume.free >= GIVE_BACK_BELOW * _reserve(volume)
@@ -246,7 +269,7 @@ class OutboxDatabase:
         return int(pages) * PAGE_SIZE_BYTES
 
     def fail(self, doing: str, error: Exception) -> StoreSyncError:
-        """Nothing more is written; what to raise. The process must end."""
+        """Stop all writing, and return the error to raise. The process must end."""
         if self._failure is None:
             self._failure = StoreSyncError(
                 f"{doing} of the outbox failed after commit {self.position}: {error}"
@@ -261,11 +284,11 @@ class OutboxDatabase:
             self.fail("an undo", error)
 
     def assert_durable(self) -> None:
-        """Raise :class:`StoreError` unless a commit is a sync."""
+        """Raise :class:`StoreError` unless each commit syncs the disk."""
         assert_durable(self.connection, OUTBOX)
 
     def belongs_to(self, queue_manager: str) -> None:
-        """Raise :class:`StoreDamagedError` if the outbox was made by another queue manager."""
+        """Raise :class:`StoreDamagedError` if another queue manager made the outbox."""
         row = self.connection.execute(
             "SELECT value FROM meta WHERE key = 'queue_manager'"
         ).fetchone()
@@ -279,7 +302,10 @@ class OutboxDatabase:
             )
 
     def close(self) -> None:
-        """Give the outbox free. After a failure nothing is synced again: the process should simply end."""
+        """Close the database and release the lock of the outbox.
+
+        After a failure nothing is synced again. The process should then simply end.
+        """
         self._checkpoints.close()
         self.connection.close()
         self._lock.close()

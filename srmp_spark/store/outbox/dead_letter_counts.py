@@ -1,8 +1,9 @@
-"""How many rows became dead letters, by reason, since the outbox was made: for people and for Prometheus.
+"""Counts how many rows became dead letters, by reason, since the outbox was made.
 
-The counts lie in the table ``meta`` beside the number of the last row of ``moved`` that is in them, and change in the
-transaction that moves rows. So they survive restarts, retention takes nothing from them, and nobody walks through ``moved`` to
-know them.
+The counts are for people and for Prometheus. The counts are stored in the table ``meta`` together
+with the number of the last row of ``moved`` that is counted, and change in the transaction that
+moves rows. So the counts survive restarts, retention does not lower them, and reading them does not
+need a scan of ``moved``.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from collections import Counter
 from collections.abc import Mapping
 
 COUNTED = "dead_letters_counted"
-"""Key in the table ``meta``. Version 0.1 leaves it as it is, and what that version moves is counted at the next open."""
+"""Key of the counts in the table ``meta``.
+
+Version 0.1 does not change the value. Rows that version 0.1 moves are counted at the next open.
+"""
 
 
 class DeadLetterCounts:
-    """The counts of one outbox. For the thread of the outbox, but for :attr:`rows`."""
+    """Keeps the counts of one outbox.
+
+    Only the thread of the outbox may use it, except :attr:`rows`.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (COUNTED,)).fetchone()
@@ -27,10 +34,15 @@ class DeadLetterCounts:
         return f"<DeadLetterCounts {dict(self.rows)} to={self._to}>"
 
     rows: Mapping[str, int]
-    """Rows by reason. A new mapping after each change, so any thread may read it."""
+    """Number of dead letters by reason. Each change makes a new mapping, so any thread may read it.
+    """
 
     def count(self, connection: sqlite3.Connection) -> None:
-        """Count what was moved since the last call, in the caller's transaction; what is not stored ends the process."""
+        """Count the rows that were moved since the last call, in the caller's transaction.
+
+        If that transaction fails, the process ends, so the counts in memory are never ahead of the
+        disk.
+        """
         (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM moved").fetchone()
         if last <= self._to:
             return
@@ -47,7 +59,11 @@ class DeadLetterCounts:
 
 
 def _read(value: object) -> tuple[int, Mapping[str, int]]:
-    """Return what was counted; nothing where that cannot be read, and then all that is there is counted again."""
+    """Parse the stored counts, and return the last number counted and the counts by reason.
+
+    Return (0, no counts) if the value cannot be parsed. All rows of ``moved`` are then counted
+    again.
+    """
     try:
         to, rows = json.loads(str(value))
         return int(to), {str(reason): int(count) for reason, count in rows.items()}

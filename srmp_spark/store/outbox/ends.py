@@ -1,4 +1,7 @@
-"""What MSMQ calls the end of a message that is a dead letter or has a journal copy: its class ([MS-MQMQ] 2.2.18.1.6)."""
+"""The message class of a dead letter or a journal copy ([MS-MQMQ] 2.2.18.1.6).
+
+With a class MSMQ states how a message ended.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,15 @@ _CLASS_OF_REASON = {
     "final-receipt-missing": CLASS_NACK_RECEIVE_TIMEOUT,
     "delivered": CLASS_ACK_REACH_QUEUE,
 }
-"""Ends that no peer gave a class for."""
+"""Message classes by reason, for ends that no peer stated a class for."""
 
 
 def class_of_end(moved: MovedRow) -> int | None:
-    """The class; ``None`` for one that a peer refused with an HTTP status, and for a row that was never a message."""
+    """Return the message class that states how moved messages ended.
+
+    Return ``None`` if a peer refused the messages with an HTTP status, or if the row was never a
+    message.
+    """
     if moved.status is not None:
         return None
     return (

@@ -1,7 +1,8 @@
-"""How far ``private$/forward$`` is outgoing, in the table ``meta``; and that forwarding is held where nobody knows.
+"""The forwarding cursor, stored in ``meta``: how far ``private$/forward$`` is in the outbox.
 
-Another place than the true one loses messages or sends them twice. Therefore a place that cannot be read (:mod:`.unreadable`)
-holds forwarding until nothing waits in the queue: then the end of its log is the place, whatever it was.
+A wrong cursor would lose messages or send them twice. So if the cursor cannot be read
+(:mod:`.unreadable`), forwarding is held until no message waits in the queue. Then the end of the
+queue's log is a correct cursor.
 """
 
 from __future__ import annotations
@@ -15,20 +16,27 @@ from srmp_spark.store.outbox.database import OutboxDatabase
 from srmp_spark.store.set_aside import typed
 
 READ_TO = "forward_read_to"
-"""Key in the table ``meta``: the place."""
+"""Key of the cursor in the table ``meta``."""
 _HELD = "forward_held"
-"""Key in the table ``meta``: why forwarding is held."""
+"""Key in the table ``meta`` of the reason why forwarding is held."""
 
 
 class Cursor(NamedTuple):
-    """A place in the log. A sequence alone would not do: a data directory that was put back gives it out again."""
+    """A place in the log.
+
+    A sequence alone is not enough, because a restored data directory assigns the same sequences
+    again.
+    """
 
     epoch: str
     sequence: int
 
 
 def cursor_of(value: Any) -> Cursor:  # noqa: ANN401  # a value of SQLite
-    """Return a place as it was stored. Raises :class:`TypeError` or :class:`ValueError` if it is none."""
+    """Parse a cursor as it was stored.
+
+    Raises :class:`TypeError` or :class:`ValueError` if ``value`` is no cursor.
+    """
     typed((value,), (str,))
     cursor = Cursor(*typed(json.loads(value), (str, int)))
     if cursor.sequence < 0:
@@ -37,20 +45,25 @@ def cursor_of(value: Any) -> Cursor:  # noqa: ANN401  # a value of SQLite
 
 
 def read_to(database: OutboxDatabase) -> Cursor | None:
-    """Return the place; ``None`` before the first message."""
+    """Return the stored cursor, or ``None`` before the first message."""
     row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (READ_TO,)).fetchone()
     return None if row is None else cursor_of(row[0])
 
 
 def hold_forwarding(connection: sqlite3.Connection, why: str) -> None:
-    """Hold forwarding, in the caller's transaction, until :func:`held_because` finds the queue empty."""
+    """Hold forwarding until :func:`held_because` finds the queue empty.
+
+    ``why`` is stored in the caller's transaction.
+    """
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_HELD, why))
 
 
 def held_because(database: OutboxDatabase, end: Cursor, waiting: int) -> str | None:
-    """Return why forwarding is held, with what to do; ``None`` if it is not, or not any more.
+    """Return why forwarding is held and what to do, or ``None`` if forwarding is not held.
 
-    ``end``: of the log; ``waiting``: the messages in the queue that no consumer has received. Without any the place is ``end``.
+    ``end`` is the end of the log. ``waiting`` is the number of messages in the queue that no
+    consumer has received. If no message waits, this call stores ``end`` as the cursor, and
+    forwarding is no longer held.
     """
     row = database.connection.execute("SELECT value FROM meta WHERE key = ?", (_HELD,)).fetchone()
     if row is None:

@@ -1,14 +1,18 @@
-"""Messages that came for other hosts on their way into the outbox: in one transaction with how far their log was read.
+"""Store messages for other hosts in the outbox, in one transaction with the cursor of their log.
 
-They lie in the log of ``private$/forward$``, synced before their senders were answered 200. So two databases need no commit in
-two phases: the log is read by a cursor that is stored here, with the messages. After a crash either both count or neither, and
-each row of the log becomes outgoing once. They need no stage and no identity of a row.
+The messages are rows in the log of ``private$/forward$``, which was synced before the senders were
+answered 200. The cursor that reads this log is stored here, with the messages. So two databases
+need no two-phase commit. After a crash either the messages and the cursor both count or neither
+does, and each row of the log becomes outgoing once. The messages need no stage, and their rows need
+no identity.
 
-A row that cannot become outgoing, whatever the reason, holds no other: it becomes a dead letter (:data:`UNREADABLE`) whose body
-is the POST as it came, in the same transaction.
+A row that cannot become outgoing, for whatever reason, delays no other row. The row becomes a dead
+letter (:data:`UNREADABLE`) in the same transaction. The body of the dead letter is the POST as it
+was received.
 
-A message is kept as the envelope that is sent (:func:`~srmp_spark.srmp.redirection.forwarded`), without body and extension,
-which are columns as in every group. The other columns of a group are filled too, for the Delta state.
+A message is kept as the envelope that is sent (:func:`~srmp_spark.srmp.redirection.forwarded`),
+without body and extension, which are columns as in every group. The other columns of a group are
+filled too, for the Delta state.
 """
 
 from __future__ import annotations
@@ -43,9 +47,9 @@ from srmp_spark.store.outbox.waiting import DEADLETTER
 from srmp_spark.store.outbox.writes import Writes
 
 APPLICATION = "srmp-spark forward"
-"""In the column ``application`` of the state tables."""
+"""Value of the column ``application`` in the state tables for forwarded messages."""
 UNREADABLE = "unreadable"
-"""``reason`` of a dead letter that is a row of the log which could not become outgoing."""
+"""The ``reason`` of a dead letter whose row of the log could not become outgoing."""
 
 _SHOWN = (
     "body",
@@ -65,32 +69,35 @@ assert {KINDS[name] for name in _SHOWN} <= {BYTES, TEXT, INT, TIME}
 
 
 class Incoming(NamedTuple):
-    """A message that was taken to be sent on."""
+    """A message that was accepted in order to forward it."""
 
     message: Message
     to: str
-    """Where it goes."""
+    """URL of the queue that the message is forwarded to."""
     via: str
     sequence: int = 0
-    """Its row of the log."""
+    """Sequence of the message's row in the log."""
     post: bytes = b""
-    """As it came."""
+    """The POST as it was received."""
     origin: str = ""
-    """Who sent it (:func:`~srmp_spark.srmp.outgoing_room.origin_of_forwarded`)."""
+    """Sender of the message (:func:`~srmp_spark.srmp.outgoing_room.origin_of_forwarded`)."""
 
 
 class Unsendable(NamedTuple):
-    """A row of the log that cannot be sent on."""
+    """A row of the log that cannot be forwarded."""
 
     to: str
-    """Where it was for, as far as that is known."""
+    """The destination of the row, as far as it is known."""
     sequence: int
     post: bytes
     why: str
 
 
 class CursorMovedError(SrmpSparkError):
-    """The log was read from another place than where the outbox is now: read on from :attr:`stored`."""
+    """The log was read from a place that is not the stored cursor.
+
+    Continue reading at :attr:`stored`.
+    """
 
     def __init__(self, stored: Cursor | None, read_from: Cursor | None) -> None:
         super().__init__(f"the outbox has the log up to {stored}, this was read from {read_from}")
@@ -98,13 +105,17 @@ class CursorMovedError(SrmpSparkError):
 
 
 _OF_A_ROW = (SrmpSparkError, ArithmeticError, ValueError, TypeError, pa.ArrowException)
-"""What a row raises that cannot be a message here: a number or a text that a column does not take, no envelope."""
+"""Errors of a row that cannot become a message here.
+
+Examples are a number or a text that does not fit into its column, or an envelope that cannot be
+parsed.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class ForwardedBatch:
-    """Some rows of the log; a :class:`~.preparation.Prepared`."""
+    """Some rows of the log that become outgoing together; a :class:`~.preparation.Prepared`."""
 
     stages: Sequence[StageRow] = ()
     lost: Sequence[StageRow] = ()
@@ -117,8 +128,11 @@ class ForwardedBatch:
         to: Cursor,
         at: int,
     ) -> None:
-        """``rows`` in their order, ``since`` where they were read from, ``to`` how far they lead, ``at`` the wall clock in
-        microseconds. Raises :class:`CursorMovedError`.
+        """Begin with rows of the log, in their order.
+
+        ``since`` is the cursor that the rows were read from, and ``to`` the cursor after them.
+        ``at`` is the wall clock in microseconds. Raises :class:`CursorMovedError` if ``since`` is
+        not the stored cursor.
         """
         if (stored := read_to(database)) != since:
             raise CursorMovedError(stored, since)
@@ -134,7 +148,10 @@ class ForwardedBatch:
         self._unsendable: list[Unsendable] = []
 
     def step(self) -> bool:
-        """All of it: the log is read in pieces of few messages. Raises :class:`BatchError` (503) if the disk is full."""
+        """Pack all rows at once, because the log is read in pieces of few messages. Return True.
+
+        Raises :class:`BatchError` (503) if the disk is full.
+        """
         self._check_room()
         for key, rows in self._queues().items():
             number = self._database.next_id("parts")
@@ -164,7 +181,10 @@ class ForwardedBatch:
         return True
 
     def _check_room(self) -> None:
-        """As for a batch of a sink: who forwards waits, its queue fills up to its quota, and then its senders wait too."""
+        """Raise :class:`BatchError` (503) if the disk has no room, as for a batch of a sink.
+
+        The forwarder then waits, its queue fills up to its quota, and then the senders wait too.
+        """
         size = sum(len(row.post) for row in self._rows)
         self._database.check_room(size, size, "what is to be forwarded")
 
@@ -182,7 +202,10 @@ class ForwardedBatch:
         return queues
 
     def _batch(self, group: Sequence[Incoming]) -> tuple[Sequence[Incoming], pa.RecordBatch]:
-        """The rows of ``group`` that are messages here: all of them, as a rule."""
+        """Return the rows of ``group`` that can be messages here, and their record batch.
+
+        Usually these are all rows. The other rows are noted for a dead letter.
+        """
         try:
             return group, _batch(group)
         except _OF_A_ROW:
@@ -190,7 +213,7 @@ class ForwardedBatch:
             for row in group:
                 try:
                     _batch([row])
-                except _OF_A_ROW as error:  # noqa: PERF203  # once in the life of a forwarder
+                except _OF_A_ROW as error:  # noqa: PERF203  # runs rarely
                     self._give_up(row, error)
                 else:
                     kept.append(row)
@@ -202,7 +225,11 @@ class ForwardedBatch:
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
     ) -> Numbered:
-        """As of a batch. Raises :class:`LocalProtocolError` for numbers of other rows, and for what found no room."""
+        """Return the batch with its serials and identifiers, as for a batch of a sink.
+
+        Raises :class:`LocalProtocolError` if the serials were assigned to other rows, or if a part
+        found no room.
+        """
         if unsent:
             raise LocalProtocolError(
                 f"what is forwarded was answered 200, and has its own room: {unsent!r}"
@@ -218,7 +245,7 @@ class ForwardedBatch:
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """The messages, and the cursor behind them."""
+        """Write the messages, the dead letters and the cursor, in the last transaction."""
         ids_first = numbered.ids_first
         for part, given in zip(self.parts, numbered.enqueued, strict=True):
             connection.execute(
@@ -245,10 +272,11 @@ class ForwardedBatch:
             ids_first += 1
         self._move_cursor(connection)
         if self.parts:
-            raise_format(connection, FORMAT_FORWARDED)  # with the rest or not at all
+            # The format is raised with the rest of the transaction or not at all.
+            raise_format(connection, FORMAT_FORWARDED)
 
     def _bury(self, connection: sqlite3.Connection, row: Unsendable, number: int) -> None:
-        """The row of the log as a dead letter; ``number`` is its message identifier."""
+        """Store a row of the log as a dead letter. ``number`` is its message identifier."""
         why = f"row {row.sequence} of {FORWARD_QUEUE} cannot be forwarded: {row.why}"
         _log.error(
             'forward.unreadable queue=%s sequence=%d to=%s reason="%s": kept as a dead letter',
@@ -283,7 +311,11 @@ class ForwardedBatch:
         )
 
     def _move_cursor(self, connection: sqlite3.Connection) -> None:
-        """From where it was read, and from nowhere else: what is tried twice becomes outgoing once."""
+        """Move the stored cursor from ``since`` to ``to``.
+
+        Raises :class:`CursorMovedError` if the stored cursor is not ``since``. So a batch that is
+        tried twice becomes outgoing once.
+        """
         to = json.dumps(self._to)
         if self._since is None:
             moved = connection.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (READ_TO, to))
@@ -297,29 +329,29 @@ class ForwardedBatch:
 
     @property
     def identifiers(self) -> int:
-        """Return how many message identifiers it needs."""
+        """Return how many message identifiers the batch needs."""
         assert self.result is not None, "all steps are done"
         return self.result.new
 
     @property
     def letters(self) -> int:
-        """Return how many conflicts become dead letters: what is forwarded has none."""
+        """Return how many conflicts become dead letters: 0, because forwarding has no conflicts."""
         return 0
 
     @property
     def unwritten_bytes(self) -> int:
-        """What the transaction must write."""
+        """Return how many bytes the last transaction must write."""
         return self._writes.bytes
 
     def abort(self) -> None:
-        """Nothing was written."""
+        """Do nothing, because nothing was written before the last transaction."""
 
     def abort_step(self) -> bool:
-        """Nothing was written."""
+        """Return True, because nothing was written before the last transaction."""
         return True
 
     def end(self) -> None:
-        """Nothing is kept beside it."""
+        """Do nothing, because the batch has no other files or rows."""
 
     def __repr__(self) -> str:
         return f"<ForwardedBatch rows={len(self._rows)} to={self._to} parts={len(self.parts)}>"
@@ -349,9 +381,8 @@ def _batch(rows: Sequence[Incoming]) -> pa.RecordBatch:
 def _row(row: Incoming) -> dict[str, Any]:
     message = row.message
     envelope = encode_envelope(forwarded(message, row.to))
-    restored(
-        envelope, message.body, message.extension
-    )  # what cannot be read again would hold its destination
+    # Fail here if the envelope cannot be parsed again, because it would hold its destination later.
+    restored(envelope, message.body, message.extension)
     until = (
         message.expires_at if message.time_to_reach_queue is None else message.time_to_reach_queue
     )

@@ -1,10 +1,13 @@
-"""What makes two rows the same: the hash of a key, and the digest of a row's content.
+"""Decides when two rows are equal: the hash of a key, and the digest of a row's content.
 
-The content is everything that decides about the message, in one form whatever Arrow type or batch it came in: the sink's
-columns but ``key`` and ``destination`` (identities count per destination anyway; all destinations where there are several are
-content), with defaults filled in. A column that is
-missing and one that is null are the same, so a query that adds a column without values changes nothing. **This form is
-stored for 30 days: it must not change.** tests/outbox/test_hashing.py has its values.
+The content is everything that determines the message, in one form for every Arrow type and batch.
+The content consists of the sink's columns except ``key`` and ``destination``, with defaults filled
+in. Identities count for each destination anyway, but the list of destinations of a row with several
+is content. A missing column and a null are equal, so a query that adds a column without values
+changes nothing.
+
+**This form is stored for 30 days: it must not change.** ``tests/outbox/test_hashing.py`` has its
+values.
 """
 
 from __future__ import annotations
@@ -19,10 +22,16 @@ import numpy as np
 import pyarrow as pa
 
 HASH_BYTES = 16
-"""Of keys and digests: two of a million million rows meet with a chance of 10^-15."""
+"""Length of keys' hashes and of digests, in bytes.
+
+Two of a million million rows have the same hash with a probability of 10^-15.
+"""
 CONTENT_BYTES = 8
-"""Of the content that earlier versions compared when a key came again (:mod:`.key_contents`): one pair at a time, so half as
-long will do."""
+"""Length in bytes of the content hash that earlier versions stored with a key.
+
+This version compares such a hash when its key is used again (:mod:`.key_contents`). Hashes are
+compared pair by pair, so half the length of a digest is enough.
+"""
 
 CONTENT = (
     ("label", b"l"),
@@ -43,7 +52,7 @@ CONTENT = (
     ("soap_version", b"v"),
     ("wsa_version", b"g"),
 )
-"""Columns before the body, each with the letter that stands for it."""
+"""The columns that are hashed before the body, each with the letter that stands for it."""
 DEFAULTS = {
     "delivery": "transactional",
     "priority": 3,
@@ -52,14 +61,18 @@ DEFAULTS = {
     "body_type": 0,
     "label": "",
 }
-"""A value that means the same as none, and is left out."""
+"""Values that mean the same as a missing value. Such values are left out of the hash."""
 
 
 def key_hashes(keys: pa.Array) -> np.ndarray:
-    """One row of 16 bytes for each key, two unsigned numbers; a null gives zeros."""
+    """Return the hash of each key: one row of two unsigned 64-bit numbers.
+
+    A null has the hash of an empty key.
+    """
     view, offsets = _bytes_of(keys)
     made = []
-    base = blake2b(digest_size=HASH_BYTES, person=b"srmp-key")  # a copy costs less than another one
+    # Copying a hash object costs less than making a new one.
+    base = blake2b(digest_size=HASH_BYTES, person=b"srmp-key")
     for a, b in itertools.pairwise(offsets):
         digest = base.copy()
         digest.update(view[a:b])
@@ -68,7 +81,7 @@ def key_hashes(keys: pa.Array) -> np.ndarray:
 
 
 def content_hashes(columns: Mapping[str, pa.Array], rows: int, size: int) -> np.ndarray:
-    """The digest of each row's content, as ``size // 8`` unsigned numbers."""
+    """Return the digest of each row's content, ``size`` bytes as ``size // 8`` unsigned numbers."""
     heads = _heads(columns, rows)
     body = columns.get("body")
     if body is None:
@@ -91,7 +104,10 @@ def content_hashes(columns: Mapping[str, pa.Array], rows: int, size: int) -> np.
 
 
 def again(digest: bytes | bytearray, count: int) -> bytes:
-    """The identity of a row of which ``count`` equal ones came before it in the batch; of the first it is its digest."""
+    """Return the identity of a row that follows ``count`` equal rows in its batch.
+
+    The identity of the first of them is its digest.
+    """
     if count == 0:
         return bytes(digest)
     return blake2b(
@@ -125,14 +141,15 @@ def _heads(columns: Mapping[str, pa.Array], rows: int) -> list[bytes]:
 
 
 _MEMO_MAX = 1_000
-"""Values of one column that are encoded once: labels and queues repeat."""
+"""Number of a column's values whose encoded form is kept, because labels and queues repeat."""
 
 
 def _bytes_of(array: pa.Array) -> tuple[memoryview, list[int]]:
-    """The bytes of a binary column and where each row begins; an empty span for a null."""
+    """Return the bytes of a binary column, and the offsets between its rows. A null is empty."""
     _, offsets, data = array.buffers()
     spans = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-    if array.null_count:  # Arrow leaves open what a null's span holds
+    # Arrow does not define what the span of a null contains.
+    if array.null_count:
         array = array.fill_null(b"")
         _, offsets, data = array.buffers()
         spans = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]

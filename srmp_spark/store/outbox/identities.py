@@ -1,16 +1,20 @@
-"""Which rows of a batch are new: the identities of docs/DESIGN promise 5, decided for the whole batch at once.
+"""Decides which rows of a batch are new, for the whole batch at once (docs/DESIGN, promise 5).
 
-A row is known by its ``key``; else by its source position; else by (batch, digest, how many equal rows came before). The first
-two count per (application, destination), the third per batch as well. Each such *scope* has a number, and in it a hash of 16
-bytes stands for the row. They are looked up and stored in ascending order, so that neighbours share pages; a scope that is
-new needs no looking up at all. They are stored after all is decided, while the rows are packed (:meth:`Identities.store`).
+A row is identified by its ``key``. Without a key it is identified by its source position, else by
+(batch, digest, number of equal rows before it). Keys and positions count for each (application,
+destination), digests for each batch as well. Each such *scope* has a number, and in a scope a hash
+of 16 bytes stands for the row. Hashes are looked up and stored in ascending order, so that
+neighbours share pages. A new scope needs no lookup. Identities are stored after everything is
+decided, while the rows are packed (:meth:`Identities.store`).
 
-A key and a source position belong to the content that had them first. A row that has one of them and another content is a
-*conflict*, and never a repeat: :mod:`.conflicts` says what becomes of it.
+A key and a source position belong to the content that had them first. A row that has one of them
+and other content is a *conflict*, and never a repeat: :mod:`.conflicts` says what happens to it.
 
-What is stored in small transactions before the batch counts is named in ``identity_log`` too, by which it is taken out again if
-the batch does not come about, or when its time is over; the contents of positions have the number of the batch for that. Which
-positions are known is few bytes and waits for the last transaction. Contents without a known position mean nothing.
+Identities that are stored in small transactions before the batch counts are also listed in
+``identity_log``. The list is used to delete them again if the batch fails or when their time is
+over. The contents of positions carry the number of the batch for the same purpose. The known
+positions are few bytes, and are written in the last transaction. Contents without a known position
+mean nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from srmp_spark.store.outbox.scan import Scan
 from srmp_spark.store.outbox.writes import Writes
 
 ROW_BYTES = 64
-"""An identity as it is stored: in its page, and in the log."""
+"""Bytes that one stored identity takes, in its page and in ``identity_log``."""
 _SCOPE = "SELECT id FROM scopes WHERE application = ? AND destination = ? AND batch = ?"
 _NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < :count) "
 _HASH = f"substr(:hashes, i * {HASH_BYTES} + 1, {HASH_BYTES})"
@@ -42,27 +46,31 @@ _FIND = (
 )
 _CONTENT = f"substr(:contents, i * {key_contents.STORED_BYTES} + 1, {key_contents.STORED_BYTES})"
 _INSERT = _NUMBERS + f"INSERT INTO identities SELECT :scope, {_HASH}, {_CONTENT}, :batch FROM n"  # noqa: S608  # our own text
-"""A chunk of identities lies in byte strings and is one statement: no object for each, and Python's lock is left to others."""
+"""Stores a chunk of identities with one statement.
+
+The identities lie in byte strings. So there is no object for each of them, and Python's global lock
+is free for other threads.
+"""
 _NONE = np.zeros(0, np.uint64)
 _BIAS = np.uint64(1 << 63)
 
 BLOCKS_AT_ONCE = 64
-"""Blocks of positions whose contents are written down in one step: 2 MB at most."""
+"""Blocks of positions whose contents are written in one step, 2 MB at most."""
 _CONTENTS = "INSERT OR REPLACE INTO position_contents VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class _Fresh(NamedTuple):
-    """Identities of one scope that are to be stored, at most a chunk, ascending."""
+    """New identities of one scope that must be stored, ascending, at most one chunk."""
 
     scope: int
     high: np.ndarray
     low: np.ndarray
     content: np.ndarray | None
-    """Only of keys."""
+    """Content marks of the rows; ``None`` for identities that are not keys."""
 
 
 class _Unmarked(NamedTuple):
-    """Positions of one block that are new, ascending, and the numbers of their rows in the batch."""
+    """New positions of one block, ascending, and the numbers of their rows in the batch."""
 
     scope: int
     source: int
@@ -72,20 +80,23 @@ class _Unmarked(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Rows of one scope that are known in one way, by identity; those with one identity in the order of the batch."""
+    """Rows of one scope that are identified in one way, sorted by identity.
+
+    Rows with the same identity are in the order of the batch.
+    """
 
     scope: int
     is_new: bool
-    """Nothing is stored in the scope yet."""
+    """Whether nothing is stored in the scope yet."""
     rows: np.ndarray
-    """Their numbers in the batch."""
+    """Numbers of the rows in the batch."""
     high: np.ndarray
     low: np.ndarray
     same: np.ndarray
-    """Whether a row has the identity of the row before."""
+    """Whether a row has the identity of the row before it."""
 
     def cut(self, start: int, end: int) -> _Span:
-        """Return the rows from index ``start`` to before ``end``."""
+        """Return the rows from index ``start`` to before index ``end``."""
         span = slice(start, end)
         return _Span(
             self.scope,
@@ -97,7 +108,10 @@ class _Span(NamedTuple):
         )
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """Yield parts of about a chunk that have all rows of their identities."""
+        """Return the bounds of pieces of about a chunk, as pairs of indices.
+
+        All rows with one identity are in the same piece.
+        """
         starts = (
             np.flatnonzero(~self.same)[::CHUNK_ROWS].tolist()
             if self.same.any()
@@ -110,11 +124,14 @@ class Identities:
     """Decides which rows of a scanned batch are known."""
 
     known: np.ndarray
-    """Which rows are repeats, by number; set by :meth:`decide`."""
+    """Marks the rows that are repeats, by row number. Set by :meth:`decide`."""
     conflicts: Conflicts
-    """Which rows have the key or position of another content; set by :meth:`decide`."""
+    """The rows with the key or position of other content. Set by :meth:`decide`."""
     letters: np.ndarray
-    """Which conflicts are no dead letters yet, by number; set by :meth:`decide` if letters are wanted."""
+    """Marks the conflicts that are no dead letters yet, by row number.
+
+    Set by :meth:`decide`, only if ``wants_letters``.
+    """
 
     def __init__(
         self,
@@ -128,9 +145,10 @@ class Identities:
         *,
         wants_letters: bool = False,
     ) -> None:
-        """``writes`` may be flushed at any time; ``last`` is for the transaction that makes the batch count.
+        """Begin with nothing decided.
 
-        ``wants_letters``: conflicts become dead letters.
+        ``writes`` may be flushed at any time. ``last`` is written in the transaction that makes the
+        batch count. ``wants_letters`` says that conflicts become dead letters.
         """
         self._database = database
         self._connection = database.connection
@@ -141,12 +159,14 @@ class Identities:
         self._fresh: list[_Fresh] = []
         self._unmarked: list[_Unmarked] = []
         self.has_marked = False
-        """Whether there are new keys, which are stored with marks."""
+        """Whether the batch has new keys, which are stored with marks."""
 
     def decide(self, scan: Scan, rank: Callable[[np.ndarray], np.ndarray]) -> Generator[None]:
-        """Work in steps; afterwards :attr:`known` and :attr:`conflicts` are complete.
+        """Decide about all rows, in steps.
 
-        ``rank`` gives the places of rows in the order of the batch.
+        Afterwards :attr:`known` and :attr:`conflicts` are complete.
+
+        ``rank`` returns the places of rows in the order of the batch.
         """
         self.known = scan.zeros(bool)
         self.conflicts = Conflicts(scan.zeros(bool), keeps=self._wants_letters)
@@ -160,29 +180,30 @@ class Identities:
             yield from self._decide(scan, rows, rank)
             if self._wants_letters:
                 yield from self.find_letters()
-            if is_large(
-                scan.rows
-            ):  # what is new of all shares is too much to be kept until the rows are packed
+            # The new identities of all shares would need too much memory until the rows are packed.
+            if is_large(scan.rows):
                 yield from itertools.chain(self.store(), self.store_contents(scan))
 
     def _decide(
         self, scan: Scan, rows: np.ndarray, rank: Callable[[np.ndarray], np.ndarray]
     ) -> Iterator[None]:
-        """Decide for some rows, among which are all those with the same identities."""
-        of = rows if is_large(scan.rows) else slice(None)  # all of them: no copy
+        """Decide about the given rows, which include all rows with the same identities."""
+        # A slice of all rows makes no copy.
+        of = rows if is_large(scan.rows) else slice(None)
         kind = scan.scope[of].astype(np.uint32) * 4 + scan.how[of]
         high, low = scan.high[of], scan.low[of]
-        if not is_large(
-            scan.rows
-        ):  # one share may have all rows of a large batch, and the shares after it look for theirs
-            scan.high = scan.low = _NONE  # a third of what is kept of a row
+        # The later shares of a large batch still need the hashes.
+        if not is_large(scan.rows):
+            # These arrays are a third of the memory that is kept for a row.
+            scan.high = scan.low = _NONE
         order = _ascending(kind, high, low)
         kind, high, low = kind[order], high[order], low[order]
         order = rows[order]
         same = np.zeros(len(order), bool)
         same[1:] = (kind[1:] == kind[:-1]) & (high[1:] == high[:-1]) & (low[1:] == low[:-1])
         if (same & (kind % 4 != BY_DIGEST)).any():
-            # Of several rows with one key or position the one that comes first in the order of the batch has it.
+            # Of several rows with one key or position, the first one in the order of the batch
+            # keeps it.
             order = order[np.lexsort((rank(order), np.cumsum(~same)))]
         yield
         starts = [0, *(np.flatnonzero(np.diff(kind)) + 1).tolist(), len(order)]
@@ -199,14 +220,17 @@ class Identities:
             ](span, scan)
 
     def new(self, scan: Scan) -> np.ndarray:
-        """Return which rows are neither known nor conflicts, by number, after :meth:`decide`."""
+        """Mark the rows that are neither known nor conflicts, by row number.
+
+        Call this method after :meth:`decide`.
+        """
         new = scan.zeros(bool)
         for span in blocks(scan.rows):
             new[span] = ~(self.known[span] | self.conflicts.mask[span])
         return new
 
     def find_letters(self) -> Iterator[None]:
-        """Find out which of the conflicts since the last call are no dead letters yet; work in steps."""
+        """Find which conflicts since the last call are no dead letters yet. Work in steps."""
         for part in self.conflicts.take():
             count = len(part.rows)
             hashes = np.zeros((count, 2), np.uint64)
@@ -231,7 +255,7 @@ class Identities:
                 yield
 
     def seen(self, scan: Scan, rows: int) -> bool:
-        """Whether any of the first ``rows``, at most a chunk, was sent before."""
+        """Return whether any of the first ``rows`` rows, at most a chunk, was sent before."""
         for how, batch in ((BY_KEY, ""), (BY_DIGEST, self._batch)):
             of = np.flatnonzero(scan.how[:rows] == how)
             for destination in np.unique(scan.scope[:rows][of]).tolist():
@@ -251,7 +275,7 @@ class Identities:
         return False
 
     def store(self) -> Iterator[None]:
-        """After :meth:`decide`: write down what is new, a chunk in each step."""
+        """Write the new identities, one chunk in each step. Call after :meth:`decide`."""
         for scope, high, low, content in self._fresh:
             hashes = _packed(high, low)
             chunk = {
@@ -273,7 +297,7 @@ class Identities:
         self._fresh = []
 
     def store_contents(self, scan: Scan) -> Iterator[None]:
-        """Write down what is at positions that are new, after the rows have their marks."""
+        """Write the content marks of the new positions, after the rows have their marks."""
         for turn, (scope, source, block, places, rows) in enumerate(self._unmarked, 1):
             added, marks = positions.encode_at(places), positions.encode_contents(scan.marks[rows])
             self._writes.add(
@@ -291,7 +315,10 @@ class Identities:
         self._unmarked = []
 
     def _scope(self, destination: str, batch: str) -> tuple[int, bool]:
-        """Its number, and whether nothing can be in it yet."""
+        """Return the number of a scope, and whether the scope is certainly empty.
+
+        ``batch`` is empty for keys and positions. A scope that does not exist is made.
+        """
         made = self._made.get((destination, batch))
         if made is not None:
             return made, True
@@ -344,7 +371,8 @@ class Identities:
             found, is_hashed = np.zeros(len(upper), bool), np.zeros(len(upper), bool)
             for index, stored in self._stored(part, upper, lower):
                 found[index] = True
-                if stored is not None:  # of a key that was restored no content is kept
+                # A key that was restored has no stored content.
+                if stored is not None:
                     wanted[index], is_hashed[index] = key_contents.decode(stored)
             if is_hashed.any():
                 yield from scan.hash_all()
@@ -359,7 +387,7 @@ class Identities:
     def _stored(
         self, span: _Span, upper: np.ndarray, lower: np.ndarray
     ) -> list[tuple[int, bytes | None]]:
-        """Return which of these hashes are stored, as (index, content)."""
+        """Return which of these hashes are stored in the scope, as pairs (index, content)."""
         if span.is_new:
             return []
         asked = {"scope": span.scope, "hashes": _packed(upper, lower), "count": len(upper)}
@@ -382,7 +410,7 @@ class Identities:
     def _block(
         self, part: _Span, source: int, block: int, offsets: np.ndarray, scan: Scan
     ) -> Iterator[None]:
-        """Decide about the rows with a position in one block."""
+        """Decide about the rows whose positions are in one block."""
         row = self._connection.execute(
             "SELECT known FROM positions WHERE scope_id = ? AND source_id = ? AND block = ?",
             (part.scope, source, block),
@@ -422,8 +450,11 @@ class Identities:
     def _settle(
         self, part: _Span, content: np.ndarray, found: np.ndarray, wanted: np.ndarray, scan: Scan
     ) -> None:
-        """Tell repeats from conflicts. ``found`` and ``wanted`` are of each key or position of ``part``: whether it was there
-        before the batch, and the content that it belongs to; ``content`` is of each row.
+        """Distinguish the repeats of ``part`` from its conflicts, and note both.
+
+        ``found`` and ``wanted`` have one value for each key or position of ``part``: whether it was
+        known before the batch, and the content that it belongs to. ``content`` has one value for
+        each row.
         """
         of = np.cumsum(~part.same) - 1 if part.same.any() else slice(None)
         differs = content != wanted[of]
@@ -435,21 +466,22 @@ class Identities:
 
 
 def _rows_of_share(scan: Scan, share: int) -> Generator[None, None, np.ndarray]:
-    """Return the numbers of the rows of one share, ascending; work in steps.
+    """Return the numbers of the rows of one share, ascending. Work in steps.
 
-    Rows with the same identity, and source positions of one block, are of the same share. A share has about
-    :data:`~.limits.ROWS_AT_ONCE` rows, and more of them where a batch repeats one content again and again.
+    Rows with the same identity, and source positions of one block, are in the same share. A share
+    has about :data:`~.limits.ROWS_AT_ONCE` rows. A share has more rows if the batch repeats one
+    content again and again.
     """
     if not is_large(scan.rows):
         return np.arange(scan.rows, dtype=np.uint32)
     count = np.uint64(shares(scan.rows))
     found = []
     for span in blocks(scan.rows):
-        # With the source: the positions of many short queues are all in the first block.
+        # The source is added, because the positions of many short queues are all in the first
+        # block.
         by_block = (scan.high[span] + (scan.low[span] >> np.uint64(positions.BLOCK_BITS))) % count
-        by_hash = (scan.high[span] >> np.uint64(32)) * count >> np.uint64(
-            32
-        )  # ascending, as they are stored
+        # The shares ascend by hash, as identities are stored.
+        by_hash = (scan.high[span] >> np.uint64(32)) * count >> np.uint64(32)
         mine = np.where(scan.how[span] == BY_POSITION, by_block, by_hash) == share
         found.append((np.flatnonzero(mine) + span.start).astype(np.uint32))
         yield
@@ -457,9 +489,10 @@ def _rows_of_share(scan: Scan, share: int) -> Generator[None, None, np.ndarray]:
 
 
 def _ascending(kind: np.ndarray, high: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """Return the order by kind and identity; of equal ones the first stays first.
+    """Return the order by kind and identity. Among equal rows, the first stays first.
 
-    Hashes of one kind are told apart by their first half, and sorting that alone takes a fifth of the time.
+    The first half of the hash is enough to sort hashes of one kind, unless two of them are equal.
+    Sorting by the first half alone takes a fifth of the time.
     """
     if len(kind) and (kind == kind[0]).all():
         order = np.argsort(high)
@@ -470,7 +503,7 @@ def _ascending(kind: np.ndarray, high: np.ndarray, low: np.ndarray) -> np.ndarra
 
 
 def _packed(high: np.ndarray, low: np.ndarray) -> bytes:
-    """The hashes one after another, as they are stored."""
+    """Return the hashes one after another, in their stored form."""
     return np.stack([high, low], axis=1).astype(">u8").tobytes()
 
 
@@ -480,7 +513,10 @@ def _content(scan: Scan) -> np.ndarray:
 
 
 def source_numbers(database: OutboxDatabase, last: Writes) -> Callable[[str, str, str], int]:
-    """A number for each (queue_manager, epoch, queue), new ones written with ``last``."""
+    """Return a function that gives each (queue_manager, epoch, queue) its number.
+
+    The function adds new sources to ``last``, which is written in the last transaction.
+    """
     known: dict[tuple[str, str, str], int] = {}
 
     def number(queue_manager: str, epoch: str, queue: str) -> int:

@@ -1,8 +1,9 @@
-"""Whose numbers a number of ``moved`` or of a commit is.
+"""Incarnations: which life of the outbox assigned a number of ``moved`` or of a commit.
 
-They count on as long as it is the same database. A copy (another epoch), or an outbox that was begun anew, may give out
-numbers again that the Delta tables know with another content. So each has a name of its own, and what was moved up to where
-it began belongs to the one before.
+The numbers increase as long as the database is the same. A copy (another epoch), or an outbox that
+began empty, may assign numbers again that the Delta tables have with other content. So each life of
+the outbox has a name of its own. Rows that were moved before a life began belong to the life before
+it.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import sqlite3
 from typing import NamedTuple
 
 PREFIX = "incarnation:"
-"""Of a key in the table ``meta``; the name follows."""
+"""Beginning of a key in the table ``meta``. The name of the incarnation follows."""
 
 
 class Incarnation(NamedTuple):
-    """One life of the outbox."""
+    """One life of the outbox, from one beginning to the next."""
 
     name: str
-    """Random."""
+    """Random text that names this life."""
     moved_before: int
-    """The last number of ``moved`` that an earlier one gave out."""
+    """The highest number of ``moved`` that earlier incarnations assigned."""
 
 
 def begin_incarnation(connection: sqlite3.Connection) -> None:
-    """In the caller's transaction."""
+    """Begin a new incarnation, in the caller's transaction."""
     name = secrets.token_hex(8)
     connection.executemany(
         "INSERT OR REPLACE INTO meta VALUES (?, ?)",
@@ -34,7 +35,7 @@ def begin_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def incarnations(connection: sqlite3.Connection) -> list[Incarnation]:
-    """All of them, the present one last."""
+    """Return all incarnations in their order, the present one last."""
     facts = dict(connection.execute("SELECT key, value FROM meta"))
     found = [
         Incarnation(key.removeprefix(PREFIX), int(value))
@@ -47,6 +48,6 @@ def incarnations(connection: sqlite3.Connection) -> list[Incarnation]:
 
 
 def last_moved(connection: sqlite3.Connection) -> int:
-    """The highest number that ``moved`` ever gave out."""
+    """Return the highest number that ``moved`` ever assigned, or 0."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'moved'").fetchone()
     return 0 if row is None else int(row[0])

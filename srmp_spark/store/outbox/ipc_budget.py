@@ -1,10 +1,12 @@
-"""Judge the sizes that an Arrow IPC stream declares before Arrow acts on them.
+"""Check the sizes that an Arrow IPC stream declares before Arrow acts on them.
 
-A compressed buffer begins with the length that it will have (Arrow columnar format, "Compression"), and Arrow allocates that
-much before it decompresses one byte: 19 KB of zeros that were compressed with ZSTD cost 691 MB. The lengths stand in the
-FlatBuffers metadata of each message and in the first eight bytes of each buffer, so they are read here, without Arrow.
+A compressed buffer begins with its uncompressed length (Arrow columnar format, "Compression"), and
+Arrow allocates that length before it decompresses one byte: 19 KB of zeros that were compressed
+with ZSTD cost 691 MB. The lengths are in the FlatBuffers metadata of each message and in the first
+eight bytes of each buffer, so this module reads them without Arrow.
 
-The metadata is a client's. Every offset is checked against the end of the message; nothing is followed twice.
+A client wrote the metadata. Every offset is checked against the end of the message, and no offset
+is followed twice.
 """
 
 from __future__ import annotations
@@ -18,17 +20,24 @@ from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
 from srmp_spark.store.outbox.limits import RECORD_BATCH_BYTES_MAX, RECORD_BATCH_ROWS_MAX
 
 _HEADER = 2
-"""Field of ``Message``: the table that ``_HEADER_TYPE`` names (format/Message.fbs)."""
+"""Number of the field of ``Message`` that refers to the header (format/Message.fbs).
+
+``_HEADER_TYPE`` names the type of that table.
+"""
 _LENGTH, _BUFFERS, _COMPRESSION = 0, 2, 3
-"""Fields of ``RecordBatch``."""
+"""Numbers of the fields of ``RecordBatch``."""
 _ID, _DATA, _IS_DELTA = 0, 1, 2
-"""Fields of ``DictionaryBatch``."""
+"""Numbers of the fields of ``DictionaryBatch``."""
 _NOT_COMPRESSED = -1
-"""In place of a length: the buffer is stored as it is, although the message is compressed."""
+"""Value in place of a length: this buffer is not compressed, although the message is."""
 
 
 def check_sizes(open_messages: Callable[[], pa.ipc.MessageReader]) -> None:
-    """Raise :class:`BatchError` unless each record batch, and all dictionaries together, fit into their limit unpacked."""
+    """Raise :class:`BatchError` if a record batch, or all dictionaries together, are too large.
+
+    The limit ``RECORD_BATCH_BYTES_MAX`` counts uncompressed bytes. A stream that cannot be parsed
+    is refused too.
+    """
     dictionaries: dict[int, int] = {}
     try:
         for message in open_messages():
@@ -39,7 +48,7 @@ def check_sizes(open_messages: Callable[[], pa.ipc.MessageReader]) -> None:
                 _check("a record batch has", _unpacked(header, message.body))
             elif message.type == "dictionary":
                 number = header.scalar(_ID, "<q", 0)
-                # A default
+                # A missing field has the default False.
                 before = dictionaries.get(number, 0) if header.scalar(_IS_DELTA, "<?", False) else 0
                 dictionaries[number] = before + _unpacked(header.table(_DATA), message.body)
                 _check("the dictionaries have", sum(dictionaries.values()))
@@ -58,7 +67,7 @@ def _check(what: str, size: int) -> None:
 
 
 def _unpacked(batch: _Table, body: pa.Buffer | None) -> int:
-    """Return the bytes that the buffers of a record batch have when they are unpacked."""
+    """Return how many bytes the buffers of a record batch have without compression."""
     rows = batch.scalar(_LENGTH, "<q", 0)
     if not 0 <= rows <= RECORD_BATCH_ROWS_MAX:
         message = (
@@ -75,7 +84,8 @@ def _unpacked(batch: _Table, body: pa.Buffer | None) -> int:
             )
         if is_compressed and length:
             (unpacked,) = struct.unpack_from("<q", data, offset)
-            length = length - 8 if unpacked == _NOT_COMPRESSED else unpacked  # what it becomes
+            # The length without compression.
+            length = length - 8 if unpacked == _NOT_COMPRESSED else unpacked
             if length < 0:
                 raise IndexError(f"a buffer says that it has {unpacked} bytes")
         total += length
@@ -83,7 +93,7 @@ def _unpacked(batch: _Table, body: pa.Buffer | None) -> int:
 
 
 class _Table:
-    """A table of FlatBuffers: fields by number, each where the table's vtable says."""
+    """A table of FlatBuffers: its vtable says where each field, by number, is stored."""
 
     def __init__(self, data: memoryview, at: int) -> None:
         self._data, self._at = data, at
@@ -92,11 +102,12 @@ class _Table:
 
     @classmethod
     def root(cls, data: memoryview) -> _Table:
-        """Return the table that the message consists of."""
+        """Return the root table of the message."""
         return cls(data, struct.unpack_from("<I", data, 0)[0])
 
     def _read(self, kind: str, at: int) -> int:
-        if at < 0:  # Python would count from the end
+        # Python would count a negative offset from the end.
+        if at < 0:
             raise IndexError(f"an offset leads to {at}")
         found: int = struct.unpack_from(kind, self._data, at)[0]
         return found
@@ -109,23 +120,29 @@ class _Table:
         return self._at + offset if offset else None
 
     def has(self, field: int) -> bool:
-        """Return whether the field is there."""
+        """Return whether the table has the field."""
         return self._place(field) is not None
 
     def scalar(self, field: int, kind: str, default: int) -> int:
-        """Return a number."""
+        """Return the number in a field, or ``default`` if the table does not have the field."""
         place = self._place(field)
         return default if place is None else self._read(kind, place)
 
     def table(self, field: int) -> _Table:
-        """Return the table that the field refers to. Raises :class:`IndexError` if there is none."""
+        """Return the table that a field refers to.
+
+        Raises :class:`IndexError` if the field is missing.
+        """
         place = self._place(field)
         if place is None:
             raise IndexError(f"field {field} is missing")
         return _Table(self._data, place + self._read("<I", place))
 
     def pairs(self, field: int) -> list[tuple[int, int]]:
-        """Return a vector of structs of two 64-bit numbers."""
+        """Return a vector of structs of two 64-bit numbers. Return an empty list without the field.
+
+        Raises :class:`IndexError` if the vector is longer than its message.
+        """
         place = self._place(field)
         if place is None:
             return []

@@ -1,13 +1,17 @@
-"""What a key must come with again, as it is stored: 8 bytes of the row's content, in the form of the day.
+"""The content that a key belongs to, as it is stored with the key: 8 bytes and their form.
 
-A key that is sent again is compared in the form that it was stored with, for as long as it is known (30 days):
+A key that is used again is compared in the form in which it was stored, for as long as it is known
+(30 days):
 
-- *hashed*, 8 bytes: blake2b (:func:`.hashing.content_hashes`), a call for each row. Earlier versions stored this.
-- *marked*, 9 bytes: :data:`MARKED` and the mark (:func:`.content_marks.content_marks`), computed for a slice of rows at once.
-- none, of a key that was restored from the Delta state: it is known whatever its row contains.
+- *hashed*, 8 bytes: blake2b (:func:`.hashing.content_hashes`), a call for each row. Earlier
+  versions stored this form.
+- *marked*, 9 bytes: :data:`MARKED` and the mark (:func:`.content_marks.content_marks`), computed
+  for a slice of rows at once.
+- none, for a key that was restored from the Delta state: any content of its row is accepted as a
+  repeat.
 
-A mark is no signature. Two contents that were made to have one mark count as one, under one key of one application; who can
-make them writes both.
+A mark is no signature. Two contents that were constructed to have one mark count as equal, under
+one key of one application. The application itself writes both.
 """
 
 from __future__ import annotations
@@ -20,28 +24,31 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.store.outbox.hashing import CONTENT_BYTES
 
 MARKED = 1
-"""The first byte of a mark as it is stored."""
+"""The first byte of a mark in its stored form."""
 STORED_BYTES = 1 + CONTENT_BYTES
 _STORED = np.dtype([("form", "u1"), ("mark", ">u8")])
 
 
 class KeyContent(NamedTuple):
-    """What is stored with one key."""
+    """The content that is stored with one key."""
 
     value: int
     is_hashed: bool
-    """By blake2b, and no mark."""
+    """Whether the value is a blake2b hash, and not a mark."""
 
 
 def encode(marks: np.ndarray) -> bytes:
-    """Return marks as they are stored, :data:`STORED_BYTES` each."""
+    """Return the stored form of marks, :data:`STORED_BYTES` for each."""
     stored = np.empty(len(marks), _STORED)
     stored["form"], stored["mark"] = MARKED, marks
     return stored.tobytes()
 
 
 def decode(stored: bytes) -> KeyContent:
-    """Read what is stored with a key. Raises :class:`StoreDamagedError` for what is neither form."""
+    """Parse the content that is stored with a key.
+
+    Raises :class:`StoreDamagedError` if it has neither form.
+    """
     if isinstance(stored, bytes):
         if len(stored) == CONTENT_BYTES:
             return KeyContent(int.from_bytes(stored, "big"), is_hashed=True)

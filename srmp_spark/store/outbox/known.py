@@ -1,7 +1,8 @@
-"""Which message a key stands for: what a repeat of it is answered, as long as the message is still here.
+"""Finds the message that a key stands for, to answer a repeated ``send`` while the message is here.
 
-An identity names the batch that made it. A message with a key that ``srmp-spark send`` gave is a batch of its own, so its part,
-or what was moved of it, is that message. Of what was delivered and left no journal copy only the identity is kept.
+An identity names the batch that stored it. A message that ``srmp-spark send`` sent with a key is a
+batch of its own. So the part of that batch, or its row in ``moved``, is the message. If the message
+was delivered and left no journal copy, only the identity is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.hashing import key_hashes
 
 SEND_APPLICATION = "srmp-spark send"
-"""The application of what people send: of its batches alone each key is a message."""
+"""The application of ``srmp-spark send``. Only in its batches does each key stand for one message.
+"""
 
 
 class Known(NamedTuple):
@@ -26,15 +28,17 @@ class Known(NamedTuple):
     fate: Literal["waiting", "dead", "journal"]
     serial: int
     number: int
-    """Of its message identifier."""
+    """Number of its message identifier."""
 
 
 def find_known(
     connection: sqlite3.Connection, application: str, wanted: Sequence[tuple[QueueKey, str]]
 ) -> list[Known | None]:
-    """For each (queue, key) of an application whose batches have one row; ``None``: it was delivered, or the key is unknown.
+    """Find the message of each (queue, key). The batches of ``application`` must have one row each.
 
-    Reads the parts that wait in these queues, and what was moved of the application, once for all that is wanted.
+    An element of the result is ``None`` if the message was delivered or the key is unknown. The
+    function reads the parts that wait in these queues, and the moved rows of the application, once
+    for all keys.
     """
     batches = [_batch_of(connection, application, queue.destination, key) for queue, key in wanted]
     found: dict[int, Known] = {}
@@ -65,7 +69,7 @@ def find_known(
 def _batch_of(
     connection: sqlite3.Connection, application: str, destination: str, key: str
 ) -> tuple[int, str] | None:
-    """Number and name of the batch that made a key known."""
+    """Return the number and the name of the batch that stored a key, or ``None``."""
     hashed = key_hashes(pa.array([key.encode()], pa.binary())).astype(">u8").tobytes()
     row: tuple[int, str] | None = connection.execute(
         "SELECT batches.no, batches.batch FROM scopes JOIN identities ON scope_id = "

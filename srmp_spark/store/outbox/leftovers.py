@@ -1,4 +1,7 @@
-"""What a batch that does not count has written, and how it is hashes out: at open or after a refusal."""
+"""Delete what a batch that does not count has written, at open or after a refusal.
+
+Hashes of its rows are deleted too.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,17 @@ from srmp_spark.store.outbox.hashing import HASH_BYTES
 from srmp_spark.store.outbox.schema import OFFSET_BITS
 
 GROUPS_AT_ONCE = 64
-"""Groups deleted in one transaction: 16 MB, as much as two chunks."""
+"""Groups that one transaction deletes: 16 MB, as much as two chunks."""
 
 CONTENTS_AT_ONCE = 256
-"""Records of contents deleted in one transaction: 8 MB at most."""
+"""Records of contents that one transaction deletes: 8 MB at most."""
 
 
 def delete_leftovers(database: OutboxDatabase, sorting: Path) -> int:
-    """Everything that no committed batch owns; how many batches had left something."""
+    """Delete everything that no committed batch owns.
+
+    Return how many batches had left something.
+    """
     shutil.rmtree(sorting, ignore_errors=True)
     numbers = database.connection.execute("SELECT no FROM batches WHERE NOT committed").fetchall()
     for (number,) in numbers:
@@ -29,7 +35,10 @@ def delete_leftovers(database: OutboxDatabase, sorting: Path) -> int:
 
 
 def delete_batch_in_steps(database: OutboxDatabase, number: int) -> Generator[None]:
-    """Delete what batch ``number`` wrote before it counted, its own row last. Each step is a small transaction."""
+    """Delete what batch ``number`` wrote before it counted, and at last its own row.
+
+    Each step is a small transaction.
+    """
     connection = database.connection
     parts = connection.execute(
         "SELECT id FROM parts WHERE batch_no = ? AND queue_id IS NULL", (number,)
@@ -47,7 +56,10 @@ def delete_batch_in_steps(database: OutboxDatabase, number: int) -> Generator[No
 
 
 def delete_groups(database: OutboxDatabase, part: int) -> bool:
-    """Some groups of a part that does not count, the part itself with the last of them; whether there may be more."""
+    """Delete some groups of a part that does not count. Return whether the part may have more.
+
+    The part itself is deleted with the last groups.
+    """
     low, high = part << OFFSET_BITS, (part + 1) << OFFSET_BITS
     groups = database.connection.execute(
         "SELECT id, data_id FROM groups WHERE id >= ? AND id < ? LIMIT ?",
@@ -63,7 +75,10 @@ def delete_groups(database: OutboxDatabase, part: int) -> bool:
 
 
 def forget_contents(database: OutboxDatabase, number: int) -> bool:
-    """Delete some of the contents of positions that batch ``number`` stored; return whether there may be more."""
+    """Delete some of the contents of positions that batch ``number`` stored.
+
+    Return whether there may be more of them.
+    """
     rows = database.connection.execute(
         "SELECT scope_id, source_id, block, batch_no FROM position_contents WHERE "
         "batch_no = ? LIMIT ?",
@@ -80,7 +95,10 @@ def forget_contents(database: OutboxDatabase, number: int) -> bool:
 
 
 def forget_identities(database: OutboxDatabase, number: int) -> bool:
-    """A chunk of the keys and digests that batch ``number`` stored; whether there were any."""
+    """Delete a chunk of the keys and digests that batch ``number`` stored.
+
+    Return whether there was a chunk to delete.
+    """
     connection = database.connection
     row = connection.execute(
         "SELECT id, scope_id, hashes FROM identity_log WHERE batch_no = ? ORDER BY id LIMIT 1",
@@ -103,7 +121,10 @@ def forget_identities(database: OutboxDatabase, number: int) -> bool:
 
 
 def forget_scope(connection: sqlite3.Connection, scope: int) -> None:
-    """Delete a scope in which nothing is known any more: each batch write of Spark may bring its own application."""
+    """Delete a scope if it has no more identities and positions.
+
+    Scopes must not pile up, because each batch write of Spark may have an application of its own.
+    """
     connection.execute(
         "DELETE FROM scopes WHERE id = :id AND NOT EXISTS (SELECT 1 FROM identities WHERE "
         "scope_id = :id) "

@@ -1,13 +1,14 @@
-"""How far the dead letters of each ``deadLetterQueue`` were handed to the main process.
+"""Cursors: up to which dead letter each ``deadLetterQueue`` was handed to the main process.
 
-Each queue has a cursor of its own, so a queue that takes nothing now holds its own letters and no others. A cursor is the
-number of the last row of ``moved`` that was stored in that queue. The number under :data:`ALL_HANDED_TO` counts for every
-queue: version 0.1 has that one alone, for all queues together. It is raised, and the cursors are deleted, as soon as nothing
-is left for any queue, so the table holds no more rows than there are queues with letters since then.
+Each queue has a cursor of its own. So a queue that accepts no message now holds back its own
+letters and no others. A cursor is the number of the last row of ``moved`` that was stored in that
+queue. The number under :data:`ALL_HANDED_TO` counts for every queue. Version 0.1 has only this
+number, for all queues together. As soon as no queue has letters left, the number is raised and the
+cursors are deleted. So the table has no more rows than there are queues with letters since then.
 
-Which queues have letters left is kept in memory. The first question of a process walks through the names of all queues that
-have had letters; later ones read nothing but the letters of queues that have some, for there is a question after every dead
-letter.
+The queues that have letters left are kept in memory. The first look of a process reads the names of
+all queues that have had letters. Later looks read only the letters of queues that have some,
+because a look follows every dead letter.
 """
 
 from __future__ import annotations
@@ -17,19 +18,31 @@ from collections.abc import Iterator
 from srmp_spark.store.outbox.database import OutboxDatabase
 
 ALL_HANDED_TO = "dead_letters_handed_to"
-"""Key in the table ``meta``: rows of ``moved`` up to this number are handed over, for whichever queue they are."""
+"""Key in the table ``meta``: rows of ``moved`` up to this number are handed over, for every queue.
+"""
 QUEUES_MAX = 1_000
-"""Queues that one call of :meth:`LetterCursors.queues` names: one answer to the main process. The caller asks for the next."""
+"""Largest number of queues that one call of :meth:`LetterCursors.queues` returns.
+
+The queues are one answer to the main process. The caller asks for the next queues with another
+call.
+"""
 
 _FOR_APPLICATIONS = "fate = 'dead' AND target NOT IN ('deadletter$', 'deadxact$')"
-"""As the index ``moved_for_applications`` has it, so that the dead letters of the system are never walked through."""
+"""The condition of the index ``moved_for_applications``.
+
+With this condition a query never reads the dead letters of the system.
+"""
 
 
 class LetterCursors:
-    """The cursors of all queues. For the thread of the outbox."""
+    """The cursors of all queues. Only the thread of the outbox may use them."""
 
     def __init__(self, database: OutboxDatabase, died: set[str]) -> None:
-        """``died``: queues for which letters were moved (:attr:`.waiting.Waiting.letters_for`); each look empties it."""
+        """Read the stored cursors.
+
+        ``died`` has the queues for which letters were moved (:attr:`.waiting.Waiting.letters_for`).
+        Each look empties ``died``.
+        """
         self._database = database
         self._died = died
         row = database.connection.execute(
@@ -40,13 +53,13 @@ class LetterCursors:
             database.connection.execute("SELECT queue, handed_to FROM letter_cursors")
         )
         self._left: set[str] | None = None
-        """Queues that may have letters left; ``None``: nobody has looked yet."""
+        """Queues that may have letters left; ``None`` before the first look."""
 
     def __repr__(self) -> str:
         return f"<LetterCursors all={self._all} queues={len(self._of)}>"
 
     def handed(self, queue: str, to: int) -> None:
-        """Store that letters of ``queue`` up to number ``to`` are rows of it."""
+        """Store that the letters up to number ``to`` were stored in ``queue``."""
         if to <= self._after(queue):
             return
         with self._database.transaction() as connection:
@@ -54,7 +67,10 @@ class LetterCursors:
         self._of[queue] = to
 
     def next(self, queue: str) -> int | None:
-        """Return the number of the first letters of ``queue`` that are not handed over, ``None`` if there are none."""
+        """Return the number of the first letters of ``queue`` that are not handed over.
+
+        Return ``None`` if the queue has no such letters.
+        """
         row = self._database.connection.execute(
             f"SELECT id FROM moved WHERE {_FOR_APPLICATIONS} AND target = ? AND id > ? "  # noqa: S608  # our own text
             "ORDER BY id LIMIT 1",
@@ -63,9 +79,10 @@ class LetterCursors:
         return None if row is None else int(row[0])
 
     def queues(self, after: str) -> list[str]:
-        """Return the queues with letters that are not handed over and a name beyond ``after``, by name.
+        """Return the queues that have letters to hand over, by name, from after the name ``after``.
 
-        At most :data:`QUEUES_MAX`; none is left beyond ``after`` if the list is empty.
+        At most :data:`QUEUES_MAX` queues are returned. If the list is empty, no queue after
+        ``after`` has letters left.
         """
         left = self._look()
         found: list[str] = []
@@ -105,7 +122,7 @@ class LetterCursors:
         return max(self._of.get(queue, 0), self._all)
 
     def _nothing_left(self) -> None:
-        """Let one number stand for the cursors of all queues."""
+        """Replace the cursors of all queues by one number. Call when no queue has letters left."""
         if not self._of:
             return
         everything = max(self._all, *self._of.values())

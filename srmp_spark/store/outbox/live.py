@@ -1,9 +1,12 @@
-"""What only the memory of the sender process knows of its queues, for the Delta state: a small file, about once a second.
+"""Facts about outgoing queues that only the memory of the sender process has, as a small file.
 
-    <data-dir>/outbox.live.json    {"fence": 7, "queues": [[destination, kind, [state, held_to, …]], …]}
+The sender process writes the file about once a second, for the Delta state. The file contains:
 
-It is replaced as a whole and not synced: after a power loss nothing in it is true any more. ``fence`` says whose memory it
-was; what another owner of the outbox left is not read.
+    {"fence": 7, "queues": [[destination, kind, [state, held_to, …]], …]}
+
+The file is ``<data-dir>/outbox.live.json``. The file is replaced as a whole and not synced, because
+its content is no longer true after a power loss. ``fence`` says which owner of the outbox wrote the
+file. A file of another owner is not read.
 """
 
 from __future__ import annotations
@@ -22,50 +25,56 @@ LIVE_FILE = "outbox.live.json"
 
 
 class SentRun(NamedTuple):
-    """Messages that follow each other and were sent equally often, at about the same time (SENT_TOGETHER_US)."""
+    """Consecutive messages that were sent equally often, at about the same times.
+
+    ``SENT_TOGETHER_US`` says how close these times are.
+    """
 
     first: int
-    """Serial."""
+    """Serial of the first message."""
     last: int
     attempts: int
     first_sent_at: int
-    """Microseconds since 1970, UTC."""
+    """Time of the first attempt, in microseconds since 1970, UTC."""
     last_sent_at: int
 
 
 class LiveQueue(NamedTuple):
-    """One outgoing queue."""
+    """The state of one outgoing queue in memory."""
 
     state: str
-    """As ``status`` shows it."""
+    """The state as ``status`` shows it."""
     held_to: int
-    """All up to here may be at the peer."""
+    """Serial up to which all messages may be at the peer."""
     doubtful: tuple[int, ...] = ()
-    """Serials above ``held_to`` that may be at the peer, or are on their way."""
+    """Serials above ``held_to`` of messages that may be at the peer, or are in flight."""
     unacknowledged: int = 0
     unread: int = 0
     resend_at: int | None = None
-    """When what is not acknowledged goes again, or an attempt is made; microseconds since 1970, UTC."""
+    """Time of the next attempt or resend, in microseconds since 1970, UTC."""
     failed: tuple[int, int] | None = None
-    """Serial and HTTP status of what was answered last with anything but 200."""
+    """Serial and HTTP status of the last answer that was not 200."""
     sent: tuple[SentRun, ...] = ()
-    """Ascending; what never left is in none of them."""
+    """Runs of messages that were sent, ascending. A message that was never sent is in no run."""
 
 
 def pack_sent(runs: Sequence[SentRun], first: int, last: int) -> str | None:
-    """What of the runs is about the serials ``first`` to ``last``, to be stored; ``None`` if nothing."""
+    """Return the send history of the serials ``first`` to ``last`` in stored form.
+
+    Return ``None`` if no run has any of these serials.
+    """
     found = [run._replace(first=max(run.first, first), last=min(run.last, last)) for run in runs]
     found = [run for run in found if run.first <= run.last]
     return json.dumps(found) if found else None
 
 
 def unpack_sent(text: str | None) -> tuple[SentRun, ...]:
-    """Back from it."""
+    """Parse the stored form that :func:`pack_sent` returned."""
     return tuple(SentRun(*run) for run in json.loads(text or "[]"))
 
 
 def write_live(directory: Path, fence: int, queues: Mapping[QueueKey, LiveQueue]) -> None:
-    """Replace the file. Raises :class:`OSError`."""
+    """Replace the file with the state of these queues. Raises :class:`OSError`."""
     found = [[*key, queue] for key, queue in queues.items()]
     temporary = directory / f".{LIVE_FILE}"
     with os.fdopen(replace_private(temporary), "w", encoding="utf-8") as file:
@@ -74,10 +83,12 @@ def write_live(directory: Path, fence: int, queues: Mapping[QueueKey, LiveQueue]
 
 
 def read_live(directory: Path, fence: int) -> dict[QueueKey, LiveQueue]:
-    """What owner ``fence`` wrote last; nothing if it wrote nothing yet."""
-    with contextlib.suppress(
-        FileNotFoundError, ValueError
-    ):  # cut short by a power loss: then it is of no owner that lives
+    """Return the queues that owner ``fence`` wrote last.
+
+    Return an empty mapping if this owner has written no file yet, or the file is incomplete.
+    """
+    # A file that a power loss cut short belongs to no living owner.
+    with contextlib.suppress(FileNotFoundError, ValueError):
         found: dict[str, Any] = json.loads((directory / LIVE_FILE).read_bytes())
         if found["fence"] == fence:
             return {

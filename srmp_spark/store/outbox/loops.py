@@ -1,8 +1,9 @@
-"""Rows that would return to the queue that they came from, and would then be read, and sent, again and again.
+"""Find rows that would return to the queue that they were read from, and be sent again and again.
 
-A row of the source names its queue manager and its queue, and its destination is a URL. Where the URL leads to this queue
-manager and to the row's own queue, the batch is refused unless its writer allows loops. Rows without a source position say
-nothing of where they came from, and a way back by another queue manager is not seen.
+A row of the source names its queue manager and its queue, and its destination is a URL. If the URL
+leads to this queue manager and to the row's own queue, the batch is refused unless its writer
+allows loops. A row without a source position does not say where it was read. A way back through
+another queue manager is not detected.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from srmp_spark.store.outbox.errors import LOOP, BatchError
 
 
 class Source(NamedTuple):
-    """Which log a row came from."""
+    """The log that a row was read from."""
 
     queue_manager: str
     epoch: str
@@ -27,14 +28,17 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnQueues:
-    """Tells which destinations are queues of this queue manager."""
+    """Finds out which destinations are queues of this queue manager."""
 
     queue_manager: str = ""
-    """Our GUID; empty: no destination is ours."""
+    """GUID of this queue manager. If it is empty, no destination counts as local."""
     hosts: LocalHosts = field(default_factory=LocalHosts)
 
     def queue_of(self, destination: str) -> str | None:
-        """Return the name of our queue that a destination, in its one spelling, leads to; ``None`` for all others."""
+        """Return the name of the local queue that a canonical destination leads to.
+
+        Return ``None`` for all other destinations.
+        """
         if not self.queue_manager or is_multicast(destination) or is_reliable(destination):
             return None
         try:
@@ -48,14 +52,14 @@ class OwnQueues:
 
 
 class Loops:
-    """Looks for rows of one batch that would return to their own queue."""
+    """Finds the rows of one batch that would return to their own queue."""
 
     def __init__(self, own: OwnQueues) -> None:
         self._own = own
         self._looked = 0
-        """How many destinations of the batch were looked at."""
+        """Number of the batch's destinations that were checked so far."""
         self._destinations: dict[str, list[int]] = {}
-        """Those that lead to a queue of ours, by its name."""
+        """Indices of the destinations that lead to a local queue, by the name of the queue."""
         self._first: tuple[int, str] | None = None
         self._count = 0
 
@@ -67,9 +71,10 @@ class Loops:
         sources: Sequence[Source],
         of: np.ndarray,
     ) -> None:
-        """Look at the rows from number ``first`` on.
+        """Check the rows from number ``first`` on.
 
-        ``scope`` has an index of ``destinations`` for each row, ``of`` one of ``sources``, or -1 for a row without position.
+        For each row, ``scope`` has an index into ``destinations``. ``of`` has an index into
+        ``sources``, or -1 for a row without a source position.
         """
         for number in range(self._looked, len(destinations)):
             queue = self._own.queue_of(destinations[number])
@@ -86,7 +91,10 @@ class Loops:
                     self._first = first + int(rows[0]), destinations[destination]
 
     def refuse(self, name: Callable[[int], str]) -> None:
-        """Raise :class:`BatchError` if there are such rows. ``name`` says where a row of the batch stands."""
+        """Raise :class:`BatchError` if a row would return to its own queue.
+
+        ``name`` says where a row of the batch stands.
+        """
         if self._first is None:
             return
         row, destination = self._first

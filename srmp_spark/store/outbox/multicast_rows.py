@@ -1,4 +1,7 @@
-"""What a row for a multicast group must fulfil beside all others: it is express, and fits into one APDU of 64 KB."""
+"""Additional rules for a row to a multicast group.
+
+A row to a multicast group must be express, and its message must fit into one APDU of 64 KB.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,18 @@ from srmp_spark.pgm.limits import APDU_SENT_MAX
 from srmp_spark.store.outbox.columns import Addresses, body_sizes
 
 ESCAPED = 6
-"""Octets that one octet of a text may become in XML."""
+"""Largest number of octets that one octet of a text can become in XML."""
 ENVELOPE_OCTETS = 4_096
-"""More than head, delimiters and envelope have without the texts of the row."""
+"""Upper limit for the octets of head, delimiters and envelope without the texts of the row."""
 _TEXTS = ("label", "response_queue", "admin_queue")
 _COPIES = 3
-"""How often an address may stand in an envelope."""
+"""How often one address can occur in an envelope."""
 
 Refuse = Callable[[int, str, str], None]
-"""Takes the row, what is wrong and what to do; raises."""
+"""Function that raises an error for a row.
+
+Its arguments are the row number, the problem and a hint.
+"""
 
 
 def check_multicast_rows(
@@ -33,7 +39,10 @@ def check_multicast_rows(
     *,
     served: bool,
 ) -> None:
-    """Call ``refuse`` for the first row that breaks a rule. ``served``: whether multicast is spoken here."""
+    """Call ``refuse`` for the first row that breaks a rule.
+
+    ``served`` says whether this queue manager sends multicast.
+    """
     spelled = columns["destination"].dictionary_encode()
     names = spelled.dictionary.to_pylist()
     groups = np.array(
@@ -46,7 +55,7 @@ def check_multicast_rows(
     if not served:
         refuse(
             int(chosen[0]),
-            "destination is a multicast address, and PGM is not spoken here",
+            "destination is a multicast address, and this queue manager does not send PGM",
             "start serve with --pgm raw (what Windows speaks) or --pgm udp:PORT",
         )
     if "delivery" in columns:
@@ -58,7 +67,7 @@ def check_multicast_rows(
             refuse(
                 int(wrong[0]),
                 "a multicast message is express",
-                "leave delivery null for it, or say express",
+                "leave delivery null for it, or write express",
             )
     sizes = body_sizes(columns, rows) + ENVELOPE_OCTETS
     for name in _TEXTS:
@@ -67,9 +76,8 @@ def check_multicast_rows(
                 zero_copy_only=False
             )
             sizes = sizes + lengths * ESCAPED * _COPIES
-    for row in chosen[
-        sizes[chosen] > APDU_SENT_MAX
-    ]:  # by far most are not near the limit: the others are written to see
+    # Nearly all messages are far below the limit. The others are encoded to get their length.
+    for row in chosen[sizes[chosen] > APDU_SENT_MAX]:
         address = multicast_address(names[indices[row]])
         assert address is not None, "it is one of the groups"
         octets = _octets(columns, int(row), address, refuse)
@@ -85,8 +93,12 @@ def check_multicast_rows(
 def _octets(
     columns: Mapping[str, pa.Array], row: int, address: MulticastAddress, refuse: Refuse
 ) -> int:
-    """How long the APDU of a row is at most: its identifier is not given out yet."""
-    # What writes a message is a third of what the process that judges stages would load, and few stages need it.
+    """Return the largest length that the APDU of a row can have, in bytes.
+
+    The message identifier is not assigned yet, so the longest one is used.
+    """
+    # These imports are a third of what the process that checks stages would load, and few
+    # stages need them.
     from srmp_spark.srmp.apdu import apdu_of
     from srmp_spark.store.outbox.packed_group import STORED, Shared, messages_of
     from srmp_spark.store.state import IDENTIFIER_MAX

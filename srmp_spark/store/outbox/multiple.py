@@ -1,11 +1,12 @@
 """Rows for several queues: a multiple-element format name as destination ([MS-MQMQ] 2.1.7).
 
-``DIRECT=http://a/msmq/x,DIRECT=http://b/msmq/y`` is one row and two messages. Each goes to one outgoing queue, with an
-identifier, a stream position and an end of its own, and names all destinations in ``<DestinationMqf>`` ([MC-MQSRM] 2.2.6.14).
-The identity of the row counts per destination, as always, so each of them gets it once.
+``DIRECT=http://a/msmq/x,DIRECT=http://b/msmq/y`` is one row and two messages. Each message is sent
+to one outgoing queue, with its own identifier, stream position and end. Each message names all
+destinations in ``<DestinationMqf>`` ([MC-MQSRM] 2.2.6.14). The identity of the row counts for each
+destination, as always, so each destination gets the row once.
 
-A stage keeps its rows as they came. They become messages when a batch is prepared, before anything is numbered, so whatever
-follows knows only messages with one destination.
+A stage keeps its rows unchanged. The rows become messages when a batch is prepared, before anything
+is numbered. So all later steps see only messages with one destination.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from srmp_spark.store.outbox.stage_file import Slice
 
 
 def expanded(piece: Slice, addresses: Addresses) -> Slice:
-    """The rows of a slice as messages with one destination each, in the order row, element."""
+    """Expand the rows of a slice to messages with one destination each.
+
+    The messages are in the order (row, element of its list).
+    """
     if not has_lists(piece.columns["destination"]):
         return piece
     spelled = piece.columns["destination"].dictionary_encode()

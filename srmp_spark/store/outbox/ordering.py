@@ -1,8 +1,9 @@
-"""The order of a batch: values of ``orderBy`` (nulls first, as Spark), then partition, then row.
+"""The order of a batch: values of ``orderBy`` (nulls first, as in Spark), then partition, then row.
 
-The places are worked out from the columns that are ordered by. The rows themselves are then brought there without being in
-memory together: read in the order they were staged, they are dealt out to buckets, which are files of neighbouring places,
-and each bucket is put in order by itself. A batch that is in order already, or fits into one bucket, is not written again.
+The places are worked out from the columns of ``orderBy``. The rows are then moved to their places
+without being in memory all at once. The rows are read in the order in which they were staged, and
+distributed to buckets. A bucket is a file of neighbouring places, and is put in order by itself. A
+batch that is in order already, or fits into one bucket, is not written again.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ from srmp_spark.store.outbox.limits import BUCKET_BYTES, BUCKETS_MAX
 from srmp_spark.store.outbox.row_numbers import blocks, zeros
 
 DEAL_BYTES = 2 * BUCKET_BYTES
-"""What is dealt out at once: the more, the longer are the pieces in each bucket."""
+"""Bytes that are distributed to the buckets at once. More bytes make longer pieces in each bucket.
+"""
 PLACE = "__place"
 _SIGN = np.int64(-(2**63))
 
 
 def sortable(array: pa.Array) -> pa.Array:
-    """A copy that Arrow sorts as Spark does: -0.0 equals 0.0, and NaN is greater than every number."""
+    """Return a copy of a column that Arrow sorts as Spark does.
+
+    In this order -0.0 equals 0.0, and NaN exceeds every number.
+    """
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_floating(array.type):
@@ -40,20 +45,22 @@ def sortable(array: pa.Array) -> pa.Array:
         return pa.array(bits, mask=~valid)
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), pa.int8())
-    return array.take(
-        pa.array(np.arange(len(array), dtype=np.int32))
-    )  # the file it lies in is given back
+    # The copy is needed because the memory of the mapped file is returned to the kernel.
+    return array.take(pa.array(np.arange(len(array), dtype=np.int32)))
 
 
 def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarray) -> np.ndarray:
-    """The numbers of the rows in ``new`` (a mask), in the order in which they go out: one queue after the other."""
+    """Return the numbers of the rows in ``new`` (a mask), in the order of sending.
+
+    The queues follow one another.
+    """
     keys = [pa.array(queue)] if queue.any() else []
     for chunks in order:
         column = pa.chunked_array(chunks).combine_chunks() if chunks else pa.nulls(0)
         if column.null_count:
-            keys.append(
-                column.is_valid()
-            )  # nulls first; Arrow's own option for it has changed its form
+            # Validity is the first key, so nulls come first. Arrow's own option has changed its
+            # form.
+            keys.append(column.is_valid())
         if column.null_count < len(column):
             keys.append(column)
     if not keys:
@@ -67,14 +74,17 @@ def places(queue: np.ndarray, order: Sequence[Sequence[pa.Array]], new: np.ndarr
 
 
 def is_in_order(rows: np.ndarray) -> bool:
-    """Whether the rows go out as they were staged."""
+    """Return whether the rows are sent in the order in which they were staged."""
     return all(
         bool((rows[span][1:] > rows[span][:-1]).all()) for span in blocks(len(rows))
     ) and all(rows[span.start - 1] < rows[span.start] for span in blocks(len(rows)) if span.start)
 
 
 class Buckets:
-    """Files of neighbouring places. ``rows`` is what :func:`places` says, ``size`` the bytes of each row of the batch."""
+    """Files of neighbouring places, which put the rows of a batch in order.
+
+    ``rows`` is the result of :func:`places`, and ``size`` has the bytes of each row of the batch.
+    """
 
     def __init__(self, folder: Path, rows: np.ndarray, size: np.ndarray, total: int) -> None:
         self._folder = folder
@@ -101,7 +111,10 @@ class Buckets:
         return len(self._firsts)
 
     def add(self, numbers: np.ndarray, batch: pa.RecordBatch) -> bool:
-        """Rows of the batch, by their numbers; whether all that was added is written now."""
+        """Add rows of the batch, given by their numbers.
+
+        Return whether all added rows are written now.
+        """
         self._waiting.append((self._place[numbers], batch))
         self._waiting_bytes += batch.nbytes
         if self._waiting_bytes < DEAL_BYTES:
@@ -110,7 +123,7 @@ class Buckets:
         return True
 
     def deal(self) -> None:
-        """Write what was added."""
+        """Write the rows that were added and are not written yet."""
         if not self._waiting:
             return
         place = np.concatenate([place for place, _ in self._waiting])
@@ -136,7 +149,7 @@ class Buckets:
         self._files[bucket][1].write_batch(part)
 
     def in_order(self) -> Iterator[pa.RecordBatch]:
-        """All rows, bucket after bucket."""
+        """Yield all rows in order, bucket after bucket."""
         for file, writer in self._files.values():
             writer.close()
             file.close()
@@ -152,7 +165,7 @@ class Buckets:
             yield table.take(order).drop_columns(PLACE).combine_chunks().to_batches()[0]
 
     def close(self) -> None:
-        """Delete what is left of the files."""
+        """Delete the files of all buckets."""
         for file, writer in self._files.values():
             if not file.closed:
                 writer.close()

@@ -1,7 +1,8 @@
-"""A packed group: up to 256 waiting rows as one Arrow record batch, and how a row of it becomes a :class:`Message`.
+"""A packed group: up to 256 waiting rows as one Arrow record batch.
 
-An Arrow IPC stream of one record batch, its crc32 beside it. Columns that are null in every row are left out. What all rows of
-a part share (application, batch, when, the message identifiers) stands in its row of ``parts``, not here.
+This module also makes a :class:`Message` of a row. A group is an Arrow IPC stream of one record
+batch, stored with its crc32. Columns that are null in every row are left out. Values that all rows
+of a part share (application, batch, time, message identifiers) are in the part's row of ``parts``.
 """
 
 from __future__ import annotations
@@ -42,45 +43,53 @@ STORED = (
     "soap_version",
     "wsa_version",
 )
-"""The columns of a group. ``destination`` only where it is spelled otherwise than the queue; ``first`` and ``last`` say where
-a transaction begins and ends, absent: each row is its own; ``destination_list`` has all destinations where there are several.
-Version 0.1 sends a message without what it does not know: it arrives all the same."""
+"""The columns of a group.
+
+``destination`` is stored only if it is spelled otherwise than the queue. ``first`` and ``last`` say
+where a transaction begins and ends. Without them each row is a transaction of its own.
+``destination_list`` has all destinations of a row with several. Version 0.1 sends a message without
+the columns that it does not know. The message is delivered nevertheless.
+"""
 ENVELOPE, VIA = "envelope", "via"
-"""Columns of a group of forwarded messages beside those: what is sent in place of them (:mod:`.forwarded`)."""
+"""Additional columns of a group of forwarded messages.
+
+The envelope is sent in place of the other columns (:mod:`.forwarded`).
+"""
 
 PRIORITY_DEFAULT = 3
-"""MSMQ's own; transactional messages go out with 0 (:meth:`OutgoingStream.message_of`)."""
+"""MSMQ's own default. Transactional messages are sent with 0 (:meth:`OutgoingStream.message_of`).
+"""
 
 
 class Shared(NamedTuple):
-    """What the rows of one part share."""
+    """Values that the rows of one part share."""
 
     destination: str
-    """Of the queue, canonical."""
+    """Canonical name of the queue."""
     kind: Kind
     identity: str
-    """Our GUID: the lineage of every message we send."""
+    """GUID of this queue manager: the lineage of every message that it sends."""
     ids_base: int
-    """Message identifier minus serial."""
+    """Message identifier minus serial, which is the same for all rows of the part."""
     enqueued_at: int
-    """Microseconds since 1970, UTC."""
+    """Time of the commit, in microseconds since 1970, UTC."""
     final: bool
-    """``<DeadLetter/>``: finished by a final stream receipt."""
+    """Whether the messages have ``<DeadLetter/>``: a final stream receipt finishes them."""
 
 
 _SLACK_BYTES = 256
-"""For the end mark of an Arrow stream and what aligns its messages."""
+"""Bytes for the end mark of an Arrow stream and for the alignment of its messages."""
 
 
 class Packed(NamedTuple):
-    """A group as it is stored."""
+    """A group in its stored form."""
 
     crc: int
     data: pa.Buffer
 
 
 def pack_group(batch: pa.RecordBatch) -> Packed:
-    """The stored form of the rows of ``batch``, whose columns are some of :data:`STORED`."""
+    """Return the stored form of the rows of ``batch``, whose columns are some of :data:`STORED`."""
     keep = [
         index for index, column in enumerate(batch.columns) if column.null_count < batch.num_rows
     ]
@@ -97,9 +106,10 @@ def pack_group(batch: pa.RecordBatch) -> Packed:
 
 
 def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
-    """The rows of a stored group.
+    """Return the rows of a stored group. ``where`` names the group in the error's text.
 
-    Raises :class:`StoreDamagedError` when the checksum does not fit, or they are not even bytes.
+    Raises :class:`StoreDamagedError` if the checksum does not match, if ``data`` are not bytes, or
+    if the bytes are no Arrow stream.
     """
     if not isinstance(data, bytes) or zlib.crc32(data) != crc:
         raise StoreDamagedError(
@@ -108,7 +118,8 @@ def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             return reader.read_next_batch()
-    except (pa.ArrowException, StopIteration) as error:  # nothing at all has the checksum 0
+    except (pa.ArrowException, StopIteration) as error:
+        # Empty data has the checksum 0, so the checksum does not detect it.
         raise StoreDamagedError(
             f"{where} is no Arrow stream ({error!r}): the disk or a copy of it is damaged"
         ) from error
@@ -117,7 +128,10 @@ def unpack_group(crc: int, data: bytes, where: str) -> pa.RecordBatch:
 def messages_of(
     batch: pa.RecordBatch, indices: Sequence[int], serials: Iterable[int], shared: Shared
 ) -> list[StoredMessage]:
-    """The rows ``indices`` of a group as they are sent. Raises :class:`StoreDamagedError` if one of them is no message."""
+    """Return the rows ``indices`` of a group as the messages that are sent.
+
+    Raises :class:`StoreDamagedError` if one of the rows is no message.
+    """
     taken = batch if len(indices) == batch.num_rows else batch.take(pa.array(indices, pa.int32()))
     columns: dict[str, list[Any]] = {}
     for name in taken.schema.names:
@@ -221,7 +235,11 @@ def messages_of(
 def _forwarded(
     envelope: bytes, body: bytes | None, extension: bytes | None, identity: str, uniquifier: int
 ) -> Message:
-    """A message that is sent on as it came; one without an identity gets ours, so that its next receiver knows a repeat."""
+    """Return a message that is forwarded as it was received.
+
+    A message without an identity gets ours, so that its next receiver detects a repeat. Raises
+    :class:`StoreDamagedError` if the message cannot be parsed again.
+    """
     try:
         message = restored(envelope, body, extension)
     except RemoteProtocolError as error:
@@ -234,7 +252,10 @@ def _forwarded(
 
 
 def _list(text: str | None) -> tuple[str, ...]:
-    """What stands in a ``<…Mqf>``: nothing for one queue, which has its own element."""
+    """Return the names for a ``<…Mqf>`` element.
+
+    Return nothing for one queue, because SRMP has another element for one queue.
+    """
     if text is None or "," not in text:
         return ()
     names = format_names(text)
@@ -242,7 +263,10 @@ def _list(text: str | None) -> tuple[str, ...]:
 
 
 def _first(text: str) -> str:
-    """The queue of several that stands where SRMP has room for one (``<via>``, ``<sendTo>``)."""
+    """Return the first queue of a list of queues, or the only queue.
+
+    Some SRMP elements have room for one queue only (``<via>``, ``<sendTo>``).
+    """
     return format_names(text)[0] if "," in text else text
 
 

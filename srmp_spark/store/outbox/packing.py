@@ -1,7 +1,7 @@
-"""Rows of a batch in the order they go out, cut into groups under the number of their part.
+"""Cuts the rows of a batch, in the order of sending, into groups under the number of their part.
 
-The rows of one outgoing queue are a part, from offset 0. A group has up to 256 rows and about a megabyte of bodies, which is
-what the sending engine reads at once.
+The rows of one outgoing queue are a part and begin at offset 0. A group has up to 256 rows and
+about a megabyte of bodies. The sending engine reads that much at once.
 """
 
 from __future__ import annotations
@@ -29,32 +29,35 @@ STORED_SCHEMA = pa.schema(list(_TYPES.items()))
 
 
 class Part(NamedTuple):
-    """The rows of a batch that go to one outgoing queue."""
+    """The rows of a batch that are sent to one outgoing queue."""
 
     number: int
     key: QueueKey
     rows: int
     final: bool
-    """They are finished by final stream receipts."""
+    """Whether final stream receipts finish the messages."""
     dead_letter_queue: str | None = None
-    """The application's, of a stream."""
+    """The application's queue for the dead letters of a stream, if it named one."""
     origin: str = ""
-    """Who gave it, where that is another one than who commits the batch (:mod:`srmp_spark.srmp.outgoing_room`)."""
+    """Who gave the rows, if it is not who commits them (:mod:`srmp_spark.srmp.outgoing_room`)."""
 
 
 class Group(NamedTuple):
-    """What is stored as one."""
+    """Consecutive rows of one part that are stored together."""
 
     part: int
     first: int
     last: int
     size: int
-    """Of the bodies."""
+    """Size of the bodies, in bytes."""
     packed: Packed
 
 
 class Transactions:
-    """Where MSMQ transactions begin and end: consecutive rows of one value and one queue, in the order they go out."""
+    """Where MSMQ transactions begin and end in a batch.
+
+    Consecutive rows with one value and one queue, in the order of sending, are one transaction.
+    """
 
     def __init__(
         self,
@@ -64,13 +67,18 @@ class Transactions:
         is_stream: Sequence[bool],
         folder: Path,
     ) -> None:
-        """``folder`` has the files of a large batch (:mod:`.row_numbers`)."""
+        """Mark the first and the last row of each transaction.
+
+        ``rows`` has the numbers of the rows in the order of sending. ``folder`` is for the files of
+        a large batch (:mod:`.row_numbers`).
+        """
         self.first, self.last = zeros(len(value), bool, folder), zeros(len(value), bool, folder)
         streams = np.array(is_stream, bool)
         for span in blocks(len(rows)):
             begin = max(span.start - 1, 0)
             mine = rows[span]
-            beside = rows[begin : span.stop + 1]  # with the row before, and the row after
+            # The span is extended by the row before it and the row after it.
+            beside = rows[begin : span.stop + 1]
             of, in_queue = value[beside], queue[beside]
             joined = np.zeros(len(beside) + 1, bool)
             joined[1:-1] = (of[1:] == of[:-1]) & (in_queue[1:] == in_queue[:-1]) & (of[1:] != 0)
@@ -83,7 +91,7 @@ class Transactions:
 def stored_rows(
     piece: Piece, new: np.ndarray, addresses: Addresses, transactions: Transactions | None
 ) -> pa.RecordBatch:
-    """Those rows of a slice that are new, in the columns that are stored."""
+    """Return those rows of a slice that are in the mask ``new``, in the columns that are stored."""
     columns, rows = piece.slice.columns, piece.slice.rows
     arrays: dict[str, pa.Array] = {
         name: columns[name] for name in STORED if name in columns and name != "destination"
@@ -111,7 +119,7 @@ def _bare(address: str) -> str:
 
 
 class Packer:
-    """Cuts rows into groups. ``parts`` in the order of their queues in the batch."""
+    """Cuts rows into groups. ``parts`` are in the order of their queues in the batch."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._ends = np.cumsum([part.rows for part in parts])
@@ -119,7 +127,7 @@ class Packer:
         self._at = 0
 
     def pack(self, batch: pa.RecordBatch) -> list[Group]:
-        """The next rows of the batch."""
+        """Pack the next rows of the batch, and return their groups."""
         groups: list[Group] = []
         sizes = (
             pc.fill_null(pc.binary_length(batch.column("body")), 0)

@@ -1,12 +1,14 @@
-"""Which source positions an application has sent to a destination.
+"""The source positions that an application has sent to a destination.
 
-Sequences of one queue come in order but rarely all of them: a query filters. So neither runs (one row a gap) nor hashes (40
-bytes a row) are kept but blocks of 4,096 sequences, each a list of offsets while few are known and then a bitmap: two bytes a
-row at the most beside the block, an eighth of a byte where nearly all are sent.
+Sequences of one queue are sent in order but rarely all of them, because a query filters. Runs would
+need one row for each gap, and hashes 40 bytes for each row. So blocks of 4,096 sequences are kept.
+A block is a list of offsets while few of them are known, and then a bitmap. A block takes two bytes
+a row at most, and an eighth of a byte a row where nearly all rows are sent.
 
-What the rows contained is kept apart, eight bytes a row (:mod:`.content_marks`). Each batch adds one record for each block in
-which it has new rows, and never reads or writes one of another batch; all records of a block are read when one of its positions
-comes again. A position of which no record says anything was stored by version 0.1, and its content is not compared.
+The content of the rows is kept separately, eight bytes a row (:mod:`.content_marks`). Each batch
+adds one record for each block in which it has new rows, and never reads or writes a record of
+another batch. All records of a block are read when one of its positions is used again. A position
+without a content in any record was stored by version 0.1, and its content is not compared.
 """
 
 from __future__ import annotations
@@ -18,20 +20,20 @@ import numpy as np
 
 BLOCK_BITS = 12
 BLOCK = 1 << BLOCK_BITS
-"""Sequences of one block; its bitmap has 512 bytes."""
+"""Number of sequences in one block, whose bitmap has 512 bytes."""
 _LIST, _BITMAP = b"L", b"B"
 _LIST_MAX = BLOCK // 16
-"""Offsets of two bytes that take as much room as the bitmap."""
+"""Number of offsets, two bytes each, that take as much room as a bitmap."""
 
 
 _log = logging.getLogger(__name__)
 
 CONTENT_BYTES = 8
-"""Of a mark of a content as it is stored."""
+"""Length of a stored content mark, in bytes."""
 
 
 def encode_contents(marks: np.ndarray) -> bytes:
-    """Return the stored form of the marks of a block's offsets, ascending."""
+    """Return the stored form of the marks of a block, which are in the order of their offsets."""
     return marks.astype("<u8").tobytes()
 
 
@@ -53,15 +55,14 @@ def stored_contents(
                 block,
             )
             continue
-        marks[offsets] = np.frombuffer(
-            contents, "<u8", len(offsets)
-        )  # a later batch: version 0.1 had forgotten the position
+        # The last record counts. A later batch has one if version 0.1 had forgotten the position.
+        marks[offsets] = np.frombuffer(contents, "<u8", len(offsets))
         there[offsets] = True
     return there, marks
 
 
 def decode(known: bytes) -> np.ndarray:
-    """The offsets in a stored block, as a mask."""
+    """Return the offsets in a stored block, as a mask."""
     mask = np.zeros(BLOCK, bool)
     if known[:1] == _LIST:
         mask[np.frombuffer(known, "<u2", offset=1)] = True
@@ -73,12 +74,12 @@ def decode(known: bytes) -> np.ndarray:
 
 
 def encode(mask: np.ndarray) -> bytes:
-    """The stored form of a mask."""
+    """Return the stored form of a mask of offsets."""
     return encode_at(np.flatnonzero(mask))
 
 
 def encode_at(offsets: np.ndarray) -> bytes:
-    """Return the stored form of these offsets, which ascend."""
+    """Return the stored form of these offsets, which are ascending."""
     if len(offsets) < _LIST_MAX:
         return _LIST + offsets.astype("<u2").tobytes()
     mask = np.zeros(BLOCK, bool)

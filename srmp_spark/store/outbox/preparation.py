@@ -1,15 +1,17 @@
-"""A batch on its way to count: from stages to parts, in steps that let others write in between.
+"""Prepare a batch: from stages to parts, in steps between which others can write.
 
-1. *Scan* the stages: numbers about each row (:mod:`.scan`).
+1. *Scan* the stages: collect numbers about each row (:mod:`.scan`).
 2. *Decide* which rows are new (:mod:`.identities`).
-3. *Order* the new ones (:mod:`.ordering`).
-4. *Pack* them into groups (:mod:`.packing`), in a thread that is a few chunks ahead of what is written.
+3. *Order* the new rows (:mod:`.ordering`).
+4. *Pack* the rows into groups (:mod:`.packing`), in a thread that is a few chunks ahead of
+   the writing.
 
-Where nothing says that the order may change or that a row may be known, 4 is done along with 1, and done again if it turns out
-otherwise. Whatever 2 and 4 write goes into small transactions under the batch's number and counts for nothing.
-:meth:`Preparation.numbered` then gives what the last transaction (:meth:`.outbox.Outbox.write`) must hold to make all of it
-count at once. A batch of up to 8 MiB has no other transaction than that. Until then :meth:`Preparation.abort`, or the next
-open, leaves nothing of it.
+If nothing suggests that the order may change or that a row may be known, step 4 is done together
+with step 1. If that turns out wrong, step 4 is done again. Steps 2 and 4 write in small
+transactions under the batch's number, and what they write does not count yet.
+:meth:`Preparation.numbered` then returns what the last transaction (:meth:`.outbox.Outbox.write`)
+must write to make all of it count at once. A batch of up to 8 MiB has only this last transaction.
+Until then :meth:`Preparation.abort`, or the next open, deletes all of it.
 """
 
 from __future__ import annotations
@@ -68,78 +70,88 @@ T = TypeVar("T")
 
 
 class CommitResult(NamedTuple):
-    """The answer to a commit."""
+    """The result of a commit: numbers of rows."""
 
     new: int
     known: int
-    """Rows that were sent before, or stand in the batch twice with one key."""
+    """Rows that were sent before, or that occur in the batch twice with one key."""
     conflicts: int = 0
-    """Rows that were not sent, because another content has their key or source position (:mod:`.conflicts`)."""
+    """Rows that were not sent, because other content has their key or position (:mod:`.conflicts`).
+    """
 
 
 class Prepared(Protocol):
-    """What becomes outgoing by one transaction: a batch of a sink, or messages that are forwarded (:mod:`.forwarded`)."""
+    """Something that becomes outgoing in one transaction.
+
+    Examples are a batch of a sink, and messages that are forwarded (:mod:`.forwarded`).
+    """
 
     @property
     def parts(self) -> Sequence[Part]:
-        """What goes out, by queue."""
+        """Return the rows that are sent, as one or more parts for each queue."""
 
     @property
     def result(self) -> CommitResult | None:
-        """Known when all steps are done."""
+        """Return the result of the commit, or ``None`` before all steps are done."""
 
     @property
     def stages(self) -> Sequence[StageRow]:
-        """To be deleted when it counts."""
+        """Return the stages that are deleted when the batch counts."""
 
     @property
     def lost(self) -> Sequence[StageRow]:
-        """The same."""
+        """Return the stages of lost attempts, which are deleted when the batch counts."""
 
     @property
     def identifiers(self) -> int:
-        """Return how many message identifiers it needs."""
+        """Return how many message identifiers the batch needs."""
 
     @property
     def letters(self) -> int:
-        """Return how many dead letters it makes."""
+        """Return how many dead letters the batch makes."""
 
     @property
     def unwritten_bytes(self) -> int:
-        """What the last transaction must write."""
+        """Return how many bytes the last transaction must write."""
 
     def step(self) -> bool:
-        """Work on; whether that was the last step."""
+        """Do one step of the work. Return whether it was the last step."""
 
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
     ) -> Numbered:
-        """With its numbers; ``unsent``: the numbers of parts that found no room and come into no queue."""
+        """Return the batch with its serials and message identifiers.
+
+        ``unsent`` has the numbers of parts that found no room, and enter no queue.
+        """
 
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """What makes it count."""
+        """Write what makes the batch count, in the last transaction."""
 
     def abort_step(self) -> bool:
-        """Leave nothing of it: one step; whether that was the last one."""
+        """Delete one piece of what the batch wrote. Return whether it was the last step."""
 
     def end(self) -> None:
-        """It counts now, or never will."""
+        """Release what the preparation holds, because the batch counts now or never will."""
 
 
 class Numbered(NamedTuple):
-    """A prepared batch with its numbers: hand it to :meth:`.outbox.Outbox.write`."""
+    """A prepared batch with its numbers. Hand it to :meth:`.outbox.Outbox.write`."""
 
     preparation: Prepared
     ids_first: int
     enqueued: tuple[Enqueued, ...]
     unsent: AbstractSet[int] = frozenset()
-    """Numbers of parts that found no room: dead letters from the beginning."""
+    """Numbers of parts that found no room.
+
+    The rows of such parts are dead letters from the beginning.
+    """
 
     @property
     def unsent_to(self) -> int:
-        """The highest serial of what found no room; 0 if all has."""
+        """Return the highest serial of the parts that found no room, or 0 if there are none."""
         given = zip(self.preparation.parts, self.enqueued, strict=True)
         return max((each.last for part, each in given if part.number in self.unsent), default=0)
 
@@ -148,19 +160,24 @@ _OF_QUERY = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}:(?=[0-9]+\Z)"
 
 
 def shown_batch(batch: str) -> str:
-    """The batch in the tables: of ``QUERY:NUMBER``, a micro-batch of a named application, the number alone."""
+    """Return the name of a batch for the state tables.
+
+    A batch ``QUERY:NUMBER`` is a micro-batch of a named application, and is shown as its number
+    alone.
+    """
     return _OF_QUERY.sub("", batch, count=1) if _OF_QUERY.match(batch) else batch
 
 
 def stage_set(stages: Sequence[str]) -> bytes:
-    """What stands for exactly these stages."""
+    """Return a digest that stands for exactly these stages, in whatever order."""
     return hashlib.blake2b("\n".join(sorted(stages)).encode(), digest_size=16).digest()
 
 
 class Preparation:
-    """One commit; ``lost`` are stages of the same batch that did not win.
+    """Prepares one commit.
 
-    Call :meth:`step` until it says that it is done; other work may be done between two steps.
+    ``lost`` are stages of the same batch whose attempts did not win. Call :meth:`step` until it
+    returns True. Other work may be done between two steps.
     """
 
     def __init__(
@@ -179,8 +196,11 @@ class Preparation:
         on_conflict: str = FAIL,
         loops: Loops | None = None,
     ) -> None:
-        """``at`` is the wall clock; ``known_since``, by which identities grow old, the retention clock; ``on_conflict`` one of
-        :data:`.errors.ON_CONFLICT`; ``loops`` finds rows that may not be sent, if there may be any.
+        """Begin a commit of ``stages``.
+
+        ``at`` is the wall clock, and ``known_since`` the retention clock, by which identities grow
+        old. ``on_conflict`` is one of :data:`.errors.ON_CONFLICT`. ``loops`` finds rows that must
+        not be sent, or is ``None`` if all may be sent.
         """
         self.application, self.batch = application, batch
         self.stages = stages
@@ -188,9 +208,12 @@ class Preparation:
         self.at = at
         self._known_since = known_since
         self.parts: list[Part] = []
-        """What goes out, by queue; for each the engine gives out serials: ``enqueue(*part.key, part.rows, at, …)``."""
+        """The rows that are sent, as one or more parts for each queue.
+
+        The engine assigns serials for each part: ``enqueue(*part.key, part.rows, at, …)``.
+        """
         self.result: CommitResult | None = None
-        """Known when all steps are done."""
+        """The result of the commit, or ``None`` before all steps are done."""
         self._database = database
         self._folder = folder
         self._number = database.next_id("batches")
@@ -207,18 +230,21 @@ class Preparation:
         self._loops = loops
         self._has_marked = False
         self._letters: list[tuple[Part, str]] = []
-        """Conflicts that become dead letters, with the reason: parts that never wait in a queue."""
+        """Conflicts that become dead letters, with the reason, as parts that never wait in a queue.
+        """
         self._steps = self._prepare()
 
     @property
     def is_ready(self) -> bool:
-        """All steps are done."""
+        """Return whether all steps are done."""
         return self.result is not None
 
     def step(self) -> bool:
-        """Work on about one chunk, at most one transaction; whether that was the last step.
+        """Work on about one chunk, with at most one transaction.
 
-        Raises :class:`BatchError` for a batch that cannot be: :meth:`abort` then.
+        Return whether it was the last step.
+
+        Raises :class:`BatchError` if the batch is refused. Call :meth:`abort` then.
         """
         try:
             next(self._steps)
@@ -230,7 +256,7 @@ class Preparation:
         return False
 
     def run(self) -> Preparation:
-        """All steps at once."""
+        """Do all steps at once, and return this object."""
         while not self.step():
             pass
         return self
@@ -253,7 +279,7 @@ class Preparation:
             self._known_since,
         )
 
-    # --- the steps --------------------------------------------------------------------------------------------------------
+    # --- the steps --------------------------------------------------------------------------------
 
     def _prepare(self) -> Generator[None]:
         self._check_rows(sum(stage.rows for stage in self.stages))
@@ -323,9 +349,9 @@ class Preparation:
             with closing(self._beside(self._pack(scan, new, order, self.parts))) as chunks:
                 for groups in chunks:
                     self._store(groups)
-                    next(
-                        keeping, None
-                    )  # a chunk of theirs for a chunk of rows: the other thread packs the next meanwhile
+                    # Store one chunk of identities for each chunk of rows. Meanwhile the other
+                    # thread packs the next rows.
+                    next(keeping, None)
                     yield
         for _ in itertools.chain(keeping, identities.store_contents(scan)):
             yield
@@ -349,9 +375,8 @@ class Preparation:
             twice = next(each for each in sorted(partitions) if partitions.count(each) > 1)
             message = f"two stages of partition {twice}"
             raise BatchError(400, BAD_BATCH, message, "name the stage of the attempt that won")
-        size = sum(
-            stage.size for stage in self.stages
-        )  # once in the WAL or the buckets, once in the database
+        # The rows are written once to the WAL or the buckets, and once to the database.
+        size = sum(stage.size for stage in self.stages)
         rows = sum(stage.rows for stage in self.stages)
         filed = rows * FILED_ROW_BYTES if is_large(rows) else 0
         self._database.check_room(size + filed, size, "this commit")
@@ -359,12 +384,18 @@ class Preparation:
         _only([stage.dead_letter for stage in self.stages], "dead_letter")
 
     def _beside(self, chunks: Generator[list[Group]]) -> Generator[list[Group]]:
-        """What a large batch consists of is made in another thread."""
+        """Make the chunks of a large batch in another thread.
+
+        The chunks of a small batch are made in this thread.
+        """
         return ahead(chunks, "packing") if self._is_large else chunks
 
     def _scan(self, scan: Scan, identities: Identities) -> Generator[None, None, Part | None]:
-        """Look at every row. A large batch that may well go out as it was staged is packed and written on the way, as if all
-        of it were new and for one queue: returns that part, :meth:`_prepare` sees whether it was so.
+        """Look at every row. Return the part that was packed early, if any.
+
+        A large batch that can probably be sent in its staged order is packed and written during the
+        scan, as if all rows were new and for one queue. :meth:`_prepare` finds out whether this was
+        right.
         """
         self._early = self._is_large and scan.is_plain and scan.rows <= PART_ROWS_MAX
         part = self._database.next_id("parts")
@@ -373,9 +404,8 @@ class Preparation:
         with closing(self._beside(chunks) if self._early else chunks) as made:
             for groups in made:
                 if groups and self._early and early is None:
-                    if identities.seen(
-                        scan, groups[-1].last + 1
-                    ):  # a batch that comes again is all known
+                    # A batch that is committed again has only known rows.
+                    if identities.seen(scan, groups[-1].last + 1):
                         self._early = False
                     else:
                         early = self._add_part(part, scan.queues[0], scan.rows, journal=False)
@@ -387,7 +417,10 @@ class Preparation:
         return early
 
     def _take(self, scan: Scan, part: int) -> Generator[list[Group]]:
-        """The numbers about each row, and the groups of :meth:`_scan`. If there are groups, it runs in another thread."""
+        """Collect the numbers about each row, and yield the groups for :meth:`_scan`.
+
+        If groups are made, this generator runs in another thread.
+        """
         packer: Packer | None = None
         for piece in scan.pieces(hashed=True):
             scan.take(piece)
@@ -400,7 +433,7 @@ class Preparation:
                 yield []
 
     def _discard(self, part: Part) -> Generator[None]:
-        """It was not so: take back what was written early."""
+        """Delete the part that was packed early, because the assumption was wrong."""
         self._flush()
         while delete_groups(self._database, part.number):
             yield
@@ -454,7 +487,7 @@ class Preparation:
     def _pack_letters(
         self, scan: Scan, identities: Identities, batch_order: BatchOrder
     ) -> Generator[None]:
-        """Pack the conflicts that become dead letters, those of each queue and reason together."""
+        """Pack the conflicts that become dead letters, grouped by queue and reason."""
         if self._on_conflict != DEAD_LETTER or not identities.conflicts.count:
             return
         rows = np.flatnonzero(identities.letters).astype(np.uint32)
@@ -487,7 +520,10 @@ class Preparation:
         *,
         alone: bool = False,
     ) -> Generator[list[Group]]:
-        """The rows that go out, a chunk of groups at a time. It runs in another thread: nothing here touches the database."""
+        """Yield the rows that are sent, one chunk of groups at a time.
+
+        This generator runs in another thread, so it must not use the database.
+        """
         transactions = None
         if scan.transaction is not None and not alone:
             is_stream = [key.kind == "stream" for key in scan.queues]
@@ -541,15 +577,19 @@ class Preparation:
             sum(group.packed.data.size for group in groups),
         )
 
-    # --- the end ----------------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def numbered(
         self, ids_first: int, enqueued: Sequence[Enqueued], unsent: AbstractSet[int] = frozenset()
     ) -> Numbered:
-        """Ready to be written: ``ids_first`` is the first of as many reserved message identifiers as there are new rows,
-        ``enqueued`` the engine's answer for each of :attr:`parts`, in that order; ``unsent`` parts found no room.
+        """Return the batch with its numbers, ready to be written.
 
-        Raises :class:`LocalProtocolError` if they do not fit.
+        ``ids_first`` is the first reserved message identifier; as many identifiers are reserved as
+        :attr:`identifiers` says. ``enqueued`` has the engine's answer for each of :attr:`parts`, in
+        that order. ``unsent`` has the numbers of parts that found no room.
+
+        Raises :class:`LocalProtocolError` if the numbers do not fit the parts, or the batch is not
+        ready.
         """
         if self.result is None or self._ended:
             raise LocalProtocolError("a batch is numbered once, when it is ready")
@@ -569,10 +609,11 @@ class Preparation:
     def write_last(
         self, connection: sqlite3.Connection, numbered: Numbered, queue_ids: Mapping[QueueKey, int]
     ) -> None:
-        """What makes the batch count, in the transaction of :meth:`.outbox.Outbox.write`."""
+        """Write what makes the batch count, in the transaction of :meth:`.outbox.Outbox.write`."""
         assert self.result is not None, "numbered() has seen it"
         if self._has_marked:
-            raise_format(connection, FORMAT_MARKED)  # with the rest or not at all
+            # The format is raised with the rest of the transaction or not at all.
+            raise_format(connection, FORMAT_MARKED)
         if self._flushed:
             connection.execute("DELETE FROM batches WHERE no = ?", (self._number,))
         self._writes.execute(connection)
@@ -622,12 +663,18 @@ class Preparation:
         )
 
     def abort(self) -> None:
-        """Leave nothing of it; the stages stay. Safe to call more than once, and after the end."""
+        """Delete everything that the batch wrote. The stages stay.
+
+        This method may be called more than once, and after the end.
+        """
         while not self.abort_step():
             pass
 
     def abort_step(self) -> bool:
-        """Work on at :meth:`abort`, one transaction at most; whether that was the last step."""
+        """Do one step of :meth:`abort`, at most one transaction.
+
+        Return whether it was the last step.
+        """
         if not self._ended:
             self.end()
             self._deletion = (
@@ -643,7 +690,7 @@ class Preparation:
         return False
 
     def end(self) -> None:
-        """It counts now, or never will."""
+        """Release what the preparation holds, because the batch counts now or never will."""
         if self._flushed and not self._ended:
             self._database.keep_log(is_long=False)
         self._ended = True
@@ -658,13 +705,16 @@ class Preparation:
 
     @property
     def identifiers(self) -> int:
-        """Return how many message identifiers it needs: one for each new message, and for each dead letter."""
+        """Return how many message identifiers the batch needs.
+
+        Each new row and each dead letter needs one identifier.
+        """
         assert self.result is not None, "all steps are done"
         return self.result.new + self.letters
 
     @property
     def unwritten_bytes(self) -> int:
-        """What the last transaction must write."""
+        """Return how many bytes the last transaction must write."""
         return self._writes.bytes + self._last.bytes
 
     def __repr__(self) -> str:
@@ -675,7 +725,7 @@ class Preparation:
 
 
 def _name(scan: Scan, number: int) -> str:
-    """Where a row stands and what identifies it."""
+    """Describe where a row stands in the batch and what identifies it, for an error's text."""
     for piece in scan.pieces():
         if piece.first <= number < piece.first + piece.slice.rows:
             row = number - piece.first
@@ -683,7 +733,7 @@ def _name(scan: Scan, number: int) -> str:
             columns = piece.slice.columns
             if "key" in columns and columns["key"][row].is_valid:
                 key = f"key {columns['key'][row].as_py().decode(errors='replace')!r}"
-                # Of `send`, a batch of one: it knows no partitions
+                # A batch of one row is made by ``send``, whose users know no partitions.
                 return f"{key} ({place})" if scan.rows > 1 else key
             if "sequence" in columns and columns["sequence"][row].is_valid:
                 queue = columns["queue"][row].as_py() if "queue" in columns else "?"
@@ -693,7 +743,11 @@ def _name(scan: Scan, number: int) -> str:
 
 
 def _only(values: Sequence[T], what: str) -> T | None:
-    """The one value that all stages have, ``None`` without stages. Raises :class:`BatchError` if there are several."""
+    """Return the one value that all stages have, or ``None`` without stages.
+
+    Raises :class:`BatchError` if the stages have several values. ``what`` names the value in the
+    error's text.
+    """
     if len(set(values)) > 1:
         message = (
             f"the stages differ in srmp.{what}: "

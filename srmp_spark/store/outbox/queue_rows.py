@@ -1,4 +1,4 @@
-"""The table ``queues``: the sending engine's OutgoingQueueRow, saved and loaded."""
+"""The table ``queues``: save and load the sending engine's ``OutgoingQueueRow``."""
 
 from __future__ import annotations
 
@@ -31,13 +31,18 @@ _ADDED = (
         "queues",
         "earlier_receipts",
         "TEXT NOT NULL DEFAULT '{}'",
-    ),  # beside it: who does not know this column reads only that
-    ("parts", "dead_letter_queue", "TEXT"),  # of the application; NULL: the system's
+        # A column of its own, because versions that do not know it still read ``earlier``.
+    ),
+    # The queue that the application named, or NULL for the system's.
+    ("parts", "dead_letter_queue", "TEXT"),
 )
 
 
 def is_current(connection: sqlite3.Connection) -> bool:
-    """Whether the tables have all columns; those that 0.1 made have them once the sender process has opened them."""
+    """Return whether the tables have all columns of this version.
+
+    Tables that version 0.1 made get the columns when the sender process opens them.
+    """
     has_sessions = bool(_columns_of(connection, "reliable_sessions"))
     return has_sessions and all(
         column in _columns_of(connection, table) for table, column, _ in _ADDED
@@ -45,7 +50,10 @@ def is_current(connection: sqlite3.Connection) -> bool:
 
 
 def add_columns(connection: sqlite3.Connection) -> None:
-    """What 0.1 did not have; it goes on to work with tables that have it."""
+    """Add the columns and tables that version 0.1 did not have.
+
+    Version 0.1 still works with tables that have them.
+    """
     for table, column, definition in _ADDED:
         if column not in _columns_of(connection, table):
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {definition}")
@@ -61,8 +69,8 @@ def _columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
 def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
     """Return the rows of all queues, in the order in which the queues were made.
 
-    Raises :class:`StoreDamagedError` for a row that cannot be read: :mod:`.unreadable` sets each aside at the next start
-    of the sender process.
+    Raises :class:`StoreDamagedError` for a row that cannot be read. The next start of the sender
+    process sets such rows aside (:mod:`.unreadable`).
     """
     rows = connection.execute(f"SELECT {COLUMNS} FROM queues ORDER BY id").fetchall()  # noqa: S608  # our own names
     try:
@@ -74,7 +82,10 @@ def load_queues(connection: sqlite3.Connection) -> list[OutgoingQueueRow]:
 
 
 def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
-    """Return the row with these values of :data:`COLUMNS`. Raises :class:`TypeError` or :class:`ValueError` if it is none."""
+    """Return the queue with these values of :data:`COLUMNS`.
+
+    Raises :class:`TypeError` or :class:`ValueError` if the values are no valid row.
+    """
     typed(values, _TYPES)
     row, urls = OutgoingQueueRow(*values[:-1]), json.loads(values[-1])
     streams = [typed(each, (int, int, int)) for each in json.loads(str(row.earlier))]
@@ -111,7 +122,7 @@ def row_of_queue(values: Sequence[Any]) -> OutgoingQueueRow:
 
 
 def save_queue(connection: sqlite3.Connection, row: OutgoingQueueRow, number: int | None) -> int:
-    """Write a row, under ``number`` or as a new one; its number."""
+    """Write a row under ``number``, or as a new row for ``None``. Return its number."""
     earlier = json.dumps([each[:3] for each in row.earlier])
     receipts = json.dumps({each.ordinal: each.receipts_url for each in row.earlier})
     values = (*row[:2], str(row.stream_ordinal), *row[3:-1], earlier, receipts)

@@ -1,7 +1,7 @@
-"""What a row for a service of WS-ReliableMessaging must fulfil, and which of its columns mean something there.
+"""Rules for a row to a service of WS-ReliableMessaging, and the columns that count only there.
 
-``soap_action`` and the versions are columns that rows of a source have too: of a row for any other destination they are not
-looked at, and are no part of its identity.
+Rows of a source have the columns ``soap_action`` and versions too. For any other destination these
+columns are ignored, and are no part of the row's identity.
 """
 
 from __future__ import annotations
@@ -27,15 +27,21 @@ _NO_PLACE = {
     "admin_queue": None,
     "extension": None,
 }
-"""Columns that a SOAP message has no place for, with the value that says nothing."""
+"""Columns for which a SOAP message has no place, each with the value that counts as unset."""
 _RELIABLE = r"(?i)^\s*(?:DIRECT=)?WSRM:"
 
 Refuse = Callable[[int, str, str], None]
-"""Takes the row, what is wrong and what to do; raises."""
+"""Function that raises an error for a row.
+
+Its arguments are the row number, the problem and a hint.
+"""
 
 
 def only_reliable(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """The columns, those of a reliable session null in each row that is for anything else, and gone if that is every row."""
+    """Return the columns, with those of reliable sessions null in each row for another destination.
+
+    If no row is for a service, the columns of reliable sessions are left out.
+    """
     found = [name for name in RELIABLE_COLUMNS if name in columns]
     if not found or "destination" not in columns:
         return columns
@@ -91,11 +97,11 @@ def check_reliable_rows(
     for row, body in zip(chosen, taken.get("body", none), strict=True):
         try:
             check_body(body)
-        except ConfigurationError as error:  # noqa: PERF203  # each row for itself
+        except ConfigurationError as error:  # noqa: PERF203  # the error must name its row
             refuse(
                 int(row),
                 f"body is no content of a SOAP Body: {error}",
-                "wsrm: takes the XML that stands in the SOAP Body",
+                "write the XML that is the content of the SOAP Body",
             )
 
 

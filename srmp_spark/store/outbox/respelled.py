@@ -1,7 +1,8 @@
-"""Destinations whose spelling an older version stored: version 0.1 kept IPv6 addresses as they were written.
+"""Respell destinations that an older version stored: version 0.1 kept IPv6 addresses as written.
 
-A row under such a spelling could not be named by an operator any more, and new messages to the same queue would begin a second
-stream beside it. So the outgoing queues, and what is known of keys and positions, get today's spelling at each open.
+An operator could no longer name a queue under such a spelling, and new messages to the same queue
+would begin a second stream. So at each open the outgoing queues, and the scopes of known keys and
+positions, get today's canonical spelling.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ _log = logging.getLogger(__name__)
 
 
 def respell(connection: sqlite3.Connection) -> None:
-    """Give each destination today's spelling, in the caller's transaction.
+    """Give each destination its canonical spelling of today, in the caller's transaction.
 
-    An outgoing queue that is there under both spellings keeps both: their messages have their places in two streams. What is
-    known of keys and positions is put together, for a row that comes again names its destination in today's spelling.
+    An outgoing queue that is stored under both spellings keeps both, because their messages have
+    their places in two streams. Known keys and positions of both spellings are merged, because a
+    repeated row names its destination in today's spelling.
     """
     for number, destination, spelled in _spelled_otherwise(connection, "queues"):
         done = connection.execute(
@@ -30,7 +32,7 @@ def respell(connection: sqlite3.Connection) -> None:
         outcome = (
             "respelled"
             if done.rowcount
-            else "kept beside the other spelling, which has messages of its own"
+            else "kept alongside the other spelling, which has messages of its own"
         )
         _log.warning("outbox.respelled destination=%s to=%s: %s", destination, spelled, outcome)
     for number, _, spelled in _spelled_otherwise(connection, "scopes"):
@@ -49,7 +51,10 @@ def respell(connection: sqlite3.Connection) -> None:
 def _spelled_otherwise(
     connection: sqlite3.Connection, table: str
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield the rows whose destination has another spelling today: number, destination, and that spelling."""
+    """Yield the rows whose destination has another spelling today.
+
+    Each is a triple of number, stored destination and today's spelling.
+    """
     rows = connection.execute(
         f"SELECT id, destination FROM {table} WHERE destination LIKE '%://[%'"  # noqa: S608  # our own names
     ).fetchall()
@@ -57,13 +62,17 @@ def _spelled_otherwise(
         try:
             spelled = canonical_outgoing(destination)
         except ConfigurationError:
-            continue  # it stays as it is: nothing can be written to it
+            # The row stays as it is, because no message can be sent to such a destination.
+            continue
         if spelled != destination:
             yield number, destination, spelled
 
 
 def _put_together(connection: sqlite3.Connection, scope: int, into: int) -> None:
-    """Let what is known in ``scope`` be known in ``into``, which has the word where both know something."""
+    """Merge the known keys and positions of ``scope`` into the scope ``into``.
+
+    If both scopes know an identity, the entry of ``into`` stays.
+    """
     blocks = connection.execute(
         "SELECT source_id, block, old.known, new.known, old.at, new.at FROM positions AS old "
         "JOIN positions AS new USING (source_id, block) WHERE old.scope_id = ? AND "

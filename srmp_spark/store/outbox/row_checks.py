@@ -1,4 +1,7 @@
-"""What a row must fulfil so that it can become a message: whatever could stop it later is refused while it is staged."""
+"""Rules that a row must fulfil to become a message.
+
+Whatever could stop the message later is refused while the row is staged.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ from srmp_spark.store.outbox.multicast_rows import check_multicast_rows
 from srmp_spark.store.outbox.reliable_rows import check_reliable_rows
 
 TIME_MAX = 253_402_300_799_999_999
-"""The end of the year 9999: a date on the wire has four digits for the year."""
+"""The end of the year 9999, in microseconds since 1970.
+
+A date in a message has four digits for the year.
+"""
 
 _NOT_XML = "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x{fffe}\\x{ffff}]"
 _NOT_AN_ADDRESS = "^$|^[\t\n\r ]|[\t\n\r ]$"
@@ -51,10 +57,13 @@ _FORMS = (
         "admin_queue",
         _HTTP_ADDRESS,
         "is no http or https URL",
-        "receipts come by HTTP: write DIRECT=http://HOST/msmq/private$/QUEUE",
+        "receipts are sent by HTTP: write DIRECT=http://HOST/msmq/private$/QUEUE",
     ),
 )
-"""What MSMQ could answer to ([MS-MQMQ] 2.1)."""
+"""Patterns of the addresses to which MSMQ could send an answer ([MS-MQMQ] 2.1).
+
+Each has the texts of the refusal.
+"""
 _NUMBERS = (
     ("priority", PRIORITY_MAX),
     ("app_specific", APP_SPECIFIC_MAX),
@@ -70,9 +79,11 @@ def check_rows(
     *,
     multicast: bool = False,
 ) -> None:
-    """Raise :class:`BatchError` for the first rule that a row breaks; its text has the row, counted from ``first_row``.
+    """Raise :class:`BatchError` for the first rule that a row breaks.
 
-    ``multicast``: whether multicast is spoken here."""
+    The error's text has the number of the row, counted from ``first_row``. ``multicast`` says
+    whether this queue manager sends multicast.
+    """
 
     def refuse(bad: pa.Array, what: str, hint: str, shown: pa.Array | None = None) -> None:
         if pc.any(bad, min_count=0).as_py():
@@ -86,7 +97,8 @@ def check_rows(
             pa.array([True] * rows, pa.bool_()) if destination is None else destination.is_null()
         )
         refuse(missing, "destination is null", "every row needs one, or the option destination")
-    body = columns.get("body")  # absent: null in every row
+    # A column that is null in every row is absent.
+    body = columns.get("body")
     if rows and (body is None or body.null_count):
         missing = pa.array([True] * rows, pa.bool_()) if body is None else body.is_null()
         refuse(
@@ -102,7 +114,8 @@ def check_rows(
         sizes,
     )
     for name, limit in _TEXTS:
-        # Addresses repeat: each is judged once, and the rows only to name the first one that is refused.
+        # Addresses repeat, so each is checked once. The rows are checked only to name the first
+        # one that is refused.
         if name in columns and (
             name == "label" or _is_refused(pc.unique(columns[name]), name, limit)
         ):
@@ -163,10 +176,10 @@ def check_rows(
 
 
 class _Rule(NamedTuple):
-    """What a column must not hold."""
+    """A condition that no row of a column may fulfil."""
 
     bad: pa.Array
-    """Which rows do."""
+    """Marks the rows that fulfil the condition."""
     what: str
     hint: str
     shown: pa.Array | None = None
@@ -174,9 +187,11 @@ class _Rule(NamedTuple):
 
 def _text_rules(column: pa.Array, name: str, limit: int) -> Iterator[_Rule]:
     lengths = pc.utf8_length(column)
-    if name == "label":  # MSMQ counts WCHARs: two for a character beyond 16 bits
+    # MSMQ counts WCHARs: a character beyond 16 bits counts twice.
+    if name == "label":
         lengths = pc.add(lengths, pc.count_substring_regex(column, "[\\x{10000}-\\x{10ffff}]"))
-    else:  # of several, each is looked at below
+    else:
+        # The names of a list are checked one by one later.
         too_long = pc.and_not(
             pc.greater(lengths, ADDRESS_LENGTH_MAX), pc.match_substring(column, ",")
         )
@@ -204,7 +219,10 @@ def _refuse_row(first_row: int, row: int, what: str, hint: str) -> None:
 def _check_lists(
     column: pa.Array, name: str, form: re.Pattern[str], what: str, first_row: int
 ) -> None:
-    """Response and admin queues that are several, for ``<ResponseMqf>`` and ``<AdminMqf>``."""
+    """Check response and admin queues that are lists, for ``<ResponseMqf>`` and ``<AdminMqf>``.
+
+    Raises :class:`BatchError` for the first list that is not valid.
+    """
     for text in pc.unique(column).to_pylist():
         if text is None or "," not in text:
             continue

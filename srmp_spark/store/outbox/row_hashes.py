@@ -1,13 +1,15 @@
-"""What rows are known by, and the file in which the process that judges a stage leaves it for the commit.
+"""The hashes that identify rows, and the file of hashes that is made when a stage is checked.
 
-A hash takes a call for each row, and each call holds Python's lock, so a commit that hashes its rows uses one core. The process
-that judges a stage (``queue_manager/sender/stage_reader.py``) reads every row before the stage is answered, and two stages
-that come in at once have a process each. It hashes the rows meanwhile, and writes the hashes beside the stage. The commit
-reads 24 bytes for each row in place of the row.
+A hash takes a call for each row, and each call holds Python's global lock. So a commit that hashes
+its rows would use one core. The process that checks a stage
+(``queue_manager/sender/stage_reader.py``) reads every row before the stage is answered, and two
+stages at the same time have a process each. This process also hashes the rows, and writes the
+hashes next to the stage. The commit then reads 24 bytes for each row in place of the row.
 
-The file is an offer and never needed: a commit hashes the rows itself where the file is not there, ends early, or does not
-fit. It is not synced. Its head names the stage, and each block of it has a checksum, so what a crash or a broken disk leaves is
-found out. A small stage has none: its rows are hashed faster than a file is made.
+The file is optional. If the file does not exist, ends early or does not match, the commit hashes
+the rows itself. The file is not synced. The head of the file names the stage, and each block has a
+checksum, so damage by a crash or a broken disk is detected. A small stage has no file, because
+hashing its rows takes less time than making a file.
 """
 
 from __future__ import annotations
@@ -34,43 +36,65 @@ from srmp_spark.store.outbox.hashing import HASH_BYTES, content_hashes, key_hash
 from srmp_spark.store.outbox.stage_file import Slice
 
 BY_KEY, BY_POSITION, BY_DIGEST = 0, 1, 2
-"""How a row is known."""
+"""Ways in which a row is identified."""
 
 HASHED_ROWS_MIN = 4_096
-"""Rows from which on a stage has a file of hashes: a commit hashes fewer in 5 milliseconds."""
+"""Number of rows from which on a stage has a file of hashes.
+
+A commit hashes fewer rows in 5 milliseconds.
+"""
 HASHED_ROWS_MAX = 4_000_000
-"""Rows of a stage whose hashes are written beside it, about 100 MB. The commit hashes the rest."""
+"""Largest number of rows of a stage whose hashes are written to the file, about 100 MB.
+
+The commit hashes the rest.
+"""
 HASHING_SECONDS_MAX = 30.0
-"""How long the rows of one stage are hashed, a quarter of what its reader gets for all it does (``READ_SECONDS_MAX``). Most
-take a second. The commit hashes the rest."""
+"""Longest time for which the rows of one stage are hashed, in seconds.
+
+This is a quarter of the time that the stage's reader has for all of its work
+(``READ_SECONDS_MAX``). Most stages take a second. The commit hashes the rest.
+"""
 ENDING = ".hashes"
-"""What follows the name of the stage in the name of its file of hashes."""
+"""Ending of the name of a file of hashes. The name of the stage precedes it."""
 
 _FORM = "srmp row hashes 1"
-"""What a block holds. Another one gets another number: a stage that an earlier version judged is then hashed at its commit."""
+"""Names the form of the blocks.
+
+Another form gets another number. A stage that an earlier version checked is then hashed at its
+commit.
+"""
 _HEAD_BYTES = 32
 _BLOCK = struct.Struct("<QIII")
-"""First row, rows, whether there are contents, and the checksum of the rest of the block."""
+"""Head of a block: first row, number of rows, whether it has contents, and the checksum."""
 _WORD = 8
 
 _log = logging.getLogger(__name__)
 
 
 class RowHashes(NamedTuple):
-    """What each of some rows is known by. The numbers of a source position are the database's: they are not here."""
+    """The identities of some rows.
+
+    The numbers of source positions are assigned by the database, and are not here.
+    """
 
     how: np.ndarray
-    """:data:`BY_KEY`, :data:`BY_POSITION` or :data:`BY_DIGEST`."""
+    """:data:`BY_KEY`, :data:`BY_POSITION` or :data:`BY_DIGEST`, for each row."""
     high: np.ndarray
     """First half of the hash of a key or digest; 0 for a position."""
     low: np.ndarray
-    """Second half."""
+    """Second half of the hash of a key or digest; 0 for a position."""
     content: np.ndarray | None
-    """Marks of what a key must come with again (:mod:`.content_marks`); only if there is a column ``key``."""
+    """Marks of the contents that the keys belong to (:mod:`.content_marks`).
+
+    ``None`` without a column ``key``.
+    """
 
 
 def whole_positions(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray | None:
-    """Return which rows have all of a source position; ``None`` if none of them can."""
+    """Return which rows have a complete source position.
+
+    Return ``None`` if a column of the position is missing.
+    """
     if not all(name in columns for name in POSITION):
         return None
     valid = np.ones(rows, bool)
@@ -80,7 +104,7 @@ def whole_positions(columns: Mapping[str, pa.Array], rows: int) -> np.ndarray | 
 
 
 def row_hashes(columns: Mapping[str, pa.Array], rows: int) -> RowHashes:
-    """Hash rows."""
+    """Compute the identities of rows."""
     how = _how(columns, rows)
     high, low, content = np.zeros(rows, np.uint64), np.zeros(rows, np.uint64), None
     if "key" in columns:
@@ -114,12 +138,12 @@ def _is_valid(column: pa.Array) -> np.ndarray:
 
 
 def hashes_of(stage: Path) -> Path:
-    """Return where the hashes of a stage are, if it has any."""
+    """Return the path of the hashes of a stage, whether or not the file exists."""
     return stage.with_name(stage.name + ENDING)
 
 
 def delete_stage(stage: Path) -> None:
-    """Delete the file of a stage, and its hashes."""
+    """Delete the file of a stage, and the file of its hashes."""
     stage.unlink(missing_ok=True)
     hashes_of(stage).unlink(missing_ok=True)
 
@@ -129,10 +153,10 @@ def _head(stage: Path, size: int) -> bytes:
 
 
 class HashesWriter:
-    """Writes the hashes of one stage beside it, while the stage is read for the first time."""
+    """Writes the hashes of one stage next to it, while the stage is read for the first time."""
 
     def __init__(self, stage: Path, size: int) -> None:
-        """``size``: the bytes of the stage."""
+        """Begin without a file. ``size`` is the size of the stage in bytes."""
         self._path = hashes_of(stage)
         self._rows = 0
         self._waiting: list[bytes] = [_head(stage, size)]
@@ -141,7 +165,10 @@ class HashesWriter:
         self._seconds = 0.0
 
     def add(self, piece: Slice) -> None:
-        """Hash the next rows of the stage. A file that cannot be written is given up."""
+        """Hash the next rows of the stage.
+
+        If the file cannot be written, the file is deleted and no more rows are hashed.
+        """
         self._rows += piece.rows
         if self._is_over or self._rows > HASHED_ROWS_MAX or self._seconds > HASHING_SECONDS_MAX:
             self._is_over = True
@@ -155,7 +182,8 @@ class HashesWriter:
             if self._file is None:
                 self._file = FileIO(replace_private(self._path), "wb")
             self._write()
-        except OSError as error:  # a full disk: the stage itself is there
+        except OSError as error:
+            # The disk may be full. The stage itself is complete.
             _log.warning('outbox.hashes_left_out file=%s reason="%s"', self._path.name, error)
             self._is_over = True
             with suppress(OSError):
@@ -169,7 +197,7 @@ class HashesWriter:
         self._waiting.clear()
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the file, if one was opened."""
         if self._file is not None:
             self._file.close()
 
@@ -186,10 +214,13 @@ def _checksum(head: tuple[int, int, int], body: bytes) -> int:
 
 
 class StoredHashes:
-    """The hashes beside one stage, read in the order of its slices."""
+    """Reads the hashes of one stage, in the order of its slices."""
 
     def __init__(self, stage: Path, size: int) -> None:
-        """``size``: the bytes of the stage. A file that is not there, or is not of this stage, has no hashes."""
+        """Open the file of hashes. ``size`` is the size of the stage in bytes.
+
+        If the file does not exist or is of another stage, there are no hashes.
+        """
         self._name = stage.name
         self._file: FileIO | None = None
         try:
@@ -204,12 +235,16 @@ class StoredHashes:
             self._give_up(0, "its head is not that of the stage")
 
     def of(self, piece: Slice) -> RowHashes | None:
-        """Return the hashes of the next slice of the stage; ``None`` if they are not there, and from then on."""
+        """Return the hashes of the next slice of the stage.
+
+        Return ``None`` if the file does not have them. All later calls then return ``None`` too.
+        """
         if self._file is None:
             return None
         try:
             return self._next(self._file, piece)
-        except OSError as error:  # the rows themselves are there
+        except OSError as error:
+            # The rows can be hashed again.
             self._give_up(piece.first_row, error)
             return None
 
@@ -232,7 +267,8 @@ class StoredHashes:
                     return RowHashes(_how(piece.columns, rows), words[0], words[1], content)
         if head:
             self._give_up(piece.first_row, "a block of it is damaged")
-        self.close()  # where it simply ends, the writer had reached a limit
+        # If the file just ends, its writer had reached a limit.
+        self.close()
         return None
 
     def _give_up(self, row: int, why: object) -> None:
@@ -245,7 +281,7 @@ class StoredHashes:
         self.close()
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the file. No more hashes are read."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,9 +1,10 @@
-"""One number for each row of a batch: in memory, or in a file where the batch is large.
+"""Arrays with one number for each row of a batch, in memory or in a file.
 
-A batch may have many more rows than fit into memory, and what a commit must know of each row is about 50 bytes. Beyond
-:data:`~.limits.ROWS_AT_ONCE` rows such an array is a mapped file that has no name: the kernel writes it out when memory is
-short, and it is gone with the process. The file's blocks are reserved first. A write into a mapped file on a full disk would
-end the process by a signal.
+A batch may have many more rows than fit into memory, and a commit must know about 50 bytes of each
+row. Beyond :data:`~.limits.ROWS_AT_ONCE` rows such an array is a mapped file without a name. The
+kernel writes the file out when memory is short, and deletes it with the process. The file's blocks
+are reserved first, because a write into a mapped file on a full disk would end the process by a
+signal.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from srmp_spark.store.outbox.limits import ROWS_AT_ONCE
 
 
 def is_large(rows: int) -> bool:
-    """Return whether so many rows are worked on in pieces, and their numbers lie in files."""
+    """Return whether a batch of ``rows`` rows is worked on in pieces, with its numbers in files."""
     return rows > ROWS_AT_ONCE
 
 
 def zeros(rows: int, dtype: type, folder: Path) -> np.ndarray:
-    """Return an array of zeros, in a file below ``folder`` if it is large. Raises :class:`BatchError` if the disk is full."""
+    """Return an array of zeros, which is a file below ``folder`` if it is large.
+
+    Raises :class:`BatchError` if the disk is full.
+    """
     if not is_large(rows):
         return np.zeros(rows, dtype)
     size = rows * np.dtype(dtype).itemsize
@@ -48,7 +52,10 @@ def zeros(rows: int, dtype: type, folder: Path) -> np.ndarray:
 
 
 def shares(rows: int) -> int:
-    """Return in how many parts of about :data:`~.limits.ROWS_AT_ONCE` rows a batch is worked on."""
+    """Return in how many shares a batch is worked on.
+
+    A share has about :data:`~.limits.ROWS_AT_ONCE` rows.
+    """
     return max(1, -(-rows // ROWS_AT_ONCE))
 
 

@@ -1,8 +1,8 @@
-"""The first pass over a batch: a few numbers about each row, from which identities and order are worked out.
+"""The first pass over a batch: collect a few numbers about each row, for identities and order.
 
-Rows are numbered through all stages in the order partition, row. What is kept of each is about 35 bytes and the columns it is
-ordered by; its content is read again when its place is known. Of a large batch both lie in files (:mod:`.row_numbers`,
-:mod:`.sorted_runs`).
+Rows are numbered through all stages in the order (partition, row). About 35 bytes of each row are
+kept, and the columns of ``orderBy``. The content of a row is read again when its place is known.
+For a large batch these data lie in files (:mod:`.row_numbers`, :mod:`.sorted_runs`).
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from srmp_spark.store.outbox.sorted_runs import SortedRuns
 from srmp_spark.store.outbox.stage_file import Slice, StageFile
 
 SourceId = Callable[[str, str, str], int]
-"""A number for (queue_manager, epoch, queue)."""
+"""Function that returns a number for (queue_manager, epoch, queue)."""
 
 
 class Piece(NamedTuple):
-    """A slice of a stage and the number of its first row in the batch."""
+    """A slice of a stage, and the number of its first row in the batch."""
 
     first: int
     slice: Slice
     partition: int
     hashes: RowHashes | None = None
-    """What the rows are known by, where that was hashed before."""
+    """The identities of the rows, if they were hashed when the stage was checked."""
 
 
 class Scan:
-    """Numbers about the rows of a batch."""
+    """Collects numbers about the rows of a batch."""
 
     def __init__(
         self,
@@ -63,10 +63,12 @@ class Scan:
         folder: Path,
         loops: Loops | None = None,
     ) -> None:
-        """``stages``: (partition, file), in the order of the partitions; ``rows``: as many messages as their rows make.
+        """Begin with zeros for all rows.
 
-        ``folder`` has the files of a large batch; ``loops`` is shown where each row came from and goes to. Raises
-        :class:`BatchError` if the disk has no room for the files.
+        ``stages`` has pairs (partition, file), in the order of the partitions. ``rows`` is the
+        number of messages that their rows become. ``folder`` is for the files of a large batch.
+        ``loops`` is given the source and the destination of each row. Raises :class:`BatchError` if
+        the disk has no room for the files.
         """
         self.folder = folder
         self._loops = loops
@@ -75,9 +77,9 @@ class Scan:
         self.rows = rows
         self.addresses = addresses
         self.queues: list[QueueKey] = []
-        """The outgoing queues of the batch; :attr:`queue` has indices of it."""
+        """The outgoing queues of the batch. :attr:`queue` has indices into this list."""
         self.scopes: list[str] = []
-        """The destinations; :attr:`scope` has indices of it."""
+        """The destinations of the batch. :attr:`scope` has indices into this list."""
         self._queue_index: dict[QueueKey, int] = {}
         self._scope_index: dict[str, int] = {}
         self.queue = self.zeros(np.uint16)
@@ -85,26 +87,41 @@ class Scan:
         self.size = self.zeros(np.uint32)
         self.how = self.zeros(np.uint8)
         self.high = self.zeros(np.uint64)
-        """First half of the hash of a key or digest; the source of a position."""
+        """First half of the hash of a key or digest, or the source of a position."""
         self.low = self.zeros(np.uint64)
-        """Second half; the sequence of a position, its sign turned so that it sorts."""
+        """Second half of the hash of a key or digest, or the sequence of a position.
+
+        The sign bit of the sequence is inverted so that sequences sort as unsigned numbers.
+        """
         self.content: np.ndarray | None = None
-        """Marks of what a key must come with again (:mod:`.content_marks`); only if there are keys."""
+        """Marks of the contents that the keys belong to (:mod:`.content_marks`).
+
+        ``None`` without keys.
+        """
         self.hashed = np.zeros(0, np.uint64)
-        """The same as earlier versions stored it (:mod:`.key_contents`), once :meth:`hash_all` was asked for."""
+        """The contents of all rows in the form of earlier versions (:mod:`.key_contents`).
+
+        Empty until :meth:`hash_all` has computed them.
+        """
         self.has_positions = False
-        """Whether a row has a source position and perhaps no key."""
+        """Whether a row has a complete source position. The row may have a key too."""
         self.marks = np.zeros(0, np.uint64)
-        """What a position must come with again (:mod:`.content_marks`). Bodies are read for it, which this pass does not do. So
-        the marks are found when the rows are packed (:meth:`mark`), or at once where a position comes again
-        (:meth:`mark_all`)."""
+        """Marks of the contents that the positions belong to (:mod:`.content_marks`).
+
+        Marks need the bodies, which this pass does not read. So the marks are computed when the
+        rows are packed (:meth:`mark`), or at once if a known position is used again
+        (:meth:`mark_all`).
+        """
         self.is_marked = False
         self.transaction: np.ndarray | None = None
-        """Hash of the value of ``transaction``, 0 for null; only if there is such a column."""
+        """Hash of each row's ``transaction``, 0 for null; ``None`` without such a column."""
         self.has_journal = False
         self.order_by = stages[0][1].schema.order_by if stages else ()
         self.order: list[list[pa.Array]] = [[] for _ in self.order_by]
-        """The columns that a batch is ordered by; those of a large batch are in :attr:`runs`."""
+        """The columns that the batch is ordered by.
+
+        For a large batch the columns are in :attr:`runs`.
+        """
         self.runs = SortedRuns(folder)
 
     def zeros(self, dtype: type) -> np.ndarray:
@@ -113,14 +130,17 @@ class Scan:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the rows can go out in the order in which they are read, and nothing is asked of the database meanwhile."""
+        """Return whether the rows can be sent in the order in which they are read.
+
+        The scan of such rows also makes no query to the database.
+        """
         return not self.order_by and not any(
             "transaction" in stage.schema.columns or set(POSITION) <= set(stage.schema.columns)
             for _, stage in self._stages
         )
 
     def forget(self) -> None:
-        """Identities and order are decided: keep what packing needs."""
+        """Release what only identities and order need, after both are decided."""
         self.high = self.low = np.zeros(0, np.uint64)
         self.hashed = np.zeros(0, np.uint64)
         self.how, self.scope, self.content, self.order = (
@@ -131,12 +151,15 @@ class Scan:
         )
 
     def pieces(self, *, hashed: bool = False) -> Iterator[Piece]:
-        """The rows, in the order of their numbers. ``hashed``: with the hashes that lie beside their stage."""
+        """Yield all rows, in the order of their numbers.
+
+        ``hashed`` adds the stored hashes of the stages, except of a stage with lists of
+        destinations.
+        """
         at = 0
         for partition, stage in self._stages:
-            if (
-                not hashed or stage.has_lists
-            ):  # of a row that becomes several messages each has another content
+            # Stored hashes are those of the rows. A message of an expanded row has other content.
+            if not hashed or stage.has_lists:
                 for rows in stage.slices():
                     piece = expanded(rows, self.addresses) if stage.has_lists else rows
                     yield Piece(at, piece, partition)
@@ -148,12 +171,12 @@ class Scan:
                     at += piece.rows
 
     def release(self) -> None:
-        """Give back to the kernel what was read again of the files."""
+        """Return the memory of the mapped files to the kernel."""
         for _, stage in self._stages:
             stage.release()
 
     def take(self, piece: Piece) -> None:
-        """Note the numbers of these rows."""
+        """Collect the numbers about the rows of ``piece``."""
         columns, rows = piece.slice.columns, piece.slice.rows
         span = slice(piece.first, piece.first + rows)
         self._queues(columns, span, rows)
@@ -179,7 +202,7 @@ class Scan:
             chunks.append(column)
 
     def mark(self, piece: Piece) -> None:
-        """Find the marks of these rows, unless all are found."""
+        """Compute the marks of these rows, unless all marks are computed."""
         if self.is_marked or not self.has_positions:
             return
         if not len(self.marks):
@@ -188,7 +211,7 @@ class Scan:
         self.marks[piece.first : piece.first + rows] = content_marks(piece.slice.columns, rows)
 
     def mark_all(self) -> Iterator[None]:
-        """Find the marks of all rows, in steps."""
+        """Compute the marks of all rows, in steps."""
         if not self.is_marked:
             for piece in self.pieces():
                 self.mark(piece)

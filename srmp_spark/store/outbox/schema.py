@@ -1,14 +1,15 @@
 """The tables of ``outbox.db``.
 
-A batch is stored as *parts*, one for each outgoing queue. A part's rows lie in *groups* of up to 256, packed as Arrow
-(:mod:`.packed_group`), under their offset in the part. A part has no queue and no serials until the batch counts: the last
-transaction fills in ``queue_id``, ``first``, ``last`` and ``ids_first``, and that alone makes its rows outgoing. So other
-writers give out serials of the same queue meanwhile, and nothing is written twice.
+A batch is stored as *parts*, one or more for each outgoing queue. The rows of a part lie in
+*groups* of up to 256 rows, packed as Arrow (:mod:`.packed_group`), under their offset in the part.
+A part has no queue and no serials until the batch counts. The last transaction sets ``queue_id``,
+``first``, ``last`` and ``ids_first``, and only that makes its rows outgoing. So other writers can
+assign serials of the same queue meanwhile, and nothing is written twice.
 
     serial = part.first + offset          message identifier = part.ids_first + offset
 
-A group is found by ``group_key(part, last offset)``, which is its rowid; its bytes lie in ``data``, so that a group can
-become a dead letter without being copied.
+The row id of a group is ``group_key(part, last offset)``. The bytes of a group are in the table
+``data``, so a group can become a dead letter without being copied.
 """
 
 from __future__ import annotations
@@ -22,30 +23,57 @@ DATABASE_FILE = "outbox.db"
 LOCK_FILE = "outbox.lock"
 
 FORMAT_FORWARDED = 2
-"""There may be forwarded messages, which an older version would send as its own (:mod:`.forwarded`)."""
+"""Format with forwarded messages (:mod:`.forwarded`).
+
+An older version would send such messages as its own.
+"""
 FORMAT_RELIABLE = 3
-"""There may be messages of reliable sessions, which an older version cannot send (:mod:`.sessions`)."""
+"""Format with messages of reliable sessions (:mod:`.sessions`).
+
+An older version cannot send such messages.
+"""
 FORMAT_MARKED = 4
-"""There may be keys with marks (:mod:`.key_contents`), which an older version would take for other contents."""
+"""Format with marks of keys (:mod:`.key_contents`).
+
+An older version would misread a mark as another content.
+"""
 FORMAT = FORMAT_MARKED
-"""The newest of the database and the groups in it."""
+"""The newest format of the database and of its groups."""
 FORMAT_OF_NEW = 1
-"""What a database is made with: it becomes a newer one with the first message that needs it (:func:`raise_format`)."""
+"""The format of a new database.
+
+The first message that needs a newer format raises the format (:func:`raise_format`).
+"""
 
 PAGE_SIZE_BYTES = 16_384
-"""Nearly everything here is a group of 256 KB: fewer links in its chain of pages."""
+"""Size of a page of the database, in bytes.
+
+Nearly all data are groups of 256 KB, and large pages make their chains short.
+"""
 
 LOG_BYTES_KEPT = CHECKPOINT_BYTES + CHECKPOINT_REST_BYTES
-"""Bytes that the file of the WAL keeps when it is begun anew (:meth:`.database.OutboxDatabase.keep_log`)."""
+"""Bytes that the file of the WAL keeps when SQLite begins it anew.
+
+See :meth:`.database.OutboxDatabase.keep_log`.
+"""
 
 CACHE_KIB = 16_384
-"""Pages of the open transaction and of the identities that were looked up last."""
+"""Size of the page cache, in KiB.
+
+The cache is for the open transaction and for the identities that were looked up last.
+"""
 
 OFFSET_BITS = 24
 OFFSET_MAX = (1 << OFFSET_BITS) - 1
-"""The last offset of a part. A queue that gets more rows of a batch has several parts of it (limits.PART_ROWS_MAX)."""
+"""The last offset of a part.
+
+A queue that gets more rows of one batch has several parts of it (limits.PART_ROWS_MAX).
+"""
 PART_MAX = (1 << (63 - OFFSET_BITS)) - 1
-"""What is left of a rowid: a thousand parts a second for 17 years."""
+"""The last number of a part, in the remaining bits of a row id.
+
+The numbers are enough for a thousand parts a second during 17 years.
+"""
 
 DDL = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -118,18 +146,20 @@ CREATE INDEX moved_by_time ON moved(moved_at);
 """
 
 ADDED = (
-    # What the rows at source positions contained: a batch at a time, the marks of the offsets in `known`, ascending.
+    # The contents of the rows at source positions, by batch: the marks of the offsets in ``known``,
+    # ascending.
     """CREATE TABLE IF NOT EXISTS position_contents(
         scope_id INTEGER NOT NULL, source_id INTEGER NOT NULL, block INTEGER NOT NULL, batch_no INTEGER NOT NULL,
         known BLOB NOT NULL, contents BLOB NOT NULL, PRIMARY KEY (scope_id, source_id, block, batch_no)
     ) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS position_contents_by_batch ON position_contents(batch_no)",
-    # How many rows of a committed batch were refused, because another content has their identity; without a row: none.
+    # The number of rows of a committed batch that were refused, because other content has their
+    # identity. A batch without conflicts has no row.
     (
         "CREATE TABLE IF NOT EXISTS batch_conflicts(batch_no INTEGER PRIMARY KEY, conflicts "
         "INTEGER NOT NULL)"
     ),
-    # How far the dead letters of each queue of an application were handed over (letter_cursors.py).
+    # Up to which dead letter each queue of an application was served (letter_cursors.py).
     (
         "CREATE TABLE IF NOT EXISTS letter_cursors(queue TEXT PRIMARY KEY, handed_to INTEGER "
         "NOT NULL) WITHOUT ROWID"
@@ -137,7 +167,10 @@ ADDED = (
     """CREATE INDEX IF NOT EXISTS moved_for_applications ON moved(target, id)
         WHERE fate = 'dead' AND target NOT IN ('deadletter$', 'deadxact$')""",
 )
-"""Tables and indexes that version 0.1 has not, and that it goes on to work beside: made when the database is opened."""
+"""Tables and indexes that version 0.1 does not have. The open of a database makes them.
+
+Version 0.1 still works with a database that has them.
+"""
 
 OUTBOX = Database(
     format=FORMAT,
@@ -145,14 +178,18 @@ OUTBOX = Database(
     ddl=DDL,
     pragmas={
         "page_size": PAGE_SIZE_BYTES,
-        "auto_vacuum": 2,  # INCREMENTAL, of a file that is made now: its free pages can be given back
+        # INCREMENTAL, for a new file: its free pages can be returned to the volume.
+        "auto_vacuum": 2,
         "journal_mode": "wal",
-        "synchronous": 2,  # FULL: one sync of the WAL per commit
+        # FULL: each commit syncs the WAL once.
+        "synchronous": 2,
         "secure_delete": 0,
-        "wal_autocheckpoint": 0,  # database.py copies the WAL itself: an error of SQLite's own way would go unseen
+        # database.py copies the WAL, because an error of SQLite's own checkpoint would stay unseen.
+        "wal_autocheckpoint": 0,
         "foreign_keys": 0,
         "cache_size": -CACHE_KIB,
-        "journal_size_limit": LOG_BYTES_KEPT,  # what became longer is cut when it is begun anew
+        # A longer file is cut when SQLite begins the WAL anew.
+        "journal_size_limit": LOG_BYTES_KEPT,
     },
     promise="a committed batch",
     restore_hint=(
@@ -164,14 +201,18 @@ OUTBOX = Database(
 
 
 def raise_format(connection: sqlite3.Connection, needed: int) -> None:
-    """A version that does not know what is written in this transaction must not open the database any more."""
+    """Raise the format of the database to ``needed``, in the caller's transaction.
+
+    Older versions, which cannot read what this transaction writes, then refuse to open the
+    database.
+    """
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found < needed:
         connection.execute(f"PRAGMA user_version = {needed}")
 
 
 def group_key(part: int, last: int) -> int:
-    """The rowid of the group of ``part`` that ends with offset ``last``."""
+    """Return the row id of the group of ``part`` that ends with offset ``last``."""
     assert 0 <= part <= PART_MAX, f"part {part}"
     assert 0 <= last <= OFFSET_MAX, f"offset {last}"
     return part << OFFSET_BITS | last

@@ -1,9 +1,13 @@
-"""The table ``reliable_sessions``: the sequences of WS-ReliableMessaging in which we send, one for a destination.
+"""The table ``reliable_sessions``: our outgoing sequences of WS-ReliableMessaging.
 
-A number must mean one message for ever. So what is written here, before a message leaves for the first time, is which number is
-which serial; and a number is taken out no earlier than in the transaction that finishes its message. After a restart, numbers
-whose message still waits are unacknowledged, and the others are acknowledged: an acknowledgement needs no write of its own.
-But for that of a message whose queue is on hold: it still waits, and its serial stands under a number below 0 from then on.
+Each destination has one sequence. A message number must mean one message for ever. So before a
+message is sent for the first time, its number and its serial are written here. A number is deleted
+no earlier than in the transaction that finishes its message. After a restart, numbers whose
+messages still wait are unacknowledged, and the others are acknowledged. So an acknowledgement needs
+no write of its own.
+
+One case is different. If a message is acknowledged while its queue is held, the message still
+waits, and its serial is stored under a number below 0 from then on.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ CREATE TABLE IF NOT EXISTS reliable_sessions(
 
 
 class NumberRun(NamedTuple):
-    """Consecutive numbers of messages with consecutive serials."""
+    """Consecutive message numbers of messages with consecutive serials."""
 
     number: int
     serial: int
@@ -37,33 +41,49 @@ class NumberRun(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """One sequence."""
+    """One sequence of a destination, as stored."""
 
     create_id: str
-    """MessageID of its CreateSequence; empty: there is none, and only ``numbers`` counts."""
+    """MessageID of its CreateSequence.
+
+    If it is empty, there is no sequence, and only ``numbers`` counts.
+    """
     identifier: str
-    """Empty until the destination has named it."""
+    """Identifier of the sequence.
+
+    The text is empty until the destination has assigned an identifier.
+    """
     versions: str
     assigned: int
-    """The highest number that a message has."""
+    """The highest message number that was assigned."""
     numbers: tuple[NumberRun, ...]
-    """Of the messages that are not finished. Below 0: of those that the destination took, perhaps in an earlier sequence."""
+    """Numbers and serials of the messages that are not finished.
+
+    Numbers below 0 are those of messages that the destination accepted, perhaps in an earlier
+    sequence.
+    """
     buffer_remaining: int = ABSENT
     ending: bool = False
-    """It gets no more messages: closed and terminated, then forgotten."""
+    """Whether the sequence ends.
+
+    Then it gets no more messages, is closed and terminated, and is forgotten at last.
+    """
     lost: str = ""
-    """Why the destination knows it no more; then ``numbers`` are in doubt, and an operator decides."""
+    """Why the destination no longer knows the sequence; empty if it knows the sequence.
+
+    The messages of a lost sequence are in doubt, and an operator decides about them.
+    """
     begun_at: int = 0
-    """Microseconds since 1970, UTC."""
+    """Time when the sequence began, in microseconds since 1970, UTC."""
 
     @property
     def last_serial(self) -> int:
-        """The highest one that may have left; 0: none."""
+        """Return the highest serial that may have been sent, or 0 if there is none."""
         return max((run.serial + run.length - 1 for run in self.numbers), default=0)
 
 
 def runs_of(serials: Mapping[int, int]) -> tuple[NumberRun, ...]:
-    """Numbers and their serials as runs."""
+    """Return numbers and their serials as runs."""
     runs: list[NumberRun] = []
     for number in sorted(serials):
         serial, last = serials[number], runs[-1] if runs else None
@@ -75,18 +95,21 @@ def runs_of(serials: Mapping[int, int]) -> tuple[NumberRun, ...]:
 
 
 def serials_of(runs: Iterable[NumberRun]) -> dict[int, int]:
-    """The inverse."""
+    """Return the serial of each number in the runs. This is the inverse of :func:`runs_of`."""
     return {run.number + each: run.serial + each for run in runs for each in range(run.length)}
 
 
 COLUMNS = (
     "create_id, identifier, versions, assigned, numbers, buffer_remaining, ending, lost, begun_at"
 )
-"""What :func:`row_of_session` takes, in this order."""
+"""The columns that :func:`row_of_session` reads, in this order."""
 
 
 def load_sessions(connection: sqlite3.Connection) -> dict[QueueKey, SessionRow]:
-    """Return all of them. Raises :class:`StoreDamagedError` for a row that cannot be read (:mod:`.unreadable`)."""
+    """Return all sequences, by outgoing queue.
+
+    Raises :class:`StoreDamagedError` for a row that cannot be read (:mod:`.unreadable`).
+    """
     rows = connection.execute(
         f"SELECT destination, kind, {COLUMNS} FROM reliable_sessions JOIN queues ON "  # noqa: S608  # our own names
         "queues.id = queue_id "
@@ -104,8 +127,10 @@ def load_sessions(connection: sqlite3.Connection) -> dict[QueueKey, SessionRow]:
 
 
 def row_of_session(values: Sequence[Any]) -> SessionRow:
-    """Return the row with these values. Raises :class:`TypeError`, :class:`ValueError` or
-    :class:`ConfigurationError` if it is none.
+    """Return the sequence with these values of :data:`COLUMNS`.
+
+    Raises :class:`TypeError`, :class:`ValueError` or :class:`ConfigurationError` if the values are
+    no valid row.
     """
     typed(values, (str, str, str, int, str, int, int, str, int))
     row = SessionRow(*values)
@@ -118,7 +143,7 @@ def row_of_session(values: Sequence[Any]) -> SessionRow:
 
 
 def save_session(connection: sqlite3.Connection, queue_id: int, row: SessionRow | None) -> None:
-    """In the caller's transaction; ``None``: there is none any more."""
+    """Store the sequence of a queue, in the caller's transaction. ``None`` deletes it."""
     if row is None:
         connection.execute("DELETE FROM reliable_sessions WHERE queue_id = ?", (queue_id,))
         return

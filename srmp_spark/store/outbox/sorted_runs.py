@@ -1,9 +1,10 @@
-"""Rows in the order of some columns, without all of these columns in memory.
+"""Put rows in the order of some columns, without all of these columns in memory.
 
-The columns are put in order a section at a time, and each section becomes a *run*: a file of its columns, in order, with the
-numbers of its rows. Runs are merged by blocks. A block of each run is in memory; the rows up to the first one that ends a block
-come before whatever was not read yet. They are found by halving the blocks, and they alone are put in order together: else each
-row would be sorted once for each run.
+The columns are sorted one section at a time. Each section becomes a *run*: a file with the sorted
+columns and the numbers of the rows. Then the runs are merged by blocks, with one block of each run
+in memory. The rows up to the first row that ends a block precede all rows that were not read yet.
+These rows are found by bisecting the blocks, and only these rows are sorted together. Otherwise
+each row would be sorted once for each run.
 """
 
 from __future__ import annotations
@@ -23,20 +24,27 @@ _ROW = "row"
 
 
 class SortedRuns:
-    """The columns that a batch is ordered by. Rows with equal values stay in the order of their numbers."""
+    """Sorts the columns that a batch is ordered by.
+
+    Rows with equal values stay in the order of their numbers.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` is made when the first run is written, and emptied by :meth:`close`."""
+        """Begin without rows.
+
+        ``folder`` is made when the first run is written. :meth:`close` deletes the files in it.
+        """
         self._folder = folder
         self._sections: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._paths: list[Path] = []
 
     def add(self, first: int, columns: Sequence[pa.Array]) -> None:
-        """Take the values of some rows; ``first`` is the number of the first of them."""
+        """Add the values of some rows. ``first`` is the number of the first of these rows."""
         keys: list[pa.Array] = []
         for column in columns:
-            keys += [column.is_valid(), column]  # nulls first, as Spark
+            # Validity is the first key, so nulls come first, as in Spark.
+            keys += [column.is_valid(), column]
         rows = pa.array(np.arange(first, first + len(columns[0]), dtype=np.uint32))
         section = pa.RecordBatch.from_arrays(
             [*keys, rows], names=[*map(str, range(len(keys))), _ROW]
@@ -84,7 +92,7 @@ class SortedRuns:
                 file.close()
 
     def close(self) -> None:
-        """Delete the files."""
+        """Delete the files of all runs."""
         for path in self._paths:
             path.unlink(missing_ok=True)
         self._paths = []
@@ -92,7 +100,11 @@ class SortedRuns:
 
 
 def _first_of(held: list[pa.Table], there: Sequence[int], at_end: Sequence[bool]) -> np.ndarray:
-    """Take from the blocks the rows that come before everything that was not read yet, some of them if there are very many."""
+    """Take the next rows in order from the blocks, and return their numbers.
+
+    These rows precede everything that was not read yet. If there are very many, only some of them
+    are taken.
+    """
     most = max(1, ROWS_AT_ONCE // len(there))
     counts = _counts([held[number] for number in there], [at_end[number] for number in there], most)
     together = pa.concat_tables(
@@ -105,7 +117,10 @@ def _first_of(held: list[pa.Table], there: Sequence[int], at_end: Sequence[bool]
 
 
 def _counts(blocks: Sequence[pa.Table], at_end: Sequence[bool], most: int) -> list[int]:
-    """Return how many rows of each block, ``most`` of them at most, come before everything else."""
+    """Return how many rows of each block precede everything else.
+
+    At most ``most`` rows of each block are counted.
+    """
     high = [min(block.num_rows, most) for block in blocks]
     open_ended = [n for n, block in enumerate(blocks) if not at_end[n] or high[n] < block.num_rows]
     if not open_ended:
@@ -114,9 +129,8 @@ def _counts(blocks: Sequence[pa.Table], at_end: Sequence[bool], most: int) -> li
     first_last = open_ended[int(_indices(lasts)[0])]
     bound = blocks[first_last].slice(high[first_last] - 1, 1)
     low = [high[n] if n == first_last else 0 for n in range(len(blocks))]
-    while searched := [
-        n for n in range(len(blocks)) if low[n] < high[n]
-    ]:  # in all blocks at once, halving what is left
+    # Bisect all blocks at once.
+    while searched := [n for n in range(len(blocks)) if low[n] < high[n]]:
         middles = [(low[n] + high[n]) // 2 for n in searched]
         probes = pa.concat_tables(
             [bound, *(blocks[n].slice(at, 1) for n, at in zip(searched, middles, strict=True))]

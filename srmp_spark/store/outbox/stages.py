@@ -1,7 +1,8 @@
-"""Stages: files that tasks wrote and nobody committed yet.
+"""Stages: files that tasks wrote and that are not committed yet.
 
-The main process streams the body of a request to ``stages/<name>`` and syncs file and folder; then it is registered here. A
-file without a row, and a row without a file, are what a crash leaves: neither counts.
+The main process streams the body of a request to ``stages/<name>``, and syncs the file and the
+folder. Then the stage is registered here. A crash may leave a file without a row, or a row without
+a file. Such a leftover does not count.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Staged(NamedTuple):
-    """The answer to a stage."""
+    """The answer to the client that staged rows."""
 
     stage_id: str
     rows: int
@@ -60,24 +61,25 @@ class StageRow(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """Where its rows are."""
+        """Return the path of the file with its rows."""
         return self.folder / self.file
 
 
 class Stages:
-    """The table ``stages`` and the folder."""
+    """The table ``stages`` and the folder of the files."""
 
     def __init__(self, database: OutboxDatabase, folder: Path) -> None:
         self._database = database
         self._connection: sqlite3.Connection = database.connection
         self.folder = folder
         self.multicast = False
-        """Whether multicast is spoken here."""
+        """Whether this queue manager sends multicast."""
 
     def check(self, file: str, partition: int) -> CheckedStage:
-        """Judge every row of ``file``. This reads the file alone: another thread may do it. What is refused is deleted.
+        """Check every row of ``file``. A file that is refused is deleted.
 
-        Raises :class:`BatchError`.
+        This method uses the file alone, so any thread may call it. Raises :class:`BatchError` if
+        the file or a row cannot become messages.
         """
         path = self.folder / file
         assert path.parent == self.folder, f"{file} is a name, not a path"
@@ -101,9 +103,11 @@ class Stages:
         file: str | CheckedStage,
         at: int,
     ) -> Staged:
-        """Register ``file``, a name in the folder whose bytes and name are synced, or what :meth:`check` said of it.
+        """Register a stage: ``file`` is a name in the folder, or the result of :meth:`check`.
 
-        The same application, batch, partition and attempt again replace an uncommitted stage. Raises :class:`BatchError`.
+        The bytes and the name of the file must be synced. A stage with the same application, batch,
+        partition and attempt replaces an uncommitted stage. Raises :class:`BatchError` if the stage
+        is refused.
         """
         checked = self.check(file, partition) if isinstance(file, str) else file
         file = checked.file
@@ -142,7 +146,10 @@ class Stages:
         return Staged(number, checked.rows)
 
     def get(self, application: str, batch: str, stages: Sequence[str]) -> list[StageRow]:
-        """The rows of these stages. Raises :class:`BatchError` for one that is not there, or belongs to another batch."""
+        """Return the rows of these stages in the table ``stages``.
+
+        Raises :class:`BatchError` if a stage does not exist, or belongs to another batch.
+        """
         found = []
         for number in dict.fromkeys(stages):
             row = self._connection.execute(
@@ -151,7 +158,7 @@ class Stages:
             if row is None or not (self.folder / row[5]).exists():
                 hint = "stage its rows again, then commit"
                 raise BatchError(
-                    404, UNKNOWN_STAGE, f"there is no stage {number[:40]} (any more)", hint
+                    404, UNKNOWN_STAGE, f"there is no stage {number[:40]}, or it was deleted", hint
                 )
             stage = self._row(row)
             if (stage.application, stage.batch) != (application, batch):
@@ -163,9 +170,10 @@ class Stages:
         return found
 
     def lost(self, stages: Sequence[StageRow]) -> list[StageRow]:
-        """Other stages of the same batch that came before the last of these: attempts that did not win.
+        """Return the stages of lost attempts: other stages of the same batch.
 
-        Later ones may be of a driver that was started anew and does not know yet that the batch counts.
+        Only stages that were staged no later than the last of ``stages`` are returned. Later stages
+        may belong to a restarted driver that does not know yet that the batch counts.
         """
         if not stages:
             return []
@@ -180,11 +188,14 @@ class Stages:
         return StageRow(*row, self.folder)  # type: ignore[call-arg]  # mypy does not count a star
 
     def drop(self, application: str, batch: str) -> int:
-        """Delete the uncommitted stages of a batch; how many there were."""
+        """Delete the uncommitted stages of a batch. Return how many there were."""
         return self._delete("application = ? AND batch = ?", (application, batch))
 
     def drop_old(self, at: int) -> int:
-        """Delete stages that nobody committed for :data:`STAGE_HOURS`; how many there were."""
+        """Delete stages that were not committed within :data:`STAGE_HOURS`.
+
+        Return how many there were.
+        """
         return self._delete("staged_at < ?", (at - STAGE_HOURS * _HOUR_US,))
 
     def _delete(self, where: str, values: tuple[object, ...]) -> int:
@@ -201,15 +212,18 @@ class Stages:
         return len(rows)
 
     def unlink(self, files: Sequence[str]) -> None:
-        """After the commit that forgot them; what a crash or an error leaves of this, :meth:`sweep_files` deletes."""
+        """Delete the files of stages, after the commit that deleted their rows.
+
+        Files that a crash or an error leaves are deleted by :meth:`sweep_files`.
+        """
         for file in files:
             try:
                 delete_stage(self.folder / file)
-            except OSError as error:  # noqa: PERF203  # each file for itself
+            except OSError as error:  # noqa: PERF203  # one failure must not stop the others
                 _log.warning('outbox.stage_file_left file=%s reason="%s"', file, error)
 
     def sweep_files(self) -> int:
-        """Delete files that no row names and that nobody has written to lately; how many."""
+        """Delete files that no row names and that were not written lately. Return how many."""
         named = {file for (file,) in self._connection.execute("SELECT file FROM stages")}
         oldest = time.time() - STAGE_FILE_HOURS * 3600
         count = 0

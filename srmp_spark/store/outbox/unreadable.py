@@ -1,26 +1,31 @@
-"""Rows of the outbox that no reader understands: set aside with their bytes when the outbox is opened.
+"""Rows of the outbox that cannot be read: set aside with their bytes when the outbox is opened.
 
-**Theory of operation.** One bad row must hold its own destination and nothing else. So each row is checked before
-anything reads it, and one that fails is moved, whole, into the table ``set_aside``. What takes its place:
+**Theory of operation.** One bad row must stop its own destination and nothing else. So each row is
+checked before anything reads it. A row that fails the check is moved, whole, into the table
+``set_aside``. The following takes its place:
 
-===================== ==========================================================================================
+===================== =============================================================================
 table                 in place of a row that cannot be read
-===================== ==========================================================================================
-``queues``            a row that is made from the serials that wait: the destination is on hold, all that waits
-                      counts as in doubt, and a stream begins anew, as in a copy (:mod:`.copies`)
-``reliable_sessions`` no row: the destination is on hold, and all that waits counts as in doubt
-``parts``, ``groups`` no row: the messages in it do not leave, and their destination is on hold, so that none
-                      of a later one overtakes them unsaid
-``stages``            no row: its batch is refused when it is committed, and its client stages it again
-``moved``             no row: the dead letters, or journal copies, in it are not shown
-``meta``              the two counters continue beyond every number in use; without the place in
-                      ``private$/forward$``, or its rules, forwarding is held (:func:`.forwarded.held_because`);
-                      the other places begin again, for what is read twice there counts once
-others                no row: what it knew of a batch is forgotten
-===================== ==========================================================================================
+===================== =============================================================================
+``queues``            a row that is made from the serials that wait: the destination is held, all
+                      waiting messages count as in doubt, and a stream begins anew, as in a copy
+                      (:mod:`.copies`)
+``reliable_sessions`` no row: the destination is held, and all waiting messages count as in doubt
+``parts``, ``groups`` no row: their messages are not sent, and their destination is held, so that
+                      no later message overtakes them without notice
+``stages``            no row: its batch is refused when it is committed, and its client stages it
+                      again
+``moved``             no row: its dead letters, or journal copies, are not shown
+``meta``              the two counters continue beyond every number in use; without the cursor of
+                      ``private$/forward$`` forwarding is held
+                      (:func:`.forward_place.held_because`); the other cursors begin again, because
+                      what they read twice counts once
+others                no row: what the row knew of a batch is forgotten
+===================== =============================================================================
 
-An operator decides about a destination on hold: ``srmp-spark streams resend`` or ``drop``. The rows in ``set_aside``
-are reported by ``status`` and ``doctor`` until their destination is dropped; those of no destination stay.
+An operator decides about a destination that is held: ``srmp-spark streams resend`` or ``drop``.
+``status`` and ``doctor`` report the rows in ``set_aside`` until their destination is dropped. Rows
+that belong to no destination stay.
 """
 
 from __future__ import annotations
@@ -53,7 +58,10 @@ CREATE TABLE IF NOT EXISTS set_aside(
 )
 """
 SERIAL_GAP = 1 << 20
-"""Serials left out after the highest one that is known, where the row with the last one given out cannot be read."""
+"""Serials that are skipped after the highest known serial of a queue.
+
+The gap is needed if the row with the last assigned serial cannot be read.
+"""
 
 _NUMBER, _TEXT, _BYTES = "integer", "text", "blob"
 _WANTED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -126,10 +134,16 @@ _WANTED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "sent": (_TEXT, "null"),
     },
 }
-"""Storage classes of the columns by table: SQLite keeps whatever was written. Every column that readers take as it is."""
+"""Storage classes of the columns by table, because SQLite stores values of any class.
+
+The mapping has every column that readers use without a check.
+"""
 _META_NUMBERS = ("order_queue_read_to", "dead_letters_handed_to", "retention_clock")
-"""Keys of ``meta`` with a number that may begin again: receipts and dead letters that are read twice count once, and the
-retention clock goes on from the newest batch."""
+"""Keys of ``meta`` with a number that may begin again.
+
+Receipts and dead letters that are read twice count once, and the retention clock continues from the
+newest batch.
+"""
 _KEYS = {
     "batches": "no",
     "positions": "scope_id, source_id, block",
@@ -137,7 +151,7 @@ _KEYS = {
     "batch_conflicts": "batch_no",
     "letter_cursors": "queue",
 }
-"""What names a row of a table without ``id``."""
+"""Columns that identify a row, for the tables without ``id``."""
 _COUNTERS = ("last_stream_ordinal", "serials_after")
 
 
@@ -146,16 +160,17 @@ class Problem(NamedTuple):
 
     table: str
     where: Mapping[str, Any]
-    """The values that name the row in its table."""
+    """The values that identify the row in its table, by column."""
     reason: str
     queue_id: int | None = None
-    """The destination that it belongs to, if that is known."""
+    """The outgoing queue that the row belongs to, if it is known."""
 
 
 def set_unreadable_aside(connection: sqlite3.Connection, at: int) -> list[SetAside]:
-    """Set aside, in the caller's transaction, each row that cannot be read; return all rows that ever were.
+    """Set aside each row that cannot be read. Return the newest rows that were ever set aside.
 
-    ``at``: the wall clock, microseconds since 1970, UTC.
+    All changes are made in the caller's transaction. ``at`` is the wall clock, in microseconds
+    since 1970, UTC.
     """
     connection.execute(DDL)
     add_is_utf8(connection)
@@ -176,7 +191,7 @@ def set_unreadable_aside(connection: sqlite3.Connection, at: int) -> list[SetAsi
 
 
 def rows_set_aside(connection: sqlite3.Connection) -> list[SetAside]:
-    """Return the rows that were set aside, newest first, :data:`TOLD_MAX` at most."""
+    """Return the rows that were set aside, newest first, at most :data:`TOLD_MAX`."""
     rows = connection.execute(
         "SELECT name, key, reason FROM set_aside ORDER BY id DESC LIMIT ?", (TOLD_MAX,)
     )
@@ -184,17 +199,20 @@ def rows_set_aside(connection: sqlite3.Connection) -> list[SetAside]:
 
 
 def set_fact_aside(connection: sqlite3.Connection, key: str, reason: str, at: int) -> None:
-    """Set aside, in the caller's transaction, a row of ``meta`` that its reader does not understand."""
+    """Set aside a row of ``meta`` that its reader cannot parse, in the caller's transaction."""
     _move(connection, Problem("meta", {"key": key}, reason), at)
 
 
 def forget(connection: sqlite3.Connection, key: QueueKey) -> list[SetAside]:
-    """Delete, in the caller's transaction, what was set aside of a destination that is forgotten; return what is left."""
+    """Delete what was set aside of a forgotten destination. Return the rows that remain.
+
+    The change is made in the caller's transaction.
+    """
     connection.execute("DELETE FROM set_aside WHERE destination = ? AND kind = ?", key)
     return rows_set_aside(connection)
 
 
-# --- finding ----------------------------------------------------------------------------------------------------
+# --- finding --------------------------------------------------------------------------------------
 
 
 def _of_types(connection: sqlite3.Connection) -> Iterator[Problem]:
@@ -235,15 +253,15 @@ def _queue_of(
 
 
 def _of_moved(connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Find dead letters whose list of serials does not fit."""
+    """Find moved rows whose list of serials has the wrong length."""
     for (number,) in connection.execute(
         "SELECT id FROM moved WHERE length(serials) IS NOT 8 * rows"
     ).fetchall():
-        yield Problem("moved", {"id": number}, "serials has not the length that rows says")
+        yield Problem("moved", {"id": number}, "the length of serials does not fit rows")
 
 
 def _of_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
-    """Find notes of damage (:mod:`.damage`), places and incarnations that cannot be read."""
+    """Find notes of damage (:mod:`.damage`), cursors and incarnations that cannot be read."""
     facts = dict(connection.execute("SELECT key, value FROM meta"))
     for key, value in facts.items():
         reason = None
@@ -251,7 +269,8 @@ def _of_meta(connection: sqlite3.Connection) -> Iterator[Problem]:
             reason = f"its key is {key!r:.50}"
         elif key in _META_NUMBERS or key.startswith(INCARNATION_PREFIX):
             reason = None if str(value).isdecimal() else f"it is no number: {value!r:.50}"
-        elif key == "incarnation":  # without its beginning it begins again, under another name
+        elif key == "incarnation":
+            # An incarnation without a beginning is replaced by a new one with another name.
             begun = facts.get(f"{INCARNATION_PREFIX}{value}")
             reason = (
                 None
@@ -300,17 +319,17 @@ def _class_of(value: Any) -> str:  # noqa: ANN401  # a value of SQLite
     return {int: "integer", float: "real", str: "text", bytes: "blob"}.get(type(value), "null")
 
 
-# --- setting aside ----------------------------------------------------------------------------------------------
+# --- setting aside --------------------------------------------------------------------------------
 
 
 def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str, Any]:
-    """Move a row into ``set_aside``; return its values, none if it is there already."""
+    """Move a row into ``set_aside``. Return its values, or none if it was moved before."""
     condition = " AND ".join(f"{name} = ?" for name in problem.where)
     place = (*problem.where.values(),)
     cursor = connection.execute(f"SELECT * FROM {problem.table} WHERE {condition}", place)  # noqa: S608  # our own names
     row = cursor.fetchone()
     if row is None and any(isinstance(each, bytes) for each in place):
-        # Text that is no UTF-8 came as bytes, and bytes equal no text.
+        # Text that is no UTF-8 was read as bytes, and bytes never equal a text.
         condition = " AND ".join(
             f"{name} = CAST(? AS TEXT)" if isinstance(each, bytes) else f"{name} = ?"
             for name, each in problem.where.items()
@@ -318,7 +337,8 @@ def _move(connection: sqlite3.Connection, problem: Problem, at: int) -> dict[str
         cursor = connection.execute(f"SELECT * FROM {problem.table} WHERE {condition}", place)  # noqa: S608  # our own names
         row = cursor.fetchone()
     if row is None:
-        return {}  # for another reason it is set aside already
+        # The row was already set aside for another reason.
+        return {}
     values = dict(zip((column[0] for column in cursor.description), row, strict=True))
     destination, kind = values.get("destination"), values.get("kind")
     if problem.queue_id is not None:
@@ -350,7 +370,7 @@ def _as_base64(value: bytes) -> dict[str, str]:
 
 
 def _hold(connection: sqlite3.Connection, queue_id: int) -> None:
-    """Put a destination on hold: everything that waits counts as in doubt."""
+    """Hold a destination. All of its waiting messages count as in doubt."""
     connection.execute("UPDATE queues SET paused = 1, released_to = end WHERE id = ?", (queue_id,))
 
 
@@ -402,7 +422,7 @@ def _make_anew(connection: sqlite3.Connection, values: Mapping[str, Any], at: in
 
 
 def _serial_beyond(connection: sqlite3.Connection, number: int) -> int:
-    """Return a serial above all that the queue ever gave out, as far as anything tells."""
+    """Return a serial above all serials that the queue assigned, as far as the tables show."""
     (last,) = connection.execute(
         "SELECT coalesce(max(last), 0) FROM parts WHERE queue_id = ?", (number,)
     ).fetchone()
@@ -413,7 +433,7 @@ def _serial_beyond(connection: sqlite3.Connection, number: int) -> int:
 
 
 def _repair_counters(connection: sqlite3.Connection, at: int) -> None:
-    """Set aside a counter that is no number; begin it again beyond every number in use."""
+    """Set aside each counter that is no number, and begin it again beyond every number in use."""
     for key in _COUNTERS:
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         if row is None or str(row[0]).isdecimal():
@@ -434,7 +454,10 @@ def _repair_counters(connection: sqlite3.Connection, at: int) -> None:
 
 
 def _hold_forwarding_without_place(connection: sqlite3.Connection, at: int) -> None:
-    """Set aside the place in ``private$/forward$`` that is none: from another place messages would leave twice, or never."""
+    """Set aside an unreadable cursor of ``private$/forward$``, and hold forwarding.
+
+    With a wrong cursor messages would be forwarded twice or never.
+    """
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (READ_TO,)).fetchone()
     reason = None if row is None else _reason(lambda: cursor_of(row[0]))
     if reason is not None:

@@ -1,7 +1,8 @@
-"""The messages that wait, by serial: read for the engine, taken out when they are finished, moved when they are dead.
+"""The waiting messages, by serial: load them to send, delete finished ones, and move dead ones.
 
-A finished row of a group that still has others is only marked; the group goes with its last row. A group that dies as a whole
-becomes a dead letter where it lies; of another the dead rows are copied out.
+A finished row of a group with other rows is only marked. The group is deleted with its last row. If
+all rows of a group die together, the group becomes a dead letter without being copied. Otherwise
+the dead rows are copied out of the group.
 """
 
 from __future__ import annotations
@@ -32,18 +33,21 @@ from srmp_spark.store.outbox.packing import Part
 from srmp_spark.store.outbox.schema import OFFSET_BITS, group_key
 
 SERIAL_MAX = 2**62
-"""Above every serial."""
+"""A number above every serial."""
 CACHED_GROUPS = 16
-"""Groups that were read last and not to their end: one for each busy destination."""
+"""Largest number of cached groups: those read last, and not to their end.
+
+Each busy destination needs one group. At the limit the oldest group is evicted.
+"""
 
 _log = logging.getLogger(__name__)
 
 DEADLETTER, DEADXACT, JOURNAL = "deadletter$", "deadxact$", "journal$"
-"""``target``: where MSMQ would put it ([MS-MQDMPR] 3.1.1.2, the system queues)."""
+"""Values of ``target``: the system queue that MSMQ would use ([MS-MQDMPR] 3.1.1.2)."""
 
 
 class PartRow(NamedTuple):
-    """A row of ``parts`` that counts."""
+    """A row of the table ``parts`` whose batch is committed."""
 
     id: int
     queue_id: int
@@ -59,34 +63,34 @@ class PartRow(NamedTuple):
 
 
 class WaitingRow(NamedTuple):
-    """A message that waits, with where it came from."""
+    """A waiting message, with its origin."""
 
     stored: StoredMessage
     application: str
     batch: str
     key: str | None
     enqueued_at: int
-    """Microseconds since 1970, UTC."""
+    """Time of its commit, in microseconds since 1970, UTC."""
 
 
 class GroupRow(NamedTuple):
-    """A row of ``groups``."""
+    """A row of the table ``groups``."""
 
     id: int
     first: int
-    """Offset."""
+    """Offset of the first row in the part."""
     size: int
-    """Bytes of the bodies."""
+    """Size of the bodies, in bytes."""
     data_id: int
     gone: bytes | None
 
     @property
     def last(self) -> int:
-        """Offset."""
+        """Return the offset of the last row in the part."""
         return self.id & ((1 << OFFSET_BITS) - 1)
 
     def live(self, first: int, last: int) -> np.ndarray:
-        """Indices in the group of the rows between two offsets that are still there."""
+        """Return the indices of the rows between two offsets that are not finished."""
         span = np.arange(max(first, self.first), min(last, self.last) + 1) - self.first
         return span if self.gone is None else span[np.frombuffer(self.gone, np.uint8)[span] == 0]
 
@@ -98,24 +102,37 @@ _PART = (
 
 
 class Waiting:
-    """The tables ``parts``, ``groups`` and ``data``. What writes does so in the caller's transaction."""
+    """The tables ``parts``, ``groups`` and ``data``.
+
+    Methods that write do so in the caller's transaction.
+    """
 
     def __init__(
         self, connection: sqlite3.Connection, identity: str, next_data_id: Callable[[], int]
     ) -> None:
-        """``identity`` is the GUID of our queue manager; ``next_data_id`` is asked by what writes alone."""
+        """Remember the connection, and read the notes of damage.
+
+        ``identity`` is the GUID of our queue manager. ``next_data_id`` is called only by methods
+        that write.
+        """
         self.damage = Damage(connection)
         self._connection = connection
         self._identity = identity
         self._next_data_id = next_data_id
         self.takes_dead_letters: Callable[[str], bool] = lambda queue: False
-        """Whether there is such a transactional queue here; the process sets it."""
+        """Function that returns whether a local transactional queue of a name exists.
+
+        The process sets it.
+        """
         self.letters_for: set[str] = set()
-        """Queues of applications for which dead letters were moved, until somebody hands them over (:mod:`.letter_cursors`)."""
+        """Queues of applications for which dead letters were moved.
+
+        :mod:`.letter_cursors` empties the set when it looks for letters to hand over.
+        """
         self._cache: OrderedDict[int, pa.RecordBatch] = OrderedDict()
 
     def parts(self, queue_id: int, first: int, last: int) -> Iterator[PartRow]:
-        """The parts that have serials between ``first`` and ``last``, ascending."""
+        """Yield the parts that have serials between ``first`` and ``last``, ascending."""
         rows = self._connection.execute(
             f"SELECT {_PART} FROM parts WHERE queue_id = ? AND last >= ? ORDER BY last",  # noqa: S608  # our own text
             (queue_id, first),
@@ -127,7 +144,7 @@ class Waiting:
             yield part
 
     def groups(self, part: int, first: int, last: int) -> Iterator[GroupRow]:
-        """The groups that have offsets between ``first`` and ``last``, ascending."""
+        """Yield the groups that have offsets between ``first`` and ``last``, ascending."""
         rows = self._connection.execute(
             "SELECT id, first, bytes, data_id, gone FROM groups WHERE id >= ? AND id < ? "
             "ORDER BY id",
@@ -140,7 +157,10 @@ class Waiting:
             yield group
 
     def rows_of(self, group: GroupRow) -> pa.RecordBatch:
-        """The content of a group. Raises :class:`StoreDamagedError`."""
+        """Return the content of a group.
+
+        Raises :class:`StoreDamagedError` if the group is damaged.
+        """
         known = self._cache.get(group.data_id)
         if known is not None:
             return known
@@ -159,19 +179,22 @@ class Waiting:
                 "SELECT crc, data FROM data WHERE id = ?", (data_id,)
             ).fetchone()
         except sqlite3.DatabaseError as error:
-            if (
-                self._connection.in_transaction is not begun
-            ):  # SQLite has undone it: nothing of it may go on
+            # SQLite has undone the transaction, so its caller must not continue.
+            if self._connection.in_transaction is not begun:
                 raise
             raise StoreDamagedError(f"{where} cannot be read: {error}") from error
         if row is None:
             raise StoreDamagedError(f"{where} has lost its rows")
         return unpack_group(row[0], row[1], where)
 
-    # --- reading ----------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def load(self, load: Load, queue_id: int) -> list[StoredMessage]:
-        """What the engine asks for. What stands before a damaged group first; then :class:`UnreadableRowsError`."""
+        """Return the messages that the engine asks for.
+
+        If a group is damaged, the messages before it are returned first. The next call then raises
+        :class:`UnreadableRowsError`.
+        """
         found: list[StoredMessage] = []
         room = load.bytes_max
         for part in self.parts(queue_id, load.after + 1, load.last):
@@ -217,7 +240,11 @@ class Waiting:
         return found
 
     def page(self, key: QueueKey, queue_id: int, after: int, rows_max: int) -> list[WaitingRow]:
-        """What waits above serial ``after``, ascending, about ``rows_max`` of it: for ``status`` and the Delta state."""
+        """Return about ``rows_max`` waiting messages above serial ``after``, ascending.
+
+        The page is for ``status`` and the Delta state. Raises :class:`StoreDamagedError` if a group
+        is damaged.
+        """
         found: list[WaitingRow] = []
         for part in self.parts(queue_id, after + 1, SERIAL_MAX):
             shared = Shared(
@@ -256,9 +283,11 @@ class Waiting:
     def runs(
         self, queue_id: int, *, final: bool, low: int = 0, high: int = SERIAL_MAX
     ) -> list[tuple[int, int]]:
-        """The serials that are still there, as ascending runs, in parts that have one between ``low`` and ``high``.
+        """Return the waiting serials as ascending runs.
 
-        ``final``: those that ask for a final stream receipt."""
+        The runs are of all parts that have a serial between ``low`` and ``high``. ``final`` selects
+        the parts that request final stream receipts.
+        """
         runs: list[tuple[int, int]] = []
         for part in self.parts(queue_id, low, high):
             if final and not part.final:
@@ -272,7 +301,7 @@ class Waiting:
                         runs.append((first, last))
         return runs
 
-    # --- taking out -------------------------------------------------------------------------------------------------------
+    # --- taking out -------------------------------------------------------------------------------
 
     def finish(
         self,
@@ -283,8 +312,15 @@ class Waiting:
         position: int,
         sent: Sequence[SentRun] = (),
     ) -> None:
-        """Delete these messages; those that ask for it are kept in the journal ([MC-MQSRM] 3.1.5.2.2)."""
-        for part in list(self.parts(queue_id, run.first, run.last)):  # they are deleted on the way
+        """Delete finished messages, and keep journal copies of those that request one.
+
+        [MC-MQSRM] 3.1.5.2.2 describes the journal.
+
+        The whole run of serials is deleted. ``stream`` has the ordinal and the base of the stream.
+        ``position`` is the number of this commit, and ``sent`` the send history of the run.
+        """
+        # The list is complete before rows of the table are deleted.
+        for part in list(self.parts(queue_id, run.first, run.last)):
             low, high = max(run.first - part.first, 0), min(run.last, part.last) - part.first
             for group in list(self.groups(part.id, low, high)):
                 live = group.live(low, high)
@@ -328,13 +364,18 @@ class Waiting:
         position: int,
         sent: Sequence[SentRun] = (),
     ) -> None:
-        """Move these messages to the dead letters: to the queue that their application named, if it is a transactional one
-        of ours, else to the system's ([MC-MQSRM] 3.1.5.2.1.2).
+        """Move these messages to the dead letters.
+
+        The target is the queue that their application named, if it is a local transactional queue.
+        Otherwise it is the system's dead-letter queue ([MC-MQSRM] 3.1.5.2.1.2). The other arguments
+        are those of :meth:`finish`.
         """
         run = letter.run
         system = DEADXACT if run.key.kind == "stream" else DEADLETTER
-        taken: dict[str, bool] = {}  # asked once for all parts
-        for part in list(self.parts(queue_id, run.first, run.last)):  # they are deleted on the way
+        # Each queue is looked up once for all parts.
+        taken: dict[str, bool] = {}
+        # The list is complete before rows of the table are deleted.
+        for part in list(self.parts(queue_id, run.first, run.last)):
             named = part.dead_letter_queue
             if named is not None and named not in taken:
                 taken[named] = self.takes_dead_letters(named)
@@ -348,7 +389,7 @@ class Waiting:
                 if not len(live):
                     continue
                 whole = len(live) == group.last - group.first + 1
-                # A group that moves as a whole is not read, unless there is something to say.
+                # A group that moves as a whole is read only to report its damage.
                 read = not whole or self.damage.waits(run.key)
                 batch = self._readable(run.key, group, part, live, "dead") if read else None
                 batch = None if whole else batch
@@ -373,10 +414,12 @@ class Waiting:
         reason: str,
         first: int | None = None,
     ) -> None:
-        """Move a part that never came into a queue to the dead letters, of its application or of the system.
+        """Move a part that never entered a queue to the dead letters.
 
-        Its messages have identifiers from ``ids_first`` on, no place in a stream, and serials from ``first`` on; ``None``:
-        below those of all that are sent.
+        The target is the queue that the application named, or the system's. The messages have
+        identifiers from ``ids_first`` on, and no place in a stream. The serials of the messages
+        begin at ``first``. If ``first`` is ``None``, the serials lie below those of all messages
+        that are sent.
         """
         first = -part.rows if first is None else first
         system = DEADXACT if part.key.kind == "stream" else DEADLETTER
@@ -405,7 +448,10 @@ class Waiting:
     def _readable(
         self, key: QueueKey, group: GroupRow, part: PartRow, live: np.ndarray, what: What
     ) -> pa.RecordBatch | None:
-        """The content of a group, ``None`` if it is damaged: what is stored beside it must not wait for ever."""
+        """Return the content of a group, or note the damage and return ``None``.
+
+        The other data of the transaction must not wait for ever for a damaged group.
+        """
         try:
             return self.rows_of(group)
         except StoreDamagedError as error:
@@ -427,7 +473,11 @@ class Waiting:
         sent: Sequence[SentRun],
         batch: pa.RecordBatch | None,
     ) -> None:
-        """Rows of a group; ``batch`` is its content if they are copied out, ``None`` if it moves as a whole."""
+        """Write the rows ``live`` of a group to the table ``moved``.
+
+        ``batch`` is the group's content if the rows are copied out, or ``None`` if the group moves
+        as a whole.
+        """
         if letter.target not in (DEADLETTER, DEADXACT, JOURNAL):
             self.letters_for.add(letter.target)
         data_id, size = group.data_id, group.size
@@ -498,9 +548,10 @@ class Waiting:
             self._connection.execute("DELETE FROM parts WHERE id = ?", (part.id,))
 
     def moved(self, after: int, rows_max: int) -> Iterator[Moved]:
-        """Dead letters and journal copies with a number above ``after``, ascending, about ``rows_max`` of them.
+        """Yield dead letters and journal copies with numbers above ``after``, ascending.
 
-        What is damaged is given without its messages, and said in the log: neither those behind it nor the process suffer.
+        About ``rows_max`` of them are yielded. A damaged one is yielded without its messages, and
+        logged. So it stops neither the process nor the rows after it.
         """
         names = ", ".join(MovedRow._fields[:-1]).replace("size", "bytes")
         found = 0
@@ -514,7 +565,7 @@ class Waiting:
             try:
                 batch = self._content(moved.data_id, f"dead letter {moved.id} of the outbox")
                 if batch.num_rows != len(serials):
-                    raise StoreDamagedError(f"it has {batch.num_rows} rows")  # noqa: TRY301  # told like the others
+                    raise StoreDamagedError(f"it has {batch.num_rows} rows")  # noqa: TRY301  # logged below
                 shared = Shared(
                     moved.destination,
                     moved.kind,
@@ -525,7 +576,7 @@ class Waiting:
                 )
                 messages = messages_of(batch, range(batch.num_rows), serials, shared)
             except StoreDamagedError as error:
-                _log.error(  # the reason says it all
+                _log.error(
                     'outbox.damaged destination=%s kind=%s what=%s rows=%d reason="%s"',
                     moved.destination,
                     moved.kind,
@@ -541,7 +592,7 @@ class Waiting:
 
 
 class UnreadableRowsError(StoreDamagedError):
-    """Rows that wait are damaged: nothing of their queue can be sent, which an operator must know."""
+    """Waiting rows are damaged. Nothing of their queue can be sent until an operator decides."""
 
     def __init__(self, rows: int, serials: tuple[int, int], reason: str) -> None:
         super().__init__(
@@ -566,12 +617,12 @@ class MovedRow(NamedTuple):
 
     id: int
     fate: str
-    """``dead`` or ``journal``."""
+    """``dead`` for dead letters, ``journal`` for journal copies."""
     destination: str
     kind: Kind
     stream_ordinal: str
     base: int
-    """Position in the stream is serial minus ``base``."""
+    """The position of a message in the stream is its serial minus ``base``."""
     ids_base: int
     application: str
     batch: str
@@ -584,26 +635,26 @@ class MovedRow(NamedTuple):
     target: str
     rows: int
     size: int
-    """Bytes of the bodies."""
+    """Size of the bodies, in bytes."""
     position: int
-    """Number of the commit that moved them."""
+    """Number of the commit that moved the messages."""
     data_id: int
     sent: str | None
-    """How often and when they left: :func:`~.live.unpack_sent`."""
+    """How often and when the messages were sent, in the form of :func:`~.live.unpack_sent`."""
     serials: Sequence[int]
 
 
 class Moved(NamedTuple):
-    """What :meth:`Waiting.moved` finds."""
+    """One row of ``moved``, with its messages and keys."""
 
     row: MovedRow
     messages: list[StoredMessage] | None
-    """``None``: damaged."""
+    """The messages, or ``None`` if their group is damaged."""
     keys: list[str | None]
 
 
 def keys_of(batch: pa.RecordBatch) -> list[str | None]:
-    """The ``key`` of each row, as text."""
+    """Return the ``key`` of each row as text, or ``None`` for a row without a key."""
     index = batch.schema.get_field_index("key")
     if index < 0:
         return [None] * int(batch.num_rows)
@@ -624,13 +675,16 @@ def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 def _until_damaged(
     batch: pa.RecordBatch, indices: list[int], base: int, shared: Shared, *, alone: bool
 ) -> list[StoredMessage]:
-    """The messages before the first that cannot be read. Raises :class:`UnreadableRowsError` for it if there is none, and
-    nothing else was found (``alone``)."""
+    """Return the messages before the first one that cannot be read.
+
+    Raises :class:`UnreadableRowsError` if there are no such messages and nothing else was found
+    (``alone``).
+    """
     found: list[StoredMessage] = []
     for index in indices:
         try:
             found += messages_of(batch, [index], [base + index], shared)
-        except StoreDamagedError as error:  # noqa: PERF203  # a damaged outbox
+        except StoreDamagedError as error:  # noqa: PERF203  # runs rarely
             if alone and not found:
                 raise UnreadableRowsError(1, (base + index, base + index), str(error)) from error
             break

@@ -1,9 +1,11 @@
-"""Which ``outbox.db`` is ours: what a copy of it does not keep, noted beside it in ``outbox.identity``.
+"""Detect a foreign ``outbox.db``: facts that a copy does not keep are noted in ``outbox.identity``.
 
-``identity`` of the data directory (store/directory.py, which says why these facts) does not cover the outbox, a database with
-an owner of its own. An older copy of it put back alone does not know what went out since: its streams would go on at positions
-that the peer has taken, the peer would answer 200 as to repeats, and the new messages be finished undelivered. An outbox that
-is gone would silently be begun anew.
+The file ``identity`` of the data directory (``store/directory.py`` gives the reason for these
+facts) does not cover the outbox, because the outbox is a database with an owner of its own. An
+older copy of the outbox that is put back alone does not know what was sent since. The streams of
+the copy would continue at positions that the peer has used. The peer would answer 200 as to
+repeats, and the new messages would be finished undelivered. An outbox that was deleted would begin
+empty without notice.
 """
 
 from __future__ import annotations
@@ -21,19 +23,23 @@ WHICH_FILE = "outbox.identity"
 
 
 class Which(NamedTuple):
-    """The content of the file."""
+    """The content of the file ``outbox.identity``."""
 
     inode: int
     born: int | None
-    """Nanoseconds since 1970; ``None`` if the file system does not tell."""
+    """Creation time in nanoseconds since 1970, or ``None`` if the file system does not store it."""
     fence: int
-    """How often it was opened, at least."""
+    """Smallest number of times that the outbox was opened."""
     position: int
-    """It has had at least so many commits."""
+    """Smallest number of commits that the outbox has had."""
 
 
 def read_which(directory: Path) -> Which | None:
-    """What was noted, ``None`` if nothing was. Raises :class:`StoreDamagedError` for an outbox that is gone."""
+    """Return the content of the file, or ``None`` if there is no file.
+
+    Raises :class:`StoreDamagedError` if the file cannot be read, or if the file exists and the
+    outbox does not.
+    """
     path = directory / WHICH_FILE
     try:
         found = json.loads(path.read_text())
@@ -51,7 +57,7 @@ def read_which(directory: Path) -> Which | None:
         raise StoreDamagedError(
             f"{directory / DATABASE_FILE} is gone, it had {which.position} commits. "
             f"{OUTBOX.restore_hint}; "
-            f"or remove {path} to begin with an empty outbox: what waited is lost, rows "
+            f"or remove {path} to begin with an empty outbox: the waiting messages are lost, rows "
             "that were sent are no longer known"
         )
     return which
@@ -60,7 +66,10 @@ def read_which(directory: Path) -> Which | None:
 def foreign_because(
     which: Which | None, directory: Path, *, fence: int, position: int
 ) -> str | None:
-    """Why the outbox in ``directory`` is not the one that was used here last; ``None`` if it is, or is a new one."""
+    """Return why the outbox in ``directory`` is not the one that was used here last.
+
+    Return ``None`` if it is the same outbox, or a new one.
+    """
     if which is None:
         return f"it has no file {WHICH_FILE}" if fence else None
     path = directory / DATABASE_FILE
@@ -77,7 +86,7 @@ def foreign_because(
 
 
 def write_which(directory: Path, *, fence: int, position: int) -> None:
-    """Note that the outbox in ``directory`` is ours and has come so far."""
+    """Note that the outbox in ``directory`` is ours, and its fence and position."""
     path = directory / DATABASE_FILE
     which = Which(path.stat().st_ino, birth_of(path), fence, position)
     write_durably(directory / WHICH_FILE, (json.dumps(which._asdict(), indent=1) + "\n").encode())
