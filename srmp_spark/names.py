@@ -140,7 +140,7 @@ def message_id(lineage: str, uniquifier: int) -> str:
 
 
 def canonical_queue_name(text: str) -> str:
-    r"""Return the canonical form of ``PRIVATE$\\Orders``, ``private$/orders`` or ``orders``.
+    r"""Return the canonical form of ``PRIVATE$\Orders``, ``private$/orders`` or ``orders``.
 
     Raises :class:`ValueError` for an empty or too long name, a character that cannot be printed, a
     dot segment or more than one slash.
