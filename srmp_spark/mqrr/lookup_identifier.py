@@ -70,7 +70,7 @@ def candidates(sequence_id: int, *, priority: int, transactional: bool = False) 
 
 
 def sequence_of(lookup_id: int) -> int:
-    """Return the low seven bytes of a lookup identifier, which a server sends as ``pSequenceId``."""
+    """Return the low seven bytes of a lookup identifier, which servers send as ``pSequenceId``."""
     return lookup_id & SEQUENCE_MAX
 
 
