@@ -31,7 +31,7 @@ HOLDER_TEXT_LENGTH_MAX = 500
 def _kernel() -> tuple[str, str]:
     """Return the boot id of the kernel and the process namespace of this process.
 
-    Both are empty on a system without ``/proc``.
+    Boot id and namespace are empty on a system without ``/proc``.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(

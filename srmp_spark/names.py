@@ -43,7 +43,7 @@ FORWARD_QUEUE = "private$/forward$"
 OWN_QUEUES = frozenset({ORDER_QUEUE, FORWARD_QUEUE})
 """Queues that the queue manager creates itself.
 
-They are shown to people only once they hold a message.
+Such a queue is shown to people only once the queue holds a message.
 """
 VIRTUAL_DIRECTORY = "msmq"
 """Virtual directory of MSMQ in IIS, the first segment of every queue URL. Its case is ignored."""

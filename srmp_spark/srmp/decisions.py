@@ -1,11 +1,11 @@
 """Message Position Deleted ([MC-MQSRM] 3.1.7.3): how a message left our queue, and its receipts.
 
-A message may request two receipts about its end. One is a commitment receipt to its administration
-queue (3.1.7.3.1). The other is a final stream receipt to the order queue of its sender (3.1.7.3.3),
-which only a stream message with ``<DeadLetter/>`` requests. The data for these receipts is stored
-next to the row as :class:`Undecided`, in the transaction of the row. When the row leaves the queue
-there is one :class:`Reason`, and :func:`receipts_for` returns the receipts that follow from both.
-No other code decides about these receipts.
+A message may request two receipts about its end. A commitment receipt is sent to its administration
+queue (3.1.7.3.1). A final stream receipt is sent to the order queue of its sender (3.1.7.3.3); only
+a stream message with ``<DeadLetter/>`` requests a final stream receipt. The data for these receipts
+is stored next to the row as :class:`Undecided`, in the transaction of the row. When the row leaves
+the queue there is one :class:`Reason`, and :func:`receipts_for` returns the receipts that follow
+from both. No other code decides about these receipts.
 
 Rows are decided in runs: a mark over a million rows is one decision, even if some of these rows
 were received before. A row keeps its first decision, so a run may include rows of an earlier run.

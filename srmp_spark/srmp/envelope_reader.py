@@ -1,13 +1,13 @@
 """Reads any well-formed envelope into fields: which element has which text.
 
 See [MC-MQSRM] 2.2.2 to 2.2.7. Theory of operation. :func:`read_fields` walks the tree along
-``STRUCTURE``, which holds the whole syntax of SRMP as one table. It returns a flat map from path to
-text, ``{"path/to": "http://…", "services/durable": "", …}``. This module checks the places of
-elements and not their values:
+``STRUCTURE``, which holds the whole syntax of SRMP as one table. The function returns a flat map
+from path to text, ``{"path/to": "http://…", "services/durable": "", …}``. This module checks the
+places of elements and not their values:
 
-- An element counts only in its place and its namespace. An element with one of our names in
-  another namespace is refused, because its writer means ours and writes another. An element that
-  occurs twice is refused too: neither the first nor the last one wins.
+- An element counts only in its place and its namespace. An element with one of our names in another
+  namespace is refused, because its writer means ours and writes another. An element that occurs
+  twice is refused too: neither the first nor the last one wins.
 - An unknown element is ignored, unless it is a header entry with ``se:mustUnderstand="1"``.
 - A flag is true if it is present, whatever its spacing or content (``<Journal >``, 3.1.7.2.4).
 - An element with a text contains no elements, except for one misprint of the specification.

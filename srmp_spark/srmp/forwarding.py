@@ -6,9 +6,9 @@ this gives the same message (:func:`unforwardable`). A message that could not be
 block all other messages for its destination.
 
 **Hops.** A forwarded message keeps the identifier of its sender, so a receiver that gets it twice
-recognizes it. It also carries ``Via: 1.1 srmp-GUID, …`` (RFC 9110 7.6.3) with a mark of each queue
-manager that forwarded it. A queue manager that finds its own mark refuses the message permanently.
-A message with :data:`HOPS_MAX` marks is not forwarded again.
+recognizes it. The message also carries ``Via: 1.1 srmp-GUID, …`` (RFC 9110 7.6.3) with a mark of
+each queue manager that forwarded it. A queue manager that finds its own mark refuses the message
+permanently. A message with :data:`HOPS_MAX` marks is not forwarded again.
 """
 
 from __future__ import annotations

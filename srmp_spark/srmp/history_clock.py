@@ -3,10 +3,10 @@
 An identifier that is forgotten too early leads to a duplicated message. Setting the wall clock
 ahead by years must not make all identifiers old at once, and setting it back must not make new ones
 look old. This must hold even with a restart in between, when the monotonic clock has no memory.
-This clock begins at the time of the newest identifier and advances with the monotonic clock. It
-approaches the wall clock by at most a tenth of the time that passes, as a time daemon slews. After
-a week without service this clock is a week late, and catches up in ten weeks. Identifiers are kept
-longer meanwhile, which does no harm.
+This clock begins at the time of the newest identifier and advances with the monotonic clock. The
+clock approaches the wall clock by at most a tenth of the time that passes, as a time daemon slews.
+After a week without service this clock is a week late, and catches up in ten weeks. Identifiers are
+kept longer meanwhile, which does no harm.
 
 Using ``min(wall, newest)`` at each start would not be enough, as the simulator has shown: the clock
 is set ahead, a message arrives and becomes the newest, and the process restarts.

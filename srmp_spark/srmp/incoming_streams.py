@@ -68,7 +68,7 @@ class ReceiptState(Enum):
     SENDING = auto()
     """One receipt is in flight. A second one is never sent at the same time."""
     SENDING_AND_OWED = auto()
-    """One receipt is in flight, and a message was stored after it was created."""
+    """One receipt is in flight, and a message was stored after that receipt was created."""
     WAITING_TO_RETRY = auto()
     """The last receipt failed.
 
@@ -229,10 +229,11 @@ class IncomingStream:
     def gives_way_to(self, position: StreamPosition, sender_name: str | None) -> bool:
         """Return whether a ``<start>`` of an authenticated peer replaces this stream.
 
-        It replaces the stream even if its ordinal is not higher. An unauthenticated client began
-        the present stream, so the ordinal of this stream proves nothing. Such a client can choose
-        the highest ordinal, or the next one, before the honest sender begins. The messages of the
-        honest sender would then be taken for late copies and answered 200 for ever.
+        The ``<start>`` replaces the stream even if the new ordinal is not higher. An
+        unauthenticated client began the present stream, so the ordinal of this stream proves
+        nothing. An unauthenticated client can choose the highest ordinal, or the next one, before
+        the honest sender begins. The messages of the honest sender would then be taken for late
+        copies and answered 200 for ever.
 
         A ``<start>`` with the same ordinal may also be a repeat of the first message, from a sender
         that got its certificate in the first half second of its stream. The two cases cannot be
@@ -326,8 +327,9 @@ class IncomingStream:
     def take_stale(self) -> bool:
         """Return whether this is the first message of an earlier stream since the live one began.
 
-        Only the first such message is worth a report. It is a late copy, or its sender counts from
-        an earlier state (a machine restored from an image) and its messages are not accepted.
+        Only the first such message is worth a report. The message is a late copy, or its sender
+        counts from an earlier state (a machine restored from an image). Messages of such a sender
+        are not accepted.
         """
         told, self.stale_told = self.stale_told, True
         return not told

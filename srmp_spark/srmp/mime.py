@@ -4,7 +4,7 @@ See [MC-MQSRM] 2.2.2 and multipart/related, RFC 2387. Theory of operation. Windo
 before a delimiter and one after the last**, as the lengths of all examples of chapter 4 prove (see
 tests/codec/test_length_proof.py). RFC 2046 requires one before each delimiter. A reader that
 searches for delimiters therefore finds one part too few, or cuts a body that contains the boundary.
-This reader never searches. It reads the head of each part, advances by the part's own
+This reader never searches. The reader reads the head of each part, advances by the part's own
 ``Content-Length``, and then requires the delimiter at exactly that place, with or without CRLF
 before it. The result holds offsets, and nothing is copied.
 

@@ -97,7 +97,7 @@ class StoredMessage(NamedTuple):
 class Enqueued(NamedTuple):
     """Serials for new messages: store ``last - first + 1`` messages under the serials.
 
-    They must be stored in the transaction that holds the next changes.
+    The messages must be stored in the transaction that holds the next changes.
     """
 
     key: QueueKey

@@ -69,7 +69,7 @@ class OutgoingLedger:
         self._numbers = 0
 
     def next_number(self) -> int:
-        """Return a number for a load or a sending. It is unique within this process."""
+        """Return a number for a load or a sending. The number is unique within this process."""
         self._numbers += 1
         return self._numbers
 
@@ -135,8 +135,8 @@ class OutgoingLedger:
     def check(self, generation: int, stored: int) -> None:
         """Raise :class:`LocalProtocolError` unless ``generation`` may be committed next.
 
-        It must have been taken, and it must be later than ``stored``, the generation that was
-        stored last.
+        The generation must have been taken, and it must be later than ``stored``, the generation
+        that was stored last.
         """
         if not stored < generation <= self.generation:
             raise LocalProtocolError(

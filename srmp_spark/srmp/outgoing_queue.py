@@ -9,12 +9,12 @@ report of the end of each sending.
     acknowledged_to ≤ … cursor … ≤ released_to ≤ end
       finished        sent      may be sent  stored
 
-- ``cursor`` is the last message handed out in this pass. It is never stored. After a restart it
-  begins at ``acknowledged_to``, and messages that may have been sent are sent again with the same
-  numbers and identifiers.
-- ``released_to`` is raised in a transaction *before* any message up to it is sent. It runs ahead so
-  that one sync suffices for RELEASE_AHEAD messages. Even after a restart it is known which messages
-  were never sent. Only these may expire.
+- ``cursor`` is the last message handed out in this pass. The cursor is never stored. After a
+  restart the cursor begins at ``acknowledged_to``, and messages that may have been sent are sent
+  again with the same numbers and identifiers.
+- ``released_to`` is raised in a transaction *before* any message up to it is sent. The number runs
+  ahead so that one sync suffices for RELEASE_AHEAD messages. Even after a restart it is known which
+  messages were never sent. Only these may expire.
 - A message that the peer may hold (the peer answered 200, or the answer is unknown) is sent until
   its fate is known. The specification lets such a message expire too (3.1.7.2.1). A message that
   arrived would then be reported as dead, and sending it again would duplicate it.
@@ -391,7 +391,7 @@ class OutgoingQueue(ABC):
     def must_see(self, load: Load, at: int) -> bool:
         """Return whether the next message must be read although the peer cannot be reached.
 
-        The message may have expired. It is read once, and again when its time is over.
+        The message may have expired. The message is read once, and again when its time is over.
         """
         if load is not self.load or self.buffer or self.state not in MAY_SEND:
             return False
@@ -444,8 +444,8 @@ class OutgoingQueue(ABC):
     def never_left(self, send: Send) -> None:
         """Record that nothing of this sending was or will be written to the peer.
 
-        Its end is reported later, after the end of the preceding sending. That end may begin a new
-        pass, which must not mark this message as doubtful.
+        Its end is reported later, after the end of the preceding sending. The end of the preceding
+        sending may begin a new pass, and the new pass must not mark this message as doubtful.
         """
         if send.number in self.in_flight:
             self.unsent.add(send.number)

@@ -1,11 +1,11 @@
 """Room for destinations: which outgoing queues hold messages now, and for whom.
 
-Theory of operation. An unauthenticated client may name destinations without end: for example a
-sender whose messages we forward, or the holder of a token that may send. The number of destinations
-ever named is therefore not limited. An outgoing queue counts only while it *holds* messages, and it
-counts for its *origin*, which gave the first of these messages. A queue without messages is
-forgotten when its place is needed (:meth:`.sender.Sender.forget_idle`). A later message creates the
-queue again, in a new stream and under higher serials.
+Theory of operation. An unauthenticated client may name destinations without end: a sender whose
+messages we forward, or the holder of a token that may send. The number of destinations ever named
+is therefore not limited. An outgoing queue counts only while it *holds* messages, and it counts for
+its *origin*, which gave the first of these messages. A queue without messages is forgotten when its
+place is needed (:meth:`.sender.Sender.forget_idle`). A later message creates the queue again, in a
+new stream and under higher serials.
 
 - A token has a share of the places. All tokens together leave a reserve for messages without an
   origin: those of the host's own user, and those of configurations without tokens.

@@ -67,7 +67,8 @@ class QueueEvent(Enum):
     """The events that change the state of an outgoing queue."""
 
     CONNECT = auto()
-    """A message is to be sent. It is read when there is a connection ([MC-MQSRM] 3.1.7.9)."""
+    """A message is to be sent. The message is read when there is a connection ([MC-MQSRM] 3.1.7.9).
+    """
     SEND = auto()
     ANSWERED = auto()
     """The peer answered 200 or 400."""

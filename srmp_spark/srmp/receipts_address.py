@@ -24,8 +24,8 @@ SENDER_STREAM = "SenderStream"
 SECRET_DIGITS = 32
 """Length of the secret: 128 bits of the MAC in lower-case hexadecimal digits.
 
-They cannot be guessed. Lower case is used because Windows changes the case of the URLs that it
-calls.
+These digits cannot be guessed. Lower case is used because Windows changes the case of the URLs that
+it calls.
 """
 
 

@@ -2,10 +2,10 @@
 
 The engine does no I/O and returns effects. Theory of operation. :meth:`Receiver.receive` decides
 about one message and changes the state in memory at once, so that the next message is judged by the
-new state. It never waits for a disk. The caller collects the results, stores the rows of all
-``Accepted`` together with :meth:`Receiver.changes` in *one* transaction, and syncs. It then gives
-the collected results to :meth:`Receiver.committed`, with the store's proof. Only this method
-creates an ``Ok``, and only then may a stream be acknowledged.
+new state. The method never waits for a disk. The caller collects the results, stores the rows of
+all ``Accepted`` together with :meth:`Receiver.changes` in *one* transaction, and syncs. The caller
+then gives the collected results to :meth:`Receiver.committed`, with the store's proof. Only this
+method creates an ``Ok``, and only then may a stream be acknowledged.
 
 **Judge, then apply.** A message is judged and its answer is built before anything changes. An error
 until then is a fault of one request, and the sender may send again. The changes of memory come
@@ -14,9 +14,9 @@ last, in :meth:`Receiver._apply`, which examines no byte of the message. An exce
 
 Memory is ahead of the disk by one group commit and is never rolled back. If a commit fails, the
 process ends, and a new process starts from what the disk holds, because no other state is sound
-after a failed fsync. A ``Repeated`` may therefore repeat a message that is not durable yet. It
-takes the same path as the original: it is given to the commit after the original, and answered with
-it or after it, never before.
+after a failed fsync. A ``Repeated`` may therefore repeat a message that is not durable yet. A
+``Repeated`` takes the same path as the original: the caller commits the original first, and the
+repeat is answered with the original or after it, never before.
 
 Every decision uses ``now``, monotonic seconds. ``Arrival.at`` is only stored.
 """
@@ -173,9 +173,9 @@ class Receiver:
     ) -> QueueState:
         """Add a queue. ``end`` is the sequence of its last stored row.
 
-        Our order queue exists from the start. It may be added once, before its first message, to
-        set its sequence. Raises :class:`~srmp_spark.errors.ConfigurationError` if the name or the
-        multicast address is in use.
+        Our order queue exists from the start. The order queue may be added once, before its first
+        message, to set its sequence. Raises :class:`~srmp_spark.errors.ConfigurationError` if the
+        name or the multicast address is in use.
         """
         queue = QueueState(
             name=name,
@@ -332,15 +332,16 @@ class Receiver:
         """Return the refusal if one of our queues accepts no new message now, or ``None``.
 
         ``message`` arrived by another protocol that has its own order and identifiers
-        (WS-ReliableMessaging). This changes nothing.
+        (WS-ReliableMessaging). The call changes nothing.
         """
         queue = self.queues[name]
         return self._refuses_kind(queue, message) or self._not_now(queue, message, arrival)
 
     def insert_in(self, name: str, message: Message, arrival: Arrival) -> Accepted:
-        """Turn a message of such a protocol into a row, which must then be committed.
+        """Turn a message of another protocol into a row, which must then be committed.
 
-        That protocol has already decided that the message is new and that its turn has come.
+        The other protocol (WS-ReliableMessaging) has its own order and identifiers. It has already
+        decided that the message is new and that the turn of the message has come.
         """
         queue = self.queues[name]
         accepted = self._accepted(queue, message, arrival, None, (None, None))
@@ -499,15 +500,15 @@ class Receiver:
         After this time "the message MUST not be processed by the receiver and MUST be discarded"
         ([MC-MQSRM] 2.2.6.17; 2.2.5.1.1 says the same; ``<TTrq>`` takes precedence, 3.1.5.1.4).
 
-        With ``--expired refuse`` an expired message outside a stream is answered 400. It can never
-        succeed, and a sender that requested negative source journaling is notified. In a stream a
-        400 would end the stream. The sender deletes the message (3.1.7.2.5), and the ``<previous>``
-        of the next message still names it, because 3.1.7.2.3 bridges gaps only in repeated
-        messages, and only to a message that is still in the queue. The gap would stay for ever. The
-        position is therefore accepted with 200 and in the stream receipt, and no row is created. If
-        the message requested receipts about its end, they are sent (NackReceiveTimeout). Its
-        identifier is remembered: if it arrives again at another position, the receipt is sent for
-        that position, and nothing is decided again.
+        With ``--expired refuse`` an expired message outside a stream is answered 400. The message
+        can never succeed, and a sender that requested negative source journaling is notified. In a
+        stream a 400 would end the stream. The sender deletes the message (3.1.7.2.5), and the
+        ``<previous>`` of the next message still names it, because 3.1.7.2.3 bridges gaps only in
+        repeated messages, and only to a message that is still in the queue. The gap would stay for
+        ever. The position is therefore accepted with 200 and in the stream receipt, and no row is
+        created. If the message requested receipts about its end, they are sent
+        (NackReceiveTimeout). Its identifier is remembered: if it arrives again at another position,
+        the receipt is sent for that position, and nothing is decided again.
         """
         expires_at = (
             message.expires_at
@@ -695,7 +696,7 @@ class Receiver:
     def changes(self) -> Changes:
         """Return the changes of streams and history since the last call.
 
-        They must be written together with the rows that were accepted since then.
+        These changes must be written together with the rows that were accepted since then.
         """
         self._generation += 1
         self._open = False

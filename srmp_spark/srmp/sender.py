@@ -25,8 +25,8 @@ their sending and keeps the numbers. There are five steps, and the types enforce
 
 Memory is ahead of the disk by one group commit and is never rolled back. If a commit fails, the
 process ends, as on the receiving side. ``now`` is in monotonic seconds and drives every timer.
-``at`` is the wall clock in microseconds. It is used only for expiry, for the time stamp of a stream
-identifier, and for times that are shown.
+``at`` is the wall clock in microseconds. The wall clock is used only for expiry, for the time stamp
+of a stream identifier, and for times that are shown.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class Sender:
     def changes(self) -> OutgoingChanges:
         """Return the changes since the last call.
 
-        They belong into the transaction that holds the messages enqueued since then.
+        The changes belong into the transaction that holds the messages enqueued since then.
         """
         return self._ledger.take()
 
@@ -512,7 +512,7 @@ class Sender:
     def drop(self, destination: str, kind: Kind, at: int) -> bool:
         """Discard all messages of a queue, and return whether the queue exists.
 
-        They become dead letters, with a mark where the peer may have them.
+        The messages become dead letters, with a mark on each message that the peer may have.
         """
         queue = self._find(QueueKey(destination, kind))
         if queue is not None:

@@ -59,7 +59,8 @@ from srmp_spark.srmp.values import XML_SPACE
 DSA = f"{ns.SIGNATURE}dsa"
 """The only SignatureMethod.
 
-It is only a label: the key decides what kind of signature it is (:mod:`signature_verify`).
+The algorithm is only a label: the key decides what kind of signature it is
+(:mod:`signature_verify`).
 """
 
 _SECTION = "[MC-MQSRM] 2.2.7"

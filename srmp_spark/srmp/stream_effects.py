@@ -78,7 +78,7 @@ class IncomingStreamRow(NamedTuple):
 class AcceptedGap(NamedTuple):
     """The gap after position ``after`` of a stream whose loss an operator has accepted.
 
-    No other gap is accepted by it. The first fields identify one life of a stream: a stream that
+    The decision covers no other gap. The first fields identify one life of a stream: a stream that
     was dropped and began again has other values.
     """
 

@@ -1,4 +1,6 @@
-"""The name under which an incoming stream is known. It is not the queue that holds its rows.
+"""The name under which an incoming stream is known.
+
+The name is not the queue that holds the rows of the stream.
 
 [MC-MQSRM] 3.1.1.1.6 keeps a stream for each queue. A redirection or store-and-forward leads a
 message elsewhere, and two destinations of one sender are two streams, wherever both are led. A

@@ -12,8 +12,8 @@ any table, and must be able to fill only their own share:
   used within a day. Streams whose sender has its stream receipt are evicted before others. The
   newest streams stay, so a flood ends by itself. Streams of small holders stay, however long they
   are unused.
-- A stream with an authenticated name is never evicted. It belongs to its owner ([MC-MQSRM] 5.1),
-  and only an operator drops it.
+- A stream with an authenticated name is never evicted. Such a stream belongs to its owner
+  ([MC-MQSRM] 5.1), and only an operator drops it.
 
 After an eviction, repeats are still recognized by their identifiers. The next message of the sender
 is after a gap until the sender begins its stream again. No stream is therefore evicted while there
@@ -120,7 +120,11 @@ class StreamRoom(Generic[Stream]):
         """When to search again for streams to evict, by holder, or by ``None`` for all holders."""
 
     def add(self, stream: Stream) -> None:
-        """Add a stream. It counts for who began it, or after a restart for who sent to it last."""
+        """Add a stream.
+
+        The stream counts for the holder who began it. After a restart it counts for the holder who
+        sent the last message.
+        """
         stream.holder = holder_of(stream.peer, stream.sender_name)
         self._holders.setdefault(stream.holder, {})[stream.queue, stream.guid] = stream
         self._count += 1
@@ -194,7 +198,8 @@ class StreamRoom(Generic[Stream]):
 def _rests(stream: HeldStream, at: int, now: float) -> bool:
     """Return whether a stream may be evicted.
 
-    It has no authenticated name, and neither a message nor a repeat arrived for :data:`REST_S_MIN`.
+    Such a stream has no authenticated name, and neither a message nor a repeat arrived for
+    :data:`REST_S_MIN`.
     """
     rested = at - stream.last_access_at >= REST_S_MIN * 1_000_000 and now - stream.stored_at >= min(
         REST_S_MIN, now

@@ -2,8 +2,8 @@
 
 See [MC-MQSRM] 3.1.7.2.3, 3.1.5.1.8.2 and 3.1.5.1.9.2. The sending engine counts in serials and
 keeps few numbers. This module computes the attributes from them, under the names of the
-specification. EodLastAckTime and EodLastAckCount are needed for nothing else. They count from the
-start of the process, and a restart resets them.
+specification. EodLastAckTime and EodLastAckCount are needed for nothing else. These two attributes
+count from the start of the process, and a restart resets them.
 """
 
 from __future__ import annotations

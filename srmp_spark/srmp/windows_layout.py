@@ -37,7 +37,7 @@ LAYOUT_HEAD = (
 )
 """Beginning of every envelope of Windows.
 
-It is compared before the expression runs, because that is cheaper.
+The beginning is compared before the expression runs, because that is cheaper.
 """
 
 LAYOUT = (
@@ -45,23 +45,23 @@ LAYOUT = (
     r"<id>uuid:{id_number}@{id_guid}</id></path>"
     r'<properties se:mustUnderstand="1"><expiresAt>{expiresAt}</expiresAt>'
     r"[<sentAt>{sentAt}</sentAt>]</properties>"
-    #
+    # The element <services>.
     r'[<services se:mustUnderstand="1">[durable:<durable/>]'
     r"[<deliveryReceiptRequest><sendTo>{delivery_sendTo}</sendTo></deliveryReceiptRequest>]"
     r"[<commitmentReceiptRequest><sendTo>{commitment_sendTo}</sendTo>[positiveOnly:<positiveOnly/>]"
     r"[negativeOnly:<negativeOnly/>]</commitmentReceiptRequest>]</services>]"
-    #
+    # The element <Stream>.
     r'[<Stream se:mustUnderstand="1"><streamId>uid:{stream_guid}\{stream_ordinal}</streamId>'
     r"<current>{current}</current>[<previous>{previous}</previous>]"
     r"[<start><sendReceiptsTo>{sendReceiptsTo}</sendReceiptsTo></start>]</Stream>]"
-    #
+    # The elements of receipts.
     r"[<streamReceipt><streamId>uid:{receipt_guid}\{receipt_ordinal}</streamId>"
     r"<lastOrdinal>{lastOrdinal}</lastOrdinal></streamReceipt>]"
     r"[<deliveryReceipt><receivedAt>{receivedAt}</receivedAt>"
     r"<id>uuid:{delivered_number}@{delivered_guid}</id></deliveryReceipt>]"
     r"[<commitmentReceipt><decidedAt>{decidedAt}</decidedAt><decision>{decision}</decision>"
     r"<id>uuid:{decided_number}@{decided_guid}</id></commitmentReceipt>]"
-    #
+    # The element <Msmq>.
     r'<Msmq xmlns="msmq.namespace.xml"><Class>{Class}</Class><Priority>{Priority}</Priority>'
     r"[Journal:<Journal/>][DeadLetter:<DeadLetter/>][<Correlation>{Correlation}</Correlation>]"
     r"[Trace:<Trace/>][<App>{App}</App>]<BodyType>{BodyType}</BodyType>"

@@ -11,8 +11,8 @@ parameters differ and are written out:
 
 * QUEUE_FORMAT is a union with a text (:mod:`.queue_format_stub`), in the open calls and in the
   enlist call.
-* The sections of a message are an array of structures with arrays (:mod:`.receive`). They hold
-  nearly all bytes of a read.
+* The sections of a message are an array of structures with arrays (:mod:`.receive`). The sections
+  hold nearly all bytes of a read.
 
 The code is written by hand and not generated, because a library that decodes ``byte[]`` one element
 at a time needs a thousand times as long.
