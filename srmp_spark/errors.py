@@ -23,7 +23,7 @@ def with_hint(message: str, hint: str) -> str:
 
 
 class SrmpSparkError(Exception):
-    """Is the base of every error that the package raises on purpose.
+    """Is the base class of every error that the package raises on purpose.
 
     Catch this class to catch all of these errors.
     """

@@ -99,7 +99,7 @@ class ReadyLine(_AlwaysReady, total=False):
 
 
 class Endpoint(ReadyLine, total=False):
-    """The content of :data:`ENDPOINT_FILE`: the ready line, and two fields that prove it current.
+    """The content of :data:`ENDPOINT_FILE`: the ready line and two fields to check it.
 
     By these two fields a client notices that the file was copied, or that another process uses the
     port now.

@@ -34,7 +34,7 @@ CLASS_NACK_RECEIVE_TIMEOUT = 0xC002
 CLASS_NACK_RECEIVE_REJECTED = 0xC004
 
 NEVER = "20380119T031407"
-"""How Windows writes "does not expire" (every example of [MC-MQSRM] chapter 4)."""
+"""Text with which Windows writes "does not expire" (every example of [MC-MQSRM] chapter 4)."""
 
 
 class StreamId(NamedTuple):
@@ -168,9 +168,10 @@ class Message(NamedTuple):
 
     @property
     def has_identity(self) -> bool:
-        """Return False for the NULL GUID with number 1.
+        """Return whether the message has an identifier of its own.
 
-        Such a message bypasses duplicate detection ([MC-MQSRM] 3.1.5.1.11).
+        A message with the NULL GUID and number 1 has none, and bypasses duplicate detection
+        ([MC-MQSRM] 3.1.5.1.11).
         """
         return self.lineage != names.NULL_GUID or self.uniquifier != 1
 

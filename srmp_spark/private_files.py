@@ -74,7 +74,7 @@ def refuse_wide(directory: Path) -> None:
 
 
 def narrow(directory: Path, folders: Collection[str]) -> int:
-    """Remove the rights of other users from a data directory and return how many entries had such.
+    """Remove the rights of other users from a data directory; return how many entries changed.
 
     Version 0.1 created its files with the mode that the umask left, inside a folder that no other
     user could enter. Call :func:`refuse_wide` first. The function changes the files in

@@ -74,7 +74,9 @@ class Undecided(NamedTuple):
     The allow-list compares this host with the host of the receipt's URL.
     """
     sender_name: str | None
-    """Authenticated name of the sender. The allow-list compares this name too."""
+    """Authenticated name of the sender, which the allow-list also compares with the host of the
+    URL; ``None`` if the sender was not authenticated.
+    """
     commitment_to: str | None
     """``<sendTo>`` of ``<commitmentReceiptRequest>``; ``None`` if no commitment receipt is
     requested.

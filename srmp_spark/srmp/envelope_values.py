@@ -42,8 +42,8 @@ _SECTIONS = {
 }
 SEND_RECEIPTS_TO = "stream/start/sendReceiptsTo"
 BOLD = f"{SEND_RECEIPTS_TO}/b"
-"""Field for the text in bold type there, a misprint of the specification; see
-:func:`_send_receipts_to`.
+"""Field for the text in bold type inside ``<sendReceiptsTo>``, a misprint of the specification
+(:func:`_send_receipts_to`).
 """
 _DECISIONS: Mapping[str, Literal["positive", "negative"]] = {
     "positive": "positive",

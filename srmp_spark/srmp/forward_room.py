@@ -118,7 +118,7 @@ class ForwardRoom:
         self._unknown_to = end
 
     def accepted(self, destination: str, sender: str, sequence: int) -> None:
-        """Count ``destination``, because row ``sequence`` of the log is for it."""
+        """Count ``destination``: row ``sequence`` of the log is a message for it."""
         self._find(destination, sender).accepted = sequence
 
     def forwarded(self, to: int) -> None:

@@ -274,7 +274,7 @@ class MessageIdHistory:
         return trimmed
 
     def take_changes(self) -> HistoryChanges:
-        """Return what changed since the last call."""
+        """Return the changes of the table ``history`` since the last call."""
         upserts: list[HistoryRun] = []
         deletes: list[tuple[str, int]] = []
         for lineage, runs in self._dirty.items():

@@ -492,7 +492,10 @@ class IncomingStream:
         return self.receipt in _ON_ITS_WAY
 
     def row(self) -> IncomingStreamRow:
-        """Return the row to save, together with the rows up to ``sequence_number``."""
+        """Return the row to save.
+
+        The row belongs into the transaction that holds the messages up to ``sequence_number``.
+        """
         return IncomingStreamRow(
             self.queue,
             self.guid,

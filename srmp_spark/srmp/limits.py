@@ -95,7 +95,10 @@ A sender has about ten: with and without receipts, first and later in a stream, 
 """
 
 LEARNED_LENGTH_MAX = 8_192
-"""Most characters of an envelope whose layout is kept. Together with the limit above this is 4 MB.
+"""Most characters of an envelope whose layout is kept.
+
+Together with ``LEARNED_LAYOUTS_MAX`` this is 4 MB. A longer envelope is always read by the XML
+reader.
 """
 
 UNSIGNED_LONG_MAX = 2**64 - 1

@@ -53,7 +53,7 @@ _NEGATIVE = (
 """Message classes of negative receipts.
 
 The last class is missing in 3.1.5.1.5, but 3.1.7.3.1 and 3.1.7.3.3 send it, and a queue manager
-that gets it must stop waiting.
+that gets this class must stop waiting.
 """
 
 TYPES: Mapping[tuple[str | None, str | None, int], MessageType] = {

@@ -42,7 +42,10 @@ class Parts(NamedTuple):
     body: Span | None
     extension: Span | None
     body_id: bytes = b""
-    """``Content-Id`` of the body in lower case. A signature names it ([MC-MQSRM] 2.2.7.1.2)."""
+    """``Content-Id`` of the body in lower case.
+
+    A signature names this value ([MC-MQSRM] 2.2.7.1.2).
+    """
     extension_id: bytes = b""
 
 
@@ -173,7 +176,7 @@ def _parse_type(field: bytes, *, status: int) -> tuple[bytes, dict[bytes, bytes]
     """Return the media type in lower case, and the parameters with their quotes.
 
     Raises :class:`RemoteProtocolError` with ``status`` if the field has no media type, and with 400
-    if it is too long or a parameter is malformed.
+    if the field is too long or a parameter is malformed.
     """
     if len(field) > CONTENT_TYPE_MAX:
         raise LimitExceededError("CONTENT_TYPE_MAX", CONTENT_TYPE_MAX, len(field), section=_SECTION)

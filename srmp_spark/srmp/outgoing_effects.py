@@ -37,9 +37,9 @@ ReceiptVerdict = Literal[
 ]
 """What a stream receipt changed.
 
-``progress``: it acknowledged messages. ``final``: it ended the wait for a final stream receipt. All
-other receipts changed nothing and are counted (bad input 27 of the attack list). ``failed``: a bug
-of ours prevented its use, and the caller continues.
+``progress``: the receipt acknowledged messages. ``final``: the receipt ended the wait for a final
+stream receipt. All other receipts changed nothing and are counted (bad input 27 of the attack
+list). ``failed``: a bug of ours prevented the use of the receipt, and the caller continues.
 """
 
 DeadReason = Literal[
@@ -181,7 +181,10 @@ class Send:
 
 
 class SerialRun(NamedTuple):
-    """The serials ``first`` to ``last`` of an outgoing queue. Some of them may no longer exist."""
+    """The serials ``first`` to ``last`` of an outgoing queue.
+
+    Some of these messages may no longer exist.
+    """
 
     key: QueueKey
     first: int
@@ -198,7 +201,7 @@ class DeadLetter(NamedTuple):
     in_doubt: bool
     """Whether some of the messages may have arrived at the peer.
 
-    Sending them again may then duplicate them.
+    Sending the messages again may then duplicate them.
     """
     message_class: int | None = None
     """Reason that the peer gave (``<Class>`` of a negative final stream receipt); ``None`` without
@@ -265,7 +268,7 @@ class OutgoingQueueRow(NamedTuple):
     finals_to: int = 0
     """Last serial that was acknowledged at that time.
 
-    Messages up to this serial are discarded when the wait is over.
+    Messages up to this serial become dead letters when the wait is over.
     """
     earlier: tuple[EarlierStream, ...] = ()
     """Streams before the live one for which final stream receipts are still awaited."""

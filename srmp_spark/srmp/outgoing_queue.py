@@ -85,8 +85,9 @@ class OutgoingQueue(ABC):
         self.settings = settings
         self.ledger = ledger
         self.stored = row._replace(end=0, released_to=0)
-        """The row as of the last commit that is known; for a row that was loaded,
-        :meth:`was_loaded` sets it.
+        """The row as of the last known commit.
+
+        :meth:`was_stored` sets it, also for a row that was read at the start.
         """
         self.proof: Committed | None = None
         self.stored_generation = 0
@@ -105,7 +106,7 @@ class OutgoingQueue(ABC):
         Every message up to ``held_to`` may be at the peer.
         """
         self.doubtful: set[int] = set()
-        """Serials after ``held_to`` that may be at the peer: they were sent and have no complete
+        """Serials after ``held_to`` of messages that may be at the peer: sent, without a complete
         answer.
         """
         self.cursor = self.loaded_to = row.acknowledged_to
@@ -525,7 +526,10 @@ class OutgoingQueue(ABC):
         self.unsent.discard(send.number)
 
     def _not_received(self, send: Send) -> None:
-        """Record that this sending changed nothing at the peer. An earlier sending may have."""
+        """Record that this sending changed nothing at the peer.
+
+        An earlier sending of the message may have changed something.
+        """
         if self.left_to == send.serial and not self.may_be_held(send.serial):
             self.left_to -= 1
 
@@ -634,8 +638,8 @@ class OutgoingQueue(ABC):
     def may_be_forgotten(self) -> bool:
         """Return whether the record of the queue may be deleted.
 
-        The queue must have no messages, this must be on stable storage, and no operator may have
-        paused it.
+        The queue must have no messages, the end of its last message must be on stable storage, and
+        no operator may have paused the queue.
         """
         return (
             not self.holds_messages

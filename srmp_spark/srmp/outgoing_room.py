@@ -31,19 +31,20 @@ if TYPE_CHECKING:
 
 DESTINATIONS_MAX = 10_000
 """Most outgoing queues that hold messages at the same time, and most records that are kept, of
-about 2 KB each. Only a sink that names a new destination for each row reaches the limit.
+about 2 KB each. At the limit a row for a new destination becomes a dead letter (``no-room``).
+Only a sink that names a new destination for each row reaches the limit.
 """
 FORWARD_RESERVE = 2 * FORWARD_DESTINATIONS_MAX
-"""Places among them for forwarded messages.
+"""Places among :data:`DESTINATIONS_MAX` for queues of forwarded messages.
 
 A destination has at most two queues: one for its stream and one for its other messages.
 """
 OTHERS_MAX = DESTINATIONS_MAX - FORWARD_RESERVE
-"""Places among them for all messages that are not forwarded."""
+"""Places among :data:`DESTINATIONS_MAX` for queues of all messages that are not forwarded."""
 RESERVE = DESTINATIONS_MAX // 4
-"""Places among :data:`OTHERS_MAX` for messages without an origin."""
+"""Places among :data:`OTHERS_MAX` that only messages without an origin may use."""
 TOKEN_MAX = DESTINATIONS_MAX // 4
-"""Most places among them for one token."""
+"""Most places among :data:`OTHERS_MAX` for one token."""
 
 NO_ORIGIN = ""
 _TOKEN, _FORWARD = "token ", "forward "

@@ -40,7 +40,7 @@ The wall clock measures the wait across restarts, because no other clock continu
 does not run.
 """
 FINAL_RECEIPT_GRACE_S = 3_600.0
-"""Shortest rest of that wait after a restart, in seconds.
+"""Shortest rest of the wait for final stream receipts after a restart, in seconds.
 
 Receipts that were accepted while the process did not run are in the order queue and are read within
 seconds. An operator can use this time to correct a clock that was wrong when the machine started.

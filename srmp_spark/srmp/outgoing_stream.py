@@ -249,7 +249,7 @@ class OutgoingStream(OutgoingQueue):
     def believes(self, ordinal: int, address: str) -> bool:
         """Return whether a receipt about our stream ``ordinal`` may arrive at ``address``.
 
-        The address must have the secret that the ``<start>`` of that stream told the peer.
+        The address must have the secret that the ``<start>`` of our stream told the peer.
         """
         told = next(
             (each.receipts_url for each in self.earlier if each.ordinal == ordinal),

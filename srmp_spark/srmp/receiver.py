@@ -80,8 +80,10 @@ HISTORY_EXPIRY_INTERVAL_S = 3600.0
 Identifiers are kept for 30 days, so an hour is often enough.
 """
 HISTORY_EXPIRY_PAUSE_S = 0.01
-"""Seconds between two parts of such a search, each of which takes about a millisecond. 25,000
-identifiers are then forgotten each second, more than can arrive.
+"""Seconds between two parts of a search for old identifiers.
+
+Each part takes about a millisecond. 25,000 identifiers are then forgotten each second, more than
+can arrive.
 """
 
 
@@ -136,7 +138,7 @@ class Receiver:
         self.streams = streams
         self.settings = settings
         self.machine = MachineUse()
-        """Bytes that all queues hold together. The service keeps this up to date."""
+        """Bytes that all queues hold together. The service keeps this total up to date."""
         self._destinations = Destinations(hosts, settings.unknown_queue, settings.forwarding)
         self._generation = 0
         self._open = False
@@ -201,8 +203,8 @@ class Receiver:
 
         The message identifiers stay known, because a repeat must not be the first message of a new
         queue with this name. Streams that a redirection may lead to another queue stay too: their
-        rows are in that queue, and their senders continue. Raises as :meth:`.Destinations.remove`
-        does.
+        rows are in that queue, and their senders continue. Raises :class:`KeyError` if the queue is
+        unknown, and :class:`ConfigurationError` for our order queue and our forward queue.
         """
         queue = self._destinations.remove(name)
         self.machine.bytes -= queue.bytes_waiting

@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
 
 class Trimmed(NamedTuple):
-    """The counts that :meth:`Runs.trim` returns."""
+    """The result of :meth:`Runs.trim`: the forgotten runs, and whether all old runs were found."""
 
     firsts: list[int]
     """First numbers of the runs that were forgotten."""

@@ -204,7 +204,7 @@ def forms_of(envelope: bytes, signed_info: Element) -> tuple[tuple[str, bytes], 
 
 
 def canonical(apex: Element, *, exclusive: bool) -> bytes:
-    """Return ``apex`` and its content in canonical form, without comments."""
+    """Return the element ``apex`` and its content in canonical form, without comments."""
     out: list[str] = []
     _write(apex, {"": ""}, out, exclusive)
     return "".join(out).encode()
