@@ -167,7 +167,7 @@ def dead_letter_queue_name(text: str) -> str:
     """
     name = canonical_queue_name(text)
     if name in OWN_QUEUES or base_of_journal(name) is not None:
-        raise ValueError(f"{name} takes no dead letters: name a transactional queue of your own")
+        raise ValueError(f"{name} accepts no dead letters: name a transactional queue of your own")
     return name
 
 

@@ -145,7 +145,7 @@ def queue_format_of(name: str) -> QueueFormat:
     suffix = _SUFFIXED.get(word.upper(), _S.NONE)
     if semicolon and suffix is _S.NONE:
         raise ConfigurationError(
-            f"queue {name[:200]!r}: behind the semicolon stands JOURNAL, DEADLETTER or DEADXACT"
+            f"queue {name[:200]!r}: write JOURNAL, DEADLETTER or DEADXACT after the semicolon"
         )
     guid, _, number = base.partition("\\")
     try:
@@ -158,9 +158,7 @@ def queue_format_of(name: str) -> QueueFormat:
     except (RemoteProtocolError, ValueError) as error:
         raise ConfigurationError(f"queue {name[:200]!r}: {error}") from None
     if kind != "PRIVATE" and number:
-        raise ConfigurationError(
-            f"queue {name[:200]!r}: only PRIVATE= has a number behind its GUID"
-        )
+        raise ConfigurationError(f"queue {name[:200]!r}: only PRIVATE= has a number after its GUID")
     if (broken := queue.violation()) is not None:
         raise ConfigurationError(
             f"queue {name[:200]!r}: {broken}; MACHINE= needs ;JOURNAL, ;DEADLETTER or ;DEADXACT"

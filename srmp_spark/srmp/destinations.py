@@ -174,18 +174,18 @@ class Destinations:
             raise ConfigurationError(f"queue {queue.name} exists already; name it once")
         if queue.name == ORDER_QUEUE and queue.transactional:
             raise ConfigurationError(
-                f"{ORDER_QUEUE} takes receipts, which are no stream messages: it cannot "
+                f"{ORDER_QUEUE} accepts receipts, which are no stream messages: the queue cannot "
                 "be transactional"
             )
         if queue.name == FORWARD_QUEUE and queue.transactional:
             raise ConfigurationError(
-                f"{FORWARD_QUEUE} takes messages of both kinds: it cannot be transactional"
+                f"{FORWARD_QUEUE} accepts messages of both kinds: the queue cannot be transactional"
             )
         if queue.multicast is not None and any(
             queue.multicast == other.multicast for other in self.queues.values()
         ):
             raise ConfigurationError(
-                f"two queues on multicast address {queue.multicast}: give each its own"
+                f"two queues listen on multicast address {queue.multicast}: give each its own"
             )
         self.queues[queue.name] = queue
         self._known.clear()
@@ -202,7 +202,8 @@ class Destinations:
             )
         if name == FORWARD_QUEUE:
             raise ConfigurationError(
-                f"{FORWARD_QUEUE} holds what was accepted to be sent on; purge it to give that up"
+                f"{FORWARD_QUEUE} holds messages that were accepted to be forwarded; purge the queue "
+                "to discard them"
             )
         queue = self.queues.pop(name)
         self._known.clear()
@@ -274,7 +275,9 @@ class Destinations:
                 "a query in <to> of another host names no queue there, and each would "
                 "be an outgoing queue of its own here"
             )
-            return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", _SECTION)
+            return Refused(
+                400, "unforwardable", f"the message cannot be forwarded unchanged: {why}", _SECTION
+            )
         return Route(self.queues[FORWARD_QUEUE], name_of_foreign_queue(canonical), forwards=True)
 
     def may_redirect(self, queue: str) -> bool:
@@ -297,15 +300,15 @@ class Destinations:
             return None
         if not self.forward_room.is_counted:
             hint = (
-                "it ends by itself; if it does not, `srmp-spark status` says why "
-                "nothing is sent or forwarded"
+                "this ends by itself; if not, `srmp-spark status` states why nothing is sent "
+                "or forwarded"
             )
             return Refused(
                 503, "too-many-destinations", f"{why}; {hint}", _SECTION, STARTING_RETRY_S
             )
         hint = (
-            "it ends by itself when they arrive; `srmp-spark streams` lists them, "
-            "`streams drop` gives one up"
+            "this ends by itself when they are delivered; `srmp-spark streams` lists them, "
+            "`streams drop` discards one"
         )
         return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, RETRY_AFTER_S)
 
@@ -329,7 +332,7 @@ class Destinations:
             return Refused(
                 400,
                 "reserved-queue",
-                f"{name} is ours: messages come there by forwarding alone",
+                f"{name} is reserved for messages that are forwarded; name another queue",
                 _SECTION,
             )
         queue = self.queues.get(name)

@@ -93,8 +93,8 @@ class ForwardRoom:
             return None
         if self._unknown_to is not None:
             return (
-                "what waits to be forwarded since before the start is not counted: the "
-                "sender process has not read it yet"
+                "messages that wait to be forwarded since before the start are not counted: the "
+                "sender process has not read them yet"
             )
         if len(self) >= FORWARD_DESTINATIONS_MAX:
             return (

@@ -92,9 +92,9 @@ def unforwardable(message: Message) -> str | None:
     A message is never changed in order to send it on.
     """
     if message.signature != "none":
-        return "its XML signature would not survive: <to> and <stream> change on the way"
+        return "its XML signature would become invalid, because <to> and <stream> change"
     if message.receipt is not None and (message.body or message.extension is not None):
-        return "a receipt with a body is none that can be written ([MC-MQSRM] 2.2.2)"
+        return "a receipt with a body cannot be written ([MC-MQSRM] 2.2.2)"
     for name, number in (("App", message.app_specific), ("BodyType", message.body_type)):
         if number > NUMBER_MAX:
             return f"<{name}> is {number}, more than the {NUMBER_MAX} that can be stored"

@@ -251,7 +251,8 @@ class Receiver:
             return Refused(
                 400,
                 "loop",
-                "we forwarded this message, and it came back: redirections lead in a circle",
+                "this queue manager forwarded the message before, and the message has returned: "
+                "remove the loop from the redirections",
                 section,
             )
         found = self._destinations.find(message.destination)
@@ -259,7 +260,8 @@ class Receiver:
             return Refused(
                 400,
                 "too-many-hops",
-                f"{len(hops)} queue managers forwarded it, HOPS_MAX is {HOPS_MAX}",
+                f"{len(hops)} queue managers have forwarded the message, and HOPS_MAX is "
+                f"{HOPS_MAX}: look for a loop in the redirections",
                 section,
             )
         return None
@@ -418,7 +420,7 @@ class Receiver:
             full = self.streams.make_room(arrival.peer, arrival.sender_name, at, now)
             if full is not None:
                 text = (
-                    f"{full}, and none has rested for a day; drop old ones with "
+                    f"{full}, and all of them were used within a day; drop old streams with "
                     "srmp-spark streams drop"
                 )
                 return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
@@ -530,21 +532,24 @@ class Receiver:
             return Refused(
                 400,
                 "unforwardable",
-                f"it cannot be sent on as it is: {why}",
+                f"the message cannot be forwarded unchanged: {why}",
                 "[MC-MQSRM] 3.1.7.3.3",
             )
         if settings.expired == "refuse" and self._expired(message):
             return Refused(
-                400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17"
+                400, "expired", "the time to reach the queue has passed", "[MC-MQSRM] 2.2.6.17"
             )
         if message.signature == "invalid" and settings.invalid_signature == "refuse":
             return Refused(
-                400, "invalid-signature", "the signature does not fit", "[MC-MQSRM] 3.1.5.1.6.1"
+                400,
+                "invalid-signature",
+                "the signature is invalid",
+                "[MC-MQSRM] 3.1.5.1.6.1",
             )
         if queue.unread_bytes >= ORDER_QUEUE_UNREAD_MAX:
             text = (
                 f"{ORDER_QUEUE_UNREAD_MAX} bytes of receipts wait for the sender "
-                "process; the log says why it reads none"
+                "process; the log states why it does not read them"
             )
             return Refused(503, "order-queue-full", text, "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
         if (
@@ -566,7 +571,10 @@ class Receiver:
         ):
             # The specification says 500. A sender keeps the message after either status; a 503 also
             # says when to try again.
-            text = "all queues together hold --machine-quota-bytes; receive from them or raise it"
+            text = (
+                "all queues together hold as much as --machine-quota-bytes allows; receive messages "
+                "or raise the limit"
+            )
             return Refused(503, "machine-quota", text, "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
         return None
 
@@ -626,7 +634,7 @@ class Receiver:
             return Refused(
                 400,
                 "loop",
-                "this message is ours, and came back to be forwarded",
+                "this queue manager sent the message, and the message has returned to be forwarded",
                 "[MC-MQSRM] 3.1.5.1.3",
             )
         why = unforwardable(message)
@@ -634,7 +642,7 @@ class Receiver:
             return Refused(
                 400,
                 "unforwardable",
-                f"it cannot be sent on as it is: {why}",
+                f"the message cannot be forwarded unchanged: {why}",
                 "[MC-MQSRM] 3.1.7.2.4",
             )
         return self._refuses_paused(queue) or self._destinations.refuses_new(route, sender)
@@ -674,8 +682,8 @@ class Receiver:
             )
         if queue.receipts_only and message.receipt is None:
             text = (
-                f"{queue.name} takes receipts alone; send what is for an application "
-                "to another queue"
+                f"{queue.name} accepts only receipts; send messages for applications to "
+                "another queue"
             )
             return Refused(400, "order-queue", text, "[MC-MQSRM] 3.1.5.1.5")
         return cls._refuses_paused(queue)

@@ -147,8 +147,8 @@ def load_keys(pem: bytes) -> tuple[Key, ...]:
         label = block[1].decode()
         if "PRIVATE KEY" in label:
             raise ValueError(
-                "holds a private key; a signer is known by a certificate or public key, "
-                "keep the other at home"
+                "holds a private key; give a certificate or a public key of the signer, and keep "
+                "the private key secret"
             )
         if label not in ("CERTIFICATE", "PUBLIC KEY", "RSA PUBLIC KEY"):
             raise ValueError(f"holds a {label}; expected CERTIFICATE or PUBLIC KEY")
