@@ -75,16 +75,9 @@ appendix A <25>).
 _new = tuple.__new__
 """Builds a NamedTuple without its Python ``__new__``, to save time for every message."""
 HISTORY_EXPIRY_INTERVAL_S = 3600.0
-"""Seconds between two searches for old identifiers.
-
-Identifiers are kept for 30 days, so an hour is often enough.
-"""
+"""Seconds between two searches for old identifiers, which are kept for 30 days."""
 HISTORY_EXPIRY_PAUSE_S = 0.01
-"""Seconds between two parts of a search for old identifiers.
-
-Each part takes about a millisecond. 25,000 identifiers are then forgotten each second, more than
-can arrive.
-"""
+"""Seconds between two parts of a search, of a millisecond each: faster than identifiers arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +85,7 @@ class ReceiverSettings:
     """The settings of the receiving engine that an operator may choose."""
 
     unknown_queue: Literal["reject", "retry"] = "reject"
-    """Answer for a queue or host that is not ours: 400, after which the sender deletes the message,
-    or 503.
+    """Answer for an unknown queue or host: 400, after which the sender deletes the message, or 503.
     """
     expired: Literal["keep", "refuse"] = "keep"
     """What to do with an expired message: keep it and mark the row, or create no row
@@ -106,10 +98,7 @@ class ReceiverSettings:
     without notice.
     """
     queue_quota_bytes: int | None = None
-    """Bytes that may wait in one queue.
-
-    At the limit new messages for the queue are answered 503. ``None`` means no limit.
-    """
+    """Bytes that may wait in one queue; beyond, new messages get 503. ``None`` means no limit."""
     machine_quota_bytes: int | None = None
     """Bytes that may wait in all queues together (QueueManagerQuota).
 
@@ -147,18 +136,13 @@ class Receiver:
         self._expiry_due = 0.0
         self._expiry_clock = ExpiryClock()
         self._late_at = 0
-        """With ``--expired refuse``: the time against which the expiry of the present message is
-        checked, in microseconds.
-        """
+        """With ``--expired refuse``: the time that the expiry of a message is compared with."""
 
     # --- queues -----------------------------------------------------------------------------------
 
     @property
     def queues(self) -> dict[str, QueueState]:
-        """Return the queues by canonical name.
-
-        Change the collection only with :meth:`add_queue` and :meth:`remove_queue`.
-        """
+        """Return the queues by canonical name. Only the methods below may change the collection."""
         return self._destinations.queues
 
     def add_queue(
@@ -175,8 +159,8 @@ class Receiver:
     ) -> QueueState:
         """Add a queue. ``end`` is the sequence of its last stored row.
 
-        Our order queue exists from the start. The order queue may be added once, before its first
-        message, to set its sequence. Raises :class:`~srmp_spark.errors.ConfigurationError` if the
+        Our order queue exists from the start. It may be added once, before its first message, to
+        set the sequence of the queue. Raises :class:`~srmp_spark.errors.ConfigurationError` if the
         name or the multicast address is in use.
         """
         queue = QueueState(
@@ -202,9 +186,9 @@ class Receiver:
         """Forget a queue and its streams.
 
         The message identifiers stay known, because a repeat must not be the first message of a new
-        queue with this name. Streams that a redirection may lead to another queue stay too: their
-        rows are in that queue, and their senders continue. Raises :class:`KeyError` if the queue is
-        unknown, and :class:`ConfigurationError` for our order queue and our forward queue.
+        queue with this name. Streams that a redirection may lead to another queue stay too, because
+        their rows are there. Raises :class:`KeyError` if the queue is unknown, and
+        :class:`ConfigurationError` for our own queues.
         """
         queue = self._destinations.remove(name)
         self.machine.bytes -= queue.bytes_waiting
@@ -242,9 +226,8 @@ class Receiver:
         """Return the refusal for a message that loops between queue managers, or ``None``.
 
         ``hops`` are the queue managers that forwarded it (``Via``, :mod:`.redirection`). Call this
-        before :meth:`receive`. A message passes a queue manager only once: its identifier is known,
-        so the second time it would be answered 200 and lost. A refusal makes it a dead letter of
-        the queue manager that sent it here.
+        before :meth:`receive`, which would recognize the identifier of the message, answer 200 and
+        lose it. A refusal makes the message a dead letter of the queue manager that sent it here.
         """
         section = "RFC 9110 7.6.3"
         if self.identity in hops:
@@ -333,7 +316,7 @@ class Receiver:
         return accepted
 
     def refuses_in(self, name: str, message: Message, arrival: Arrival) -> Refused | None:
-        """Return the refusal if one of our queues accepts no new message now, or ``None``.
+        """Return the refusal if a queue of ours accepts no new message now, or ``None``.
 
         ``message`` arrived by another protocol that has its own order and identifiers
         (WS-ReliableMessaging). The call changes nothing.
@@ -344,8 +327,7 @@ class Receiver:
     def insert_in(self, name: str, message: Message, arrival: Arrival) -> Accepted:
         """Turn a message of another protocol into a row, which must then be committed.
 
-        The other protocol (WS-ReliableMessaging) has its own order and identifiers. It has already
-        decided that the message is new and that the turn of the message has come.
+        WS-ReliableMessaging has already decided that the message is new and that its turn has come.
         """
         queue = self.queues[name]
         accepted = self._accepted(queue, message, arrival, None, (None, None))
@@ -356,8 +338,8 @@ class Receiver:
     def move_in(self, name: str) -> Accepted:
         """Add a message to this queue that moves here from another one of our queues.
 
-        See [MS-MQDMPR] 3.1.7.1.16. The message was accepted when it arrived, so it is not judged or
-        counted again, and no receipt is owed again. The result must be committed like any other.
+        See [MS-MQDMPR] 3.1.7.1.16. The message was accepted when it arrived, so nothing is judged,
+        counted or owed again. The result must be committed like any other.
         """
         queue = self.queues[name]
         queue.end += 1
@@ -457,10 +439,10 @@ class Receiver:
         uniquifier: int,
         received_at: int | None,
     ) -> None:
-        """Change the state by which the next message is judged.
+        """Change the state by which the next message is judged: the identifier and the queue's end.
 
-        This adds the identifier, unless ``received_at`` is None, and moves the end of the queue.
-        Raises :class:`MemoryAheadError` if this fails.
+        The identifier is not added if ``received_at`` is None. Raises :class:`MemoryAheadError` if
+        a change fails.
         """
         try:
             self._open = True
@@ -504,15 +486,14 @@ class Receiver:
         After this time "the message MUST not be processed by the receiver and MUST be discarded"
         ([MC-MQSRM] 2.2.6.17; 2.2.5.1.1 says the same; ``<TTrq>`` takes precedence, 3.1.5.1.4).
 
-        With ``--expired refuse`` an expired message outside a stream is answered 400. The message
-        can never succeed, and a sender that requested negative source journaling is notified. In a
-        stream a 400 would end the stream. The sender deletes the message (3.1.7.2.5), and the
-        ``<previous>`` of the next message still names it, because 3.1.7.2.3 bridges gaps only in
-        repeated messages, and only to a message that is still in the queue. The gap would stay for
-        ever. The position is therefore accepted with 200 and in the stream receipt, and no row is
-        created. If the message requested receipts about its end, they are sent
-        (NackReceiveTimeout). Its identifier is remembered: if it arrives again at another position,
-        the receipt is sent for that position, and nothing is decided again.
+        With ``--expired refuse`` an expired message outside a stream is answered 400: it can never
+        succeed, and a sender that requested negative source journaling is notified. In a stream a
+        400 would leave a gap for ever. The sender deletes the message (3.1.7.2.5), and the
+        ``<previous>`` of the next message still names it, because 3.1.7.2.3 bridges only gaps in
+        repeated messages. The position is therefore accepted with 200 and in the stream receipt,
+        and no row is created. Receipts that the message requested about its end are sent
+        (NackReceiveTimeout). The identifier is remembered: if the message arrives again at another
+        position, the receipt is sent for that position, and nothing is decided again.
         """
         expires_at = (
             message.expires_at
@@ -524,8 +505,7 @@ class Receiver:
     def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
         """Return the refusal for a new message that the queue cannot accept now, or ``None``.
 
-        A repeat never gets here: it is answered 200 before, because its sender would repeat it for
-        ever.
+        A repeat is answered 200 before, because its sender would otherwise repeat it for ever.
         """
         settings = self.settings
         if queue.name == FORWARD_QUEUE and (why := ends_here(message)) is not None:
@@ -569,12 +549,9 @@ class Receiver:
             settings.machine_quota_bytes is not None
             and self.machine.bytes >= settings.machine_quota_bytes
         ):
-            # The specification says 500. A sender keeps the message after either status; a 503 also
-            # says when to try again.
-            text = (
-                "all queues together hold as much as --machine-quota-bytes allows; receive messages "
-                "or raise the limit"
-            )
+            # The specification says 500. After either status a sender keeps the message, and a 503
+            # also says when to try again.
+            text = "all queues together hold --machine-quota-bytes; receive messages or raise it"
             return Refused(503, "machine-quota", text, "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
         return None
 
@@ -586,11 +563,11 @@ class Receiver:
         mark: StreamMark | None,
         stream: tuple[str | None, StreamName | None],
     ) -> Accepted:
-        """Return the result for an accepted message, with its delivery receipt.
+        """Return the result for an accepted message, with its delivery receipt. Nothing changes.
 
-        This changes nothing. See [MC-MQSRM] 3.1.5.1.12 and 3.1.5.1.6.2. The last queue manager on
-        the path owes the delivery receipt. ``stream`` holds the address for the final receipts of
-        the message's stream, and the name of the stream.
+        See [MC-MQSRM] 3.1.5.1.12 and 3.1.5.1.6.2. The last queue manager on the path owes the
+        delivery receipt. ``stream`` holds the address for final receipts and the name of the
+        stream.
         """
         sequence = queue.end + 1
         owed: tuple[OwedReceipt, ...] = ()
@@ -661,10 +638,7 @@ class Receiver:
 
     @classmethod
     def _refuses_kind(cls, queue: QueueState, message: Message) -> Refused | None:
-        """Return the refusal if the queue has the wrong kind or is paused, or ``None``.
-
-        See [MC-MQSRM] 3.1.5.1.3.
-        """
+        """Return the refusal if the queue is paused or of the wrong kind ([MC-MQSRM] 3.1.5.1.3)."""
         section = "[MC-MQSRM] 3.1.5.1.3"
         if queue.transactional and message.stream is None:
             return Refused(
@@ -689,10 +663,7 @@ class Receiver:
         return cls._refuses_paused(queue)
 
     def _received_at(self, arrival: Arrival, now: float) -> int:
-        """Return when an identifier counts as received.
-
-        Once an hour this also forgets old identifiers, part by part.
-        """
+        """Return when an identifier counts as received; once an hour, forget old identifiers."""
         at = self._history_clock.read(arrival.at, now)
         if now >= self._expiry_due:
             complete = self.history.expire(at)
@@ -745,10 +716,7 @@ class Receiver:
         return self.streams.next_timer()
 
     def due(self, now: float) -> list[SendStreamReceipt]:
-        """Return the stream receipts to send now.
-
-        A stream has at most one receipt in flight, until its delivery or failure is reported.
-        """
+        """Return the stream receipts to send now: at most one in flight per stream."""
         return self.streams.due(now)
 
     def receipt_delivered(
@@ -768,9 +736,10 @@ class Receiver:
     ) -> StreamReceiptGivenUp | None:
         """Record that a stream receipt was not delivered.
 
-        The receipt is owed again after RetransmissionTimeout. After an answer of 400
-        (``permanent``) it is not owed again before the next message of the stream. The result then
-        describes the receipt, so that the caller can log a warning.
+        It is owed again after RetransmissionTimeout.
+
+        After an answer of 400 (``permanent``) the receipt is not owed again before the next message
+        of the stream. The result then describes the receipt, so that the caller can log a warning.
         """
         stream = self.streams.get(queue, guid)
         if stream is None or not stream.receipt_on_its_way:
@@ -784,10 +753,9 @@ class Receiver:
     def awaits_stream_receipt(self, name: StreamName, stream_id: StreamId, position: int) -> bool:
         """Return whether the sender of a stream message still awaits its stream receipt.
 
-        The final stream receipt of the message must then wait, because 3.1.5.1.9.2 reduces a count
-        at the sender that 3.1.5.1.8.2 must have raised before. A stream that is no longer live gets
-        no more stream receipts. ``name`` is the name of the stream when the message arrived
-        (:attr:`.DecisionReceipt.stream_name`).
+        The final stream receipt must then wait, because 3.1.5.1.9.2 reduces a count at the sender
+        that 3.1.5.1.8.2 must have raised before. A stream that is no longer live gets no more
+        stream receipts. ``name`` names the stream (:attr:`.DecisionReceipt.stream_name`).
         """
         stream = self.streams.get(name, stream_id.guid)
         return (
@@ -801,19 +769,16 @@ class Receiver:
     def accept_gap(self, queue: StreamName, guid: str) -> bool:
         """Accept the loss of the positions that are missing from a stream; return whether any are.
 
-        The next message that is accepted is the lowest one that arrived after the gap, when it
-        arrives again. A second call accepts whichever message arrives next. The decision is only
-        for this gap, also after a restart. While nothing is missing the call changes nothing.
-        Otherwise the next message that others overtook on the way would be lost with a 200.
+        The next accepted message is the lowest one that arrived after the gap, when it arrives
+        again. A second call accepts whichever message arrives next. The decision is only for this
+        gap, also after a restart. While nothing is missing the call changes nothing, because a
+        message that others overtook would be lost with a 200.
         """
         stream = self.streams.get(queue, guid)
         return stream is not None and self.streams.accept_gap(stream)
 
     def drop_stream(self, queue: StreamName, guid: str) -> bool:
-        """Forget a stream and return whether it existed.
-
-        The sender's next ``<start>`` then begins the stream, whatever its ordinal.
-        """
+        """Forget a stream and return whether it existed. Any later ``<start>`` begins it again."""
         return self.streams.drop(queue, guid)
 
     def __repr__(self) -> str:
