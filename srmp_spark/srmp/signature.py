@@ -254,9 +254,10 @@ def _from_base64(text: str) -> bytes:
 def _check_references(
     references: Sequence[Reference], attachments: dict[str, tuple[Span | None, bytes]]
 ) -> None:
-    """Check that each attachment has one reference and each reference an attachment.
+    """Check that references and attachments match.
 
-    See bad inputs 15 and 30. Raises :class:`RemoteProtocolError` otherwise.
+    Each attachment with at least one byte needs exactly one reference, and each reference needs its
+    attachment (bad inputs 15 and 30). Raises :class:`RemoteProtocolError` otherwise.
     """
     missing = {
         part for part, (span, _) in attachments.items() if span is not None and span[0] < span[1]
