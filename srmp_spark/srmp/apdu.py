@@ -1,8 +1,10 @@
-"""An SRMP message as one APDU of PGM ([MC-MQSRM] 2.1.2, 2.1.3, 4.5): an HTTP head, and what would follow it in a POST.
+"""An SRMP message as one APDU of PGM: an HTTP head and the content of a POST.
 
-"In the case of PGM, the HTTP 1.1 header is ignored by MSMQ" (appendix A <2>), and so it is here: nothing in it is believed.
-What the content is shows in its first octets, for it begins with a MIME delimiter or is an envelope. Readers of the stored
-message find its type in a head, so it gets one of ours.
+See [MC-MQSRM] 2.1.2, 2.1.3 and 4.5. "In the case of PGM, the HTTP 1.1 header is ignored by MSMQ"
+(appendix A <2>). This module ignores the head too, and trusts nothing in it. The first octets of
+the content show its kind: multipart content begins with a MIME delimiter, and any other content is
+an envelope. Readers of the stored message find its type in a head, so the stored message gets a
+head that we write.
 """
 
 from __future__ import annotations
@@ -17,17 +19,21 @@ from srmp_spark.srmp.encoder import encode, http_head
 from srmp_spark.srmp.limits import BOUNDARY_MAX
 
 HEAD_MAX = 16_384
-"""Octets of the head of an APDU: more than any sender writes, and little enough to look through."""
+"""Longest head of an APDU, in octets.
+
+Every sender writes less, and a search through this much is cheap. An APDU with a longer head is
+refused.
+"""
 BOUNDARY = "MSMQ - SOAP boundary, 1"
 
 _SECTION = "[MC-MQSRM] 2.1.2"
 _DELIMITER = re.compile(rb"(?:\r\n)?--([^\r\n]{1,%d})\r\n" % BOUNDARY_MAX)
 _CONTENT = (b"<", b"--", b"\r\n--", b"\xef\xbb\xbf<")
-"""How an APDU without a head begins: nobody needs one."""
+"""The possible first octets of an APDU without a head. The head is optional."""
 
 
 class Post(NamedTuple):
-    """The APDU as if it had come by HTTP."""
+    """An APDU in the form of a message that was received over HTTP."""
 
     content_type: bytes
     post: bytes
@@ -35,7 +41,10 @@ class Post(NamedTuple):
 
 
 def apdu_of(message: Message, address: MulticastAddress) -> bytes:
-    """``message`` as it is multicast to ``address``. Raises :class:`LocalProtocolError` for what SRMP cannot say."""
+    """Return the APDU that multicasts ``message`` to ``address``.
+
+    Raises :class:`LocalProtocolError` if SRMP cannot express the message.
+    """
     content_type, content = encode(
         message._replace(destination=f"MSMQ:{address.format_name}"), boundary=BOUNDARY
     )
@@ -43,7 +52,11 @@ def apdu_of(message: Message, address: MulticastAddress) -> bytes:
 
 
 def post_of(apdu: bytes, address: MulticastAddress) -> Post:
-    """What came to ``address``. Raises :class:`RemoteProtocolError` for what is neither head and content nor content."""
+    """Return the POST form of an APDU that was received for the multicast ``address``.
+
+    Raises :class:`RemoteProtocolError` if the APDU has neither a complete head nor the first octets
+    of content, if its head is too long, or if its MIME boundary is invalid.
+    """
     content = apdu
     if not apdu.startswith(_CONTENT):
         end = apdu.find(b"\r\n\r\n", 0, HEAD_MAX)
@@ -67,5 +80,5 @@ def post_of(apdu: bytes, address: MulticastAddress) -> Post:
 
 
 def _head(address: MulticastAddress, content_type: bytes, length: int) -> bytes:
-    """As in the example of 4.5."""
+    """Return an HTTP head as in the example of [MC-MQSRM] 4.5."""
     return http_head(str(address), str(address), content_type, length)

@@ -1,12 +1,14 @@
-"""Message Position Deleted ([MC-MQSRM] 3.1.7.3): what became of a message in our queue, and who wants to know.
+"""Message Position Deleted ([MC-MQSRM] 3.1.7.3): how a message left our queue, and its receipts.
 
-A message may ask for two receipts about its end: a commitment receipt to its administration queue (3.1.7.3.1), and, if it is
-a stream message with ``<DeadLetter/>``, a final stream receipt to its sender's order queue (3.1.7.3.3). What is needed to
-write them is kept beside the row as :class:`Undecided`, in the row's own transaction. When the row leaves the queue there is
-one :class:`Reason`, and :func:`receipts_for` says what follows from the two. Nothing else does.
+A message may request two receipts about its end. A commitment receipt is sent to its administration
+queue (3.1.7.3.1). A final stream receipt is sent to the order queue of its sender (3.1.7.3.3); only
+a stream message with ``<DeadLetter/>`` requests a final stream receipt. The data for these receipts
+is stored next to the row as :class:`Undecided`, in the transaction of the row. When the row leaves
+the queue there is one :class:`Reason`, and :func:`receipts_for` returns the receipts that follow
+from both. No other code decides about these receipts.
 
-Rows are decided in runs: a mark over a million rows is one decision, also where some of them were received before it. A row
-keeps its first decision, so a run need not leave out what an earlier one holds.
+Rows are decided in runs: a mark over a million rows is one decision, even if some of these rows
+were received before. A row keeps its first decision, so a run may include rows of an earlier run.
 """
 
 from __future__ import annotations
@@ -34,85 +36,109 @@ DecisionKind = Literal["commitment", "final_stream"]
 
 
 class Reason(Enum):
-    """*iReason* of 3.1.7.3, with the message class of its receipts ([MS-MQDMPR] 3.1.1.12, [MS-MQMQ] 2.2.18.1.6).
+    """Why a message left our queue: *iReason* of [MC-MQSRM] 3.1.7.3.
 
-    Any other reason sends nothing: "the server MUST not send" a receipt for it.
+    The value is the message class of the receipts ([MS-MQDMPR] 3.1.1.12, [MS-MQMQ] 2.2.18.1.6). For
+    any other reason no receipt is sent: "the server MUST not send" one.
     """
 
     RECEIVED = CLASS_ACK_RECEIVE
-    """AckReceive: the mark of the default consumer passed it."""
+    """AckReceive: the mark of the default consumer passed the message."""
     PURGED = CLASS_NACK_DELETED
-    """NackPurged: an administrator took away this message (``give-up``)."""
+    """NackPurged: an administrator removed this message (``give-up``)."""
     QUEUE_DELETED = CLASS_NACK_Q_DELETED
     QUEUE_PURGED = CLASS_NACK_Q_PURGED
     EXPIRED = CLASS_NACK_RECEIVE_TIMEOUT
-    """NackReceiveTimeout: it was too old to be received."""
+    """NackReceiveTimeout: the message expired before it was received."""
     REJECTED = CLASS_NACK_RECEIVE_REJECTED
-    """NackReceiveRejected: the application read it and does not want it."""
+    """NackReceiveRejected: the application read the message and rejected it."""
 
     @property
     def decision(self) -> Decision:
-        """``<decision>``."""
+        """Return the value of ``<decision>``."""
         return "positive" if self is Reason.RECEIVED else "negative"
 
 
 class Undecided(NamedTuple):
-    """A row that asks to be told of its end: everything that its receipts will need."""
+    """A row whose sender requests receipts about its end, with all data for these receipts."""
 
     queue: str
     sequence: int
     lineage: str
     uniquifier: int
     action: str
-    """``<action>`` of the message, whose label the commitment receipt repeats."""
+    """``<action>`` of the message. The commitment receipt repeats its label."""
     peer: str
-    """Host of the address that the message came from: the allow-list compares it with the host of the receipt's URL."""
+    """Host of the address that sent the message.
+
+    The allow-list compares this host with the host of the receipt's URL.
+    """
     sender_name: str | None
-    """The sender's authenticated name, for the same purpose."""
+    """Authenticated name of the sender, which the allow-list also compares with the host of the
+    URL; ``None`` if the sender was not authenticated.
+    """
     commitment_to: str | None
-    """``<sendTo>`` of ``<commitmentReceiptRequest>``; ``None``: no commitment receipt."""
+    """``<sendTo>`` of ``<commitmentReceiptRequest>``; ``None`` if no commitment receipt is
+    requested.
+    """
     positive: bool
     negative: bool
     final_to: str | None
-    """``<sendReceiptsTo>`` of the ``<start>`` of the message's stream; ``None``: no final stream receipt."""
+    """``<sendReceiptsTo>`` of the ``<start>`` of the message's stream; ``None`` if no final stream
+    receipt is requested.
+    """
     stream_id: StreamId | None
     position: int
-    """``<current>``; 0 outside a stream."""
+    """``<current>``, the position in the stream; 0 outside a stream."""
     stream_name: StreamName | None = None
-    """What the stream is counted by: the queue that ``<to>`` named, which a redirection makes another one than ``queue``."""
+    """Name of the stream on our side: the queue that ``<to>`` named.
+
+    After a redirection it differs from ``queue``.
+    """
 
 
 class DecisionReceipt(NamedTuple):
-    """A receipt that is owed because a row was decided; its identifier is the same each time it is sent."""
+    """A receipt that is owed because a row was decided.
+
+    Its identifier is the same each time it is sent.
+    """
 
     kind: DecisionKind
     url: str
     queue: str
     lineage: str
     uniquifier: int
-    """With ``lineage``: ``<id>`` of the message that it speaks of."""
+    """Number of the message that the receipt is about.
+
+    ``lineage`` and this number are its ``<id>``.
+    """
     action: str
     peer: str
     sender_name: str | None
     reason: Reason
     decided_at: int
-    """Microseconds since 1970, UTC."""
+    """Time of the decision, in microseconds since 1970, UTC."""
     stream_id: StreamId | None
     position: int
     stream_name: StreamName | None = None
-    """As of :class:`Undecided`."""
+    """Name of the stream, as in :class:`Undecided`."""
 
     @property
     def counted_by(self) -> StreamName:
-        """What its stream is counted by. Before it was noted that was taken for the queue, as it is without redirections."""
+        """Return the name by which the stream of the message is known here.
+
+        Rows of older versions have no ``stream_name``. Their stream is known by its queue, as it is
+        without redirections.
+        """
         return self.stream_name or name_of_queue(self.queue)
 
     @property
     def lane(self) -> tuple[str, str, str, str]:
-        """Receipts of one lane succeed or fail together: same URL, same sender, and same stream if it is about one.
+        """Return the lane of this receipt. All receipts of one lane succeed or fail together.
 
-        A sender is an address and, if it authenticated itself, a name: behind a proxy many have one address, and the URL that
-        is that of one of them is not that of another.
+        Receipts of one lane have the same URL and the same sender, and the same stream if they are
+        about a stream. A sender is an address and, if authenticated, a name. Behind a proxy many
+        senders share one address, and a URL that belongs to one of them does not belong to another.
         """
         return (
             self.url,
@@ -130,12 +156,16 @@ def undecided_of(
     send_receipts_to: str | None = None,
     stream_name: StreamName | None = None,
 ) -> Undecided | None:
-    """What a message asks to be told of its end; ``None`` for most, which then cost nothing.
+    """Return which receipts a message requests about its end, or ``None`` if it requests none.
 
-    ``send_receipts_to`` is Stream.SendReceiptsTo at this moment: the stream may be another one when the message is decided.
-    ``stream_name`` says which streams of the sender to look among then.
-    ``sequence`` is 0 for a message that makes no row. A receipt never asks for a receipt, and nobody receives from our own
-    queues: a row that is forwarded is told of where it arrives. What makes no row arrives nowhere, so it is told of here.
+    Most messages request no receipts and then cost nothing here. ``send_receipts_to`` is
+    Stream.SendReceiptsTo at this moment, because the stream may be replaced before the message is
+    decided. ``stream_name`` names the stream, to find it then. ``sequence`` is 0 for a message that
+    does not become a row.
+
+    A receipt never requests a receipt. Nobody receives from our own queues: the receipts of a
+    forwarded row are sent where the row arrives. A message that does not become a row arrives
+    nowhere, so its receipts are sent from here.
     """
     wants_commitment = message.commitment_receipt_to is not None and (
         message.commitment_positive or message.commitment_negative
@@ -164,7 +194,10 @@ def undecided_of(
 
 
 def receipts_for(row: Undecided, reason: Reason, decided_at: int) -> tuple[DecisionReceipt, ...]:
-    """The receipts that follow: at most one of each kind, and never two that contradict each other."""
+    """Return the receipts that follow from a decision.
+
+    There is at most one receipt of each kind, and the receipts never contradict each other.
+    """
     receipts = []
     common = row.lineage, row.uniquifier, row.action, row.peer, row.sender_name, reason, decided_at
     wanted = row.positive if reason.decision == "positive" else row.negative

@@ -1,12 +1,14 @@
-"""An HTTP body into a :class:`Message` ([MC-MQSRM] 3.1.5.1.1): split, then read.
+"""Decodes an HTTP body into a :class:`Message` ([MC-MQSRM] 3.1.5.1.1): split, then read.
 
     content ──mime.split──▶ envelope, body, extension
-    envelope ──windows_layout──▶ Message                          what Windows writes, and nothing else
-        └─ None ──learned_layouts──▶ fields ──┐                   what has been written like this before
-            └─ new ──envelope_reader──▶ fields ──envelope_values──▶ Message     everything; the rules live in these two
+    envelope ──windows_layout──▶ Message                 only what Windows writes
+        └─ None ──learned_layouts──▶ fields ──┐          layouts that were read before
+            └─ new ──envelope_reader──▶ fields ──envelope_values──▶ Message     all others
 
-The first two give what the last would give or pass on (tests/codec/test_differential.py): they are only a matter of speed.
-``soap_action`` and the arrival are not in the bytes seen here: the caller adds them.
+The rules are in ``envelope_reader`` and ``envelope_values``. The two readers before them only save
+time: each returns what the last reader would return, or leaves the envelope to the next reader
+(tests/codec/test_differential.py). ``soap_action`` and the arrival are not in the bytes that this
+module reads; the caller adds them.
 """
 
 from __future__ import annotations
@@ -23,16 +25,20 @@ _layouts = LearnedLayouts(read_fields)
 
 
 def decode(content_type: bytes, content: bytes) -> Message:
-    """The message in ``content``; ``content_type`` is the value of the HTTP field, unfolded (``http_head.unfold``).
+    """Return the message in ``content``.
 
-    Raises :class:`RemoteProtocolError` and nothing else: its ``status_hint`` is 400 (malformed), 413 (body above
-    ``BODY_MAX``) or 415 (another media type).
+    ``content_type`` is the value of the HTTP field, unfolded (``http_head.unfold``). Raises only
+    :class:`RemoteProtocolError`. Its ``status_hint`` is 400 (malformed), 413 (body longer than
+    ``BODY_MAX``) or 415 (unsupported media type).
     """
     return decode_parts(content_type, content)[0]
 
 
 def decode_parts(content_type: bytes, content: bytes) -> tuple[Message, Parts]:
-    """:func:`decode`, and where the parts lie in ``content``."""
+    """Return the message of :func:`decode`, and the places of its parts in ``content``.
+
+    Raises :class:`RemoteProtocolError` as :func:`decode` does.
+    """
     parts = split(content_type, content)
     (start, end), body_span, extension_span, body_id, extension_id = parts
     body = b"" if body_span is None else content[body_span[0] : body_span[1]]

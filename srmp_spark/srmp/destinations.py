@@ -1,8 +1,9 @@
 """Which queue a message is for ([MC-MQSRM] 3.1.5.1.3): ``<to>`` decides, not the request line.
 
-The text "disregards" what it cannot deliver and answers 400, on which the sender deletes the message. That is right for
-what can never succeed. A name that an operator has merely not configured yet is another matter: ``--unknown-queue retry``
-answers 503.
+The specification "disregards" a message that cannot be delivered and answers 400, after which the
+sender deletes the message. This is right for a message that can never be delivered. A queue that an
+operator has only not configured yet is different: with ``--unknown-queue retry`` the answer is 503,
+and the sender keeps the message.
 """
 
 from __future__ import annotations
@@ -29,82 +30,119 @@ from srmp_spark.srmp.redirection import NO_FORWARDING, Forwarding
 from srmp_spark.srmp.stream_name import StreamName, is_foreign, name_of_foreign_queue, name_of_queue
 
 RETRY_AFTER_S = 20
-"""What 503 asks for: the default RetransmissionTimeout of Windows ([MC-MQSRM] appendix A <25>)."""
+"""Seconds until the next attempt that a 503 asks for: the default RetransmissionTimeout of Windows
+([MC-MQSRM] appendix A <25>).
+"""
 STARTING_RETRY_S = 2
-"""What 503 asks for while the sender process has not told what waits since before the start: it does within a second or two."""
+"""Seconds until the next attempt that a 503 asks for during the start.
+
+The sender process needs one or two seconds to report which forwarded messages wait since before the
+start.
+"""
 SPELLINGS_MAX = 4096
-"""How many spellings of ``<to>`` are remembered, then all are forgotten. Parsing one costs more than the rest of a message."""
+"""Number of spellings of ``<to>`` that are cached.
+
+At the limit the cache is emptied. Parsing a spelling costs more than all other work for a message.
+"""
 DESTINATION_KEPT_LENGTH = 512
-"""A longer spelling is looked up each time: strangers must not fill the memory with 64 KB names."""
+"""Longest spelling of ``<to>`` that is cached, in characters.
+
+A longer spelling is parsed each time, so that unauthenticated clients cannot fill the memory with
+names of 64 KB.
+"""
 ORDER_QUEUE_UNREAD_MAX = 512 * 1_048_576
-"""Bytes of receipts in our order queue that the sender process has not read. Anybody may send receipts, and no quota counts
-them; the sender process reads faster than they can come, so this is reached only if it cannot be started for long."""
+"""Most bytes of receipts in our order queue that the sender process has not read.
+
+Any client may send receipts, and no quota limits them. The sender process reads faster than
+receipts can arrive, so the limit is reached only if the sender process cannot run for a long time.
+"""
 MULTICAST_PREFIX = "MSMQ:MULTICAST="
 
 _SECTION = "[MC-MQSRM] 3.1.5.1.3"
 
 
 class MachineUse:
-    """What the queues of one queue manager hold together."""
+    """Counts what all queues of one queue manager hold together."""
 
     __slots__ = ("bytes",)
 
     def __init__(self) -> None:
         self.bytes = 0
-        """The sum of :attr:`QueueState.bytes_waiting`."""
+        """Sum of :attr:`QueueState.bytes_waiting` over all queues."""
 
 
 @dataclass(slots=True, kw_only=True)
 class QueueState:
-    """What the engine knows of a queue of ours; the service keeps ``paused``, ``bytes_waiting`` and ``count`` up to date."""
+    """The state of one of our queues, as the engine needs it.
+
+    The service keeps ``paused``, ``bytes_waiting`` and ``count`` up to date.
+    """
 
     name: str
-    """Canonical (INTERFACE.md section 1)."""
+    """Canonical name of the queue (INTERFACE.md section 1)."""
     transactional: bool = False
     end: int = 0
-    """The sequence of the last row accepted; rows count from 1."""
+    """Sequence of the last accepted row. Rows are numbered from 1."""
     multicast: str | None = None
-    """``IP:PORT`` of the multicast address that the queue listens on."""
+    """``IP:PORT`` of the multicast address that the queue listens on; ``None`` if there is none."""
     paused: bool = False
     bytes_waiting: int = 0
-    """Bytes that the ``default`` consumer has not received."""
+    """Bytes of the messages that the ``default`` consumer has not received."""
     count: int = 0
-    """Messages that the ``default`` consumer has not received."""
+    """Number of messages that the ``default`` consumer has not received."""
     unread_bytes: int = 0
-    """Of our order queue: bytes of the receipts that the sender process has not read for good."""
+    """Bytes of the receipts in our order queue that the sender process has not finished reading;
+    used for that queue only.
+    """
     declared: bool = True
-    """False: a subqueue that remote readers made. Messages are moved there, and to a sender it does not exist."""
+    """Whether the queue was declared.
+
+    An undeclared queue is a subqueue that a remote reader created: messages can be moved to it, and
+    for senders it does not exist.
+    """
     machine: MachineUse = field(default_factory=MachineUse)
-    """The engine's sum over all queues, this one among them."""
+    """The engine's totals over all queues, this queue included."""
     receipts_only: bool = field(init=False)
-    """Our order queue: no application receives from it, so what is no receipt would only fill the disk there."""
+    """Whether the queue is our order queue.
+
+    No application receives from the order queue, so any message that is no receipt would only fill
+    the disk.
+    """
 
     def __post_init__(self) -> None:
         self.receipts_only = self.name == ORDER_QUEUE
 
     def weigh(self, bytes_waiting: int) -> None:
-        """So much waits in the queue now."""
+        """Set how many bytes wait in the queue now, and update the total of all queues."""
         self.machine.bytes += bytes_waiting - self.bytes_waiting
         self.bytes_waiting = bytes_waiting
 
 
 class Route(NamedTuple):
-    """Where a message goes that is not for the queue which ``<to>`` names, or not for this host."""
+    """The path of a message that goes to another queue than ``<to>`` names, or to another host."""
 
     queue: QueueState
-    """A queue of ours; what leaves again goes by ``FORWARD_QUEUE``, which takes stream messages and others."""
+    """One of our queues.
+
+    A message that is forwarded goes to ``FORWARD_QUEUE``, which accepts stream messages and other
+    messages.
+    """
     stream_name: StreamName
-    """What its stream counts by: two destinations of one sender are two streams, wherever both are led. The queue that
-    ``<to>`` names here, so that a redirection may come and go in the middle of a stream; of another host the whole URL."""
+    """Name of the message's stream on our side.
+
+    Two destinations of one sender are two streams, even if both are led to the same place. For a
+    ``<to>`` on this host the name is the queue that ``<to>`` names, so that a redirection may be
+    added or removed in the middle of a stream. For another host the name is the whole URL.
+    """
     forwards: bool
-    """It leaves again."""
+    """Whether the message is sent on to another host."""
 
 
 Found = QueueState | Route | Refused
 
 
 class Destinations:
-    """The queues by name, and ``<to>`` to queue with a memory."""
+    """Finds the queue for a ``<to>``, and caches the answers."""
 
     def __init__(
         self,
@@ -120,52 +158,64 @@ class Destinations:
             self.queues[FORWARD_QUEUE] = QueueState(name=FORWARD_QUEUE)
         self._known: dict[str, Found] = {}
         self.forward_room = ForwardRoom()
-        """Where messages that are forwarded wait for. The service tells it what the sender process knows."""
+        """Room for destinations of forwarded messages that wait.
+
+        The service reports to it what the sender process knows.
+        """
 
     def add(self, queue: QueueState) -> None:
-        """Raises :class:`ConfigurationError` if the name or the multicast address is taken."""
+        """Add a queue.
+
+        Raises :class:`ConfigurationError` if the name or the multicast address is in use, or if one
+        of our own queues shall be transactional.
+        """
         known = self.queues.get(queue.name)
         if known is not None and (queue.name not in OWN_QUEUES or known.end != 0):
             raise ConfigurationError(f"queue {queue.name} exists already; name it once")
         if queue.name == ORDER_QUEUE and queue.transactional:
             raise ConfigurationError(
-                f"{ORDER_QUEUE} takes receipts, which are no stream messages: it cannot "
+                f"{ORDER_QUEUE} accepts receipts, which are no stream messages: the queue cannot "
                 "be transactional"
             )
         if queue.name == FORWARD_QUEUE and queue.transactional:
             raise ConfigurationError(
-                f"{FORWARD_QUEUE} takes messages of both kinds: it cannot be transactional"
+                f"{FORWARD_QUEUE} accepts messages of both kinds: the queue cannot be transactional"
             )
         if queue.multicast is not None and any(
             queue.multicast == other.multicast for other in self.queues.values()
         ):
             raise ConfigurationError(
-                f"two queues on multicast address {queue.multicast}: give each its own"
+                f"two queues listen on multicast address {queue.multicast}: give each its own"
             )
         self.queues[queue.name] = queue
         self._known.clear()
 
     def remove(self, name: str) -> QueueState:
-        """Raises :class:`KeyError` for an unknown queue, :class:`ConfigurationError` for our order queue."""
+        """Remove a queue and return it.
+
+        Raises :class:`KeyError` if the queue is unknown, and :class:`ConfigurationError` for our
+        order queue and our forward queue, which cannot be removed.
+        """
         if name == ORDER_QUEUE:
             raise ConfigurationError(
                 f"{ORDER_QUEUE} always exists: peers send stream receipts there"
             )
         if name == FORWARD_QUEUE:
             raise ConfigurationError(
-                f"{FORWARD_QUEUE} holds what was accepted to be sent on; purge it to give that up"
+                f"{FORWARD_QUEUE} holds messages that were accepted to be forwarded; purge the queue "
+                "to discard them"
             )
         queue = self.queues.pop(name)
         self._known.clear()
         return queue
 
     def declare(self, name: str) -> None:
-        """Let a subqueue that remote readers made take messages as any queue does."""
+        """Let a subqueue that a remote reader created accept messages as any queue does."""
         self.queues[name].declared = True
         self._known.clear()
 
     def find(self, destination: str) -> Found:
-        """The queue that ``<to>`` names, or the answer that says why there is none."""
+        """Return the queue that ``<to>`` names, its route, or the refusal with the reason."""
         found = self._known.get(destination)
         if found is None:
             found = self._look_up(destination)
@@ -177,7 +227,7 @@ class Destinations:
         return found
 
     def _look_up(self, destination: str) -> Found:
-        """The steps of [MC-MQSRM] 3.1.5.1.3."""
+        """Carry out the steps of [MC-MQSRM] 3.1.5.1.3 for a ``<to>`` that is not cached."""
         if destination[: len(MULTICAST_PREFIX)].upper() == MULTICAST_PREFIX:
             return self._look_up_multicast(destination[len(MULTICAST_PREFIX) :])
         try:
@@ -192,7 +242,11 @@ class Destinations:
         return self._look_up_queue(address.queue)
 
     def _look_up_foreign(self, destination: str, address: QueueAddress) -> Found:
-        """Of another host: refused, or sent on if we are a transparent store-and-forward server."""
+        """Return the route of a ``<to>`` of another host, or refuse it.
+
+        The message is sent on only if this queue manager is a transparent store-and-forward server
+        and the allow-list permits the URL.
+        """
         host = address.host
         if not self._forwarding.store_and_forward:
             hint = f"if {host} is this queue manager, add --host-name {host}"
@@ -206,7 +260,8 @@ class Destinations:
             canonical = canonical_destination(destination)
         except ConfigurationError as error:
             return Refused(400, "bad-destination", f"<to> names no queue: {error}", _SECTION)
-        url = split_url(canonical)  # in its one spelling: what is judged is what is called
+        # The URL is checked in its one spelling, because it is called in this spelling.
+        url = split_url(canonical)
         if not self._forwarding.allows(url):
             hint = f"to forward it, add --allow-url {address.scheme}://{url.authority}"
             return Refused(
@@ -220,17 +275,23 @@ class Destinations:
                 "a query in <to> of another host names no queue there, and each would "
                 "be an outgoing queue of its own here"
             )
-            return Refused(400, "unforwardable", f"it cannot be sent on as it is: {why}", _SECTION)
+            return Refused(
+                400, "unforwardable", f"the message cannot be forwarded unchanged: {why}", _SECTION
+            )
         return Route(self.queues[FORWARD_QUEUE], name_of_foreign_queue(canonical), forwards=True)
 
     def may_redirect(self, queue: str) -> bool:
-        """Whether messages whose ``<to>`` names ``queue`` under one of our host names may be led elsewhere."""
+        """Return whether a redirection may lead messages for ``queue`` elsewhere.
+
+        This is about messages whose ``<to>`` names ``queue`` under one of our host names.
+        """
         return self._forwarding.inbound.may_redirect(f"/{VIRTUAL_DIRECTORY}/{queue}", self._hosts)
 
     def refuses_new(self, route: Route, sender: str) -> Refused | None:
-        """Refuse a new destination to forward to that finds no room. ``sender``: whose share it counts in.
+        """Return the refusal for a new destination of another host without room, or ``None``.
 
-        Where a redirection leads is the operator's own choice and does not count.
+        ``sender`` is the sender in whose share the destination counts. The target of a redirection
+        is the operator's own choice and does not count.
         """
         if not is_foreign(route.stream_name):
             return None
@@ -239,15 +300,15 @@ class Destinations:
             return None
         if not self.forward_room.is_counted:
             hint = (
-                "it ends by itself; if it does not, `srmp-spark status` says why "
-                "nothing is sent or forwarded"
+                "this ends by itself; if not, `srmp-spark status` states why nothing is sent "
+                "or forwarded"
             )
             return Refused(
                 503, "too-many-destinations", f"{why}; {hint}", _SECTION, STARTING_RETRY_S
             )
         hint = (
-            "it ends by itself when they arrive; `srmp-spark streams` lists them, "
-            "`streams drop` gives one up"
+            "this ends by itself when they are delivered; `srmp-spark streams` lists them, "
+            "`streams drop` discards one"
         )
         return Refused(503, "too-many-destinations", f"{why}; {hint}", _SECTION, RETRY_AFTER_S)
 
@@ -271,7 +332,7 @@ class Destinations:
             return Refused(
                 400,
                 "reserved-queue",
-                f"{name} is ours: messages come there by forwarding alone",
+                f"{name} is reserved for messages that are forwarded; name another queue",
                 _SECTION,
             )
         queue = self.queues.get(name)

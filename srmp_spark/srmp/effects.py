@@ -1,11 +1,13 @@
-"""What comes out of the receiving engine: values, never actions.
+"""The results of the receiving engine: values, never actions.
 
-The dangerous order is in the types. A message that is taken becomes an :class:`Accepted`, which is no answer. The only
-answer of 200 is :class:`Ok`; an ``Ok`` needs a :class:`Committed`; and a ``Committed`` is made by the store alone, after its
-sync returned (``tests/engine/test_proof.py`` reads the source to see that nobody else does).
+The types enforce the one order that is critical. An accepted message becomes an :class:`Accepted`,
+which is no answer. The only answer of 200 is :class:`Ok`. An ``Ok`` needs a :class:`Committed`, and
+only the store creates a ``Committed``, after its sync has returned. ``tests/engine/test_proof.py``
+reads the source to check that no other code creates one.
 
-    receive() → Refused ─────────────────────────────────────────────→ 400 or 503
-              → Accepted, Repeated ──→ store: rows + changes(), sync ──→ Committed ──→ committed() → Ok → 200
+    receive() → Refused ──────────────────────────────→ 400 or 503
+              → Accepted, Repeated ──→ store: rows + changes(), sync
+                                         ──→ Committed ──→ committed() → Ok → 200
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ from srmp_spark.srmp.stream_name import StreamName
 
 
 class Committed:
-    """Proof that everything up to commit number ``position`` is on stable storage. Only the store makes one, after its sync."""
+    """Proves that everything up to commit number ``position`` is on stable storage.
+
+    Only the store creates this proof, after its sync.
+    """
 
     __slots__ = ("position",)
 
@@ -35,38 +40,52 @@ class Committed:
 
 
 class Refused(NamedTuple):
-    """Answer ``status`` and keep nothing. 400 means "can never succeed": the sender deletes the message. Our trouble is 503;
-    403 and 401, that this sender may not, as things stand: it keeps the message."""
+    """The answer ``status``, with which nothing of the message is kept.
+
+    400 means "can never succeed", and the sender deletes the message. 503 means a problem on our
+    side. 401 and 403 mean that this sender has no permission at present. After these three the
+    sender keeps the message.
+    """
 
     status: int
     reason: str
-    """Short and constant, for the metric ``srmp_messages_refused_total{status,reason}``."""
+    """Short constant text for the metric ``srmp_messages_refused_total{status,reason}``."""
     message: str
-    """For the log and the body of the answer: what was wrong and what to do next."""
+    """Text for the log and for the body of the answer: what was wrong and what to do next."""
     section: str
     retry_after: int | None = None
-    """Seconds, for ``Retry-After``; only with 503."""
+    """Seconds for ``Retry-After``; only with 503."""
 
 
 class OwedReceipt(NamedTuple):
-    """A receipt that the peer asked for, stored in the transaction that holds the message and sent until it is delivered."""
+    """A receipt that the peer requested.
+
+    The receipt is stored in the transaction that stores the message, and is sent until it is
+    delivered.
+    """
 
     kind: Literal["delivery"]
     url: str
-    """``<sendTo>`` as sent; whether we call it is for the allow-list to say."""
+    """``<sendTo>`` as it was sent. The allow-list decides whether we may call this URL."""
     queue: str
     lineage: str
     uniquifier: int
     arrived_at: int
-    """Microseconds since 1970, UTC: the ``<receivedAt>`` of the receipt."""
+    """Time of arrival in microseconds since 1970, UTC: the ``<receivedAt>`` of the receipt."""
     action: str
-    """``<action>`` of the message, whose label the receipt repeats."""
+    """``<action>`` of the message. The receipt repeats its label."""
     peer: str
     sender_name: str | None = None
-    """The authenticated name of who sent the message: the allow-list compares its host with that of ``url``."""
+    """Authenticated name of the message's sender.
+
+    The allow-list compares its host with the host of ``url``.
+    """
 
     def payload(self) -> str:
-        """As text, for the table ``owed_receipts``. Without a name as version 0.1 wrote it, which knows none."""
+        """Return the receipt as text for the table ``owed_receipts``.
+
+        A receipt without ``sender_name`` has the form of version 0.1, which has no such field.
+        """
         fields = self._asdict()
         if self.sender_name is None:
             del fields["sender_name"]
@@ -74,58 +93,83 @@ class OwedReceipt(NamedTuple):
 
     @classmethod
     def from_payload(cls, payload: str) -> OwedReceipt:
-        """The receipt of :meth:`payload`."""
+        """Return the receipt that :meth:`payload` encoded."""
         return cls(**json.loads(payload))
 
 
 class StreamMark(NamedTuple):
-    """What the commit of a stream message makes true of its stream."""
+    """The position in its stream that a commit of a stream message makes durable."""
 
     stream: IncomingStream
     ordinal: int
     position: int
-    """0 for a repeat, which moves nothing but asks for the receipt again."""
+    """Committed position. 0 stands for a repeated message, which moves no position but requests the
+    receipt again.
+    """
 
 
 class Accepted(NamedTuple):
-    """Insert a row: ``sequence`` of ``queue``; answer when :meth:`Receiver.committed` returns its :class:`Ok`."""
+    """A message that becomes row ``sequence`` of ``queue``.
+
+    The sender gets its answer when :meth:`Receiver.committed` returns the :class:`Ok` of this
+    value.
+    """
 
     queue: str
     sequence: int
     owed: tuple[OwedReceipt, ...]
     mark: StreamMark | None
     generation: int
-    """Which call of :meth:`Receiver.changes` this one needs committed."""
+    """Number of the call of :meth:`Receiver.changes` whose changes must be committed first."""
     undecided: Undecided | None = None
-    """What the row asks to be told of its end, to be stored with it."""
+    """The receipts that the row requests about its end, to be stored with the row."""
 
     @property
     def needs_commit(self) -> bool:
-        """Always: there is a row to save."""
+        """Return True, because the row must always be committed."""
         return True
 
 
 class Repeated(NamedTuple):
-    """No row, but 200, once whatever it repeats is committed."""
+    """A message that becomes no row and is answered 200.
+
+    The answer is sent when the original of the repeated message is committed.
+    """
 
     queue: str
     kind: RepeatKind
     mark: StreamMark | None
     generation: int
-    """Which call of :meth:`Receiver.changes` must be committed first: the original may still be on its way to the disk."""
+    """Number of the call of :meth:`Receiver.changes` whose changes must be committed first.
+
+    The original may not be on the disk yet.
+    """
     moved: Undecided | None = None
-    """The message stands at another place of its stream now: a final receipt must name that one. Its sequence is not known."""
+    """Set if the message has a new position in its stream now, which its final receipt must name.
+
+    The sequence of its row is unknown.
+    """
     discarded: Undecided | None = None
-    """The message is not to be kept (:data:`.stream_effects.DiscardKind`): this is what it asks to be told."""
+    """Set if the message is not kept (:data:`.stream_effects.DiscardKind`): the receipts that it
+    requests about its end.
+    """
 
     @property
     def discarded_for(self) -> Reason:
-        """What is told of it: NackReceiveTimeout, or NackReceiveRejected for one whose signature does not fit."""
+        """Return the reason that the receipts of a discarded message give.
+
+        The reason is NackReceiveTimeout for an expired message, and NackReceiveRejected for a
+        message whose signature is invalid.
+        """
         return Reason.EXPIRED if self.kind == "expired" else Reason.REJECTED
 
     @property
     def needs_commit(self) -> bool:
-        """True if a position moved without a row: the receipt for it waits for a commit. Else the last commit will do."""
+        """Return whether a stream position moved without a row, so that a new commit is needed.
+
+        The stream receipt for this position waits for that commit. In all other cases the last
+        commit is sufficient.
+        """
         return self.mark is not None and self.mark.position != 0
 
 
@@ -133,7 +177,10 @@ Pending = Accepted | Repeated
 
 
 class Ok:
-    """Answer 200 to ``pending``: the responsibility for the message is now ours ([MC-MQSRM] 3.1.7.2.5)."""
+    """The answer 200 to ``pending``.
+
+    After this answer we are responsible for the message ([MC-MQSRM] 3.1.7.2.5).
+    """
 
     __slots__ = ("pending",)
     status = 200
@@ -148,7 +195,10 @@ class Ok:
 
 
 class Changes(NamedTuple):
-    """What must be written in the one transaction that also holds the rows accepted since the last changes."""
+    """The changes to write in one transaction.
+
+    This transaction also holds the rows that were accepted since the last changes.
+    """
 
     streams: list[IncomingStreamRow]
     history: HistoryChanges
@@ -156,10 +206,10 @@ class Changes(NamedTuple):
     """Keys (queue, guid) to delete before ``streams`` is written."""
     generation: int
     accepted_gaps: Sequence[AcceptedGap] = ()
-    """To insert or replace, by (queue, guid)."""
+    """Gaps to insert or replace, by (queue, guid)."""
 
     def __bool__(self) -> bool:
-        """False if there is nothing to write."""
+        """Return False if there is nothing to write."""
         history = self.history
         return (
             len(self.streams)

@@ -1,16 +1,19 @@
-"""A :class:`Message` into the bytes that Windows would write ([MC-MQSRM] 3.1.7.2.4, the examples of chapter 4).
+"""Encodes a :class:`Message` as the bytes that Windows would write.
 
-Where the text of 3.1.7.2.4 and what Windows puts on the wire differ, this writes what Windows puts on the wire, because that
-is what its readers have been tested with:
+See [MC-MQSRM] 3.1.7.2.4 and the examples of chapter 4. Where the text of 3.1.7.2.4 differs from
+what Windows sends, this module writes what Windows sends, because readers were tested with that:
 
-- the envelope is one line without XML declaration (the declared lengths of 4.5, 4.2 and the receipts allow nothing else);
-- ``<Stream>`` and not ``<stream>``; ``<Journal/>`` and ``<DeadLetter/>`` closed (the text opens them and never closes
-  them); ``</commitmentReceiptRequest>`` is written (an earlier printing forgets it);
-- in ``path``, ``rev`` stands before ``id``; ``Correlation``, ``App`` and ``HashAlgorithm`` are always there, also when zero;
-- no CRLF before a MIME delimiter, one after the last.
+- The envelope is one line without an XML declaration. The declared lengths of 4.5, of 4.2 and of
+  the receipts allow nothing else.
+- The element is ``<Stream>`` and not ``<stream>``. ``<Journal/>`` and ``<DeadLetter/>`` are
+  closed; the text opens them and never closes them. ``</commitmentReceiptRequest>`` is written; an
+  earlier edition of the text omits it.
+- In ``path``, ``rev`` stands before ``id``. ``Correlation``, ``App`` and ``HashAlgorithm`` are
+  always present, even when they are zero.
+- There is no CRLF before a MIME delimiter and one CRLF after the last delimiter.
 
-What the form cannot carry is refused with :class:`LocalProtocolError` and never bent: control characters, a priority of 8,
-properties of ``<Msmq>`` on a message without it.
+A value that this form cannot carry is refused with :class:`LocalProtocolError` and never changed:
+control characters, a priority of 8, properties of ``<Msmq>`` on a message without ``<Msmq>``.
 """
 
 from __future__ import annotations
@@ -32,14 +35,18 @@ from srmp_spark.srmp.values import XML_SPACE, format_correlation, format_date, f
 from srmp_spark.srmp.windows_layout import LAYOUT_HEAD
 
 NO_CORRELATION = bytes(20)
-"""Written for a message without a correlation, as in 4.2, 4.4 and 4.5."""
+"""Correlation that is written for a message without one, as in 4.2, 4.4 and 4.5."""
 
 CALG_SHA1 = 32_772
-"""``<HashAlgorithm>`` of a user message that names none: what Windows writes in 4.2, 4.4 and 4.5. Receipts carry 0 (4.3)."""
+"""``<HashAlgorithm>`` of a user message that names none, as Windows writes it in 4.2, 4.4 and 4.5.
+
+Receipts carry 0 (4.3).
+"""
 
 SOAP_ACTION = '"MSMQMessage"'
 
-# What a label on a message without <Msmq> would lose: 2.2.4.3 and appendix A <12> set all of these to their defaults.
+# A message without <Msmq> would lose these fields: 2.2.4.3 and appendix A <12> set all of them to
+# their defaults.
 _MSMQ_FIELDS = (
     "lineage",
     "uniquifier",
@@ -69,14 +76,17 @@ _DEFAULTS = Message("")
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
-"""``>`` for the sake of ``]]>``; a bare CR would come back as LF."""
+"""Characters to escape.
+
+``>`` is escaped because of ``]]>``. A CR is escaped because an XML reader turns a plain CR into LF.
+"""
 _NOT_IN_A_HEAD = re.compile(r"[^\x21-\x7e]")
 
 
 def encode_envelope(message: Message) -> bytes:
-    """The SOAP envelope of ``message``: one line of UTF-8.
+    """Return the SOAP envelope of ``message``: one line of UTF-8.
 
-    Raises :class:`LocalProtocolError` for what SRMP cannot say.
+    Raises :class:`LocalProtocolError` if SRMP cannot express the message.
     """
     _check(message)
     parts = [
@@ -109,10 +119,13 @@ def encode_envelope(message: Message) -> bytes:
 
 
 def encode(message: Message, *, boundary: str) -> tuple[bytes, bytes]:
-    """``(content_type, content)`` of the POST; multipart only if there is a body or an extension.
+    """Return ``(content_type, content)`` of the POST.
 
-    Windows makes ``boundary`` as ``MSMQ - SOAP boundary, N`` with a random N. It need not be absent from the body: parts are
-    read by their lengths. Raises :class:`LocalProtocolError` like :func:`encode_envelope`.
+    The content is multipart only if the message has a body or an extension. Windows builds
+    ``boundary`` as ``MSMQ - SOAP boundary, N`` with a random N. The body may contain the boundary,
+    because parts are read by their lengths. Raises :class:`LocalProtocolError` as
+    :func:`encode_envelope` does, and also for an invalid boundary and for a receipt with a body or
+    an extension.
     """
     envelope = encode_envelope(message)
     if not message.body and message.extension is None:
@@ -142,10 +155,11 @@ def encode(message: Message, *, boundary: str) -> tuple[bytes, bytes]:
 
 
 def http_head(target: str, host: str, content_type: bytes, length: int, via: str = "") -> bytes:
-    """The head of the POST with its blank line, field by field as in chapter 4.
+    """Return the head of the POST with its blank line, field by field as in chapter 4.
 
-    ``target`` is the path and query of ``<to>``, percent-encoded; ``host`` is ``HOST`` or ``HOST:PORT``; ``via`` is the
-    field of that name, which only a message has that others sent first.
+    ``target`` is the path and query of ``<to>``, percent-encoded. ``host`` is ``HOST`` or
+    ``HOST:PORT``. ``via`` is the value of the ``Via`` field, which only a forwarded message has.
+    Raises :class:`LocalProtocolError` if a value does not fit into one line of a head.
     """
     for name, value in (("target", target), ("host", host)):
         if not value or _NOT_IN_A_HEAD.search(value):
@@ -166,7 +180,10 @@ def http_head(target: str, host: str, content_type: bytes, length: int, via: str
 
 
 def _check(message: Message) -> None:
-    """What no single element can know."""
+    """Check the rules that concern more than one element.
+
+    Raises :class:`LocalProtocolError` if the message breaks one of these rules.
+    """
     if not message.has_msmq:
         lost = [name for name in _MSMQ_FIELDS if getattr(message, name) != getattr(_DEFAULTS, name)]
         if lost:
@@ -203,10 +220,13 @@ def _escape(text: str, name: str) -> str:
 
 
 def _address(text: str, name: str) -> str:
-    """A URL or format name: a reader strips white space around it and takes an empty one for none."""
-    if (
-        name == "to" and text[:7].upper() == "DIRECT="
-    ):  # SRMP carries the bare URL, the receiver puts it back (3.1.5.1.1)
+    """Return a URL or format name as the escaped text of an element.
+
+    ``<to>`` loses its ``DIRECT=``. Raises :class:`LocalProtocolError` for an empty text, which a
+    reader takes as absent, and for white space at either end, which a reader strips.
+    """
+    # SRMP carries the bare URL, and the receiver adds DIRECT= again (3.1.5.1.1).
+    if name == "to" and text[:7].upper() == "DIRECT=":
         text = text[7:]
     if not text or text.strip(XML_SPACE) != text:
         raise LocalProtocolError(f"<{name}> is empty or has white space around it: {text[:80]!r}")
@@ -235,7 +255,7 @@ def _date(at: int | None) -> str:
 
 
 def _services(message: Message, parts: list[str]) -> None:
-    # 2.2.5.3: a stream message MUST have <durable/>
+    # A stream message MUST have <durable/> (2.2.5.3).
     durable = message.durable or message.stream is not None
     if (
         not durable
@@ -279,9 +299,8 @@ def _stream(stream: StreamPosition, parts: list[str]) -> None:
         current,
         "</current>",
     )
-    if (
-        stream.previous != 0 or stream.current != 1
-    ):  # 3.1.7.2.4 leaves out every 0; only before 1 does absent mean 0
+    # 3.1.7.2.4 omits every 0, but an absent <previous> means 0 only if <current> is 1.
+    if stream.previous != 0 or stream.current != 1:
         parts += (
             "<previous>",
             _number(stream.previous, "previous", SEQUENCE_NUMBER_MAX),
@@ -413,7 +432,11 @@ def _msmq(message: Message, parts: list[str]) -> None:
 
 
 def _names(names: tuple[str, ...], element: str) -> str:
-    """Each name followed by a blank, as 3.1.7.2.4 has it."""
+    """Return the names, each followed by a blank as in [MC-MQSRM] 3.1.7.2.4.
+
+    Raises :class:`LocalProtocolError` for too many names, and for a name that is empty or has white
+    space.
+    """
     if len(names) > NAMES_MAX:
         raise LocalProtocolError(f"<{element}> holds at most {NAMES_MAX} names, got {len(names)}")
     for name in names:

@@ -1,15 +1,18 @@
-"""Any well-formed envelope into its fields: which element says what ([MC-MQSRM] 2.2.2 to 2.2.7).
+"""Reads any well-formed envelope into fields: which element has which text.
 
-Theory of operation. :func:`read_fields` walks the tree along ``STRUCTURE``, the whole of SRMP's syntax as one table, and
-returns a flat map from path to text, ``{"path/to": "http://…", "services/durable": "", …}``. It judges places and not values:
+See [MC-MQSRM] 2.2.2 to 2.2.7. Theory of operation. :func:`read_fields` walks the tree along
+``STRUCTURE``, which holds the whole syntax of SRMP as one table. The function returns a flat map
+from path to text, ``{"path/to": "http://…", "services/durable": "", …}``. This module checks the
+places of elements and not their values:
 
-- An element counts only in its place and its namespace. One of ours in another namespace is refused, for somebody means
-  ours and writes another; so is one that comes twice: never "first wins", never "last wins".
-- An unknown element is ignored, unless it is a header entry marked ``se:mustUnderstand="1"``.
-- A flag is true by being there, whatever its spacing or content (``<Journal >``, 3.1.7.2.4).
-- An element with a text has no elements in it, except for one misprint of the document.
+- An element counts only in its place and its namespace. An element with one of our names in another
+  namespace is refused, because its writer means ours and writes another. An element that occurs
+  twice is refused too: neither the first nor the last one wins.
+- An unknown element is ignored, unless it is a header entry with ``se:mustUnderstand="1"``.
+- A flag is true if it is present, whatever its spacing or content (``<Journal >``, 3.1.7.2.4).
+- An element with a text contains no elements, except for one misprint of the specification.
 
-What the texts mean is :mod:`envelope_values`' affair.
+:mod:`envelope_values` interprets the texts.
 """
 
 from __future__ import annotations
@@ -75,16 +78,20 @@ STRUCTURE: Mapping[str, tuple[str, Node]] = {
     ),
     "Signature": (ns.SIGNATURE, OPAQUE),
 }
-"""The header entries, their namespaces and their children ([MC-MQSRM] 2.2.4 to 2.2.7)."""
+"""The header entries with their namespaces and their children ([MC-MQSRM] 2.2.4 to 2.2.7)."""
 
 SPELLINGS = {"stream": "Stream", "DeadLetter": "Deadletter"}
-"""A second way to write a name: the text has ``<stream>`` and all examples ``<Stream>``; 3.1.7.3.3 has ``<Deadletter/>``."""
+"""Second spellings of names.
+
+The specification's text has ``<stream>``, all its examples have ``<Stream>``, and 3.1.7.3.3 has
+``<Deadletter/>``.
+"""
 
 
 class _Known(NamedTuple):
     field: str
     kind: str | _Vocabulary
-    """TEXT, FLAG, OPAQUE, or the children."""
+    """TEXT, FLAG, OPAQUE, or the vocabulary of the children."""
 
 
 class _Vocabulary(NamedTuple):
@@ -92,7 +99,7 @@ class _Vocabulary(NamedTuple):
     stolen: frozenset[str]
     """Local names that are refused in any other namespace (bad input 8)."""
     depth: int
-    """Of these elements; the root is 1."""
+    """Depth of these elements in the tree; the root has depth 1."""
 
 
 def _compile(namespace: str, children: Mapping[str, Node], parent: str, depth: int) -> _Vocabulary:
@@ -115,9 +122,8 @@ def _compile_header() -> _Vocabulary:
     ]
     tags = {tag: known for entry in entries for tag, known in entry.tags.items()}
     stolen = frozenset().union(*(entry.stolen for entry in entries))
-    return _Vocabulary(
-        tags, stolen - {"Signature"}, 3
-    )  # another kind of Signature is WS-Security's own affair
+    # A Signature in another namespace is not refused, because it may belong to WS-Security.
+    return _Vocabulary(tags, stolen - {"Signature"}, 3)
 
 
 _HEADER = _compile_header()
@@ -131,24 +137,29 @@ _REFERENCE_PATH = (
 
 
 def read_fields(envelope: bytes) -> Fields:
-    """The fields of ``envelope``: path of each known element to its text, ``""`` for flags and for those that hold others.
+    """Return the fields of ``envelope``: the path of each known element and its text.
 
-    ``"Signature"`` holds the URIs of its references, one a line; ``"Body"`` is there if ``<se:Body>`` is not empty.
-    Raises :class:`RemoteProtocolError`.
+    The text is ``""`` for flags and for elements that contain other elements. ``"Signature"`` holds
+    the URIs of the signature's references, one on each line. ``"Body"`` is present if ``<se:Body>``
+    is not empty. Raises :class:`RemoteProtocolError` if the envelope breaks a rule of the module.
     """
     root = parse_tree(envelope)
     header, soap_body = _soap(root)
     fields: Fields = {}
     _collect(header, _HEADER, fields)
     if len(soap_body) or (soap_body.text or "").strip(XML_SPACE):
-        # 2.2.2: it "MUST be empty and MUST be ignored"; MSMQ's own API lets applications put XML there, so it is shown
+        # The Body "MUST be empty and MUST be ignored" (2.2.2). MSMQ's own API lets applications put
+        # XML there, so its content is returned.
         check_depth(soap_body, 2)
         fields["Body"] = inner_xml_of_body(envelope)
     return fields
 
 
 def _soap(root: Element) -> tuple[Element, Element]:
-    """Header and Body ([MC-MQSRM] 2.2.2)."""
+    """Return Header and Body ([MC-MQSRM] 2.2.2).
+
+    Raises :class:`RemoteProtocolError` if the envelope is no SOAP 1.1 envelope.
+    """
     if root.tag != _ENVELOPE_TAG:
         raise RemoteProtocolError(
             "the envelope is not a SOAP 1.1 Envelope", section="[MC-MQSRM] 2.2.2"
@@ -158,9 +169,8 @@ def _soap(root: Element) -> tuple[Element, Element]:
         raise RemoteProtocolError(
             "an Envelope holds a Header and, directly after it, a Body", section="[MC-MQSRM] 2.2.2"
         )
-    for child in children[
-        2:
-    ]:  # SOAP 1.1 section 4: further elements may follow, in a namespace of their own
+    # Further elements may follow in a namespace of their own (SOAP 1.1 section 4).
+    for child in children[2:]:
         if child.tag.startswith(_SOAP_PREFIX) or not child.tag.startswith("{"):
             raise RemoteProtocolError(
                 "an element of SOAP after the Body", section="SOAP 1.1 section 4"
@@ -170,7 +180,10 @@ def _soap(root: Element) -> tuple[Element, Element]:
 
 
 def _collect(parent: Element, vocabulary: _Vocabulary, fields: Fields) -> None:
-    """Put the known elements below ``parent`` into ``fields``."""
+    """Put the known elements below ``parent`` into ``fields``.
+
+    Raises :class:`RemoteProtocolError` if an element breaks a rule of the module.
+    """
     tags, _, depth = vocabulary
     for child in parent:
         known = tags.get(child.tag)
@@ -198,7 +211,7 @@ def _collect(parent: Element, vocabulary: _Vocabulary, fields: Fields) -> None:
 
 
 def _pass_over(child: Element, vocabulary: _Vocabulary) -> None:
-    """Ignore an unknown element, if that is allowed."""
+    """Ignore an unknown element if this is allowed, or raise :class:`RemoteProtocolError`."""
     shown = ascii(child.tag)[1:-1][:100]
     if child.tag.rpartition("}")[2] in vocabulary.stolen:
         raise RemoteProtocolError(f"<{shown}> in a wrong namespace", section="[MC-MQSRM] 2.2.3")
@@ -210,9 +223,11 @@ def _pass_over(child: Element, vocabulary: _Vocabulary) -> None:
 
 
 def _text(element: Element, field: str, fields: Fields) -> str:
-    """The text of an element that has elements in it: refused, but for ``<sendReceiptsTo>`` as 4.4 prints it.
+    """Return the text of an element that contains elements, if it is the misprint of 4.4.
 
-    There the document has gained bold type, ``…/receipts<b>SenderStream=XRntV</b>``; what that says, the values decide.
+    In ``<sendReceiptsTo>`` the specification has gained bold type,
+    ``…/receipts<b>SenderStream=XRntV</b>``; :mod:`envelope_values` interprets it. Raises
+    :class:`RemoteProtocolError` for any other element.
     """
     if field == SEND_RECEIPTS_TO and len(element) == 1:
         bold = element[0]

@@ -1,7 +1,7 @@
-"""The fields of an envelope into a :class:`Message`: which must be there, what they may say ([MC-MQSRM] 2.2.4 to 2.2.7).
+"""Turns the fields of an envelope into a :class:`Message`, and checks presence and values.
 
-White space around a value is insignificant, except in ``action``, which is text, and in positions of a stream, where two
-texts must not name one position.
+See [MC-MQSRM] 2.2.4 to 2.2.7. White space around a value has no meaning, with two exceptions:
+``action`` is a text, and a position in a stream must have only one spelling.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from srmp_spark.srmp.values import (
 )
 
 Fields = dict[str, str]
-"""Path of an element below the header (``"Msmq/Class"``) to its text."""
+"""Path of an element below the header (``"Msmq/Class"``) and its text."""
 
 _SECTIONS = {
     "path": "2.2.4",
@@ -42,7 +42,9 @@ _SECTIONS = {
 }
 SEND_RECEIPTS_TO = "stream/start/sendReceiptsTo"
 BOLD = f"{SEND_RECEIPTS_TO}/b"
-"""What stands in bold type there: a misprint of the document, see :func:`_send_receipts_to`."""
+"""Field for the text in bold type inside ``<sendReceiptsTo>``, a misprint of the specification
+(:func:`_send_receipts_to`).
+"""
 _DECISIONS: Mapping[str, Literal["positive", "negative"]] = {
     "positive": "positive",
     "negative": "negative",
@@ -52,7 +54,7 @@ _CONTENT_ID = re.compile(r"cid:((?:body|extension)@.+)", re.IGNORECASE)
 
 
 def section_of(field: str) -> str:
-    """Where the document describes a field."""
+    """Return the section of the specification that describes a field."""
     return f"[MC-MQSRM] {_SECTIONS[field.partition('/')[0]]}"
 
 
@@ -62,9 +64,10 @@ def message_of(
     extension: bytes | None,
     content_ids: tuple[bytes, bytes] = (b"", b""),
 ) -> Message:
-    """The message that ``fields`` describe; ``content_ids`` are those of the body and the extension.
+    """Return the message that ``fields`` describe.
 
-    Raises :class:`RemoteProtocolError`.
+    ``content_ids`` are the Content-Ids of the body and of the extension. Raises
+    :class:`RemoteProtocolError` if a field is missing or has an invalid value.
     """
     destination = parse_destination(_value(fields, "path/to"))
     action = fields.get("path/action")
@@ -73,7 +76,8 @@ def message_of(
     identifier = _value(fields, "path/id")
     response_queue = None
     if "path/rev" in fields:
-        # Appendix A <9>: Windows takes <via/> for no rev at all and refuses <via></via>; XML knows no difference.
+        # Windows takes <via/> for an absent <rev> and refuses <via></via> (appendix A <9>). In XML
+        # the two are the same.
         response_queue = parse_response_queue(_value(fields, "path/rev/via"))
     expires_at = parse_date(_value(fields, "properties/expiresAt"))
     values: dict[str, object] = {}
@@ -87,7 +91,8 @@ def message_of(
             raise RemoteProtocolError("a stream message needs <Msmq>", section="[MC-MQSRM] 2.2.5.3")
         values["stream"] = _stream(fields)
     values["receipt"] = _receipt(fields)
-    lineage, uniquifier = NULL_GUID, 1  # without <Msmq>, <id> MUST be ignored (2.2.4.3)
+    # Without <Msmq>, <id> MUST be ignored (2.2.4.3).
+    lineage, uniquifier = NULL_GUID, 1
     if has_msmq:
         uniquifier, _ = parse_message_id(identifier)
         lineage = _read_msmq(fields, values)
@@ -105,7 +110,8 @@ def message_of(
         body=body,
         extension=extension,
         soap_body=fields.get("Body"),
-        **values,  # type: ignore[arg-type]  # each has got its type from its parser
+        # The parser of each value has checked its type.
+        **values,  # type: ignore[arg-type]
     )
 
 
@@ -119,7 +125,11 @@ def _value(fields: Fields, field: str) -> str:
 
 
 def _url(fields: Fields, field: str) -> str:
-    """A URL that somebody is to be called at; whether it may be is not the codec's question (bad input 22)."""
+    """Return a URL to which a receipt is to be sent.
+
+    The codec does not decide whether this URL may be called (bad input 22). Raises
+    :class:`RemoteProtocolError` if the URL is missing or empty.
+    """
     url = _value(fields, field)
     if not url:
         raise RemoteProtocolError(
@@ -141,7 +151,7 @@ def _position(fields: Fields, field: str, minimum: int) -> int:
 
 
 def _read_services(fields: Fields, values: dict[str, object]) -> None:
-    """``<services>`` ([MC-MQSRM] 2.2.5.2)."""
+    """Read ``<services>`` into ``values`` ([MC-MQSRM] 2.2.5.2)."""
     values["durable"] = "services/durable" in fields
     if "services/deliveryReceiptRequest" in fields:
         values["delivery_receipt_to"] = _url(fields, "services/deliveryReceiptRequest/sendTo")
@@ -152,10 +162,14 @@ def _read_services(fields: Fields, values: dict[str, object]) -> None:
 
 
 def _stream(fields: Fields) -> StreamPosition:
-    """``<Stream>`` ([MC-MQSRM] 2.2.5.3). That ``<durable/>`` MUST stand beside it is not asked for: 4.4 has none."""
+    """Return the stream position in ``<Stream>`` ([MC-MQSRM] 2.2.5.3).
+
+    The specification says that ``<durable/>`` MUST be present too. This is not checked, because the
+    example in 4.4 has no ``<durable/>``.
+    """
     stream_id = parse_stream_id(_value(fields, "stream/streamId"))
     current = _position(fields, "stream/current", 1)
-    # 3.1.1.2 prints "<previous> - 1", which would define the absent element by itself
+    # 3.1.1.2 prints "<previous> - 1", which would define the absent element by itself.
     previous = current - 1
     if "stream/previous" in fields:
         previous = _position(fields, "stream/previous", 0)
@@ -165,10 +179,11 @@ def _stream(fields: Fields) -> StreamPosition:
 
 
 def _send_receipts_to(fields: Fields) -> str:
-    """``<sendReceiptsTo>`` ([MC-MQSRM] 2.2.5.3.4), also as 4.4 prints it.
+    """Return ``<sendReceiptsTo>`` ([MC-MQSRM] 2.2.5.3.4), also in the form that 4.4 prints.
 
-    The document has lost a question mark there and gained bold type, ``http://machine1/MSMQ/private$/receipts<b>SenderStream=
-    XRntV</b>``; the receipts that answer it go to ``http://machine1/MSMQ/private$/receipts?SenderStream=XRntV``.
+    The specification has lost a question mark there and gained bold type:
+    ``http://machine1/MSMQ/private$/receipts<b>SenderStream=XRntV</b>``. The receipts of that
+    example are sent to ``http://machine1/MSMQ/private$/receipts?SenderStream=XRntV``.
     """
     url = _url(fields, SEND_RECEIPTS_TO)
     if BOLD not in fields:
@@ -182,7 +197,11 @@ def _send_receipts_to(fields: Fields) -> str:
 
 
 def _receipt(fields: Fields) -> Receipt | None:
-    """What kind of receipt, if any ([MC-MQSRM] 2.2.5.4 to 2.2.5.6; combinations: 3.1.5.1.5)."""
+    """Return the receipt that the envelope carries, or ``None`` if it carries none.
+
+    See [MC-MQSRM] 2.2.5.4 to 2.2.5.6, and 3.1.5.1.5 for the allowed combinations. Raises
+    :class:`RemoteProtocolError` for any other combination.
+    """
     has_commitment, has_stream = "commitmentReceipt" in fields, "streamReceipt" in fields
     if "deliveryReceipt" in fields:
         if has_commitment or has_stream:
@@ -227,7 +246,10 @@ def _number(fields: Fields, field: str, maximum: int) -> int:
 
 
 def _read_msmq(fields: Fields, values: dict[str, object]) -> str:
-    """``<Msmq>`` ([MC-MQSRM] 2.2.6). Returns the SourceQmGuid, which Windows trusts over the id's GUID (appendix A <7>)."""
+    """Read ``<Msmq>`` into ``values`` and return the SourceQmGuid ([MC-MQSRM] 2.2.6).
+
+    Windows uses the SourceQmGuid and not the GUID in ``<id>`` (appendix A <7>).
+    """
     values["message_class"] = _number(fields, "Msmq/Class", CLASS_MAX)
     values["priority"] = _number(fields, "Msmq/Priority", PRIORITY_MAX)
     values["body_type"] = unsigned_long(_value(fields, "Msmq/BodyType"), "BodyType")
@@ -251,7 +273,8 @@ def _read_msmq(fields: Fields, values: dict[str, object]) -> str:
         values["last_in_transaction"] = "Msmq/Eod/Last" in fields
         if "Msmq/Eod/ConnectorId" in fields:
             values["connector_qm"] = parse_guid(_value(fields, "Msmq/Eod/ConnectorId"))
-    # 2.2.6.12 requires both children of <Provider>, 3.1.7.2.4 leaves out a type of 0 and an absent name: read both
+    # 2.2.6.12 requires both children of <Provider>. 3.1.7.2.4 omits a type of 0 and an absent name,
+    # so each child is optional here.
     if "Msmq/Provider/Type" in fields:
         values["provider_type"] = unsigned_long(_value(fields, "Msmq/Provider/Type"), "Type")
     if "Msmq/Provider/Name" in fields:
@@ -266,7 +289,11 @@ def _read_msmq(fields: Fields, values: dict[str, object]) -> str:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Queue names separated by white space; kept as they are, of whatever scheme, and never opened (bad input 32)."""
+    """Return the queue names in a text that separates them by white space.
+
+    The names are kept unchanged, whatever their scheme, and are never opened (bad input 32). Raises
+    :class:`LimitExceededError` for more than ``NAMES_MAX`` names.
+    """
     names = tuple(_SPACES.split(text)) if text else ()
     if len(names) > NAMES_MAX:
         raise LimitExceededError("NAMES_MAX", NAMES_MAX, len(names), section="[MC-MQSRM] 2.2.6.14")
@@ -274,9 +301,11 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _check_references(uris: str, content_ids: tuple[bytes, bytes]) -> None:
-    """A reference of a signature that means a part of this message must name it (bad input 15).
+    """Check that a signature's reference to a part of this message names that part (bad input 15).
 
-    Nothing else of it is read here but by :mod:`signature`, when the message is accepted: what was accepted stays readable.
+    Only :mod:`signature` checks more of a signature, when the message is accepted. A message that
+    was accepted once therefore stays readable. Raises :class:`RemoteProtocolError` if a reference
+    names another Content-Id than its part.
     """
     for uri in uris.split("\n"):
         match = _CONTENT_ID.fullmatch(uri)

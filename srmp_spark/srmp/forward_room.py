@@ -1,21 +1,28 @@
-"""Room for destinations that messages are forwarded to, where they are accepted: before the 200. Without any I/O.
+"""Room for the destinations of forwarded messages, checked before a message is answered 200.
 
-Theory of operation. Below an ``--allow-url`` pattern any sender names destinations. No number of them that there ever were is a
-limit: a destination counts while a message for it waits, and it counts for the sender that named it. A message waits
+Theory of operation. Below an ``--allow-url`` pattern any sender can name destinations. The number
+of all destinations ever named is not limited. A destination counts only while a message for it
+waits, and counts for the sender that named it. A message waits in one of two places:
 
-- in the log of what is forwarded, from its acceptance until the sender process has read it (:meth:`ForwardRoom.forwarded`);
-- in an outgoing queue, until it is acknowledged: the sender process tells which destinations those are
-  (:meth:`ForwardRoom.told`), with their senders, also after a start of either process.
+- in the log of messages to forward, from its acceptance until the sender process has read it
+  (:meth:`ForwardRoom.forwarded`);
+- in an outgoing queue, until it is acknowledged. The sender process reports these destinations and
+  their senders (:meth:`ForwardRoom.told`), also after a start of either process.
 
-After a start of the main process nobody counts what waits in the log, nor what is outgoing. Until the sender process has told
-all it holds, and has read the log as far as it led at that start (:meth:`ForwardRoom.starts`), every destination that is not
-counted is without room. So no restart admits more than the limit, whether the sender process can run or not.
+After a start of the main process the waiting messages in the log and in the outgoing queues are not
+counted yet. The sender process must first report all that it holds, and must read the log to the
+end that it had at that start (:meth:`ForwardRoom.starts`). Until then there is no room for a
+destination that is not counted. A restart therefore never admits more than the limit, whether the
+sender process can run or not.
 
-What is accepted under this limit has its own places among the outgoing queues (:data:`.outgoing_room.FORWARD_RESERVE`): nothing
-that was answered 200 is given up for want of room.
+Destinations that are accepted under this limit have reserved places among the outgoing queues
+(:data:`.outgoing_room.FORWARD_RESERVE`). No message that was answered 200 is discarded for lack of
+room.
 
-A new destination without room is answered 503 before anything of its message is stored; its sender keeps it. A destination that
-is counted takes every message.
+A message for a new destination without room is answered 503 before any of it is stored, and its
+sender keeps it. A destination that is counted accepts every message.
+
+This module does no I/O.
 """
 
 from __future__ import annotations
@@ -25,24 +32,32 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 FORWARD_DESTINATIONS_MAX = 1_000
-"""Destinations of other hosts with messages that wait. Each is an outgoing queue, of which there are
-:data:`.outgoing_room.DESTINATIONS_MAX`; strangers choose them below an ``--allow-url`` pattern, and sinks must find room."""
+"""Most destinations of other hosts for which messages may wait.
+
+At the limit a message for a new destination is answered 503. Each destination is an outgoing queue,
+of which there are :data:`.outgoing_room.DESTINATIONS_MAX`. Unauthenticated clients choose
+destinations below an ``--allow-url`` pattern, and sinks must find room too.
+"""
 FORWARD_SHARE = 4
-"""One sender (an address, a /64 of IPv6, an authenticated name) has at most this part of them. This host itself has no share: a
-reverse proxy stands there, whose senders are many."""
+"""Divisor of :data:`FORWARD_DESTINATIONS_MAX`: one sender (an address, a /64 of IPv6, an
+authenticated name) has at most this fraction of the destinations. This host itself is not
+limited, because a reverse proxy on it has many senders.
+"""
 
 
 @dataclass(slots=True)
 class _Destination:
-    """One that counts."""
+    """One destination for which messages wait."""
 
     sender: str
     accepted: int = 0
-    """The last row of the log that is for it."""
+    """Sequence of the last row of the log for this destination."""
     is_outgoing: bool = False
-    """It has an outgoing queue with messages."""
+    """Whether the destination has an outgoing queue with messages."""
     is_doubtful: bool = False
-    """The sender process that told so has ended, and the one after it has not told of it."""
+    """Whether ``is_outgoing`` was reported by a sender process that has ended, and not yet
+    confirmed by its successor.
+    """
 
 
 def _has_share(sender: str) -> bool:
@@ -50,7 +65,7 @@ def _has_share(sender: str) -> bool:
 
 
 class ForwardRoom:
-    """The destinations that hold messages which are to be forwarded."""
+    """Counts the destinations for which messages wait to be forwarded."""
 
     def __init__(self) -> None:
         self._destinations: dict[str, _Destination] = {}
@@ -63,17 +78,23 @@ class ForwardRoom:
 
     @property
     def is_counted(self) -> bool:
-        """Whether everything that waits is known; not for a moment after a start, or until the sender process can run."""
+        """Return whether all waiting messages are counted.
+
+        This is False after a start, until the sender process has run and reported.
+        """
         return self._unknown_to is None
 
     def refuses(self, destination: str, sender: str) -> str | None:
-        """Return why a message for ``destination`` finds no room, or ``None``. ``destination`` is canonical."""
+        """Return why there is no room for ``destination``, or ``None`` if there is room.
+
+        ``destination`` is canonical. ``sender`` is the sender in whose share it counts.
+        """
         if destination in self._destinations:
             return None
         if self._unknown_to is not None:
             return (
-                "what waits to be forwarded since before the start is not counted: the "
-                "sender process has not read it yet"
+                "messages that wait to be forwarded since before the start are not counted: the "
+                "sender process has not read them yet"
             )
         if len(self) >= FORWARD_DESTINATIONS_MAX:
             return (
@@ -89,20 +110,22 @@ class ForwardRoom:
         return None
 
     def starts(self, end: int) -> None:
-        """Count no new destination before rows up to ``end`` have left the log, and what is outgoing is known.
+        """Accept no new destination until all older messages are counted.
 
-        ``end``: the last row that was accepted before this start.
+        All are counted when the rows up to ``end`` have left the log and the outgoing queues are
+        reported. ``end`` is the last row that was accepted before this start.
         """
         self._unknown_to = end
 
     def accepted(self, destination: str, sender: str, sequence: int) -> None:
-        """Count ``destination``: row ``sequence`` of the log is for it."""
+        """Count ``destination``: row ``sequence`` of the log is a message for it."""
         self._find(destination, sender).accepted = sequence
 
     def forwarded(self, to: int) -> None:
-        """Note that rows up to sequence ``to`` have left the log, for outgoing queues or because an operator gave them up.
+        """Record that the rows up to sequence ``to`` have left the log.
 
-        The sender process says so when it has told all outgoing queues that hold messages.
+        These rows are in outgoing queues, or an operator discarded them. The sender process reports
+        this after it has reported all outgoing queues that hold messages.
         """
         self._forwarded_to = to
         if self._unknown_to is not None and to >= self._unknown_to:
@@ -113,10 +136,11 @@ class ForwardRoom:
         self._forget()
 
     def told(self, holding: Mapping[str, str], empty: Iterable[str], *, begins: bool) -> None:
-        """Note which outgoing queues hold messages, with their senders, and which do no longer, as the sender process tells it.
+        """Record which outgoing queues hold messages and which have become empty.
 
-        ``begins``: it has just started, and what the one before it told counts until this one has told all
-        (:meth:`forwarded`).
+        The sender process reports this, with the sender of each queue's messages. ``begins`` means
+        that the sender process has just started. The report of its predecessor then counts until
+        the new process has reported all (:meth:`forwarded`).
         """
         if begins:
             for each in self._destinations.values():
@@ -126,9 +150,8 @@ class ForwardRoom:
                 self._destinations[name].is_outgoing = False
         for name, sender in holding.items():
             found = self._find(name, sender)
-            if (
-                found.sender != sender
-            ):  # what waited for the first one has left, and a message of another came behind it
+            # The messages of the first sender have left, and another sender's message follows them.
+            if found.sender != sender:
                 self._leave(found.sender)
                 found.sender = sender
                 self._of_sender[sender] += 1

@@ -1,12 +1,14 @@
-"""A message that is forwarded: what of it changes, what is kept of it while it waits, and who forwarded it before.
+"""A forwarded message: what changes in it, what is stored while it waits, and who forwarded it.
 
-**What is kept** is its envelope (:func:`forwarded`), with body and extension beside it; :func:`restored` is the way back. A
-message is taken only if that way leads back to it (:func:`unforwardable`): one that could not be read again would hold all
-others that wait for its destination.
+**What is stored** is the envelope of the message (:func:`forwarded`), and its body and extension as
+separate fields. :func:`restored` builds the message from these again. A message is accepted only if
+this gives the same message (:func:`unforwardable`). A message that could not be read again would
+block all other messages for its destination.
 
-**Hops.** What is forwarded keeps the identifier of its sender, so whoever gets it twice knows it. It also carries
-``Via: 1.1 srmp-GUID, …`` (RFC 9110 7.6.3), a mark of each queue manager that forwarded it: one that finds its own mark refuses
-the message for good, and one that is full of :data:`HOPS_MAX` marks is not forwarded any further.
+**Hops.** A forwarded message keeps the identifier of its sender, so a receiver that gets it twice
+recognizes it. The message also carries ``Via: 1.1 srmp-GUID, …`` (RFC 9110 7.6.3) with a mark of
+each queue manager that forwarded it. A queue manager that finds its own mark refuses the message
+permanently. A message with :data:`HOPS_MAX` marks is not forwarded again.
 """
 
 from __future__ import annotations
@@ -22,28 +24,41 @@ from srmp_spark.srmp.http_head import unfold
 from srmp_spark.srmp.limits import ENVELOPE_MAX
 
 HOPS_MAX = 8
-"""Queue managers that may have forwarded a message before us: more is a loop through one that leaves no mark."""
+"""Most queue managers that may have forwarded a message before us.
+
+More marks mean a loop through a queue manager that leaves no mark, so the message is refused.
+"""
 FORWARDED_ENVELOPE_MAX = ENVELOPE_MAX - 8_192
-"""Bytes of an envelope as we write it again. The rest is room for what comes on the way: ``<Stream>`` with the address of our
-receipts, an identity, and a ``<to>`` that a redirection makes longer, each up to 2,048 characters of a URL."""
+"""Longest envelope of a forwarded message as we write it, in bytes; a message with a longer one is
+refused. The rest up to ``ENVELOPE_MAX`` is room for what is added later: ``<Stream>`` with the
+address of our receipts, an identity, and a longer ``<to>`` after a redirection. Each URL has up
+to 2,048 characters.
+"""
 NUMBER_MAX = 2**63 - 1
-"""Of ``<App>`` and ``<BodyType>``: what a column of the outbox and of the state tables holds. MSMQ's own have 32 bits
-([MS-MQMQ] 2.3.1.1), xs:unsignedLong has 64."""
+"""Largest ``<App>`` and ``<BodyType>`` that a column of the outbox and of the state tables can
+hold. Numbers of MSMQ have 32 bits ([MS-MQMQ] 2.3.1.1), xs:unsignedLong has 64. A message with a
+larger number is refused.
+"""
 REACH_MAX = (2**31 - 1) * 1_000_000
-"""2038-01-19T03:14:07: MSMQ has 32 bits for the seconds, so what is later means never."""
+"""2038-01-19T03:14:07 in microseconds since 1970.
+
+MSMQ has 32 bits for seconds, so this time and any later time mean "never".
+"""
 
 _VIA = re.compile(rb"\r\nvia:[ \t]*([^\r\n]*(?:\r\n[ \t]+[^\r\n]*)*)", re.IGNORECASE)
 _HOP = re.compile(r"\A[0-9]\.[0-9] srmp-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\Z")
 
-# --- the message ------------------------------------------------------------------------------------------------------------
+# --- the message ----------------------------------------------------------------------------------
 
 
 def forwarded(message: Message, to: str) -> Message:
-    """``message`` as it goes on to ``to``, without body, extension and its place in the stream that ends here.
+    """Return ``message`` as it is sent on to ``to``, without body, extension and stream position.
 
-    All else stays: identifier and source (3.1.7.2.4 writes those of the message), class, receipts that it asks for, times. The
-    text also leaves ``<to>`` when a redirection leads to another host, which then had to know our name; here it is the target.
-    What has no identity gets ours when it is sent: :meth:`~srmp_spark.message.Message.has_identity`.
+    The stream of the message ends here. All other properties stay: the identifier and source
+    (3.1.7.2.4 writes those of the message), the class, the requested receipts, the times. The
+    specification keeps ``<to>`` unchanged when a redirection leads to another host, which would
+    then have to know our name; here ``<to>`` becomes the target. A message without an identity gets
+    ours when it is sent (:meth:`~srmp_spark.message.Message.has_identity`).
     """
     return message._replace(
         destination=to[7:] if to[:7].upper() == "DIRECT=" else to,
@@ -58,7 +73,10 @@ def forwarded(message: Message, to: str) -> Message:
 
 
 def restored(envelope: bytes, body: bytes | None, extension: bytes | None) -> Message:
-    """The message whose :func:`forwarded` is ``envelope``. Raises :class:`RemoteProtocolError` if it cannot be read."""
+    """Return the message whose :func:`forwarded` is ``envelope``, with its body and extension.
+
+    Raises :class:`RemoteProtocolError` if the envelope cannot be read.
+    """
     message = decode(b"text/xml", envelope)
     return message._replace(
         body=body or b"",
@@ -69,11 +87,14 @@ def restored(envelope: bytes, body: bytes | None, extension: bytes | None) -> Me
 
 
 def unforwardable(message: Message) -> str | None:
-    """Why ``message`` cannot be sent on as it is; ``None`` if it can. A change that nobody asked for is no way out."""
+    """Return why ``message`` cannot be sent on unchanged, or ``None`` if it can.
+
+    A message is never changed in order to send it on.
+    """
     if message.signature != "none":
-        return "its XML signature would not survive: <to> and <stream> change on the way"
+        return "its XML signature would become invalid, because <to> and <stream> change"
     if message.receipt is not None and (message.body or message.extension is not None):
-        return "a receipt with a body is none that can be written ([MC-MQSRM] 2.2.2)"
+        return "a receipt with a body cannot be written ([MC-MQSRM] 2.2.2)"
     for name, number in (("App", message.app_specific), ("BodyType", message.body_type)):
         if number > NUMBER_MAX:
             return f"<{name}> is {number}, more than the {NUMBER_MAX} that can be stored"
@@ -98,11 +119,12 @@ def unforwardable(message: Message) -> str | None:
 
 
 def ends_here(message: Message) -> str | None:
-    """Why ``message`` must not be taken from its sender at all, if it is new; ``None`` if it may be.
+    """Return why a new ``message`` must not be accepted for forwarding, or ``None`` if it may be.
 
-    A stream message with ``<DeadLetter/>`` stays with its sender until a final stream receipt says what became of it
-    (3.1.7.3.3). That receipt names a place in the sender's stream, which ends here, and what we send on has a place in ours:
-    nobody could send it, and the sender would take a message that was delivered for a dead letter.
+    The sender of a stream message with ``<DeadLetter/>`` keeps the message until a final stream
+    receipt states its fate (3.1.7.3.3). That receipt names a position in the sender's stream, which
+    ends here. The message that we send on has a position in our own stream. No queue manager could
+    send the receipt, and the sender would treat a delivered message as a dead letter.
     """
     if message.stream is not None and message.dead_letter:
         return (
@@ -114,7 +136,10 @@ def ends_here(message: Message) -> str | None:
 
 
 def _said(message: Message) -> Message:
-    """With what stands for the same said in one way: what is absent and what is written for it (:mod:`.encoder`)."""
+    """Return the message with one value for each pair of equivalent values, to compare messages.
+
+    An absent value becomes the value that :mod:`.encoder` writes for it, or the reverse.
+    """
     hash_algorithm = message.hash_algorithm
     if hash_algorithm is None:
         hash_algorithm = (
@@ -130,24 +155,27 @@ def _said(message: Message) -> Message:
 
 
 def _ends(until: int | None) -> int | None:
-    """Windows' word for never is a date (:data:`REACH_MAX`)."""
+    """Return ``None`` for a time that means "never" (:data:`REACH_MAX`), else the time itself."""
     return None if until is None or until >= REACH_MAX else until
 
 
-# --- hops -----------------------------------------------------------------------------------------------------------------
+# --- hops -----------------------------------------------------------------------------------------
 
 
 def hops_of(via: bytes) -> tuple[str, ...]:
-    """The GUIDs of the queue managers that forwarded a message, from the value of its ``Via``; other marks are not ours."""
+    """Return the GUIDs of the queue managers that forwarded a message.
+
+    ``via`` is the value of its ``Via`` field. Marks of other programs are ignored.
+    """
     found = (_HOP.match(part.strip().lower()) for part in via.decode("latin-1").split(","))
     return tuple(match[1] for match in found if match is not None)
 
 
 def hops_in_head(head: bytes) -> tuple[str, ...]:
-    """The same from the head of a stored POST."""
+    """Return the GUIDs of :func:`hops_of`, given the head of a stored POST."""
     return hops_of(b",".join(unfold(match) for match in _VIA.findall(head)))
 
 
 def via_of(hops: Sequence[str]) -> str:
-    """The value of ``Via``."""
+    """Return the value of ``Via`` for these hops."""
     return ", ".join(f"1.1 srmp-{guid}" for guid in hops)

@@ -1,15 +1,18 @@
-"""SRMPState.MessageIdHistoryTable ([MC-MQSRM] 3.1.1.1.5): which message identifiers have been received.
+"""SRMPState.MessageIdHistoryTable: the message identifiers that have been received.
 
-Windows keeps 10,000 identifiers for 30 minutes (appendix A <16>), but its own stream sender repeats a message every six
-hours for as long as it likes (<18>) and a proxy may hold a POST longer still: we keep 30 days. The identifiers of one
-queue manager (its *lineage*) rise by one per message, so they are kept as runs and not one by one. What is called a lineage
-here is the key of :func:`~srmp_spark.srmp.trust_domain.lineage_key`: it says whose the identifiers are, too.
+See [MC-MQSRM] 3.1.1.1.5. Windows keeps 10,000 identifiers for 30 minutes (appendix A <16>).
+However, its own stream sender repeats a message every six hours without end (<18>), and a proxy may
+hold a POST even longer. We keep identifiers for 30 days. The identifiers of one queue manager (its
+*lineage*) rise by one for each message, so they are stored as runs and not one by one. In this
+module a lineage is the key of :func:`~srmp_spark.srmp.trust_domain.lineage_key`, which also says to
+whom the identifiers belong.
 
-Nothing is saved here. :meth:`MessageIdHistory.take_changes` says what changed since it was last asked, for the transaction
-that holds the rows: an identifier that is durable before its message turns the sender's retry into a loss.
+This module stores nothing. :meth:`MessageIdHistory.take_changes` returns the changes since its last
+call, for the transaction that holds the rows. If an identifier were durable before its message, the
+retry of the sender would be taken for a repeat, and the message would be lost.
 
-Times come from :class:`~srmp_spark.srmp.history_clock.HistoryClock` and not from the wall clock, which an operator may set
-years ahead: everything would be forgotten at once.
+Times come from :class:`~srmp_spark.srmp.history_clock.HistoryClock` and not from the wall clock. An
+operator may set the wall clock ahead by years, and all identifiers would be forgotten at once.
 """
 
 from __future__ import annotations
@@ -22,40 +25,62 @@ from srmp_spark.srmp.runs import Run, Runs, Trimmed
 from srmp_spark.srmp.trust_domain import SEPARATOR, lineage_of
 
 MESSAGE_ID_HISTORY_DAYS = 30
-"""Far beyond the six hours between two attempts of a sender ([MC-MQSRM] appendix A <18>)."""
+"""Days for which an identifier is kept.
+
+This is far longer than the six hours between two attempts of a sender ([MC-MQSRM] appendix A <18>).
+"""
 MESSAGE_ID_RUNS_MAX = 3_500_000
-"""24 bytes each, so about 85 MB. A sender that shares its numbers among many destinations makes a run per message:
-30 days of one and a third messages a second. With both limits reached a queue manager stays below 300 MB."""
+"""Most runs in the history, of 24 bytes each, about 85 MB together.
+
+At the limit the oldest runs are forgotten. A sender that shares its numbers among many destinations
+makes one run for each message: the limit holds 30 days of one and a third messages a second. With
+both limits reached a queue manager uses less than 300 MB.
+"""
 MESSAGE_ID_LINEAGES_MAX = 80_000
-"""About 700 bytes each. A peer that invents a source GUID per message reaches this; honest ones have one each."""
+"""Most lineages in the history, of about 700 bytes each.
+
+At the limit those with the oldest last message are forgotten. Only a peer that invents a source
+GUID for each message reaches the limit, because an honest peer has one GUID.
+"""
 EVICTED_SHARE = 16
-"""A full table loses its oldest 1/16, then looks again how old "the oldest" is. Of 72,000 senders with 48 runs each that is
-three runs of each, and a page of the table is written once for them; with 1/64 it was written for one run."""
+"""A full table loses its oldest 1/16 before the age of "the oldest" is determined again.
+
+With 72,000 senders of 48 runs each this is three runs of each sender, and a page of the table is
+written once for three runs. With 1/64 each page was written for one run.
+"""
 EVICTION_SAMPLES = 4096
-"""How many arrival times are compared to find out how old "the oldest" is."""
+"""Number of arrival times that are compared to determine the age of "the oldest"."""
 FORGOTTEN_MAX = 256
-"""Runs forgotten at once: their keys are deleted in the next transaction, which messages wait for. About a millisecond."""
+"""Most runs that are forgotten at once.
+
+The next transaction deletes their keys, which delays its messages by about a millisecond.
+"""
 LOOKED_AT_MAX = 16_384
-"""Runs whose time is compared at once, a lineage counted as :data:`LINEAGE_COST` more: again about a millisecond."""
+"""Most runs whose time is compared at once, which takes about a millisecond.
+
+Each lineage counts as :data:`LINEAGE_COST` more.
+"""
 LINEAGE_COST = 8
-"""What a lineage costs that has nothing so old, in runs that are compared."""
+"""Cost of a lineage without any run that is old enough, in runs that are compared."""
 
 _DAY = 86_400_000_000
 _NOTHING = Trimmed([], 0, complete=True)
 
 
 class HistoryRun(NamedTuple):
-    """A row of the table ``history``: its key is (``lineage``, ``first``)."""
+    """A row of the table ``history``. Its key is (``lineage``, ``first``)."""
 
     lineage: str
     first: int
     last: int
     last_received_at: int
-    """Microseconds since 1970, UTC."""
+    """Time at which an identifier of the run arrived most recently, in microseconds since 1970,
+    UTC.
+    """
 
 
 class HistoryChanges(NamedTuple):
-    """What a transaction must do to the table ``history``: delete the keys, then insert or replace the rows."""
+    """The changes to the table ``history``: delete the keys, then insert or replace the rows."""
 
     upserts: list[HistoryRun]
     deletes: list[tuple[str, int]]
@@ -72,7 +97,7 @@ class _Lineage(Runs):
 
 
 class MessageIdHistory:
-    """The identifiers received, and what of them is not saved yet."""
+    """Keeps the received identifiers, and collects the changes that are not saved yet."""
 
     def __init__(self) -> None:
         self._lineages: dict[str, _Lineage] = {}
@@ -81,17 +106,22 @@ class MessageIdHistory:
         self._expiring: list[str] = []
         self._evicting: list[str] = []
         self._leaving: list[str] = []
-        """Lineages that the pass under way has still to look at, the next one last."""
+        """Lineages that the pass in progress must still examine, the next one last."""
         self._evict_before = self._leave_before = 0
         self.evicted_count = 0
-        """Runs forgotten before their time because a limit was reached; anything but 0 is worth an alarm."""
+        """Number of runs that were forgotten early because a limit was reached.
+
+        Any number above 0 deserves an alarm.
+        """
         self._undivided_until = 0
 
     @classmethod
     def load(cls, rows: Iterable[HistoryRun], undivided_until: int = 0) -> MessageIdHistory:
-        """The history as it was saved. Rows in the order of their key are taken one by one: millions need no second copy.
+        """Return the history that was saved as ``rows``.
 
-        ``undivided_until``: what came by then (microseconds) was saved by a version that knew no domains. It is anybody's.
+        Rows in the order of their key are read one by one, so millions of rows need no second copy.
+        ``undivided_until`` is a time in microseconds. Identifiers that arrived up to this time were
+        saved by a version without trust domains, and count for every domain.
         """
         history = cls()
         history._undivided_until = undivided_until
@@ -109,22 +139,27 @@ class MessageIdHistory:
         return history
 
     def seen(self, lineage: str, uniquifier: int) -> bool:
-        """Whether this identifier was received before ([MC-MQSRM] 3.1.5.1.11)."""
+        """Return whether this identifier was received before ([MC-MQSRM] 3.1.5.1.11)."""
         runs = self._lineages.get(lineage)
         if runs is not None and uniquifier in runs:
             return True
         if not self._undivided_until or SEPARATOR not in lineage:
             return False
-        # Of a run that went on since, nobody knows what of it is old: then it is nobody else's, and a second row at worst.
+        # For a run that grew since then, it is unknown which of its identifiers are old. Its
+        # identifiers then do not count for other domains, which duplicates a row at worst.
         undivided = self._lineages.get(lineage_of(lineage))
         at = None if undivided is None else undivided.at_of(uniquifier)
         return at is not None and at <= self._undivided_until
 
     def add(self, lineage: str, uniquifier: int, at: int) -> None:
-        """Remember an identifier received at ``at`` (microseconds)."""
+        """Remember an identifier that was received at ``at`` (microseconds).
+
+        At a limit the oldest runs or lineages are forgotten.
+        """
         runs = self._lineages.get(lineage)
         if runs is None:
-            # One that was just forgotten still has keys to delete: go on with it, or they would stay in the table.
+            # A lineage that was just forgotten still has keys to delete. It is used again, because
+            # these keys would stay in the table otherwise.
             runs = self._lineages[lineage] = (
                 self._dirty[lineage] if lineage in self._dirty else _Lineage()
             )
@@ -144,9 +179,10 @@ class MessageIdHistory:
             self._make_room_for_lineages()
 
     def expire(self, now: int) -> bool:
-        """Forget a slice of what arrived more than :data:`MESSAGE_ID_HISTORY_DAYS` before ``now`` (microseconds).
+        """Forget some of the identifiers that are older than :data:`MESSAGE_ID_HISTORY_DAYS`.
 
-        True when every lineage was looked at; False: call again soon, for the next slice.
+        ``now`` is in microseconds. Return True when every lineage was examined. Return False when
+        the function must be called again soon, for the next part.
         """
         if not self._expiring:
             self._expiring = list(reversed(self._lineages))
@@ -163,9 +199,10 @@ class MessageIdHistory:
         return True
 
     def _make_room(self) -> None:
-        """Forget the oldest runs, lineage by lineage in the order in which they lie in the table, until there is room.
+        """Forget the oldest runs until the number of runs is within its limit.
 
-        Where many have to be looked at for one that is old enough, there are a few too many, rather than a long pause.
+        Lineages are examined in the order in which they are stored in the table. If many runs must
+        be examined to find an old one, the limit is exceeded for a while, to avoid a long pause.
         """
         look_at = LOOKED_AT_MAX
         while self._runs > MESSAGE_ID_RUNS_MAX and look_at > 0:
@@ -179,7 +216,10 @@ class MessageIdHistory:
                 self._evicting.pop()
 
     def _old_enough(self) -> int:
-        """A time before which about one run in :data:`EVICTED_SHARE` arrived, and at least one."""
+        """Return a time before which about 1/:data:`EVICTED_SHARE` of the runs arrived.
+
+        At least one run arrived before it.
+        """
         stride = max(1, len(self._lineages) // EVICTION_SAMPLES)
         step = max(1, self._runs // stride // EVICTION_SAMPLES)
         sample: list[int] = []
@@ -193,9 +233,10 @@ class MessageIdHistory:
         return sample[len(sample) // EVICTED_SHARE] + 1
 
     def _make_room_for_lineages(self) -> None:
-        """Forget the next slice of the lineages that were silent for longest, all their runs.
+        """Forget some of the lineages whose last message is oldest, with all their runs.
 
-        One that has millions is forgotten over many calls; meanwhile there are a few too many, rather than a long pause.
+        A lineage with millions of runs is forgotten in many calls. Meanwhile the limit is exceeded,
+        to avoid a long pause.
         """
         left = FORGOTTEN_MAX
         while len(self._lineages) > MESSAGE_ID_LINEAGES_MAX and left:
@@ -233,7 +274,7 @@ class MessageIdHistory:
         return trimmed
 
     def take_changes(self) -> HistoryChanges:
-        """What changed since the last call."""
+        """Return the changes of the table ``history`` since the last call."""
         upserts: list[HistoryRun] = []
         deletes: list[tuple[str, int]] = []
         for lineage, runs in self._dirty.items():
@@ -250,22 +291,22 @@ class MessageIdHistory:
 
     @property
     def is_divided(self) -> bool:
-        """Whether any identifier is that of a domain (:mod:`.trust_domain`)."""
+        """Return whether any identifier belongs to a trust domain (:mod:`.trust_domain`)."""
         return any(SEPARATOR in key for key in self._lineages)
 
     @property
     def newest(self) -> int | None:
-        """When an identifier arrived last (microseconds), ``None`` for an empty history."""
+        """Return when the newest identifier arrived (microseconds); ``None`` if there is none."""
         return max((runs.newest for runs in self._lineages.values()), default=None)
 
     def rows(self) -> list[HistoryRun]:
-        """The whole table."""
+        """Return all rows of the table ``history``."""
         return [
             HistoryRun(lineage, *run) for lineage, runs in self._lineages.items() for run in runs
         ]
 
     def __len__(self) -> int:
-        """The number of runs."""
+        """Return the number of runs."""
         return self._runs
 
     def __repr__(self) -> str:

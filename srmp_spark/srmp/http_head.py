@@ -1,10 +1,11 @@
-"""Pure questions to an HTTP request head: which queue the target names, which Content-Type and SOAPAction it carries.
+"""Reads values from an HTTP request head: the queue in the target, Content-Type and SOAPAction.
 
-The endpoint has parsed the head before it accepts a message; these serve it, and whoever reads a stored POST later. A head
-that came through is well-formed, so the look-ups are two searches and not a second parser. [MC-MQSRM] 2.1.1, chapter 4.
+See [MC-MQSRM] 2.1.1 and chapter 4. The endpoint has parsed the head before it accepts a message.
+These functions serve the endpoint and later readers of a stored POST. An accepted head is
+well-formed, so each look-up is one search and no second parser is needed.
 
-What a stored POST means must not depend on who reads it: the endpoint takes the Content-Type from :func:`content_type_of`
-too, and nobody but :func:`unfold` undoes a fold.
+A stored POST must mean the same to every reader. The endpoint therefore also uses
+:func:`content_type_of`, and only :func:`unfold` undoes folds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from srmp_spark.names import queue_of_path, split_url
 from srmp_spark.srmp.limits import TARGET_MAX
 
 _SECTION = "[MC-MQSRM] 3.1.5.1.3"
-# A field value with its folds: chapter 4 prints Content-Type over two lines.
+# This matches a field value with its folds, because chapter 4 prints Content-Type on two lines.
 _VALUE = rb"[ \t]*([^\r\n]*(?:\r\n[ \t]+[^\r\n]*)*)"
 _CONTENT_TYPE = re.compile(rb"\r\ncontent-type:" + _VALUE, re.IGNORECASE)
 _SOAP_ACTION = re.compile(rb"\r\nsoapaction:" + _VALUE, re.IGNORECASE)
@@ -25,13 +26,15 @@ _DOT_SEGMENT = re.compile(r"[/\\]\.{1,2}(?:;[^/\\]*)?(?:[/\\]|$)")
 
 
 def check_target(target: bytes) -> str:
-    """The canonical queue name in a request target, ``/msmq/private$/orders?SenderStream=x`` or with ``http://host`` before it.
+    """Return the canonical queue name in a request target.
 
-    The name is only ever a key of a map of configured queues; dot segments, encoded separators (the rule is in
-    :mod:`srmp_spark.names`), path parameters and NTFS streams (bad input 19) are refused here all the same, because nobody
-    who means a queue writes them.
+    A target is ``/msmq/private$/orders?SenderStream=x``, perhaps with ``http://host`` before it.
+    The name is only ever a key of a map of configured queues. Dot segments, encoded separators (the
+    rule is in :mod:`srmp_spark.names`), path parameters and NTFS streams (bad input 19) are refused
+    nevertheless, because nobody who means a queue writes them.
 
-    Raises :class:`RemoteProtocolError` (400), 414 for a target longer than ``TARGET_MAX``.
+    Raises :class:`RemoteProtocolError` with status 400, or with status 414 if the target is longer
+    than ``TARGET_MAX``.
     """
     if len(target) > TARGET_MAX:
         raise LimitExceededError(
@@ -53,18 +56,24 @@ def _queue_of(target: str) -> str:
 
 
 def unfold(value: bytes) -> bytes:
-    """A field value with each fold as one blank (RFC 9112 5.2)."""
+    """Return a field value with each fold replaced by one blank (RFC 9112 5.2)."""
     return _FOLD.sub(b" ", value)
 
 
 def content_type_of(head: bytes) -> bytes:
-    """The value of Content-Type in a raw head (request line first), unfolded; empty when there is none."""
+    """Return the unfolded value of Content-Type in a raw head, or ``b""`` if there is none.
+
+    The head begins with the request line.
+    """
     match = _CONTENT_TYPE.search(head)
     return unfold(match[1]).strip(b" \t") if match is not None else b""
 
 
 def soap_action_of(head: bytes) -> str | None:
-    """The SOAPAction without its quotes (SOAP 1.1 6.1.1); ``None`` when there is none. SRMP always sends ``MSMQMessage``."""
+    """Return the SOAPAction without its quotes (SOAP 1.1 6.1.1), or ``None`` if there is none.
+
+    SRMP always sends ``MSMQMessage``.
+    """
     match = _SOAP_ACTION.search(head)
     if match is None:
         return None

@@ -1,25 +1,31 @@
-r"""The receiving half of Stream ([MC-MQSRM] 3.1.1.1.6): which position comes next, and which receipt is owed.
+r"""The receiving half of Stream ([MC-MQSRM] 3.1.1.1.6): the next position and the owed receipt.
 
-Theory of operation. A stream is known by its queue and the GUID in its stream identifier ``uid:GUID\N``; the N that is live
-is IncomingId, and a ``<start>`` with a higher N replaces it. Two numbers run through it. ``sequence_number``
-(IncomingSequenceNumber) is the last position *accepted*: it decides about the next message, at once. ``committed`` is the
-last position on *stable storage*: only that is ever acknowledged. The first runs ahead of the second by one group commit.
+Theory of operation. A stream is identified by its queue and the GUID in its stream identifier
+``uid:GUID\N``. The live N is IncomingId, and a ``<start>`` with a higher N replaces it. A stream
+has two numbers. ``sequence_number`` (IncomingSequenceNumber) is the last *accepted* position and
+immediately decides about the next message. ``committed`` is the last position on *stable storage*,
+and only committed positions are ever acknowledged. The first number is ahead of the second by one
+group commit.
 
-The Stream Receipt Coalescing Timer (3.1.2.3) starts when a message is stored and runs 500 ms. A further message starts it
-anew, up to 10 s after the first that is not acknowledged. Where we leave the text, and why:
+The Stream Receipt Coalescing Timer (3.1.2.3) starts when a message is stored and runs for 500 ms. A
+further message restarts the timer, until 10 s after the first unacknowledged message. This module
+differs from the specification in these points:
 
-- The text sets UnackedStreamMessageArrivalTime to zero only when the 10 s are over. Then the second receipt of a stream that
-  was idle for ten seconds would not wait at all. Every receipt clears it here.
-- The text ignores a repeated message wholly. If one receipt is lost the sender repeats for ever. A repeat of an accepted
-  position starts the timer again here.
-- The text moves LastAcknowledgedStreamMessage when a receipt is made. It moves here when the peer has answered 200; until
-  then, also after a restart, the receipt is owed.
-- The text looks for "no gaps in sequence numbers". A gap that ``<previous>`` allowed is no gap, or one expired message would
-  end all receipts. Positions are accepted in order, so the last committed one is the answer.
-- The text lets the message that ends the 10 s be acknowledged in the same instant. "The receiving QM waits a minimum of 500
-  milliseconds" (3.1.1.3.2): a receipt that the 10 s force names only what has been stored that long, and the rest is owed on.
-- A ``<start>`` with a lower N than the live one is a late copy. Taken literally ("not equal to IncomingId") it would throw
-  the live stream away.
+- The specification sets UnackedStreamMessageArrivalTime to zero only when the 10 s are over. The
+  second receipt of a stream that was idle for ten seconds would then not wait at all. Here every
+  receipt clears this time.
+- The specification ignores a repeated message wholly. If one receipt is lost, the sender repeats
+  its messages for ever. Here a repeat of an accepted position restarts the timer.
+- The specification moves LastAcknowledgedStreamMessage when a receipt is created. Here it moves
+  when the peer has answered 200. Until then, also after a restart, the receipt is owed.
+- The specification looks for "no gaps in sequence numbers". A gap that ``<previous>`` allows is no
+  gap here, or one expired message would end all receipts. Positions are accepted in order, so a
+  receipt names the last committed position.
+- The specification lets the message that ends the 10 s be acknowledged at once. "The receiving QM
+  waits a minimum of 500 milliseconds" (3.1.1.3.2): a receipt that the 10 s force names only what
+  has been stored for 500 ms, and the rest stays owed.
+- A ``<start>`` with a lower N than the live one is a late copy. Taken literally ("not equal to
+  IncomingId") it would end the live stream.
 """
 
 from __future__ import annotations
@@ -40,39 +46,49 @@ from srmp_spark.srmp.stream_name import StreamName
 from srmp_spark.srmp.stream_room import StreamRoom
 
 STREAM_RECEIPT_COALESCING_S = 0.5
-"""[MC-MQSRM] 3.1.2.3: "The timer MUST expire after 500 milliseconds"."""
+"""Time of the coalescing timer in seconds: "The timer MUST expire after 500 milliseconds"
+([MC-MQSRM] 3.1.2.3).
+"""
 STREAM_RECEIPT_DELAY_S_MAX = 10.0
-"""[MC-MQSRM] 3.1.1.3.2: further messages "can delay the stream receipt up to 10 seconds"."""
+"""Longest delay of a receipt in seconds: further messages "can delay the stream receipt up to 10
+seconds" ([MC-MQSRM] 3.1.1.3.2).
+"""
 MOVES_TOLD_S = 3600.0
-"""Of one stream that comes from another address by turns, an operator is told so often."""
+"""Shortest time between two reports about one stream whose messages arrive from alternating
+addresses, in seconds.
+"""
 
 
 class ReceiptState(Enum):
-    """Where the next stream receipt of a stream is."""
+    """The states of the next stream receipt of a stream."""
 
     NOTHING_OWED = auto()
     COALESCING = auto()
-    """The timer runs."""
+    """The coalescing timer is running."""
     SENDING = auto()
-    """One is on its way: there is never a second one beside it."""
+    """One receipt is in flight. A second one is never sent at the same time."""
     SENDING_AND_OWED = auto()
-    """One is on its way, and a message has been stored since."""
+    """One receipt is in flight, and a message was stored after that receipt was created."""
     WAITING_TO_RETRY = auto()
-    """The last one failed; the timer is RetransmissionTimeout, unless a message shows earlier that the peer lives."""
+    """The last receipt failed.
+
+    The timer is RetransmissionTimeout, unless a message arrives earlier and shows that the peer is
+    alive.
+    """
 
 
 class ReceiptEvent(Enum):
-    """What moves a stream receipt on."""
+    """The events that change the state of a stream receipt."""
 
     STORED = auto()
-    """A message of the stream, or the repeat of one, is committed."""
+    """A message of the stream, or a repeat of a message, was committed."""
     TIMER = auto()
     DELIVERED = auto()
-    """The peer answered 200."""
+    """The peer accepted the receipt with 200."""
     FAILED = auto()
-    """No answer, 5xx, or a blocked URL."""
+    """There was no answer, the answer was 5xx, or the URL is blocked."""
     REFUSED = auto()
-    """The peer answered 400."""
+    """The peer refused the receipt with 400."""
 
 
 _S, _E = ReceiptState, ReceiptEvent
@@ -91,7 +107,10 @@ TRANSITIONS: Mapping[tuple[ReceiptState, ReceiptEvent], ReceiptState] = {
     (_S.WAITING_TO_RETRY, _E.STORED): _S.COALESCING,
     (_S.WAITING_TO_RETRY, _E.TIMER): _S.SENDING,
 }
-"""An absent pair is our own bug: :class:`~srmp_spark.errors.LocalProtocolError`."""
+"""The next state for each state and event.
+
+A missing pair is a bug of ours and raises :class:`~srmp_spark.errors.LocalProtocolError`.
+"""
 
 _TIMER_RUNS = (ReceiptState.COALESCING, ReceiptState.WAITING_TO_RETRY)
 _ON_ITS_WAY = (ReceiptState.SENDING, ReceiptState.SENDING_AND_OWED)
@@ -132,7 +151,7 @@ class IncomingStream:
 
     def __init__(self, row: IncomingStreamRow) -> None:
         self.queue: StreamName = row.queue
-        """What it is counted by: its rows may be in another queue."""
+        """Name under which the stream is known. Its rows may be in another queue."""
         self.guid = row.guid
         self.ordinal = row.stream_ordinal
         self.sequence_number = row.sequence_number
@@ -146,36 +165,51 @@ class IncomingStream:
         self.last_access_at = row.last_access_at
         self.sender_name = row.sender_name
         self.moved_from: str | None = None
-        """The peer before the host that it is now, until :meth:`take_move` has told it; not saved."""
+        """Address of the peer before its host changed, until :meth:`take_move` has returned it.
+
+        This value is not saved.
+        """
         self.move_told_at = -MOVES_TOLD_S
         self.stale_told = False
-        """Whether an operator heard of messages of earlier streams; not saved."""
+        """Whether messages of earlier streams were reported to an operator.
+
+        This value is not saved.
+        """
         self.gap_at: int | None = None
-        """The position that is missing while later ones arrive; not saved but with a gap that was accepted."""
+        """The position that is missing while later positions arrive.
+
+        This value is saved only with an accepted gap.
+        """
         self.gap_next: int | None = None
-        """The lowest position behind the gap that came so far; saved as ``gap_at`` is."""
+        """The lowest position after the gap that has arrived so far; saved as ``gap_at`` is."""
         self.gap_accepted = False
-        """An operator gave up the missing positions: of what is sent again the message at ``gap_next`` is taken whatever its
-        ``<previous>``. Those behind it must wait for it: its sender may be in the middle of a round when the operator
-        decides. Saved as an :class:`AcceptedGap`."""
+        """Whether an operator accepted the loss of the missing positions.
+
+        When messages are sent again, the message at ``gap_next`` is then accepted whatever its
+        ``<previous>`` says. Later messages must wait for it, because the sender may be in the
+        middle of a pass when the operator decides. Saved as an :class:`AcceptedGap`.
+        """
         self.receipt = ReceiptState.NOTHING_OWED
         self.unacked_since: float | None = None
         """UnackedStreamMessageArrivalTime, on the monotonic clock."""
         self.stored_at = -STREAM_RECEIPT_DELAY_S_MAX
         """When the last message or repeat was stored, on the monotonic clock."""
         self.recent = self.settled = (self.stored_at, self.committed)
-        """Two samples (time, committed position), 0.5 to 1 s apart while messages come without a pause: one of them is always
-        old enough. What follows the position of a sample was not stored before its time."""
+        """Two samples (time, committed position) that are 0.5 to 1 s apart while messages arrive
+        without a pause, so that one of them is always old enough. Positions after that of a
+        sample were not stored before its time.
+        """
         self.deadline = 0.0
         """When the timer of ``receipt`` ends, on the monotonic clock."""
         self.holder = ""
-        """Whose share of the streams it counts in (:mod:`.stream_room`)."""
+        """Name of the holder in whose share of the streams this one counts (:mod:`.stream_room`).
+        """
         self.heap_entry: float | None = None
-        """The time of the one valid entry in the heap of timers."""
+        """Time of the one valid entry in the heap of timers; ``None`` if there is none."""
 
     @classmethod
     def started(cls, queue: StreamName, position: StreamPosition) -> IncomingStream:
-        """A stream of which nothing is accepted yet; :meth:`accept` is next."""
+        """Return a new stream without an accepted position. Call :meth:`accept` next."""
         return cls(
             IncomingStreamRow(
                 queue, position.id.guid, position.id.ordinal, 0, 0, "", "", None, 0, 0, 0, None
@@ -183,21 +217,29 @@ class IncomingStream:
         )
 
     def is_of_another(self, sender_name: str | None) -> bool:
-        """Whether the stream belongs to another authenticated peer ([MC-MQSRM] 5.1): who began it alone may go on with it.
+        """Return whether the stream belongs to another authenticated peer ([MC-MQSRM] 5.1).
 
-        On plain HTTP nothing is compared: an address proves nothing there, and an honest sender changes its own (DHCP, NAT,
-        a second interface, fail-over of a cluster node). The operator is told of the change, though: :meth:`take_move`.
+        Only the peer that began such a stream may continue it. Plain HTTP compares nothing. An
+        address proves nothing there, and the address of an honest sender may change (DHCP, NAT, a
+        second interface, fail-over of a cluster node). The change is reported to the operator, see
+        :meth:`take_move`.
         """
         return self.sender_name is not None and sender_name != self.sender_name
 
     def gives_way_to(self, position: StreamPosition, sender_name: str | None) -> bool:
-        """Whether the ``<start>`` of an authenticated peer begins the stream anew although its ordinal is not a higher one.
+        """Return whether a ``<start>`` of an authenticated peer replaces this stream.
 
-        Nobody authenticated began this one, so its ordinal proves nothing: anybody can choose the highest there is, or the one
-        that is next, before the honest sender comes, and would have its messages taken for late copies, answered 200, for ever.
-        At the same ordinal it may also be the first message again, of a sender that got a certificate in the first half second
-        of its stream. It cannot be told from the other, for identifiers can be chosen too. It begins anew, and sends on from
-        there; if it was told of more meanwhile, the rest stands behind a gap that an operator sees and accepts.
+        The ``<start>`` replaces the stream even if the new ordinal is not higher. An
+        unauthenticated client began the present stream, so the ordinal of this stream proves
+        nothing. An unauthenticated client can choose the highest ordinal, or the next one, before
+        the honest sender begins. The messages of the honest sender would then be taken for late
+        copies and answered 200 for ever.
+
+        A ``<start>`` with the same ordinal may also be a repeat of the first message, from a sender
+        that got its certificate in the first half second of its stream. The two cases cannot be
+        distinguished, because identifiers can be chosen too. The stream begins again, and its
+        sender continues from there. If the sender got receipts for more messages meanwhile, the
+        rest is after a gap that an operator sees and can accept.
         """
         begins = position.start and position.current == 1
         return (
@@ -208,7 +250,10 @@ class IncomingStream:
         )
 
     def refuses(self, position: StreamPosition) -> RepeatKind | None:
-        """[MC-MQSRM] 3.1.5.1.6.3: ``None`` if one of the three criteria is met, else what kind of message it is."""
+        """Return ``None`` if the position is acceptable, else the kind of the refused message.
+
+        A position is acceptable if it meets one of the three criteria of [MC-MQSRM] 3.1.5.1.6.3.
+        """
         ordinal, current = position.id.ordinal, position.current
         if ordinal != self.ordinal:
             starts = position.start and current == 1 and ordinal > self.ordinal
@@ -223,7 +268,10 @@ class IncomingStream:
         return "position" if current <= self.sequence_number else "gap"
 
     def accept(self, message: Message, position: StreamPosition, arrival: Arrival) -> None:
-        """Take a position that :meth:`refuses` nothing of ([MC-MQSRM] 3.1.5.1.6.3 and .4); nothing is committed yet."""
+        """Accept a position for which :meth:`refuses` returned ``None``; nothing is committed yet.
+
+        See [MC-MQSRM] 3.1.5.1.6.3 and 3.1.5.1.6.4.
+        """
         self.send_receipts_to = self.receipts_to_after(position)
         if position.id.ordinal != self.ordinal or self.sequence_number == 0:
             self._start(position, arrival)
@@ -243,9 +291,9 @@ class IncomingStream:
         self.last_access_at = arrival.at
 
     def receipts_to_after(self, position: StreamPosition) -> str:
-        """Return where stream receipts go once ``position`` is accepted; changes nothing."""
+        """Return where stream receipts go once ``position`` is accepted. Nothing changes."""
         if position.id.ordinal != self.ordinal or self.sequence_number == 0:
-            # A stream of which nothing is known but its name (a restored one) may go on without its <start>.
+            # A restored stream, of which only the name is known, may continue without its <start>.
             return position.send_receipts_to or self.send_receipts_to
         return self.send_receipts_to
 
@@ -258,17 +306,17 @@ class IncomingStream:
         self.started_at = arrival.at
         self.stale_told = False
         self.unacked_since = None
-        if (
-            self.receipt in _TIMER_RUNS
-        ):  # it was owed to the stream that just ended, which nobody waits for any more
+        # A receipt that was owed to the stream that just ended is no longer awaited.
+        if self.receipt in _TIMER_RUNS:
             self.receipt = ReceiptState.NOTHING_OWED
         elif self.receipt is ReceiptState.SENDING_AND_OWED:
             self.receipt = ReceiptState.SENDING
 
     def take_move(self, now: float) -> str | None:
-        """The ``host:port`` that messages came from before they came from another host, once; else ``None``.
+        """Return the ``host:port`` of the stream's peer before its host changed, or ``None``.
 
-        On plain HTTP only, and at most once in :data:`MOVES_TOLD_S`: a sender with two addresses is no news every time.
+        Each change is returned once. Only plain HTTP is reported, and at most once in
+        :data:`MOVES_TOLD_S`, because a sender with two addresses is not news each time.
         """
         moved_from, self.moved_from = self.moved_from, None
         if moved_from is None or now - self.move_told_at < MOVES_TOLD_S:
@@ -277,15 +325,20 @@ class IncomingStream:
         return moved_from
 
     def take_stale(self) -> bool:
-        """Whether this is the first message of an earlier stream since the live one began, which is worth a word.
+        """Return whether this is the first message of an earlier stream since the live one began.
 
-        It is a late copy, or its sender counts from where it stood before (a machine put back from an image) and is not heard.
+        Only the first such message is worth a report. The message is a late copy, or its sender
+        counts from an earlier state (a machine restored from an image). Messages of such a sender
+        are not accepted.
         """
         told, self.stale_told = self.stale_told, True
         return not told
 
     def reject(self, position: StreamPosition, kind: RepeatKind) -> None:
-        """Count a message that was not taken ([MC-MQSRM] 3.1.5.1.6.4, RejectCount)."""
+        """Count a message that was not accepted ([MC-MQSRM] 3.1.5.1.6.4, RejectCount).
+
+        A message after a gap also records the gap.
+        """
         self.reject_count += 1
         if (
             kind == "gap"
@@ -296,9 +349,11 @@ class IncomingStream:
             self.gap_next = min(position.current, self.gap_next or position.current)
 
     def accept_gap(self) -> AcceptedGap | None:
-        """An operator gives up what is missing; a second time, whatever comes next is taken, even beyond ``gap_next``.
+        """Accept the loss of the missing positions, as an operator decided, and return the gap.
 
-        ``None``, and nothing changes, if nothing is missing now: later positions would be given up that nobody saw missing.
+        A second call accepts any next position, even beyond ``gap_next``. Return ``None`` and
+        change nothing if nothing is missing now. Otherwise the loss of later positions would be
+        accepted that nobody has seen missing.
         """
         if self.gap_at is None:
             return None
@@ -315,7 +370,10 @@ class IncomingStream:
         )
 
     def restore_gap(self, gap: AcceptedGap) -> None:
-        """After a restart: what an operator gave up; nothing if that was another life of the stream, or the gap is over."""
+        """Restore after a restart the gap that an operator accepted.
+
+        Nothing is restored if the gap belongs to an earlier stream, or if it is over.
+        """
         if (gap.stream_ordinal, gap.started_at, gap.after) == (
             self.ordinal,
             self.started_at,
@@ -326,16 +384,17 @@ class IncomingStream:
             self.gap_accepted = True
 
     def stored(self, ordinal: int, position: int, now: float) -> None:
-        """``position`` of stream ``ordinal`` is on stable storage: (re)start the coalescing timer ([MC-MQSRM] 3.1.2.3).
+        """Record that ``position`` of stream ``ordinal`` is on stable storage.
 
-        ``position`` 0 is a repeat of something stored.
+        This restarts the coalescing timer of [MC-MQSRM] 3.1.2.3. ``position`` 0 is a repeat of a
+        stored message. ``now`` is in seconds on the monotonic clock.
         """
+        # A newer stream may have begun while this one was being committed.
         if ordinal != self.ordinal:
-            return  # a newer stream began while this one was being committed
+            return
         before, self.committed = self.committed, max(self.committed, position)
-        if (
-            now - self.stored_at >= STREAM_RECEIPT_COALESCING_S
-        ):  # after a pause all that came before it is old enough
+        # After a pause everything that was stored before the pause is old enough.
+        if now - self.stored_at >= STREAM_RECEIPT_COALESCING_S:
             self.settled, self.recent = (now, before), (now, self.committed)
         elif now - self.recent[0] >= STREAM_RECEIPT_COALESCING_S:
             self.settled, self.recent = self.recent, (now, self.committed)
@@ -348,10 +407,14 @@ class IncomingStream:
         )
 
     def receipt_due(self) -> SendStreamReceipt:
-        """[MC-MQSRM] 3.1.6.3: the receipt for everything that has been committed for 500 ms."""
+        """Return the receipt for everything that has been committed for 500 ms.
+
+        See [MC-MQSRM] 3.1.6.3.
+        """
         self._move(ReceiptEvent.TIMER)
         since, last_ordinal = self.acknowledgeable()
-        if last_ordinal < self.committed:  # forced by the 10 s while messages go on coming
+        # The 10 s force a receipt while messages continue to arrive.
+        if last_ordinal < self.committed:
             self._move(ReceiptEvent.STORED)
             self.unacked_since = since
             self.deadline = min(
@@ -364,7 +427,10 @@ class IncomingStream:
         )
 
     def acknowledgeable(self) -> tuple[float, int]:
-        """The highest position that a receipt may name now, and a time before which nothing after it was stored."""
+        """Return the highest position that a receipt may name now, with a time.
+
+        Nothing after this position was stored before this time.
+        """
         if self.stored_at + STREAM_RECEIPT_COALESCING_S <= self.deadline:
             return self.deadline, self.committed
         return (
@@ -374,7 +440,10 @@ class IncomingStream:
         )
 
     def receipt_delivered(self, stream_id: StreamId, last_ordinal: int) -> bool:
-        """The peer took the receipt; whether LastAcknowledgedStreamMessage moved."""
+        """Record that the peer accepted the receipt.
+
+        Return whether LastAcknowledgedStreamMessage moved.
+        """
         self._move(ReceiptEvent.DELIVERED)
         if stream_id.ordinal != self.ordinal or last_ordinal <= self.last_acknowledged:
             return False
@@ -382,14 +451,18 @@ class IncomingStream:
         return True
 
     def receipt_failed(self, now: float, retransmission_timeout: float, permanent: bool) -> None:
-        """The receipt did not arrive. 400 (``permanent``) is final until the stream goes on: repeating it cannot succeed."""
+        """Record that the receipt did not arrive.
+
+        After an answer of 400 (``permanent``) the receipt is not sent again until the stream
+        continues, because a repetition cannot succeed.
+        """
         self._move(ReceiptEvent.REFUSED if permanent else ReceiptEvent.FAILED)
         if not permanent:
             self.deadline = now + retransmission_timeout
             self.unacked_since = None
 
     def owe_receipt(self, at: float) -> None:
-        """After a restart: nobody knows whether the last receipt arrived, so it is sent again."""
+        """Owe a receipt after a restart, because it is unknown whether the last receipt arrived."""
         self._move(ReceiptEvent.STORED)
         self.unacked_since = at
         self.deadline = at
@@ -402,21 +475,27 @@ class IncomingStream:
 
     @property
     def id(self) -> StreamId:
-        """Stream.IncomingId."""
+        """Return Stream.IncomingId: the GUID and the live ordinal."""
         return StreamId(self.guid, self.ordinal)
 
     @property
     def timer_runs(self) -> bool:
-        """Whether ``deadline`` counts."""
+        """Return whether the timer of ``receipt`` runs, so that ``deadline`` is valid."""
         return self.receipt in _TIMER_RUNS
 
     @property
     def receipt_on_its_way(self) -> bool:
-        """Whether somebody owes us :meth:`receipt_delivered` or :meth:`receipt_failed`."""
+        """Return whether a receipt is in flight.
+
+        Its end is still to be reported with :meth:`receipt_delivered` or :meth:`receipt_failed`.
+        """
         return self.receipt in _ON_ITS_WAY
 
     def row(self) -> IncomingStreamRow:
-        """As it is saved, together with the rows up to ``sequence_number``."""
+        """Return the row to save.
+
+        The row belongs into the transaction that holds the messages up to ``sequence_number``.
+        """
         return IncomingStreamRow(
             self.queue,
             self.guid,
@@ -446,10 +525,13 @@ def _host_of(peer: str) -> str:
 
 
 class IncomingStreams:
-    """All incoming streams, their timers, and what of them is not saved yet."""
+    """Keeps all incoming streams and their timers, and collects the changes to save."""
 
     stream_class: type[IncomingStream] = IncomingStream
-    """What a stream is made of; the simulator puts a faulty one here to see that it is caught."""
+    """Class of the streams.
+
+    The simulator puts a faulty class here to check that the fault is found.
+    """
 
     def __init__(self) -> None:
         self._streams: dict[tuple[StreamName, str], IncomingStream] = {}
@@ -460,15 +542,17 @@ class IncomingStreams:
         self._timers: list[tuple[float, int, IncomingStream]] = []
         self._timer_serial = 0
         self.forgotten = 0
-        """Streams that made way for others since the start."""
+        """Number of streams that were evicted since the start to make room for others."""
 
     @classmethod
     def load(
         cls, rows: Iterable[IncomingStreamRow], accepted_gaps: Iterable[AcceptedGap] = ()
     ) -> IncomingStreams:
-        """The streams as they were saved ([MC-MQSRM] 3.1.3.2); what is not acknowledged is owed at once.
+        """Return the streams that were saved ([MC-MQSRM] 3.1.3.2).
 
-        The text sets LastAcknowledgedStreamMessage to zero at start; the saved one spares peers a receipt per stream.
+        A stream with unacknowledged positions owes a receipt at once. The specification sets
+        LastAcknowledgedStreamMessage to zero at the start. We keep the saved number, which saves
+        peers one receipt for each stream.
         """
         streams = cls()
         for row in rows:
@@ -485,7 +569,7 @@ class IncomingStreams:
         return streams
 
     def get(self, queue: StreamName, guid: str) -> IncomingStream | None:
-        """The stream of that sender which is counted by that name."""
+        """Return the stream of the sender ``guid`` with this name, or ``None``."""
         return self._streams.get((queue, guid))
 
     def put(self, stream: IncomingStream) -> None:
@@ -499,9 +583,10 @@ class IncomingStreams:
         self._streams[key] = self._dirty[key] = stream
 
     def make_room(self, peer: str, sender_name: str | None, at: int, now: float) -> str | None:
-        """See to it that this sender may begin a further stream, by forgetting others if need be (:mod:`.stream_room`).
+        """Make room for a further stream of this sender, by evicting other streams if necessary.
 
-        ``None`` if it may, else why not, in words for an operator.
+        :mod:`.stream_room` has the rules. Return ``None`` if there is room, else the reason in
+        words for an operator.
         """
         if self._room.full(peer, sender_name) is None:
             return None
@@ -511,7 +596,10 @@ class IncomingStreams:
         return self._room.full(peer, sender_name)
 
     def accept_gap(self, stream: IncomingStream) -> bool:
-        """:meth:`IncomingStream.accept_gap`, saved with the next changes; whether there was a gap."""
+        """Accept the gap of a stream (:meth:`IncomingStream.accept_gap`) and save it.
+
+        Return whether there was a gap.
+        """
         gap = stream.accept_gap()
         if gap is None:
             return False
@@ -519,7 +607,10 @@ class IncomingStreams:
         return True
 
     def drop(self, queue: StreamName, guid: str) -> bool:
-        """Forget a stream; the next message that can begin one from that sender begins it. Whether there was one."""
+        """Forget a stream and return whether it existed.
+
+        The next message of that sender that can begin a stream begins a new one.
+        """
         stream = self._streams.pop((queue, guid), None)
         if stream is None:
             return False
@@ -530,7 +621,11 @@ class IncomingStreams:
         return True
 
     def arm(self, stream: IncomingStream) -> None:
-        """Note the deadline of a stream. An entry that is too early is moved when it comes up: the usual case, and cheap."""
+        """Record the deadline of a stream in the heap of timers.
+
+        An entry that is too early is moved when it becomes due. This is the usual case, and it is
+        cheap.
+        """
         if stream.timer_runs and (stream.heap_entry is None or stream.deadline < stream.heap_entry):
             self._push(stream)
 
@@ -540,12 +635,13 @@ class IncomingStreams:
         heapq.heappush(self._timers, (stream.deadline, self._timer_serial, stream))
 
     def next_timer(self) -> float | None:
-        """When :meth:`due` has something to do, on the monotonic clock."""
+        """Return when :meth:`due` must be called, on the monotonic clock, or ``None``."""
         timers = self._timers
         while timers:
             deadline, _, stream = timers[0]
             if deadline != stream.heap_entry:
-                heapq.heappop(timers)  # an earlier one was pushed since
+                # This entry is a leftover: an earlier entry of the stream was pushed after it.
+                heapq.heappop(timers)
             elif (
                 not stream.timer_runs
                 or self._streams.get((stream.queue, stream.guid)) is not stream
@@ -560,7 +656,7 @@ class IncomingStreams:
         return None
 
     def due(self, now: float) -> list[SendStreamReceipt]:
-        """The receipts whose time has come."""
+        """Return the receipts whose time has come."""
         receipts = []
         while (deadline := self.next_timer()) is not None and deadline <= now:
             stream = heapq.heappop(self._timers)[2]
@@ -571,7 +667,11 @@ class IncomingStreams:
     def take_changes(
         self,
     ) -> tuple[list[IncomingStreamRow], list[tuple[StreamName, str]], list[AcceptedGap]]:
-        """What changed since the last call: rows to insert or replace, keys to delete before, and gaps that were accepted."""
+        """Return the changes since the last call.
+
+        The result has the rows to insert or replace, the keys to delete before that, and the
+        accepted gaps.
+        """
         if not self._dirty and not self._dropped and not self._accepted_gaps:
             return [], [], []
         rows = [stream.row() for stream in self._dirty.values()]

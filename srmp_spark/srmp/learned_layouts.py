@@ -1,18 +1,21 @@
-r"""Layouts that have been read before: the second envelope of a sender needs no XML parser.
+"""Layouts that were read before: the second envelope of a sender needs no XML parser.
 
-Theory of operation. A program writes all its envelopes with the same markup and only other texts in it. An envelope is cut
-before each ``</``; what stands between the last ``>`` of a piece and its end is a *hole* with a text, the rest is *markup*.
-White space alone is markup, so indentation belongs to the layout; so does a text that is followed by a start tag. The markup
-of all pieces together is the key of a map; its value says which hole is which field.
+Theory of operation. A program writes all its envelopes with the same markup, and only the texts
+differ. An envelope is cut before each ``</``. The text between the last ``>`` of a piece and its
+end is a *hole*, and the rest is *markup*. White space alone is markup, so indentation belongs to
+the layout. A text that is followed by a start tag is markup too. The markup of all pieces together
+is the key of a map. The value says which hole is which field.
 
-That value is not computed but *observed*: when a layout is new, its holes are filled with numbered marks, and the XML reader
-reads the result. Where it reports mark 7, hole 7 is that field; what it reports without a mark is the same in every envelope
-of this layout. So the rules of SRMP stand in one place, and this module knows nothing of them.
+This value is not computed but *observed*. When a layout is new, its holes are filled with numbered
+marks, and the XML reader reads the result. If the reader returns mark 7 for a field, hole 7 is that
+field. A value that the reader returns without a mark is the same in every envelope of this layout.
+The rules of SRMP therefore stay in one place, and this module knows none of them.
 
-Why it is safe: equal markup and other texts in the holes are the same tree with other texts, as long as the markup is tags
-and plain text (no comment, CDATA section, processing instruction or reference) and the texts hold no ``<``, ``&`` or character
-that XML or a line end could change (``str.isprintable``). Everything else goes to the XML reader.
-tests/codec/test_differential.py compares the two.
+This is safe for the following reason. Two envelopes with equal markup are the same tree with
+different texts, under two conditions. The markup consists of tags and plain text only (no comment,
+CDATA section, processing instruction or reference). The texts contain no ``<``, no ``&`` and no
+character that XML or a line end could change (``str.isprintable``). Every other envelope goes to
+the XML reader. tests/codec/test_differential.py compares the two.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from srmp_spark.srmp.limits import LEARNED_LAYOUTS_MAX, LEARNED_LENGTH_MAX
 from srmp_spark.srmp.values import XML_SPACE
 
 _TAG = r"<[A-Za-z_:\x80-\U0010ffff][^<>\"']*(?:\"[^<\"]*\"[^<>\"']*|'[^<']*'[^<>\"']*)*>"
-# A piece begins with the name of the element that ends there, except for the first, which may begin with a declaration.
+# A piece begins with the name of the element that ends there. Only the first piece may begin with a
+# declaration.
 _MARKUP = re.compile(rf"[^<>\"'/!?\s]+\s*>(?:[^<>&]*{_TAG})*\s*")
 _FIRST_MARKUP = re.compile(rf"\ufeff?(?:<\?xml\s[^<>]*\?>)?(?:[^<>&]*{_TAG})*\s*")
 _MARK = "\N{CURRENCY SIGN}"
@@ -36,17 +40,17 @@ _MARK = "\N{CURRENCY SIGN}"
 class _Plan(NamedTuple):
     holes: int
     fields: tuple[tuple[str, int], ...]
-    """Field and number of its hole."""
+    """Each field with the number of its hole."""
     constants: Fields
 
 
 _NEW = _Plan(-1, (), {})
-"""In place of a plan: this markup has not been seen."""
+"""Stands in place of a plan for markup that has not been seen."""
 _NO_LINES = {ord("\n"): None, ord("\t"): None}
 
 
 def _cut(text: str) -> tuple[tuple[str, ...], list[str]]:
-    """Markup and the texts of the holes."""
+    """Return the markup of an envelope, and the texts of its holes."""
     *pieces, last = text.split("</")
     markup = []
     texts = []
@@ -62,7 +66,10 @@ def _cut(text: str) -> tuple[tuple[str, ...], list[str]]:
 
 
 class LearnedLayouts:
-    """Markup seen before; oldest first, bounded by ``LEARNED_LAYOUTS_MAX``."""
+    """Keeps markup that was seen before.
+
+    At ``LEARNED_LAYOUTS_MAX`` layouts the oldest is forgotten.
+    """
 
     __slots__ = ("_plans", "_read_fields")
 
@@ -74,7 +81,10 @@ class LearnedLayouts:
         return len(self._plans)
 
     def read(self, text: str) -> Fields:
-        """The fields of an envelope, as the XML reader gives them. Raises :class:`RemoteProtocolError`."""
+        """Return the fields of an envelope, as the XML reader returns them.
+
+        Raises :class:`RemoteProtocolError` if the envelope breaks a rule.
+        """
         if len(text) > LEARNED_LENGTH_MAX:
             return self._read_fields(text.encode())
         markup, texts = _cut(text)
@@ -82,9 +92,8 @@ class LearnedLayouts:
         if plan is not None and plan.holes == len(texts):
             joined = "".join(texts)
             if not joined.isprintable():
-                texts = [
-                    hole.replace("\r\n", "\n").replace("\r", "\n") for hole in texts
-                ]  # XML 1.0 2.11
+                # XML turns every line end into a single LF (XML 1.0 2.11).
+                texts = [hole.replace("\r\n", "\n").replace("\r", "\n") for hole in texts]
                 joined = "".join(texts).translate(_NO_LINES)
             if joined.isprintable() and "<" not in joined and "&" not in joined:
                 return _fill(plan, texts)
@@ -96,8 +105,12 @@ class LearnedLayouts:
         return fields
 
     def _learn(self, markup: tuple[str, ...], texts: list[str]) -> _Plan | None:
-        """Which hole is which field; ``None`` for markup that is not tags and plain text, or not understood."""
-        # A piece whose hole was blank is whole, one with a hole lacks its last ">".
+        """Return the plan that says which hole is which field.
+
+        Return ``None`` for markup that has more than tags and plain text, and for a layout that the
+        XML reader does not accept.
+        """
+        # A piece whose hole was blank is complete. A piece with a hole lacks its last ">".
         probe = []
         hole = 0
         for number, piece in enumerate(markup):
@@ -129,8 +142,7 @@ def _fill(plan: _Plan, texts: list[str]) -> Fields:
     fields = plan.constants.copy()
     for field, hole in plan.fields:
         fields[field] = texts[hole]
-    if "Body" in fields and not fields["Body"].strip(
-        XML_SPACE
-    ):  # the one field that is there only if it has a text
+    # Body is the only field that is present only if it has a text.
+    if "Body" in fields and not fields["Body"].strip(XML_SPACE):
         del fields["Body"]
     return fields

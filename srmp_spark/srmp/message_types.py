@@ -1,11 +1,13 @@
-"""Which kind of message it is ([MC-MQSRM] 3.1.5.1.5), as one table.
+"""The type of a message ([MC-MQSRM] 3.1.5.1.5), as one table.
 
-"Any message that does not match one of the types defined below MUST be ignored." We do not ignore: what is ignored is
-answered 200 and then gone, and MSMQ has more classes than the table names. A message of another type is
-:attr:`MessageType.OTHER`: it becomes a row like any, asks nothing of us, and what it says of a stream does nothing.
+"Any message that does not match one of the types defined below MUST be ignored." We do not ignore
+such messages: an ignored message is answered 200 and then lost, and MSMQ has more classes than the
+table names. A message of another type is :attr:`MessageType.OTHER`. Such a message becomes a row
+like any other, requests nothing from us, and its content about a stream has no effect.
 
-Who asks: what a message wants to be told is owed to a user message alone (:mod:`.receiver`, :mod:`.decisions`), and only a
-receipt about a stream moves one of ours (:mod:`.sender`). All other types are rows and no more, behind duplicate detection.
+Only a user message can request receipts (:mod:`.receiver`, :mod:`.decisions`), and only a receipt
+about a stream changes one of our streams (:mod:`.sender`). After duplicate detection, messages of
+all other types only become rows.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from srmp_spark.message import (
 )
 
 ORDERING_ACK_ACTION = "MSMQ:QM Ordering Ack"
-"""The ``<action>`` of stream receipts and final stream receipts."""
+"""``<action>`` of stream receipts and final stream receipts."""
 
 
 class MessageType(Enum):
-    """The types of [MC-MQSRM] 3.1.5.1.5, and the rest."""
+    """The message types of [MC-MQSRM] 3.1.5.1.5, and ``OTHER`` for the rest."""
 
     USER = auto()
     DELIVERY_RECEIPT = auto()
@@ -48,10 +50,14 @@ _NEGATIVE = (
     CLASS_NACK_RECEIVE_TIMEOUT,
     CLASS_NACK_RECEIVE_REJECTED,
 )
-"""The last one is not in 3.1.5.1.5, but 3.1.7.3.1 and 3.1.7.3.3 send it: a queue manager that is told so must not wait on."""
+"""Message classes of negative receipts.
+
+The last class is missing in 3.1.5.1.5, but 3.1.7.3.1 and 3.1.7.3.3 send it, and a queue manager
+that gets this class must stop waiting.
+"""
 
 TYPES: Mapping[tuple[str | None, str | None, int], MessageType] = {
-    # (receipt element, <decision>, <Class>)
+    # Each key is (receipt element, <decision>, <Class>).
     (None, None, CLASS_NORMAL): MessageType.USER,
     ("delivery", None, CLASS_ACK_REACH_QUEUE): MessageType.DELIVERY_RECEIPT,
     ("stream", None, CLASS_ORDER_ACK): MessageType.STREAM_RECEIPT,
@@ -65,11 +71,18 @@ TYPES: Mapping[tuple[str | None, str | None, int], MessageType] = {
 }
 
 ABOUT_STREAMS = (MessageType.STREAM_RECEIPT, MessageType.FINAL_STREAM_RECEIPT)
-"""What the sending engine hears of; they need the action, too."""
+"""Types of receipts that are given to the sending engine.
+
+These types also require the right action.
+"""
 
 
 def message_type(message: Message) -> MessageType:
-    """The type of ``message`` by its elements, its class and, for receipts about streams, its action."""
+    """Return the type of ``message``.
+
+    The type follows from its receipt element, its class and, for receipts about streams, its
+    action.
+    """
     receipt = message.receipt
     if receipt is None:
         key: tuple[str | None, str | None, int] = (None, None, message.message_class)

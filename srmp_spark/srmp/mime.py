@@ -1,14 +1,17 @@
-r"""Where the envelope, the body and the extension lie in an HTTP body ([MC-MQSRM] 2.2.2, multipart/related, RFC 2387).
+"""Finds the envelope, the body and the extension in an HTTP body.
 
-Theory of operation. Windows writes **no CRLF before a delimiter and one after the last** (proved by the lengths of all
-examples of chapter 4, see tests/codec/test_length_proof.py); RFC 2046 wants one before each. A reader that searches for
-delimiters therefore finds one part too few, or cuts a body that contains the boundary. This one never searches: it reads
-each part's head, goes on by the part's own ``Content-Length``, and then requires the delimiter to stand exactly there,
-with or without CRLF before it. The parts come out as offsets; nothing is copied.
+See [MC-MQSRM] 2.2.2 and multipart/related, RFC 2387. Theory of operation. Windows writes **no CRLF
+before a delimiter and one after the last**, as the lengths of all examples of chapter 4 prove (see
+tests/codec/test_length_proof.py). RFC 2046 requires one before each delimiter. A reader that
+searches for delimiters therefore finds one part too few, or cuts a body that contains the boundary.
+This reader never searches. The reader reads the head of each part, advances by the part's own
+``Content-Length``, and then requires the delimiter at exactly that place, with or without CRLF
+before it. The result holds offsets, and nothing is copied.
 
     --B CRLF head CRLF CRLF envelope [CRLF] --B CRLF head CRLF CRLF body [CRLF] --B-- [CRLF]
 
-Heads in exactly Windows' form are taken by one regular expression each, all others by :func:`_read_head`.
+Heads in exactly the form of Windows are read by one regular expression each, all others by
+:func:`_read_head`.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from srmp_spark.srmp.limits import (
 )
 
 Span = tuple[int, int]
-"""Offsets (start, end) into the content."""
+"""Two offsets (start, end) into the content."""
 
 
 class Parts(NamedTuple):
@@ -39,20 +42,25 @@ class Parts(NamedTuple):
     body: Span | None
     extension: Span | None
     body_id: bytes = b""
-    """``Content-Id`` of the body in lower case; a signature names it ([MC-MQSRM] 2.2.7.1.2)."""
+    """``Content-Id`` of the body in lower case.
+
+    A signature names this value ([MC-MQSRM] 2.2.7.1.2).
+    """
     extension_id: bytes = b""
 
 
 _SECTION = "[MC-MQSRM] 2.2.2"
 
-# RFC 2046 5.1.1, bchars; a blank may not be the last. Unquoted, only those of them that are token characters.
+# The characters are the bchars of RFC 2046 5.1.1; the last one must not be a blank. Without quotes,
+# only those that are also token characters are allowed.
 BOUNDARY = re.compile(
     rb"[0-9A-Za-z'()+_,\-./:=? ]{0,%d}[0-9A-Za-z'()+_,\-./:=?]" % (BOUNDARY_MAX - 1)
 )
 _TOKEN_BOUNDARY = re.compile(rb"[0-9A-Za-z'+_.\-]{1,%d}" % BOUNDARY_MAX)
-# `; name=value`, the value a quoted string or, looser than RFC 2045, anything up to `;`: Windows writes `type=text/xml`.
-# [MC-MQSRM] chapter 4 prints this field folded over two lines; RFC 9112 5.2 lets a reader take a fold for a blank, but not
-# one inside of quotes: a boundary has no line end in it.
+# This matches `; name=value`. The value is a quoted string or, less strict than RFC 2045, any text
+# up to `;`, because Windows writes `type=text/xml`. [MC-MQSRM] chapter 4 prints this field folded
+# on two lines. RFC 9112 5.2 lets a reader replace a fold by a blank, but no fold is allowed inside
+# of quotes, because a boundary contains no line end.
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _BLANK = rb"(?:(?:\r\n)?[ \t])*"
 _PARAMETER = re.compile(
@@ -63,7 +71,7 @@ _PARAMETER = re.compile(
 )
 _MEDIA_TYPE = re.compile(rb"[ \t]*(" + _TOKEN + rb"/" + _TOKEN + rb")(?=[ \t\r;]|\Z)")
 _FOLD = re.compile(rb"\r\n[ \t]+")
-# Exactly what Windows writes, number for number: chapter 4.
+# These match exactly what Windows writes (chapter 4).
 _WINDOWS_TYPE = b'multipart/related; boundary="'
 _WINDOWS_TYPE_END = b'"; type=text/xml'
 _ENVELOPE_HEAD = (
@@ -81,18 +89,22 @@ _CONTENT_ID = re.compile(rb"<?((body|extension)@[^\s<>]{1,250})>?")
 _PADDING = re.compile(rb"[ \t]{0,%d}" % PADDING_MAX)
 _EPILOGUE = re.compile(rb"[ \t\r\n]{0,%d}" % PADDING_MAX)
 _B = ord("b")
-"""A Content-Id begins with body@ or extension@: one letter tells."""
+"""First letter of the Content-Id of a body.
+
+The id begins with body@ or extension@, so one letter decides.
+"""
 _new = tuple.__new__
-"""To fill a NamedTuple without its Python ``__new__``, where every message passes."""
+"""Builds a NamedTuple without its Python ``__new__``, to save time for every message."""
 _UNENCODED = (b"binary", b"7bit", b"8bit")
 
 
 def split(content_type: bytes, content: bytes) -> Parts:
-    """Find the parts of ``content`` (the HTTP body, transfer encoding undone).
+    """Find the parts of ``content``, an HTTP body without transfer encoding.
 
-    ``text/xml`` is an envelope and nothing else: that is how receipts come.
+    ``text/xml`` is an envelope and nothing else. Receipts arrive in this form.
 
-    Raises :class:`RemoteProtocolError`: 415 for another media type, 413 for a body above ``BODY_MAX``, else 400.
+    Raises :class:`RemoteProtocolError`: 415 for another media type, 413 for a body longer than
+    ``BODY_MAX``, else 400.
     """
     parts = _split_windows(content_type, content)
     if parts is not None:
@@ -105,7 +117,10 @@ def split(content_type: bytes, content: bytes) -> Parts:
 
 
 def _split_windows(content_type: bytes, content: bytes) -> Parts | None:
-    """An envelope and a body with Windows' heads and nothing unusual; ``None`` means: :func:`_walk` decides."""
+    """Return the parts of a message with an envelope and a body in exactly the form of Windows.
+
+    Return ``None`` for any other form, which :func:`_walk` then reads.
+    """
     head = _WINDOWS_BEGIN.match(content)
     if head is None:
         return None
@@ -131,9 +146,9 @@ def _split_windows(content_type: bytes, content: bytes) -> Parts | None:
 
 
 def boundary_of(content_type: bytes) -> bytes | None:
-    """The boundary of a ``multipart/related`` field, ``None`` for ``text/xml``.
+    """Return the boundary of a ``multipart/related`` field, or ``None`` for ``text/xml``.
 
-    Raises :class:`RemoteProtocolError`: 415 for any other type, 400 when the field is malformed.
+    Raises :class:`RemoteProtocolError`: 415 for any other type, 400 if the field is malformed.
     """
     media_type, parameters = _parse_type(content_type, status=415)
     if media_type == b"text/xml":
@@ -158,7 +173,11 @@ def boundary_of(content_type: bytes) -> bytes | None:
 
 
 def _parse_type(field: bytes, *, status: int) -> tuple[bytes, dict[bytes, bytes]]:
-    """Media type in lower case, and the parameters with their quotes; ``status`` answers what is no media type at all."""
+    """Return the media type in lower case, and the parameters with their quotes.
+
+    Raises :class:`RemoteProtocolError` with ``status`` if the field has no media type, and with 400
+    if the field is too long or a parameter is malformed.
+    """
     if len(field) > CONTENT_TYPE_MAX:
         raise LimitExceededError("CONTENT_TYPE_MAX", CONTENT_TYPE_MAX, len(field), section=_SECTION)
     line = field.rstrip(b" \t")
@@ -200,12 +219,15 @@ def _check_envelope_length(length: int) -> None:
 
 
 def _walk(delimiter: bytes, content: bytes) -> Parts:
-    """Go from delimiter to delimiter by the lengths of the parts."""
+    """Read from delimiter to delimiter by the lengths of the parts.
+
+    Raises :class:`RemoteProtocolError` if the content does not have this form or exceeds a limit.
+    """
     envelope: Span | None = None
     body: Span | None = None
     extension: Span | None = None
     body_id = extension_id = b""
-    # RFC 2046 lets a CRLF stand before the first delimiter too
+    # RFC 2046 allows a CRLF before the first delimiter too.
     at = 2 if content[:2] == b"\r\n" else 0
     count = 0
     while True:
@@ -272,13 +294,21 @@ def _check_rest(at: int, content: bytes) -> None:
 
 
 def _check_epilogue(content: bytes, at: int) -> None:
-    """Nothing but line ends after the last delimiter: more would be a second message in the eyes of another reader."""
+    """Check that only line ends follow the last delimiter.
+
+    Another reader could take more bytes for a second message. Raises :class:`RemoteProtocolError`
+    if more follows.
+    """
     if not _EPILOGUE.fullmatch(content, at):
         raise RemoteProtocolError("bytes after the last delimiter", section=_SECTION)
 
 
 def _read_head(content: bytes, at: int, *, is_envelope: bool) -> tuple[int, int, bytes]:
-    """Where the part begins, how long it says it is, and its Content-Id in lower case (empty for the envelope)."""
+    """Return where a part begins, its declared length, and its Content-Id in lower case.
+
+    The Content-Id is empty for the envelope. Raises :class:`RemoteProtocolError` if the head is
+    malformed.
+    """
     padding = _PADDING.match(content, at)
     start = padding.end() if padding is not None else at
     end = content.find(b"\r\n\r\n", start, start + PART_HEAD_MAX + 4)
@@ -319,7 +349,11 @@ def _read_head(content: bytes, at: int, *, is_envelope: bool) -> tuple[int, int,
 
 
 def _fields(head: bytes) -> dict[bytes, bytes]:
-    """The fields of a part's head, names in lower case; each may stand there once."""
+    """Return the fields of a part's head, with names in lower case.
+
+    Raises :class:`RemoteProtocolError` if a line is malformed, a field occurs twice, or there are
+    too many fields.
+    """
     head = _FOLD.sub(b" ", head)
     fields: dict[bytes, bytes] = {}
     at = 0

@@ -1,12 +1,15 @@
-"""What goes into and comes out of the sending engine: values, never actions.
+"""The inputs and results of the sending engine: values, never actions.
 
-The dangerous orders are in the types, as on the receiving side (:mod:`.effects`):
+The types enforce the orders that are critical, as on the receiving side (:mod:`.effects`):
 
-    enqueue() → Enqueued ──→ store: rows + changes(), sync ──→ Committed ──→ committed() … poll() → Load → Send
-    answered(), receipt() ──→ store: changes(), sync ──→ Committed ──→ committed() → Delivered, DeadLettered
+    enqueue() → Enqueued ──→ store: rows + changes(), sync
+                               ──→ Committed ──→ committed() … poll() → Load → Send
+    answered(), receipt() ──→ store: changes(), sync
+                               ──→ Committed ──→ committed() → Delivered, DeadLettered
 
-A :class:`Send` can only be made with the store's proof, so nothing leaves that is not stored with its number. A
-:class:`Delivered` or :class:`DeadLettered` can only be made with it too, so nobody hears of an end that a crash could undo.
+A :class:`Send` needs the store's proof, so nothing is sent that is not stored with its number. A
+:class:`Delivered` or :class:`DeadLettered` needs the proof too, so no outcome is reported that a
+crash could undo.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from srmp_spark.message import Message, StreamId
 from srmp_spark.srmp.effects import Committed
 
 Kind = Literal["stream", "plain"]
-"""Stream messages (``transactional``), or regular and durable ones (``express``, ``recoverable``)."""
+"""Stream messages (``transactional``), or regular and durable messages (``express``,
+``recoverable``).
+"""
 
 ReceiptVerdict = Literal[
     "progress",
@@ -30,64 +35,91 @@ ReceiptVerdict = Literal[
     "final",
     "failed",
 ]
-"""What a stream receipt did. ``final``: it ended the wait for a final stream receipt. All others but ``progress`` did nothing
-and are counted: bad input 27 of the attack list. ``failed``: a bug, and the caller passed it over."""
+"""What a stream receipt changed.
+
+``progress``: the receipt acknowledged messages. ``final``: the receipt ended the wait for a final
+stream receipt. All other receipts changed nothing and are counted (bad input 27 of the attack
+list). ``failed``: a bug of ours prevented the use of the receipt, and the caller continues.
+"""
 
 DeadReason = Literal[
     "refused", "expired", "dropped", "not-received", "final-receipt-missing", "no-room"
 ]
-"""The peer answered 400 ([MC-MQSRM] 3.1.7.2.5); its time was over before it left (3.1.7.2.1); an operator gave it up; the
-receiving application never got it (a negative final stream receipt, 3.1.5.1.9.3); that receipt never came; too many other
-destinations hold messages (:mod:`.outgoing_room`)."""
+"""Why a message became a dead letter.
+
+``refused``: the peer answered 400 ([MC-MQSRM] 3.1.7.2.5). ``expired``: its time ended before it was
+sent (3.1.7.2.1). ``dropped``: an operator discarded it. ``not-received``: the receiving application
+never received it, says a negative final stream receipt (3.1.5.1.9.3). ``final-receipt-missing``:
+this receipt never arrived. ``no-room``: too many other destinations hold messages
+(:mod:`.outgoing_room`).
+"""
 
 
 MessageState = Literal[
     "queued", "awaiting_stream_receipt", "awaiting_final_stream_receipt", "in_doubt"
 ]
-"""Where a message stands that is not finished (INTERFACE.md section 4, ``outgoing_queue``). ``in_doubt``: it left, and nobody
-knows whether it arrived; it goes again."""
+"""The state of a message that is not finished (INTERFACE.md section 4, ``outgoing_queue``).
+
+``in_doubt``: the message was sent, it is unknown whether it arrived, and it is sent again.
+"""
 
 
 class QueueKey(NamedTuple):
-    """An OutgoingQueue."""
+    """The key of an outgoing queue."""
 
     destination: str
-    """In one spelling for one queue (:mod:`srmp_spark.canonical_url`): two would be two streams, of
-    which the peer drops one."""
+    """Destination in its one spelling (:mod:`srmp_spark.canonical_url`).
+
+    Two spellings would be two streams, and the peer would drop one of them.
+    """
     kind: Kind
 
 
 class StoredMessage(NamedTuple):
-    """A row of the outbox, read back."""
+    """One row of the outbox, read back."""
 
     serial: int
     message: Message
-    """As it is sent, with its identifier, but for ``stream``, which the engine fills."""
+    """The message as it is sent, with its identifier.
+
+    Only ``stream`` is missing; the engine adds it.
+    """
     via: str = ""
-    """Of a message that we forward: the marks of those who did, ours the last (:mod:`.redirection`)."""
+    """For a message that we forward: the marks of the queue managers that forwarded it, ours as the
+    last (:mod:`.redirection`).
+    """
     reliable: str = ""
-    """Of a message of a reliable session: its versions (:class:`srmp_spark.wsrm.versions.Versions`), of which nothing is known
-    here."""
+    """For a message of a reliable session: its versions
+    (:class:`srmp_spark.wsrm.versions.Versions`). This package does not interpret them.
+    """
 
 
 class Enqueued(NamedTuple):
-    """Store ``last - first + 1`` messages under these serials, in the transaction that holds the next changes."""
+    """Serials for new messages: store ``last - first + 1`` messages under the serials.
+
+    The messages must be stored in the transaction that holds the next changes.
+    """
 
     key: QueueKey
     first: int
     last: int
     stream_id: StreamId | None
     first_position: int
-    """Position of ``first`` in its stream; 0 if it has none. It stays unless the stream is given up before it is sent."""
+    """Position of ``first`` in its stream; 0 if it has none.
+
+    The position stays valid unless the stream is abandoned before the message is sent.
+    """
 
 
 class Load(NamedTuple):
-    """Read the first rows of ``key`` with a serial above ``after`` and up to ``last``, in ascending order.
+    """A request to read the first rows of ``key`` after serial ``after``, up to serial ``last``.
 
-    At most ``rows_max``, and no more than ``bytes_max`` of bodies unless the first row alone has more. Hand them to
-    :meth:`~srmp_spark.srmp.sender.Sender.loaded`, an empty list if there are none. Connect first, if there is no connection
-    to send them over, and say :meth:`~srmp_spark.srmp.sender.Sender.not_reached` if none can be made: what waits for many
-    peers that are down must fill no memory and cost no reading.
+    Read them in ascending order, at most ``rows_max`` rows. Their bodies may have at most
+    ``bytes_max`` bytes together, unless the first row alone has more. Give the rows to
+    :meth:`~srmp_spark.srmp.sender.Sender.loaded`, or an empty list if there are none. If no
+    connection to the peer is open, connect first. If this fails, call
+    :meth:`~srmp_spark.srmp.sender.Sender.not_reached` instead. Messages for many unreachable peers
+    must neither fill the memory nor cost reading.
     """
 
     key: QueueKey
@@ -96,15 +128,15 @@ class Load(NamedTuple):
     rows_max: int
     bytes_max: int
     number: int
-    """Which load of this engine."""
+    """Number of this load within this engine."""
 
 
 class Send:
-    """Post ``message``, then report its end exactly once: :meth:`Sender.answered`, :meth:`Sender.failed` or
-    :meth:`Sender.withdrawn`.
+    """A request to post ``message`` and to report its end exactly once.
 
-    The sends of one stream leave in the order they were made, on one connection; before a second connection is opened the
-    first is closed and what hung on it is reported.
+    Report the end with :meth:`Sender.answered`, :meth:`Sender.failed` or :meth:`Sender.withdrawn`.
+    The sends of one stream go over one connection, in the order in which they were created. Before
+    a second connection is opened, close the first and report the ends of its sends.
     """
 
     __slots__ = ("again", "key", "message", "number", "pass_number", "previous", "stored")
@@ -128,16 +160,16 @@ class Send:
         self.stored = stored
         self.message = message
         self.number = number
-        """Which sending of this engine."""
+        """Number of this sending within this engine."""
         self.pass_number = pass_number
         self.previous = previous
-        """Serial of the message before it."""
+        """Serial of the preceding message."""
         self.again = again
-        """It may have left before, perhaps in an earlier life of the process."""
+        """Whether the message may have been sent before, perhaps by an earlier process."""
 
     @property
     def serial(self) -> int:
-        """Its place in the outbox."""
+        """Return the serial of the message in the outbox."""
         return self.stored.serial
 
     def __repr__(self) -> str:
@@ -149,7 +181,10 @@ class Send:
 
 
 class SerialRun(NamedTuple):
-    """The serials ``first`` to ``last`` of an outgoing queue; not each of them need exist any more."""
+    """The serials ``first`` to ``last`` of an outgoing queue.
+
+    Some of these messages may no longer exist.
+    """
 
     key: QueueKey
     first: int
@@ -157,35 +192,47 @@ class SerialRun(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """Move these messages from the outbox to the dead letter queue."""
+    """A request to move these messages from the outbox to the dead-letter queue."""
 
     run: SerialRun
     reason: DeadReason
     status: int | None
-    """The HTTP status, if that was the reason."""
+    """HTTP status if that was the reason, else ``None``."""
     in_doubt: bool
-    """They, or some of them, may be at the peer all the same: who sends them anew may double them."""
+    """Whether some of the messages may have arrived at the peer.
+
+    Sending the messages again may then duplicate them.
+    """
     message_class: int | None = None
-    """What the peer gave as the reason (``<Class>`` of a negative final stream receipt)."""
+    """Reason that the peer gave (``<Class>`` of a negative final stream receipt); ``None`` without
+    such a receipt.
+    """
 
 
 class EarlierStream(NamedTuple):
-    """A stream that was given up or ran full while messages of it waited for final stream receipts: these name it."""
+    """A stream that ended while some of its messages waited for final stream receipts.
+
+    The stream was abandoned or used up its positions. These receipts name it.
+    """
 
     ordinal: int
     base: int
-    """Its positions are serials minus this."""
+    """Difference between a serial and its position in this stream."""
     last: int
-    """The last serial that was acknowledged in it; later ones have moved to another stream."""
+    """Last serial that was acknowledged in the stream. Later serials moved to another stream."""
     receipts_url: str = ""
-    """``<sendReceiptsTo>`` of it; empty where a version before this one wrote it down: that of the stream after it."""
+    """``<sendReceiptsTo>`` of the stream.
+
+    Empty if an earlier version stored it: the URL is then that of the next stream.
+    """
 
 
 class OutgoingQueueRow(NamedTuple):
-    """A row of the table ``outgoing_streams``; its key is (``destination``, ``kind``). Times: microseconds since 1970, UTC.
+    """A row of the table ``outgoing_streams``. Its key is (``destination``, ``kind``).
 
-    Serials count per queue for ever; the position of a message in its stream is its serial minus ``base``. So a stream
-    that is given up is one new row here, and a million waiting messages need not be written again.
+    Times are microseconds since 1970, UTC. The serials of a queue never start again. The position
+    of a message in its stream is its serial minus ``base``. To abandon a stream therefore costs one
+    new row here, and a million waiting messages need not be written again.
     """
 
     destination: str
@@ -194,11 +241,14 @@ class OutgoingQueueRow(NamedTuple):
     """Stream.Id.Ordinal; 0 if there is no stream."""
     base: int
     end: int
-    """The last serial given out; ``end`` - ``base`` is Stream.SequenceNumber."""
+    """Last serial that was assigned. ``end`` - ``base`` is Stream.SequenceNumber."""
     acknowledged_to: int
-    """Nothing up to here waits for a stream receipt (plain: for anything)."""
+    """No message up to this serial waits for a stream receipt; in a plain queue, for anything."""
     released_to: int
-    """Nothing above has ever left: it may expire, and no receipt can be for it."""
+    """No message after this serial was ever sent.
+
+    Such a message may expire, and no receipt can be for it.
+    """
     receipts_url: str
     """``<sendReceiptsTo>`` of the live stream."""
     resend_interval_index: int
@@ -206,49 +256,65 @@ class OutgoingQueueRow(NamedTuple):
     started_at: int
     last_acknowledged_at: int
     origin: str = ""
-    """Who gave the first of the messages that wait (:mod:`.outgoing_room`)."""
+    """Origin of the first message that waits (:mod:`.outgoing_room`)."""
     begun_after: int = 0
-    """Serials up to here are none of this record: of one that was forgotten, of another destination, or never given out."""
+    """Serials up to this one do not belong to this record: they belong to a forgotten record or
+    another destination, or were never assigned.
+    """
     finals_since: int = 0
-    """Since when a final stream receipt is awaited without any; 0: none is awaited, or an older version wrote the row."""
+    """Time since which final stream receipts are awaited and none has arrived. 0 if none is
+    awaited, or if an older version wrote the row.
+    """
     finals_to: int = 0
-    """The last serial that was acknowledged then: messages up to here are given up when the time is over."""
+    """Last serial that was acknowledged at that time.
+
+    Messages up to this serial become dead letters when the wait is over.
+    """
     earlier: tuple[EarlierStream, ...] = ()
-    """Streams before the live one, as long as final stream receipts of theirs are awaited."""
+    """Streams before the live one for which final stream receipts are still awaited."""
 
 
 class OutgoingChanges(NamedTuple):
-    """What must be written in one transaction, together with the messages enqueued since the last changes."""
+    """The changes to write in one transaction.
+
+    This transaction also holds the messages that were enqueued since the last changes.
+    """
 
     queues: list[OutgoingQueueRow]
-    """To insert or replace."""
+    """Rows to insert or replace."""
     finished: list[SerialRun]
-    """Delete these messages (or move them to the journal, where ``<Journal/>`` asks for it: [MC-MQSRM] 3.1.5.2.2)."""
+    """Messages to delete, or to move to the journal if ``<Journal/>`` requests it ([MC-MQSRM]
+    3.1.5.2.2).
+    """
     dead_letters: list[DeadLetter]
     forgotten: list[QueueKey]
-    """Queues to delete; they have no messages."""
+    """Keys of queues to delete. These queues have no messages."""
     last_stream_ordinal: int
-    """SRMPState.StreamIdOrdinal."""
+    """SRMPState.StreamIdOrdinal, the ordinal of the newest stream."""
     generation: int
 
 
 class Delivered(NamedTuple):
-    """It is stored that these messages are the peer's responsibility now. Tell whoever waits.
+    """Reports that the peer is now responsible for these messages, and that this is stored.
 
-    The run may span messages that were told as dead before, for these were taken out of the stream.
+    Notify whoever waits for them. The run may include messages that were reported as dead before,
+    because dead messages are removed from the stream.
     """
 
     run: SerialRun
 
 
 class DeadLettered(NamedTuple):
-    """It is stored that these messages will not arrive."""
+    """Reports that these messages will not arrive, and that this is stored."""
 
     letter: DeadLetter
 
 
 def outcomes_of(changes: OutgoingChanges, proof: Committed) -> list[Delivered | DeadLettered]:
-    """What the commit of ``changes`` makes final. Raises :class:`LocalProtocolError` without the store's proof."""
+    """Return the outcomes that the commit of ``changes`` makes final.
+
+    Raises :class:`LocalProtocolError` without the store's proof of the commit.
+    """
     if type(proof) is not Committed:
         raise LocalProtocolError(
             f"an end is final only when it is stored: {proof!r} proves no commit"

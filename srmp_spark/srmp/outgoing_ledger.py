@@ -1,4 +1,7 @@
-"""What the sending engine did and nobody has stored yet, and the numbers that all its queues share."""
+"""Collects the changes of the sending engine until they are stored.
+
+Numbers that all outgoing queues share are also kept here.
+"""
 
 from __future__ import annotations
 
@@ -15,36 +18,50 @@ from srmp_spark.srmp.outgoing_effects import (
 )
 
 STREAM_STAMP_MAX = 2**32 - 1
-"""The time stamp in a stream identifier is 32 bits of seconds since 1970 ([MC-MQSRM] 2.2.5.3.1): until 2106."""
+"""Largest time stamp in a stream identifier: 32 bits of seconds since 1970 ([MC-MQSRM] 2.2.5.3.1),
+until 2106. Later times use this stamp.
+"""
 
 
 class Saved(Hashable, Protocol):
-    """What has a row: an outgoing queue."""
+    """An outgoing queue, which has a row in the table."""
 
     key: QueueKey
 
     def release(self) -> None:
-        """Raise how far messages may leave, before the row is taken."""
+        """Raise the serial up to which messages may be sent, before the row is built."""
 
     def row(self) -> OutgoingQueueRow:
-        """As it is to be written."""
+        """Return the row to write."""
 
 
 class OutgoingLedger:
-    """Collects for one transaction; each queue writes into it."""
+    """Collects the changes of all outgoing queues for one transaction."""
 
     def __init__(self, last_stream_ordinal: int = 0) -> None:
         self.last_stream_ordinal = last_stream_ordinal
         self.generation = 0
-        """How often the changes were taken. What is noted now comes with the next: ``generation + 1``."""
+        """Number of times that the changes were taken.
+
+        A change that is recorded now is taken as ``generation + 1``.
+        """
         self.streams: dict[int, QueueKey] = {}
-        """Whose the live streams are, by the ordinal of their identifier."""
+        """Key of the outgoing queue for each live stream, by the ordinal of the stream's
+        identifier.
+        """
         self.receipts_url = ""
-        """Where the receipts of streams go that begin now; if empty, where those of the stream before went."""
+        """URL for the receipts of new streams.
+
+        If empty, a new stream uses the URL of the stream before it.
+        """
         self.replaces_receipts_url: Callable[[str, str], str] = lambda _, url: url
-        """What a peer is told instead, by its destination ([MC-MQSRM] 3.1.7.2.4)."""
+        """Returns the URL that a peer is given instead, for a destination and a URL ([MC-MQSRM]
+        3.1.7.2.4).
+        """
         self.releases = True
-        """Whether further messages may leave when changes are stored; False at the end of the process."""
+        """Whether storing changes allows further messages to be sent; False at the end of the
+        process.
+        """
         self._queues: dict[Saved, None] = {}
         self._finished: list[SerialRun] = []
         self._dead_letters: list[DeadLetter] = []
@@ -52,15 +69,17 @@ class OutgoingLedger:
         self._numbers = 0
 
     def next_number(self) -> int:
-        """A number for a load or a sending; it means nothing beyond this process."""
+        """Return a number for a load or a sending. The number is unique within this process."""
         self._numbers += 1
         return self._numbers
 
     def new_stream_ordinal(self, at: int) -> int:
-        r"""The N of a new stream ``uid:GUID\N``: the second in which it begins above, an ordinal below (2.2.5.3.1).
+        r"""Return the N of a new stream ``uid:GUID\N`` ([MC-MQSRM] 2.2.5.3.1).
 
-        It always grows, also when the wall clock was set back: a peer takes a lower one for a late copy. The time stamp is
-        what keeps it growing when the disk with the ordinal was lost.
+        The high half is the second in which the stream begins, and the low half counts. ``at`` is
+        in microseconds since 1970. N always grows, also when the wall clock was set back, because a
+        peer takes a lower N for a late copy. The time stamp keeps N growing even if the disk with
+        the last ordinal was lost.
         """
         stamp = min(max(at // 1_000_000, 0), STREAM_STAMP_MAX)
         low = (self.last_stream_ordinal & 0xFFFF_FFFF) + 1
@@ -70,11 +89,11 @@ class OutgoingLedger:
         return self.last_stream_ordinal
 
     def touch(self, queue: Saved) -> None:
-        """The row of ``queue`` is to be written."""
+        """Record that the row of ``queue`` must be written."""
         self._queues[queue] = None
 
     def finish(self, key: QueueKey, first: int, last: int) -> None:
-        """These messages have arrived."""
+        """Record that the messages ``first`` to ``last`` of a queue were delivered."""
         finished = self._finished
         if finished and finished[-1].key == key and finished[-1].last + 1 == first:
             finished[-1] = SerialRun(key, finished[-1].first, last)
@@ -82,11 +101,11 @@ class OutgoingLedger:
             finished.append(SerialRun(key, first, last))
 
     def bury(self, letter: DeadLetter) -> None:
-        """These messages will not arrive."""
+        """Record that these messages will not arrive."""
         self._dead_letters.append(letter)
 
     def forget(self, queue: Saved) -> None:
-        """A queue is gone."""
+        """Record that a queue is to be deleted."""
         self._queues.pop(queue, None)
         self._forgotten.append(queue.key)
 
@@ -96,7 +115,7 @@ class OutgoingLedger:
         )
 
     def take(self) -> OutgoingChanges:
-        """Everything since the last call."""
+        """Return all changes since the last call."""
         self.generation += 1
         if self.releases:
             for queue in self._queues:
@@ -114,7 +133,11 @@ class OutgoingLedger:
         return changes
 
     def check(self, generation: int, stored: int) -> None:
-        """Raise :class:`LocalProtocolError` unless ``generation`` was taken and follows the one that was stored last."""
+        """Raise :class:`LocalProtocolError` unless ``generation`` may be committed next.
+
+        The generation must have been taken, and it must be later than ``stored``, the generation
+        that was stored last.
+        """
         if not stored < generation <= self.generation:
             raise LocalProtocolError(
                 f"changes {generation} cannot be the next to be committed: {stored} are, "

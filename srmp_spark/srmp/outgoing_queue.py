@@ -1,23 +1,29 @@
-"""An OutgoingQueue ([MC-MQSRM] 3.1.1.1.3): what all messages to one destination share, whatever their kind.
+"""An OutgoingQueue ([MC-MQSRM] 3.1.1.1.3): what all messages to one destination have in common.
 
-Theory of operation. The messages lie in the store, under serials that were given out when they were committed. This object
-holds a few numbers about them and the few messages that leave next, so a million that wait cost nothing here. It reads
-ahead (:class:`~.outgoing_effects.Load`), hands out (:class:`~.outgoing_effects.Send`) and is told the end of each sending.
+Theory of operation. The messages are in the store, under serials that were assigned when the
+messages were committed. This object holds a few numbers about them and the few messages that are
+sent next. A million waiting messages therefore cost nothing here. The queue reads ahead
+(:class:`~.outgoing_effects.Load`), requests sendings (:class:`~.outgoing_effects.Send`), and gets a
+report of the end of each sending.
 
     acknowledged_to ≤ … cursor … ≤ released_to ≤ end
-      finished        sent      may leave   stored
+      finished        sent      may be sent  stored
 
-- ``cursor`` is the last message handed out in this pass. It is never stored: after a restart it begins at
-  ``acknowledged_to`` and what may have left goes out again, with the numbers and identifiers that it has.
-- ``released_to`` is raised in a transaction *before* anything up to there leaves, some way ahead so that a sync is paid once
-  per RELEASE_AHEAD messages. So even after a restart we know what never left. It alone may expire.
-- What the peer may hold (it answered 200, or nobody knows) is sent until its fate is known. The text expires that too
-  (3.1.7.2.1); then a message that arrived would be told as dead, and whoever sends it anew doubles it.
+- ``cursor`` is the last message handed out in this pass. The cursor is never stored. After a
+  restart the cursor begins at ``acknowledged_to``, and messages that may have been sent are sent
+  again with the same numbers and identifiers.
+- ``released_to`` is raised in a transaction *before* any message up to it is sent. The number runs
+  ahead so that one sync suffices for RELEASE_AHEAD messages. Even after a restart it is known which
+  messages were never sent. Only these may expire.
+- A message that the peer may hold (the peer answered 200, or the answer is unknown) is sent until
+  its fate is known. The specification lets such a message expire too (3.1.7.2.1). A message that
+  arrived would then be reported as dead, and sending it again would duplicate it.
 
-One message is under way at a time: "the protocol MUST wait for the HTTP response" (3.1.7.2.5), and RFC 9112 9.3.2 tells
-clients not to pipeline POST. More are possible (``in_flight_max``, for long lines): the window begins with one, doubles with
-each 200 and falls back to one with any trouble. What a pipeline got wrong (a gap behind a refused message) is never final, for
-everything behind trouble is sent again.
+One message is in flight at a time: "the protocol MUST wait for the HTTP response" (3.1.7.2.5), and
+RFC 9112 9.3.2 tells clients not to pipeline POST. More are possible for long lines
+(``in_flight_max``). The window begins with one message, doubles with each 200, and falls back to
+one after any failure. A wrong result of a pipeline (a gap after a refused message) is never final,
+because every message after a failure is sent again.
 """
 
 from __future__ import annotations
@@ -52,18 +58,24 @@ from srmp_spark.srmp.outgoing_states import (
 )
 
 READ_AHEAD = 256
-"""Messages read at once: one query costs about as much as sending ten."""
+"""Most messages that one load reads. One query costs about as much as sending ten messages."""
 READ_AHEAD_BYTES_MAX = 1_048_576
-"""Bytes of them: a hundred busy destinations stay within 100 MB, two hundred loads of big messages included."""
+"""Most bytes of bodies that one load reads.
+
+A hundred busy destinations use less than 100 MB, even with two hundred loads of large messages.
+"""
 RELEASE_AHEAD = 1_024
-"""How far ``released_to`` runs ahead of a queue whose peer answers."""
+"""Number of messages by which ``released_to`` runs ahead in a queue whose peer answers."""
 RECEIVED_NOTHING = (501, 503, 505)
-"""Answers by which the peer itself says that it did not take the message. 3.1.7.2.5 says so of every 5xx and of no answer,
-but a 500 may come from whatever runs after the insertion, a 502 or 504 from a proxy, and an answer may be lost."""
+"""Answers by which the peer itself states that it did not accept the message.
+
+The specification states this of every 5xx and of a missing answer (3.1.7.2.5). However, a 500 may
+come from code that runs after the insertion, a 502 or 504 from a proxy, and an answer may be lost.
+"""
 
 
 class OutgoingQueue(ABC):
-    """One outgoing queue; its two kinds say what 200, 400 and trouble mean."""
+    """One outgoing queue. Its two kinds define what 200, 400 and a failure mean."""
 
     def __init__(
         self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger
@@ -73,49 +85,71 @@ class OutgoingQueue(ABC):
         self.settings = settings
         self.ledger = ledger
         self.stored = row._replace(end=0, released_to=0)
-        """As of the last commit that we know of; of a row that was loaded :meth:`was_loaded` says so."""
+        """The row as of the last known commit.
+
+        :meth:`was_stored` sets it, also for a row that was read at the start.
+        """
         self.proof: Committed | None = None
         self.stored_generation = 0
         self.waits_for = 0
-        """Generation of changes that must be stored before anything is read or leaves: the messages behind a dead one must not
-        tell the peer to skip it before that is certain."""
+        """Generation of changes that must be stored before any message is read or sent.
+
+        Messages after a dead one must not tell the peer to skip the dead one before its end is
+        stored.
+        """
         self.end = row.end
         self.acknowledged_to = row.acknowledged_to
         self.released_to = row.released_to
         self.left_to = self.held_to = row.released_to
-        """Nothing above ``left_to`` has left; all up to ``held_to`` may be at the peer."""
+        """No message after ``left_to`` was sent.
+
+        Every message up to ``held_to`` may be at the peer.
+        """
         self.doubtful: set[int] = set()
-        """Serials above ``held_to`` that may be at the peer: sent without a complete answer."""
+        """Serials after ``held_to`` of messages that may be at the peer: sent, without a complete
+        answer.
+        """
         self.cursor = self.loaded_to = row.acknowledged_to
         self.buffer: deque[StoredMessage] = deque()
         self.load: Load | None = None
         self._seen_after: int | None = None
-        """Behind this serial the next message was seen while nobody was reached."""
+        """Serial after which the next message was read while the peer could not be reached;
+        ``None`` if it was not read.
+        """
         self._late_from: int | None = None
-        """When that message is too late, on the wall clock; ``None``: never."""
+        """When that message expires, by the wall clock; ``None`` means never."""
         self.in_flight: dict[int, Send] = {}
         self.unsent: set[int] = set()
-        """Numbers of those of them that never left and never will (:meth:`never_left`)."""
+        """Numbers of the sendings in ``in_flight`` that were not written to the peer and never will
+        be (:meth:`never_left`).
+        """
         self.pass_number = 0
-        """Counts how often the cursor went back: the ends of earlier sendings say little then."""
+        """Number of times that the cursor went back.
+
+        The end of a sending of an earlier pass changes little.
+        """
         self.window = 1
         self.window_max = settings.in_flight_max
         self.state = QueueState.ON_HOLD if row.paused else QueueState.DISCONNECTED
         self.retry_at: float | None = None
-        """The Retransmission Timer ([MC-MQSRM] 3.1.2.1), on the monotonic clock."""
+        """When the Retransmission Timer ends ([MC-MQSRM] 3.1.2.1), on the monotonic clock; ``None``
+        if it does not run.
+        """
         self.last_status: int | None = None
-        """Of the last sending; ``None``: no complete answer, or none yet."""
+        """HTTP status of the last sending; ``None`` if it had no complete answer, or if there was
+        none yet.
+        """
         self.attempts = 0
-        """Attempts in a row that ended in trouble."""
+        """Number of consecutive attempts that failed."""
         self.last_acknowledged_at = row.last_acknowledged_at
         self.origin = row.origin
-        """Who gave the first of the messages that wait (:mod:`.outgoing_room`)."""
+        """Origin of the first message that waits (:mod:`.outgoing_room`)."""
         self._row = row
 
-    # --- storing ------------------------------------------------------------------------------------------------------------
+    # --- storing ----------------------------------------------------------------------------------
 
     def row(self) -> OutgoingQueueRow:
-        """As it is saved."""
+        """Return the row to save."""
         return self._row._replace(
             end=self.end,
             acknowledged_to=self.acknowledged_to,
@@ -126,14 +160,20 @@ class OutgoingQueue(ABC):
         )
 
     def was_stored(self, row: OutgoingQueueRow | None, generation: int, proof: Committed) -> None:
-        """``generation`` is on stable storage; ``row`` is what it said of this queue, ``None`` if nothing."""
+        """Record that ``generation`` is on stable storage.
+
+        ``row`` is the row of this queue in that generation, or ``None`` if it had none.
+        """
         self.stored_generation = generation
         self.proof = proof
         if row is not None:
             self.stored = row
 
     def release(self) -> None:
-        """Allow the next messages to leave once this is stored: one to a peer that may be down, many to one that answers."""
+        """Allow the next messages to be sent once this row is stored.
+
+        One message is allowed for a peer that may be unreachable, and many for a peer that answers.
+        """
         if self.state not in MAY_SEND:
             return
         point = max(self.cursor + 1, self.buffer[0].serial if self.buffer else 0)
@@ -150,20 +190,23 @@ class OutgoingQueue(ABC):
         in_doubt: bool = False,
         message_class: int | None = None,
     ) -> None:
-        """Move messages to the dead letters."""
+        """Move the messages ``first`` to ``last`` to the dead letters."""
         self.ledger.bury(
             DeadLetter(SerialRun(self.key, first, last), reason, status, in_doubt, message_class)
         )
         self.touch()
 
     def touch(self) -> None:
-        """Our row has changed."""
+        """Record that the row of this queue has changed."""
         self.ledger.touch(self)
 
-    # --- sending ------------------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def pump(self, now: float, at: int, out: list[Send | Load]) -> None:
-        """Whatever may leave or be read now. ``at`` is the wall clock, for expiry alone."""
+        """Add to ``out`` every message that may be sent now, and the next load.
+
+        ``at`` is the wall clock, which only decides about expiry.
+        """
         while (
             self.state in MAY_SEND
             and len(self.in_flight) < self.window
@@ -190,11 +233,14 @@ class OutgoingQueue(ABC):
 
     @abstractmethod
     def previous_of(self, serial: int, at: int) -> int | None:
-        """The message before ``serial`` in its order; ``None``: ``serial`` may not leave now."""
+        """Return the message before ``serial`` in its order.
+
+        Return ``None`` if ``serial`` must not be sent now.
+        """
 
     @abstractmethod
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
-        """The message as it goes out."""
+        """Return the message in the form in which it is sent."""
 
     def _send(self, stored: StoredMessage, previous: int) -> Send:
         serial = stored.serial
@@ -216,20 +262,24 @@ class OutgoingQueue(ABC):
         self.on_sent(serial)
         return send
 
-    def on_sent(self, serial: int) -> None:  # noqa: B027  # only a stream counts
-        """``serial`` leaves now."""
+    # Only a stream keeps such a record.
+    def on_sent(self, serial: int) -> None:  # noqa: B027
+        """Record that ``serial`` is sent now."""
 
     def may_be_held(self, serial: int) -> bool:
-        """Whether the peer may have this message."""
+        """Return whether the peer may have this message."""
         return serial <= self.held_to or serial in self.doubtful
 
     def message_state(self, serial: int) -> MessageState:
-        """Where a message that is still in the outbox stands."""
+        """Return the state of a message that is still in the outbox."""
         under_way = any(send.serial == serial for send in self.in_flight.values())
         return "in_doubt" if under_way or self.may_be_held(serial) else "queued"
 
     def _expire(self, at: int) -> bool:
-        """[MC-MQSRM] 3.1.7.2.1: take what is too late off the buffer; whether there was any."""
+        """Remove expired messages from the buffer and return whether there was any.
+
+        See [MC-MQSRM] 3.1.7.2.1.
+        """
         first = last = 0
         while self.buffer and self._too_late(self.buffer[0], at):
             last = self.buffer.popleft().serial
@@ -246,7 +296,10 @@ class OutgoingQueue(ABC):
         return until is not None and until < at
 
     def _late_at(self, stored: StoredMessage) -> int | None:
-        """When it may be sent no more, ``None``: that is never so."""
+        """Return the time after which the message must not be sent, or ``None`` for never.
+
+        A message that the peer may have never expires here.
+        """
         if self.may_be_held(stored.serial):
             return None
         message = stored.message
@@ -256,10 +309,11 @@ class OutgoingQueue(ABC):
             else message.time_to_reach_queue
         )
 
-    def removed(self, first: int, last: int) -> None:  # noqa: B027  # the row says it all, but for a stream
-        """Messages were taken out of the queue."""
+    # Without a stream the row needs no other change.
+    def removed(self, first: int, last: int) -> None:  # noqa: B027
+        """Record that messages were removed from the queue."""
 
-    # --- reading ------------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def _read_ahead(self, out: list[Send | Load]) -> None:
         if self.load is not None or self.state not in MAY_SEND:
@@ -281,8 +335,12 @@ class OutgoingQueue(ABC):
         )
 
     def _has_room(self) -> bool:
-        """Whether more may be read: for a peer that has not answered only what leaves at once, for there may be a thousand of
-        them; for others as long as what was read is less than half of a load, in messages and in bytes."""
+        """Return whether more messages may be read.
+
+        For a peer that has not answered, only the messages that are sent at once are read, because
+        there may be a thousand such peers. For other peers, more are read while the buffer has less
+        than half of a load, in messages and in bytes.
+        """
         if self.state is not QueueState.CONNECTED:
             return not self.buffer and len(self.in_flight) < self.window
         if len(self.buffer) > READ_AHEAD // 2:
@@ -290,11 +348,15 @@ class OutgoingQueue(ABC):
         return sum(len(stored.message.body) for stored in self.buffer) <= READ_AHEAD_BYTES_MAX // 2
 
     def reads_to(self) -> int:
-        """The last serial that may be sent before something else happens."""
+        """Return the last serial that may be sent before something else happens."""
         return self.end
 
     def was_loaded(self, load: Load, messages: Sequence[StoredMessage]) -> None:
-        """The answer to a :class:`Load`; an outdated one is dropped."""
+        """Accept the messages of a :class:`Load`; those of an outdated load are ignored.
+
+        Raises :class:`LocalProtocolError` if the serials are not ascending or not in the range of
+        the load.
+        """
         if load is not self.load:
             return
         self.load = None
@@ -310,12 +372,15 @@ class OutgoingQueue(ABC):
         self.loaded_to = max(self.loaded_to, serials[-1] if serials else load.last)
 
     def was_not_loaded(self, load: Load) -> None:
-        """A :class:`Load` failed; it is asked again when the queue may send."""
+        """Record that a :class:`Load` failed. The queue requests it again when it may send."""
         if load is self.load:
             self.load = None
 
     def not_reached(self, load: Load, now: float) -> None:
-        """Nothing was read for a :class:`Load`, because the peer cannot be reached; an outdated one is dropped."""
+        """Record that nothing was read for a :class:`Load`, because the peer cannot be reached.
+
+        An outdated load is ignored.
+        """
         if load is not self.load:
             return
         self.load = None
@@ -325,8 +390,10 @@ class OutgoingQueue(ABC):
         self._wait(now, None)
 
     def must_see(self, load: Load, at: int) -> bool:
-        """Whether the next message must be read although nobody is reached: it may be too late for it. It is read once, and
-        again when its time is over."""
+        """Return whether the next message must be read although the peer cannot be reached.
+
+        The message may have expired. The message is read once, and again when its time is over.
+        """
         if load is not self.load or self.buffer or self.state not in MAY_SEND:
             return False
         return self._seen_after != load.after or (
@@ -336,8 +403,12 @@ class OutgoingQueue(ABC):
     def seen(
         self, load: Load, messages: Sequence[StoredMessage] | None, now: float, at: int
     ) -> Load | None:
-        """What was read of ``load`` because of :meth:`must_see`, ``None`` if it cannot be read: what is too late is dead,
-        nothing else is kept. What is to be read next, if all of it was late; else this ends as :meth:`not_reached`."""
+        """Accept the messages that were read because of :meth:`must_see`.
+
+        ``messages`` is ``None`` if they cannot be read. Expired messages become dead letters, and
+        no other message is kept. If all of them had expired, return the next load. Otherwise the
+        load ends as in :meth:`not_reached`, and the result is ``None``.
+        """
         if load is not self.load:
             return None
         self._seen_after, self._late_from = load.after, None
@@ -347,7 +418,8 @@ class OutgoingQueue(ABC):
         self.was_loaded(load, messages)
         self._expire(at)
         is_over = bool(self.buffer) or self.loaded_to >= load.last
-        self._seen_after = None  # nothing is known of what comes behind this load
+        # Nothing is known about the messages after this load.
+        self._seen_after = None
         if self.buffer:
             self._seen_after = self.loaded_to = self.buffer[0].serial - 1
             self._late_from = self._late_at(self.buffer[0])
@@ -358,7 +430,10 @@ class OutgoingQueue(ABC):
         return None if is_over else more
 
     def go_back(self, after: int) -> None:
-        """Begin a new pass behind ``after``. What is under way may arrive, and is sent again all the same."""
+        """Begin a new pass after serial ``after``.
+
+        Messages in flight may still arrive, and are sent again nevertheless.
+        """
         for send in self.in_flight.values():
             if send.number not in self.unsent:
                 self.doubt(send)
@@ -368,35 +443,42 @@ class OutgoingQueue(ABC):
         self.cursor = self.loaded_to = after
 
     def never_left(self, send: Send) -> None:
-        """Nothing of this sending was or will be written to the peer. Its end is told later: after that of the one before it,
-        which may begin a new pass, and must not put this one in doubt."""
+        """Record that nothing of this sending was or will be written to the peer.
+
+        Its end is reported later, after the end of the preceding sending. The end of the preceding
+        sending may begin a new pass, and the new pass must not mark this message as doubtful.
+        """
         if send.number in self.in_flight:
             self.unsent.add(send.number)
             self._not_received(send)
 
     def doubt(self, send: Send) -> None:
-        """Nobody knows whether the peer has it."""
+        """Record that it is unknown whether the peer has this message."""
         if send.serial > self.held_to:
             self.doubtful.add(send.serial)
 
-    # --- ends of sendings ---------------------------------------------------------------------------------------------------
+    # --- ends of sendings -------------------------------------------------------------------------
 
     @abstractmethod
     def taken(self, send: Send, now: float, at: int) -> None:
-        """The peer answered 200."""
+        """Record that the peer answered 200."""
 
     @abstractmethod
     def refused(self, send: Send, at: int) -> None:
-        """The peer answered 400."""
+        """Record that the peer answered 400."""
 
     @abstractmethod
     def put_back(self, send: Send) -> None:
-        """A sending failed: the message goes again."""
+        """Record that a sending failed, so that the message is sent again."""
 
     def answered(
         self, send: Send, status: int, now: float, at: int, retry_after: float | None
     ) -> None:
-        """A complete answer came ([MC-MQSRM] 3.1.7.2.5). Anything but 200 and 400 leaves the message ours."""
+        """Record a complete answer to a sending ([MC-MQSRM] 3.1.7.2.5).
+
+        After any answer except 200 and 400 the message stays our responsibility. ``retry_after`` is
+        the peer's wish in seconds.
+        """
         self._ended(send)
         self.last_status = status
         if status not in (200, 400):
@@ -416,7 +498,10 @@ class OutgoingQueue(ABC):
             self.refused(send, at)
 
     def failed(self, send: Send, now: float, left: bool) -> None:
-        """No complete answer came; ``left``: some of it may have reached the peer."""
+        """Record that a sending got no complete answer.
+
+        ``left`` means that some of it may have reached the peer.
+        """
         self._ended(send)
         self.last_status = None
         if left:
@@ -426,7 +511,10 @@ class OutgoingQueue(ABC):
         self._trouble(send, now, None)
 
     def withdrawn(self, send: Send) -> None:
-        """It never left, because of the answer to the one before it. That is no trouble of its own: it goes again, in order."""
+        """Record that a message was not sent because of the answer to the preceding message.
+
+        This is no failure of its own: the message is sent again, in order.
+        """
         self._ended(send)
         self._not_received(send)
         if send.pass_number == self.pass_number:
@@ -438,14 +526,18 @@ class OutgoingQueue(ABC):
         self.unsent.discard(send.number)
 
     def _not_received(self, send: Send) -> None:
-        """This sending changed nothing at the peer; an earlier one may have."""
+        """Record that this sending changed nothing at the peer.
+
+        An earlier sending of the message may have changed something.
+        """
         if self.left_to == send.serial and not self.may_be_held(send.serial):
             self.left_to -= 1
 
     def _trouble(self, send: Send, now: float, retry_after: float | None) -> None:
         current = send.pass_number == self.pass_number
+        # A failure of an earlier pass no longer matters.
         if not current and self.state in MAY_SEND:
-            return  # of an earlier pass: the trouble is over
+            return
         self._count_trouble()
         if current:
             self.put_back(send)
@@ -454,7 +546,10 @@ class OutgoingQueue(ABC):
         self._wait(now, retry_after)
 
     def take_back_release(self) -> None:
-        """Nothing more leaves before the next attempt: after a restart it is known of the rest that it never left."""
+        """Allow no further message to be sent before the next attempt.
+
+        After a restart it is then known that the other messages were never sent.
+        """
         released_to = max(self.left_to, self.held_to, *self.doubtful, self.acknowledged_to)
         if released_to < self.released_to:
             self.released_to = released_to
@@ -465,7 +560,7 @@ class OutgoingQueue(ABC):
         self.window = 1
 
     def _wait(self, now: float, retry_after: float | None) -> None:
-        """Try again when the Retransmission Timer ends."""
+        """Schedule the next attempt for the end of the Retransmission Timer."""
         self.move(QueueEvent.TROUBLE)
         if self.state is QueueState.INACTIVE and self.retry_at is None:
             wait = self.settings.retransmission_timeout
@@ -473,41 +568,57 @@ class OutgoingQueue(ABC):
                 wait = min(max(retry_after, RETRY_AFTER_S_MIN), RETRY_AFTER_S_MAX)
             self.retry_at = now + wait
 
-    # --- timers and operators -------------------------------------------------------------------------------------------------
+    # --- timers and operators ---------------------------------------------------------------------
 
     @property
     def deadline(self) -> float | None:
-        """When :meth:`due` has something to do."""
+        """Return when :meth:`due` must be called, or ``None``."""
         return self.retry_at
 
     def due(self, now: float, at: int) -> None:
-        """A deadline has come; nothing in here waits for the wall clock ``at``."""
+        """Retry if the Retransmission Timer has ended.
+
+        The wall clock ``at`` does not matter here.
+        """
         if self.retry_at is not None and self.retry_at <= now:
             self.retry()
 
     def retry(self) -> None:
-        """[MC-MQSRM] 3.1.6.1, or an operator who does not want to wait for it."""
+        """Try again now ([MC-MQSRM] 3.1.6.1).
+
+        The Retransmission Timer has ended, or an operator requested the retry.
+        """
         self.retry_at = None
         self.move(QueueEvent.RETRY)
 
     def pause(self) -> None:
-        """[MC-MQSRM] 3.1.7.4: timers stop, the caller closes the connection; what is under way is reported as always."""
+        """Pause the queue ([MC-MQSRM] 3.1.7.4).
+
+        The timers stop, and the caller closes the connection. The ends of messages in flight are
+        reported as always.
+        """
         self.move(QueueEvent.PAUSE)
         self.retry_at = None
         self.touch()
 
     def resume(self) -> None:
-        """[MC-MQSRM] 3.1.7.5."""
+        """Resume the queue after a pause ([MC-MQSRM] 3.1.7.5)."""
         self.move(QueueEvent.RESUME)
         self.window = 1
         self.touch()
 
     @abstractmethod
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
-        """Give up everything that is in the queue: an operator's word, or there is no room for the queue."""
+        """Discard every message of the queue.
+
+        An operator requested this, or there is no room for the queue.
+        """
 
     def move(self, event: QueueEvent) -> None:
-        """The one way to another state."""
+        """Change the state as the transition table says.
+
+        Raises :class:`LocalProtocolError` if the event cannot happen in this state.
+        """
         state = TRANSITIONS.get((self.state, event))
         if state is None:
             raise LocalProtocolError(f"{event.name} cannot happen in {self!r}")
@@ -515,17 +626,21 @@ class OutgoingQueue(ABC):
 
     @property
     def idle(self) -> bool:
-        """Nothing is in it or under way."""
+        """Return whether the queue has no message, neither waiting nor in flight."""
         return self.acknowledged_to >= self.end and not self.in_flight
 
     @property
     def holds_messages(self) -> bool:
-        """Something is in it, under way, or not told of yet."""
+        """Return whether a message waits, is in flight or has an unreported end."""
         return not self.idle
 
     @property
     def may_be_forgotten(self) -> bool:
-        """Nothing is in it, which is on stable storage, and no operator has said anything about it."""
+        """Return whether the record of the queue may be deleted.
+
+        The queue must have no messages, the end of its last message must be on stable storage, and
+        no operator may have paused the queue.
+        """
         return (
             not self.holds_messages
             and self.state is not QueueState.ON_HOLD
@@ -534,12 +649,12 @@ class OutgoingQueue(ABC):
 
     @property
     def begun_after(self) -> int:
-        """What became of serials up to here is not known in this queue."""
+        """Return the serial up to which this queue does not know the fate of messages."""
         return self._row.begun_after
 
     @property
     def used_at(self) -> int:
-        """When it was last of use, microseconds since 1970, UTC."""
+        """Return when the queue was last used, in microseconds since 1970, UTC."""
         return max(self.last_acknowledged_at, self._row.started_at)
 
     def __repr__(self) -> str:

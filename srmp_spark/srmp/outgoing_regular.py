@@ -1,8 +1,9 @@
-"""Regular and durable messages on their way out ([MC-MQSRM] 3.1.7.2.5): each is finished by its own 200.
+"""Outgoing regular and durable messages ([MC-MQSRM] 3.1.7.2.5): each is finished by its own 200.
 
-They have no place in an order. In trouble they go again under the same identifier, by which a receiver knows a repeat
-(3.1.5.1.11); 3.1.7.2.2 as printed gives each sending a new identifier, and no repeat could be known. Express messages are
-stored like the others: cheaper than to explain the difference.
+These messages have no order. After a failure a message is sent again under the same identifier, so
+that a receiver recognizes the repeat (3.1.5.1.11). The specification (3.1.7.2.2) as printed gives
+each sending a new identifier, so that no repeat could be recognized. Express messages are stored
+like the others, which is simpler than to explain a difference.
 """
 
 from __future__ import annotations
@@ -15,32 +16,36 @@ from srmp_spark.srmp.outgoing_queue import OutgoingQueue
 
 
 class OutgoingRegular(OutgoingQueue):
-    """The regular and durable messages to one destination."""
+    """Holds the regular and durable messages to one destination."""
 
     def append(self, count: int) -> int:
-        """Give out ``count`` serials; the first of them."""
+        """Assign ``count`` serials and return the first."""
         first, self.end = self.end + 1, self.end + count
         self.touch()
         return first
 
     def previous_of(self, serial: int, at: int) -> int | None:
-        """Nothing comes before anything."""
+        """Return 0, because these messages have no order."""
         return 0
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
-        """As it was stored."""
+        """Return the message as it was stored."""
         return stored.message
 
     def taken(self, send: Send, now: float, at: int) -> None:
-        """200: "the sending QM MUST delete the message"."""
+        """Finish the message after a 200: "the sending QM MUST delete the message"."""
+        # The message was discarded while it was in flight.
         if send.pass_number != self.pass_number:
-            return  # it was dropped meanwhile
+            return
         self.ledger.finish(self.key, send.serial, send.serial)
         self.last_acknowledged_at = at
         self._gone(send)
 
     def refused(self, send: Send, at: int) -> None:
-        """400: it is a dead letter; the others need not wait for that."""
+        """Move the message to the dead letters after a 400.
+
+        The other messages need not wait for that.
+        """
         if send.pass_number == self.pass_number:
             self.bury(
                 send.serial,
@@ -52,7 +57,7 @@ class OutgoingRegular(OutgoingQueue):
             self._gone(send)
 
     def put_back(self, send: Send) -> None:
-        """It goes again, before what has not been tried."""
+        """Put the message back into the buffer, before the messages that were not tried yet."""
         insort(self.buffer, send.stored, key=lambda each: each.serial)
 
     def _gone(self, send: Send) -> None:
@@ -60,7 +65,7 @@ class OutgoingRegular(OutgoingQueue):
         self._settle()
 
     def removed(self, first: int, last: int) -> None:
-        """Expired messages are gone."""
+        """Update ``acknowledged_to`` after expired messages were removed."""
         self._settle()
 
     def _settle(self) -> None:
@@ -74,7 +79,7 @@ class OutgoingRegular(OutgoingQueue):
         self.touch()
 
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
-        """Give up everything; what is under way may still arrive."""
+        """Discard every message of the queue. Messages in flight may still arrive."""
         first, last = self.acknowledged_to + 1, self.end
         unsure = max(
             [self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())]

@@ -1,8 +1,10 @@
-"""Messages that leave by a reliable session (WS-ReliableMessaging): each is finished when its number is acknowledged.
+"""Outgoing messages of a reliable session (WS-ReliableMessaging).
 
-Who numbers them, holds them until their destination has room and sends them again is the session
-(:mod:`srmp_spark.queue_manager.sender.reliable_wire`). So they are handed out as many at once as it holds, in their order, and
-trouble is told here only of what has no number yet: what has one stays with its session.
+Each message is finished when its number is acknowledged. The session numbers the messages, holds
+them until their destination has room, and sends them again
+(:mod:`srmp_spark.queue_manager.sender.reliable_wire`). This queue therefore hands out as many
+messages at once as the session holds, in order. A failure is reported here only for a message
+without a number; a message with a number stays with its session.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from srmp_spark.srmp.outgoing_regular import OutgoingRegular
 from srmp_spark.srmp.outgoing_states import SenderSettings
 
 HANDED_OUT_MAX = 64
-"""Messages of one destination that its session holds: those on their way, and as many that get their numbers in one sync
-meanwhile."""
+"""Most messages of one destination that its session holds: the messages in flight, and as many that
+meanwhile get their numbers in one sync.
+"""
 
 
 class OutgoingReliable(OutgoingRegular):
-    """The messages to one service."""
+    """Holds the messages to one service of WS-ReliableMessaging."""
 
     def __init__(
         self, row: OutgoingQueueRow, identity: str, settings: SenderSettings, ledger: OutgoingLedger
@@ -27,7 +30,10 @@ class OutgoingReliable(OutgoingRegular):
         self.window = self.window_max = HANDED_OUT_MAX
 
     def expired(self, send: Send) -> None:
-        """Its time was over before it got a number: it never left."""
+        """Move a message to the dead letters that expired before it got a number.
+
+        The message was never sent in this session.
+        """
         self._ended(send)
         self._not_received(send)
         if send.pass_number == self.pass_number:
@@ -35,7 +41,7 @@ class OutgoingReliable(OutgoingRegular):
             self._gone(send)
 
     def resume(self) -> None:
-        """As always, but for the window: it is the session that feels its way."""
+        """Resume the queue with its whole window, because the session limits its own speed."""
         super().resume()
         self.window = self.window_max
 

@@ -1,16 +1,22 @@
-"""Room for destinations: which outgoing queues hold messages now, and for whom. Without any I/O.
+"""Room for destinations: which outgoing queues hold messages now, and for whom.
 
-Theory of operation. A stranger may name destinations without end: a sender whose messages we forward, a token that may send. So
-nothing counts the destinations that there ever were. What counts is an outgoing queue that *holds* messages, and it counts for
-its *origin*: whoever gave the first of these messages. A queue without messages is forgotten when its place is needed
-(:meth:`.sender.Sender.forget_idle`); a later message makes it anew, in a new stream, under higher serials.
+Theory of operation. An unauthenticated client may name destinations without end: a sender whose
+messages we forward, or the holder of a token that may send. The number of destinations ever named
+is therefore not limited. An outgoing queue counts only while it *holds* messages, and it counts for
+its *origin*, which gave the first of these messages. A queue without messages is forgotten when its
+place is needed (:meth:`.sender.Sender.forget_idle`). A later message creates the queue again, in a
+new stream and under higher serials.
 
-- A token has a share of the places. All tokens leave a reserve to what has no origin: the own user of the host, and
-  configurations without tokens.
-- A message for a queue that holds messages always has room. A row for a new destination without room ends alone, as a dead
-  letter (``no-room``): neither its batch nor anything of others fails with it.
-- What is forwarded was answered 200 before it comes here, so it is always admitted. It has places of its own, which nothing
-  else takes, and takes none of others. The receiving engine bounds it before the 200 (:mod:`.forward_room`).
+- A token has a share of the places. All tokens together leave a reserve for messages without an
+  origin: those of the host's own user, and those of configurations without tokens.
+- There is always room for a message to a queue that holds messages. A row for a new destination
+  without room becomes a dead letter (``no-room``) alone. Neither its batch nor any message of
+  others fails with it.
+- A forwarded message was answered 200 before it gets here, so it is always admitted. Forwarded
+  messages have places of their own, which no other message uses, and they use no other places. The
+  receiving engine limits them before the 200 (:mod:`.forward_room`).
+
+This module does no I/O.
 """
 
 from __future__ import annotations
@@ -24,45 +30,56 @@ if TYPE_CHECKING:
     from srmp_spark.srmp.outgoing_effects import QueueKey
 
 DESTINATIONS_MAX = 10_000
-"""Outgoing queues that hold messages at once, and records that are kept: about 2 KB each. A sink that makes a destination for
-each row would reach it."""
+"""Most outgoing queues that hold messages at the same time, and most records that are kept, of
+about 2 KB each. At the limit a row for a new destination becomes a dead letter (``no-room``).
+Only a sink that names a new destination for each row reaches the limit.
+"""
 FORWARD_RESERVE = 2 * FORWARD_DESTINATIONS_MAX
-"""Of them, for what is forwarded: a destination has two queues at most, of its stream and of its other messages."""
+"""Places among :data:`DESTINATIONS_MAX` for queues of forwarded messages.
+
+A destination has at most two queues: one for its stream and one for its other messages.
+"""
 OTHERS_MAX = DESTINATIONS_MAX - FORWARD_RESERVE
-"""Of them, for everything that is not forwarded."""
+"""Places among :data:`DESTINATIONS_MAX` for queues of all messages that are not forwarded."""
 RESERVE = DESTINATIONS_MAX // 4
-"""Of :data:`OTHERS_MAX`, for what has no origin."""
+"""Places among :data:`OTHERS_MAX` that only messages without an origin may use."""
 TOKEN_MAX = DESTINATIONS_MAX // 4
-"""Of them, at most for one token."""
+"""Most places among :data:`OTHERS_MAX` for one token."""
 
 NO_ORIGIN = ""
 _TOKEN, _FORWARD = "token ", "forward "
 
 
 def origin_of_token(name: str | None) -> str:
-    """Return the origin of what a token gives; ``None``: no token is asked for."""
+    """Return the origin of messages that came with the token ``name``.
+
+    ``None`` means that the API requires no token.
+    """
     return NO_ORIGIN if name is None else _TOKEN + name
 
 
 def origin_of_forwarded(holder: str) -> str:
-    """Return the origin of what is forwarded for a sender (:func:`.stream_room.holder_of`)."""
+    """Return the origin of messages that are forwarded for a sender.
+
+    ``holder`` names the sender (:func:`.stream_room.holder_of`).
+    """
     return _FORWARD + holder
 
 
 def sender_of(origin: str) -> str | None:
-    """Return the sender whose messages are forwarded; ``None``: nothing is forwarded for this origin."""
+    """Return the sender whose messages are forwarded, or ``None`` for any other origin."""
     return origin.removeprefix(_FORWARD) if origin.startswith(_FORWARD) else None
 
 
 class OutgoingRoom:
-    """The outgoing queues that hold messages."""
+    """Counts the outgoing queues that hold messages."""
 
     def __init__(self) -> None:
         self._origins: dict[QueueKey, str] = {}
         self._of_token: Counter[str] = Counter()
         self._forwarded = 0
         self.version = 0
-        """Changes whenever a queue begins or ends to hold messages."""
+        """Number that changes whenever a queue starts or stops to hold messages."""
 
     def __len__(self) -> int:
         return len(self._origins)
@@ -71,7 +88,7 @@ class OutgoingRoom:
         return f"<OutgoingRoom {len(self)} forwarded={self._forwarded}>"
 
     def note(self, key: QueueKey, origin: str, *, holds: bool) -> None:
-        """Say whether a queue holds messages; ``origin``: of the first of them."""
+        """Record whether a queue holds messages. ``origin`` is that of the first message."""
         if holds is (key in self._origins):
             return
         self.version += 1
@@ -88,7 +105,7 @@ class OutgoingRoom:
             self._forwarded += step
 
     def admits(self, key: QueueKey, origin: str) -> bool:
-        """Return whether a message of ``origin`` finds room in the queue ``key``."""
+        """Return whether there is room for a message of ``origin`` in the queue ``key``."""
         if key in self._origins or origin.startswith(_FORWARD):
             return True
         others = len(self) - self._forwarded
@@ -97,7 +114,7 @@ class OutgoingRoom:
         return others < OTHERS_MAX - RESERVE and self._of_token[origin] < TOKEN_MAX
 
     def forwarded(self) -> dict[str, str]:
-        """Return the destinations that hold forwarded messages, each with the sender they count for."""
+        """Return the destinations with forwarded messages, and the sender for which each counts."""
         return {
             key.destination: sender
             for key, origin in self._origins.items()

@@ -1,11 +1,12 @@
-"""The states of an outgoing queue ([MS-MQDMPR] 3.1.1.3, [MC-MQSRM] 3.1.7), and the settings of the sending engine.
+"""The states of an outgoing queue, and the settings of the sending engine.
 
-Theory of operation. ``Disconnected`` becomes ``Waiting`` when something is to leave, which needs a connection, and
-``Connected`` with the first answer. No connection, or an
-answer that says nothing about the message (5xx, another 4xx, a redirect), or none at all, makes it ``Inactive`` until the
-Retransmission Timer ends; then one message tries again. ``OnHold`` is an operator's word and only an operator ends it.
-Redirects are never followed, and only 400 ends a message: a 401, 403, 404 or 413 is a fault of a configuration, and the
-message is ours until somebody repaired it.
+See [MS-MQDMPR] 3.1.1.3 and [MC-MQSRM] 3.1.7. Theory of operation. ``Disconnected`` becomes
+``Waiting`` when a message is to be sent, which needs a connection. ``Waiting`` becomes
+``Connected`` with the first answer. The queue becomes ``Inactive`` if there is no connection, no
+answer, or an answer that decides nothing about the message (5xx, another 4xx, a redirect). When the
+Retransmission Timer ends, one message is tried again. ``OnHold`` is set by an operator, and only an
+operator ends it. Redirects are never followed. Only 400 ends a message: a 401, 403, 404 or 413 is
+an error of a configuration, and the message stays ours until the configuration is repaired.
 """
 
 from __future__ import annotations
@@ -18,49 +19,63 @@ from srmp_spark.errors import ConfigurationError
 from srmp_spark.srmp.limits import SEQUENCE_NUMBER_MAX
 
 RESEND_TABLE_S = (30.0,) * 3 + (300.0,) * 3 + (1800.0,) * 3 + (21600.0,)
-"""SRMPState.ResendTimerTable ([MC-MQSRM] 3.1.3.1)."""
+"""SRMPState.ResendTimerTable, in seconds ([MC-MQSRM] 3.1.3.1)."""
 RETRANSMISSION_TIMEOUT_S = 20.0
-"""SRMPState.RetransmissionTimeout, Windows' value on a local network (appendix A <25>)."""
+"""SRMPState.RetransmissionTimeout in seconds, the value of Windows on a local network (appendix A
+<25>).
+"""
 RETRY_AFTER_S_MIN = 1.0
 RETRY_AFTER_S_MAX = 300.0
-"""A peer's ``Retry-After`` counts within these: neither a tight loop nor a day's silence by a slip of the peer."""
-FINAL_RECEIPT_WAIT_S = 30 * 86_400.0
-"""Without any final stream receipt for this long those that are missing are given up. The text waits for ever.
+"""Longest wait for a peer's ``Retry-After``, in seconds; ``RETRY_AFTER_S_MIN`` is the shortest.
 
-The wall clock measures the wait across restarts, because no other clock goes on while the process does not run."""
+These limits prevent a tight loop and a silence of a day by mistake of the peer.
+"""
+FINAL_RECEIPT_WAIT_S = 30 * 86_400.0
+"""Longest time without any final stream receipt, in seconds.
+
+After this time the missing receipts are no longer awaited, and their messages become dead letters.
+The specification waits for ever.
+
+The wall clock measures the wait across restarts, because no other clock continues while the process
+does not run.
+"""
 FINAL_RECEIPT_GRACE_S = 3_600.0
-"""What is left of that wait after a restart, at least. Receipts that were accepted while the process did not run lie in the
-order queue and are read within seconds. It is also the time to set a clock right that was wrong when the machine started."""
+"""Shortest rest of the wait for final stream receipts after a restart, in seconds.
+
+Receipts that were accepted while the process did not run are in the order queue and are read within
+seconds. An operator can use this time to correct a clock that was wrong when the machine started.
+"""
 IN_FLIGHT_MAX = 1_000
-"""The largest window: 1,000 messages on a line of 0.1 s are 10,000 a second."""
+"""Largest window in messages. 1,000 messages on a line of 0.1 s are 10,000 each second."""
 
 
 class QueueState(Enum):
     """OutgoingQueue.State ([MS-MQDMPR] 3.1.1.3), as ``status`` shows it."""
 
     DISCONNECTED = "Disconnected"
-    """Nothing is to be sent, or it is about to be."""
+    """There is nothing to send, or sending is about to begin."""
     WAITING = "Waiting"
-    """A connection is made, or something is under way, and the peer has not answered yet."""
+    """A connection is opened or a message is in flight, and the peer has not answered yet."""
     CONNECTED = "Connected"
     INACTIVE = "Inactive"
-    """The peer cannot take messages; the Retransmission Timer runs."""
+    """The peer cannot accept messages, and the Retransmission Timer runs."""
     ON_HOLD = "OnHold"
-    """Paused by an operator."""
+    """An operator has paused the queue."""
 
 
 class QueueEvent(Enum):
-    """What moves an outgoing queue."""
+    """The events that change the state of an outgoing queue."""
 
     CONNECT = auto()
-    """Something is to leave, and is read when there is a connection ([MC-MQSRM] 3.1.7.9)."""
+    """A message is to be sent. The message is read when there is a connection ([MC-MQSRM] 3.1.7.9).
+    """
     SEND = auto()
     ANSWERED = auto()
-    """200 or 400."""
+    """The peer answered 200 or 400."""
     TROUBLE = auto()
-    """Any other answer, or none, or no connection."""
+    """There was any other answer, no answer, or no connection."""
     RETRY = auto()
-    """The Retransmission Timer ran out, or an operator asked."""
+    """The Retransmission Timer ended, or an operator requested a retry."""
     CLOSED = auto()
     """The connection was closed while idle ([MC-MQSRM] 3.1.6.4)."""
     PAUSE = auto()
@@ -75,13 +90,12 @@ TRANSITIONS: Mapping[tuple[QueueState, QueueEvent], QueueState] = {
     (_S.DISCONNECTED, _E.SEND): _S.WAITING,
     (_S.WAITING, _E.SEND): _S.WAITING,
     (_S.CONNECTED, _E.SEND): _S.CONNECTED,
-    (
-        _S.DISCONNECTED,
-        _E.ANSWERED,
-    ): _S.CONNECTED,  # to what left before a pause, a retry or a closed connection
+    # This answers a message that was sent before a pause, a retry or a closed connection.
+    (_S.DISCONNECTED, _E.ANSWERED): _S.CONNECTED,
     (_S.WAITING, _E.ANSWERED): _S.CONNECTED,
     (_S.CONNECTED, _E.ANSWERED): _S.CONNECTED,
-    (_S.INACTIVE, _E.ANSWERED): _S.INACTIVE,  # of what was under way beside the one in trouble
+    # This answers another message that was in flight when one failed.
+    (_S.INACTIVE, _E.ANSWERED): _S.INACTIVE,
     (_S.ON_HOLD, _E.ANSWERED): _S.ON_HOLD,
     (_S.DISCONNECTED, _E.TROUBLE): _S.INACTIVE,
     (_S.WAITING, _E.TROUBLE): _S.INACTIVE,
@@ -102,25 +116,38 @@ TRANSITIONS: Mapping[tuple[QueueState, QueueEvent], QueueState] = {
     (_S.ON_HOLD, _E.RESUME): _S.DISCONNECTED,
     **{(state, _E.RESUME): state for state in _S if state is not _S.ON_HOLD},
 }
-"""An absent pair is our own bug: :class:`~srmp_spark.errors.LocalProtocolError`."""
+"""The next state for each state and event.
+
+A missing pair is a bug of ours and raises :class:`~srmp_spark.errors.LocalProtocolError`.
+"""
 
 MAY_SEND = (QueueState.DISCONNECTED, QueueState.WAITING, QueueState.CONNECTED)
-"""Where messages leave and are read."""
+"""States in which messages are read and sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderSettings:
-    """What an operator may choose. Raises :class:`ConfigurationError` for what makes no sense."""
+    """The settings of the sending engine that an operator may choose.
+
+    Raises :class:`ConfigurationError` if a setting is out of its range.
+    """
 
     resend_table: Sequence[float] = RESEND_TABLE_S
     retransmission_timeout: float = RETRANSMISSION_TIMEOUT_S
     in_flight_max: int = 1
-    """Messages under way at once per destination; above 1 they are pipelined on its connection."""
+    """Most messages in flight to one destination. More than 1 are pipelined on one connection."""
     unacknowledged_max: int = 65_536
-    """Messages that may wait for a stream receipt. Receipts come at most 10 s late, so this allows 6,500 a second; it is
-    also what one time-out sends again."""
+    """Most messages that may wait for a stream receipt.
+
+    Receipts are at most 10 s late, so this allows 6,500 messages each second. One time-out sends
+    this many messages again.
+    """
     stream_length_max: int = SEQUENCE_NUMBER_MAX
-    """A position has 32 bits ([MC-MQSRM] 3.1.1.2): before they wrap the next stream begins."""
+    """Last position of a stream.
+
+    A position has 32 bits ([MC-MQSRM] 3.1.1.2), and the next stream begins before the positions
+    overflow.
+    """
     final_receipt_wait: float = FINAL_RECEIPT_WAIT_S
 
     def __post_init__(self) -> None:

@@ -1,25 +1,33 @@
-r"""The sending half of Stream ([MC-MQSRM] 3.1.1.1.6): numbers, ``<previous>``, ``<start>``, and the wait for stream receipts.
+r"""The sending half of Stream: numbers, ``<previous>``, ``<start>``, and the wait for receipts.
 
-Theory of operation. A stream ``uid:GUID\N`` begins with position 1 and ends when everything in it is acknowledged; the next
-messages then begin one with a higher N (3.1.1.2). A position is the message's serial minus ``base``: it was fixed when the
-message was committed, and each sending says the same. 200 means only that the message need not be sent at once again. What
-frees it is a stream receipt of exactly this stream that covers its position.
+See [MC-MQSRM] 3.1.1.1.6. Theory of operation. A stream ``uid:GUID\N`` begins with position 1 and
+ends when all its messages are acknowledged. The next messages begin a stream with a higher N
+(3.1.1.2). A position is the serial of the message minus ``base``. The position was fixed when the
+message was committed, and each sending uses the same position. A 200 only means that the message
+need not be sent again at once. A message is finished by a stream receipt of exactly this stream
+that covers its position.
 
-Without one the Stream Receipt Wait Timer (3.1.2.2) ends and everything that is not acknowledged goes again (3.1.6.2). Where
-we leave the text, and why:
+Without a receipt the Stream Receipt Wait Timer (3.1.2.2) ends, and all unacknowledged messages are
+sent again (3.1.6.2). This module differs from the specification in these points:
 
-- ResendIntervalIndex grows with each time-out and falls to zero with progress. As printed (3.1.5.1.8.2) it grows with each
-  receipt and never otherwise: the better the peer answers, the longer we would wait.
-- The timer also restarts with progress, and with the 200 to the first message that awaits a receipt, because no receipt comes
-  before it: a large message on a slow line takes longer than the timer. The timer does not interrupt a pass that is still under
-  way, nor a message that has no answer yet.
-- ``<previous>`` names the nearest message before this one that is still in the queue, else the last that was acknowledged:
-  what the peer has, or will have been sent before. 3.1.7.2.3 names the number before, also when that one was taken out
-  unsent; a peer would wait for it for ever. It changes only when a message between was taken out, and goes out only when
-  that is stored: after a crash the dead one would leave after all, be dropped as a repeat, and be told as delivered.
-- Only position 1 carries ``<start>`` (2.2.5.3.4), each time it is sent. When it is taken out before anything of the stream
-  was acknowledged, no peer could take the rest: the rest begins a new stream, from 1, under the same identifiers.
-- A stream that has used up its positions is sent to its end and acknowledged before the next one begins.
+- ResendIntervalIndex grows with each time-out and falls to zero with progress. As printed
+  (3.1.5.1.8.2) it grows with each receipt and never otherwise: the better the peer answers, the
+  longer the sender would wait.
+- The timer also restarts with progress, and with the 200 to the first message that awaits a
+  receipt, because no receipt can arrive before this answer. A large message on a slow line takes
+  longer than the timer. The timer does not interrupt a pass in progress, nor a message without an
+  answer.
+- ``<previous>`` names the nearest message before this one that is still in the queue, else the last
+  acknowledged message. The peer has that message, or was sent it before. 3.1.7.2.3 names the number
+  before, even if that message was removed unsent, and a peer would wait for it for ever.
+  ``<previous>`` changes only when a message in between was removed, and is sent only when the
+  removal is stored. Otherwise the dead message could be sent after a crash, be dropped by the peer
+  as a repeat, and be reported as delivered.
+- Only position 1 carries ``<start>`` (2.2.5.3.4), each time it is sent. If position 1 is removed
+  before any message of the stream was acknowledged, no peer could accept the rest. The rest then
+  begins a new stream, from position 1, under the same identifiers.
+- A stream that has used all its positions is sent and acknowledged completely before the next
+  stream begins.
 """
 
 from __future__ import annotations
@@ -42,12 +50,15 @@ from srmp_spark.srmp.receipts_address import query_of, same_secret, without_secr
 from srmp_spark.srmp.serial_runs import SerialRuns
 
 EARLIER_STREAMS_MAX = 16
-"""Streams before the live one that final stream receipts may still name. One more each time that an operator begins anew while
-receipts are missing; what the oldest then waits for is given up when its time is over."""
+"""Most streams before the live one that final stream receipts may still name.
+
+An operator adds one with each new stream that begins while receipts are missing. At the limit the
+oldest is forgotten, and its messages become dead letters when their time is over.
+"""
 
 
 class OutgoingStream(OutgoingQueue):
-    """The stream messages to one destination."""
+    """Holds the stream messages to one destination."""
 
     def __init__(
         self,
@@ -71,35 +82,46 @@ class OutgoingStream(OutgoingQueue):
         self.receipts_url = row.receipts_url
         self.resend_interval_index = row.resend_interval_index
         self.repeats = 0
-        """How often everything without a receipt was sent again since the last receipt, in the life of the process."""
+        """Number of times that all unacknowledged messages were sent again since the last receipt,
+        in this process.
+        """
         self.started_at = row.started_at
         self.finals = finals
-        """Serials that ask for a final stream receipt and have none (AwaitingFinalStreamReceipt)."""
+        """Serials that request a final stream receipt and have none (AwaitingFinalStreamReceipt).
+        """
         self.last_live = row.acknowledged_to
-        """Serial of the message that was handed out last: the one before the next."""
+        """Serial of the message that was handed out last.
+
+        The next message names it as its previous one.
+        """
         self.before_last = row.acknowledged_to
-        """Serial of the one before that."""
+        """Serial of the message before ``last_live``."""
         self.receipts = 0
-        """Stream receipts for this stream since the process began (EodLastAckCount)."""
+        """Number of stream receipts for this stream since the process began (EodLastAckCount)."""
         self.last_receipt_at = 0
-        """When the last of them came, microseconds since 1970, UTC (EodLastAckTime)."""
+        """When the last of these receipts arrived, in microseconds since 1970, UTC
+        (EodLastAckTime).
+        """
         self.sent_to = max(row.released_to, row.base)
-        """The highest serial that left in *this* stream: no receipt can be for a later one."""
+        """Highest serial that was sent in *this* stream. No receipt can be for a later one."""
         self.pass_to = self.sent_to
-        """Where the last pass through everything unacknowledged ends."""
+        """Last serial of the last pass through all unacknowledged messages."""
         self.needs_receipt = False
-        """Nothing may leave before a receipt comes."""
+        """Whether no message may be sent before a receipt arrives."""
         self.receipt_wait_at: float | None = None
         self.final_wait_at: float | None = None
         self._finals_since = row.finals_since
         self._finals_mark = row.finals_to
         self._resumes_wait = True
-        """The wait for final receipts of the process before has not been resumed: no clock is known yet."""
+        """Whether the wait for final receipts that an earlier process began must still be resumed.
+
+        This needs a clock, which the constructor does not have.
+        """
         self.restart = False
-        """An operator wants the rest in a new stream."""
+        """Whether an operator wants the rest of the messages in a new stream."""
 
     def row(self) -> OutgoingQueueRow:
-        """As it is saved."""
+        """Return the row to save."""
         return (
             super()
             .row()
@@ -117,36 +139,52 @@ class OutgoingStream(OutgoingQueue):
 
     @property
     def id(self) -> StreamId:
-        """Stream.Id."""
+        """Return Stream.Id: our GUID and the ordinal of the stream."""
         return StreamId(self.identity, self.ordinal)
 
     @property
     def ended(self) -> bool:
-        """Everything is acknowledged: the next message begins another stream ([MC-MQSRM] 3.1.7.6)."""
+        """Return whether all messages are acknowledged.
+
+        The next message then begins another stream ([MC-MQSRM] 3.1.7.6).
+        """
         return len(self.finals) == 0 and (self.acknowledged_to >= self.end or self._nothing_left)
 
     @property
     def unacknowledged(self) -> int:
-        """Messages that left and wait for a stream receipt; those taken out in between are counted too."""
+        """Return the number of sent messages that wait for a stream receipt.
+
+        Messages that were removed in between are counted too.
+        """
         return max(self.cursor - self.acknowledged_to, 0)
 
     @property
     def unread(self) -> int:
-        """Acknowledged messages that wait for a final stream receipt (EodNoReadCount)."""
+        """Return the number of acknowledged messages that wait for a final receipt.
+
+        The specification calls this number EodNoReadCount.
+        """
         return sum(last - first + 1 for first, last in self.finals.inside(1, self.acknowledged_to))
 
     def message_state(self, serial: int) -> MessageState:
-        """Where a message that is still in the outbox stands; after a restart what is in doubt counts as awaiting."""
+        """Return the state of a message that is still in the outbox.
+
+        After a restart a message in doubt counts as awaiting a stream receipt.
+        """
         if serial <= self.acknowledged_to:
             return "awaiting_final_stream_receipt"
         return (
             "awaiting_stream_receipt" if serial <= self.held_to else super().message_state(serial)
         )
 
-    # --- identity -----------------------------------------------------------------------------------------------------------
+    # --- identity ---------------------------------------------------------------------------------
 
     def append(self, count: int, at: int, receipts_url: str, final_receipts: bool) -> int:
-        """Give out ``count`` serials, in a new stream if this one has ended; the first of them."""
+        """Assign ``count`` serials and return the first. A stream that has ended is replaced first.
+
+        ``receipts_url`` is the receipts URL of such a new stream. ``final_receipts`` means that the
+        messages request final stream receipts.
+        """
         if self.ordinal == 0 or self.ended:
             self._begin(self.end, at)
             self.receipts_url = self.ledger.replaces_receipts_url(
@@ -159,7 +197,10 @@ class OutgoingStream(OutgoingQueue):
         return first
 
     def _begin(self, base: int, at: int) -> None:
-        """Begin a stream behind ``base``, with position 1 ([MC-MQSRM] 3.1.7.2.3). It leaves when that is stored."""
+        """Begin a new stream after serial ``base``, with position 1 ([MC-MQSRM] 3.1.7.2.3).
+
+        Its first message is sent when this is stored.
+        """
         for send in self.in_flight.values():
             self.doubt(send)
         self.pass_number += 1
@@ -194,7 +235,10 @@ class OutgoingStream(OutgoingQueue):
         self.waits_for = self.ledger.generation + 1
 
     def _forget_earlier(self) -> None:
-        """Streams whose messages have all been told of, and the oldest of too many: their messages wait in vain."""
+        """Forget earlier streams whose final receipts are complete, and the oldest of too many.
+
+        Messages of a stream that is forgotten early can get no final receipt any longer.
+        """
         left = tuple(each for each in self.earlier if self.finals.inside(each.base + 1, each.last))[
             -EARLIER_STREAMS_MAX:
         ]
@@ -203,7 +247,10 @@ class OutgoingStream(OutgoingQueue):
         self.earlier = left
 
     def believes(self, ordinal: int, address: str) -> bool:
-        """Whether a receipt about our stream ``ordinal`` may come to ``address``: to what its ``<start>`` told."""
+        """Return whether a receipt about our stream ``ordinal`` may arrive at ``address``.
+
+        The address must have the secret that the ``<start>`` of our stream told the peer.
+        """
         told = next(
             (each.receipts_url for each in self.earlier if each.ordinal == ordinal),
             self.receipts_url,
@@ -211,15 +258,18 @@ class OutgoingStream(OutgoingQueue):
         return same_secret(told, address)
 
     def receipts_go_to(self, url: str) -> bool:
-        """We are reached at ``url`` now; whether this stream's receipts go there. Only ``<start>`` says it (2.2.5.3.4).
+        """Use ``url`` as our address for receipts if the stream can still tell it to the peer.
 
-        While nothing is acknowledged it goes again and may say something new, but for another ``?SenderStream=``: a peer that
-        has the old one would never be believed again. Later only a new stream can say it (:meth:`reset`). Where nothing but
-        that secret is another, what the peer was told leads here as well.
+        Return whether this stream's receipts go to ``url``. Only ``<start>`` names the address
+        (2.2.5.3.4). While no message is acknowledged, ``<start>`` is sent again and may name a new
+        address, but not with another ``?SenderStream=``. A peer that got the old secret would never
+        be believed again. Later only a new stream can name a new address (:meth:`reset`). If only
+        the secret differs, the address that the peer was told leads to the same place.
         """
         if self.ended or self.receipts_url == url:
             return True
-        untold = not self.receipts_url  # begun anew after a restore: no peer was told an address
+        # After a restore the stream began again, and no peer was told an address.
+        untold = not self.receipts_url
         same = query_of(url) == query_of(self.receipts_url)
         if self.acknowledged_to > self.base or not (untold or same or self.sent_to == self.base):
             return without_secret(url) == without_secret(self.receipts_url)
@@ -227,10 +277,13 @@ class OutgoingStream(OutgoingQueue):
         self.touch()
         return True
 
-    # --- sending ------------------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def previous_of(self, serial: int, at: int) -> int | None:
-        """[MC-MQSRM] 3.1.7.2.3. ``None`` while something must be stored or acknowledged first."""
+        """Return the message before ``serial`` ([MC-MQSRM] 3.1.7.2.3).
+
+        Return ``None`` if something must be stored or acknowledged first.
+        """
         previous = max(self.last_live, self.acknowledged_to)
         position = serial - self.base
         full = position > self.settings.stream_length_max
@@ -244,7 +297,10 @@ class OutgoingStream(OutgoingQueue):
         return previous
 
     def message_of(self, stored: StoredMessage, previous: int) -> Message:
-        """With its place in the stream. Priority and durability are not the application's choice here (2.2.5.3)."""
+        """Return the message with its place in the stream.
+
+        In a stream the application does not choose priority and durability (2.2.5.3).
+        """
         position = stored.serial - self.base
         start = position == 1
         place = StreamPosition(
@@ -253,12 +309,16 @@ class OutgoingStream(OutgoingQueue):
         return stored.message._replace(stream=place, durable=True, priority=0)
 
     def on_sent(self, serial: int) -> None:
-        """It is the one before the next."""
+        """Record ``serial`` as the previous message of the next one."""
         self.before_last, self.last_live = self.last_live, serial
         self.sent_to = max(self.sent_to, serial)
 
     def pump(self, now: float, at: int, out: list[Send | Load]) -> None:
-        """Send and read; then see whether all is acknowledged, or start the Stream Receipt Wait Timer (3.1.2.2)."""
+        """Add to ``out`` what may be sent or read now, and update the stream.
+
+        Afterwards either all messages are acknowledged, or the Stream Receipt Wait Timer (3.1.2.2)
+        runs.
+        """
         self.needs_receipt = False
         if self._resumes_wait:
             self._resumes_wait = False
@@ -268,12 +328,13 @@ class OutgoingStream(OutgoingQueue):
             if self.receipt_wait_at is None and self.state in MAY_SEND:
                 self.receipt_wait_at = now + self.resend_interval
         elif self.acknowledged_to < self.end and self._nothing_left and len(self.finals) == 0:
-            self.acknowledged_to = self.cursor = self.end  # what was last was taken out
+            # The last messages were removed.
+            self.acknowledged_to = self.cursor = self.end
             self.touch()
 
     @property
     def _nothing_left(self) -> bool:
-        """Everything there is was read, sent and acknowledged, or taken out."""
+        """Return whether every message was read, and was then acknowledged or removed."""
         return (
             not self.buffer
             and self.load is None
@@ -282,41 +343,54 @@ class OutgoingStream(OutgoingQueue):
         )
 
     def reads_to(self) -> int:
-        """No further than may be sent before a receipt comes."""
+        """Return the last serial that may be sent before a receipt arrives."""
         limit = self.acknowledged_to + self.settings.unacknowledged_max + 1
         return limit if self.last_live > self.acknowledged_to else self.end
 
     @property
     def resend_interval(self) -> float:
-        """OutgoingTransferInfo.EodResendInterval, seconds."""
+        """Return the present OutgoingTransferInfo.EodResendInterval, in seconds."""
         table = self.settings.resend_table
         return table[min(self.resend_interval_index, len(table) - 1)]
 
     def taken(self, send: Send, now: float, at: int) -> None:
-        """200: it stays until a stream receipt covers it ([MC-MQSRM] 3.1.7.2.5)."""
+        """Record a 200 ([MC-MQSRM] 3.1.7.2.5).
+
+        The message stays until a stream receipt covers it.
+        """
         if send.pass_number == self.pass_number:
             self.held_to = max(self.held_to, send.serial)
             self._forget_doubts()
             if self.receipt_wait_at is not None and self._is_first(send):
-                # A large one may have been under way for all of it
+                # A large message may have been in flight for the whole interval.
                 self.receipt_wait_at = now + self.resend_interval
 
     def refused(self, send: Send, at: int) -> None:
-        """400: it is taken out, and what followed it goes again with a ``<previous>`` that bridges it."""
+        """Remove the message after a 400.
+
+        Later messages are sent again with a ``<previous>`` that skips it.
+        """
+        # The message is in flight again and will be refused again, or the peer has it nevertheless.
         if send.pass_number != self.pass_number or send.serial <= self.acknowledged_to:
-            return  # it is under way again and will be refused again, or the peer has it after all
+            return
         in_doubt = self.may_be_held(send.serial)
         self._go_back_to(send)
         self.bury(send.serial, send.serial, "refused", status=400, in_doubt=in_doubt)
         self.removed(send.serial, send.serial)
 
     def put_back(self, send: Send) -> None:
-        """Everything from the first that has no answer goes again, in order; the receipt timer stops (3.1.7.2.5)."""
+        """Send all messages from the first unanswered one again, in order.
+
+        The receipt timer stops (3.1.7.2.5).
+        """
         self._go_back_to(send)
         self.receipt_wait_at = None
 
     def not_reached(self, load: Load, now: float) -> None:
-        """As of every queue; the receipt timer stops (3.1.7.2.5)."""
+        """Record that the peer cannot be reached, as in every queue, and stop the receipt timer.
+
+        See [MC-MQSRM] 3.1.7.2.5.
+        """
         if load is self.load:
             self.receipt_wait_at = None
         super().not_reached(load, now)
@@ -333,7 +407,10 @@ class OutgoingStream(OutgoingQueue):
         self.last_live = max(last_live, self.acknowledged_to)
 
     def removed(self, first: int, last: int) -> None:
-        """What follows must not tell the peer to skip them before it is stored that they are gone."""
+        """Record that messages were removed, and wait until this is stored.
+
+        Later messages must not tell the peer to skip them before that.
+        """
         self.finals.remove(first, last)
         self.waits_for = self.ledger.generation + 1
 
@@ -341,10 +418,13 @@ class OutgoingStream(OutgoingQueue):
         if self.doubtful:
             self.doubtful = {serial for serial in self.doubtful if serial > self.held_to}
 
-    # --- receipts -----------------------------------------------------------------------------------------------------------
+    # --- receipts ---------------------------------------------------------------------------------
 
     def receipt(self, receipt: Receipt, now: float, at: int, message_class: int) -> ReceiptVerdict:
-        """A stream receipt or final stream receipt for this stream ([MC-MQSRM] 3.1.5.1.8, 3.1.5.1.9)."""
+        """Process a stream receipt or final stream receipt for this stream.
+
+        See [MC-MQSRM] 3.1.5.1.8 and 3.1.5.1.9. Return what the receipt changed.
+        """
         assert receipt.last_ordinal is not None, "the decoder lets no such receipt through"
         assert receipt.stream_id is not None, "nor one without a stream"
         if receipt.stream_id.ordinal != self.ordinal:
@@ -354,13 +434,15 @@ class OutgoingStream(OutgoingQueue):
         serial = self.base + receipt.last_ordinal
         if serial > self.sent_to:
             return "beyond"
+        # No message has position 0, so this serial belongs to the stream before.
         if receipt.kind == "final_stream" and receipt.last_ordinal == 0:
-            return "old"  # no message has position 0: this serial is of the stream before
+            return "old"
         if receipt.kind == "stream":
             self.receipts += 1
             self.last_receipt_at = at
         progress = serial > self.acknowledged_to
-        if progress:  # a final receipt, too: what the application took was in its queue
+        # A final receipt is progress too: a message that the application received was in its queue.
+        if progress:
             self._acknowledge(serial, now, at)
         if receipt.kind == "final_stream" and self.finals.discard(serial):
             self._final(serial, receipt.decision == "positive", message_class, now, at)
@@ -370,7 +452,11 @@ class OutgoingStream(OutgoingQueue):
     def _receipt_of_earlier(
         self, receipt: Receipt, ordinal: int, now: float, at: int, message_class: int
     ) -> ReceiptVerdict:
-        """3.1.7.6 keeps a stream as long as a message of it awaits a receipt, also when another has begun."""
+        """Process a receipt for an earlier stream and return what it changed.
+
+        3.1.7.6 keeps a stream while one of its messages awaits a receipt, even if another stream
+        has begun.
+        """
         assert receipt.last_ordinal is not None, "looked at before"
         stream = next((each for each in self.earlier if each.ordinal == ordinal), None)
         if stream is None:
@@ -400,7 +486,8 @@ class OutgoingStream(OutgoingQueue):
         self.loaded_to = max(self.loaded_to, serial)
         while self.buffer and self.buffer[0].serial <= serial:
             self.buffer.popleft()
-        self.receipt_wait_at = None  # pump() starts it again if there is more to wait for
+        # pump() starts the timer again if more receipts are awaited.
+        self.receipt_wait_at = None
         self._wait_for_finals(now, at)
         self.touch()
 
@@ -414,7 +501,7 @@ class OutgoingStream(OutgoingQueue):
         self._wait_for_finals(now, at)
 
     def _wait_for_finals(self, now: float, at: int) -> None:
-        """Wait for a final receipt, or go on with the wait that the process before began."""
+        """Start to wait for a final receipt, or continue the wait of an earlier process."""
         if self.final_wait_at is not None or not len(self.finals) or not self.unread:
             return
         if not self._finals_since:
@@ -428,11 +515,11 @@ class OutgoingStream(OutgoingQueue):
         self.final_wait_at = None
         self._finals_since = self._finals_mark = 0
 
-    # --- timers and operators -------------------------------------------------------------------------------------------------
+    # --- timers and operators ---------------------------------------------------------------------
 
     @property
     def deadline(self) -> float | None:
-        """The earliest of its timers."""
+        """Return when the earliest timer of the stream ends, or ``None``."""
         return min(
             (
                 at
@@ -443,7 +530,7 @@ class OutgoingStream(OutgoingQueue):
         )
 
     def due(self, now: float, at: int) -> None:
-        """Timers whose time has come."""
+        """Handle the timers that have ended."""
         super().due(now, at)
         if self.receipt_wait_at is not None and self.receipt_wait_at <= now:
             self._receipt_missing(now)
@@ -451,7 +538,7 @@ class OutgoingStream(OutgoingQueue):
             self._finals_missing(now, at)
 
     def _receipt_missing(self, now: float) -> None:
-        """[MC-MQSRM] 3.1.6.2."""
+        """Handle the end of the Stream Receipt Wait Timer ([MC-MQSRM] 3.1.6.2)."""
         self.receipt_wait_at = None
         if self.last_live <= self.acknowledged_to or self.state not in MAY_SEND:
             return
@@ -459,24 +546,25 @@ class OutgoingStream(OutgoingQueue):
             self.needs_receipt
             or (self.buffer[0].serial if self.buffer else self.loaded_to + 1) > self.pass_to
         )
-        if (
-            is_over and not self._first_is_under_way
-        ):  # else its connection says when that takes too long
+        # If the first message is in flight, its connection decides when that takes too long.
+        if is_over and not self._first_is_under_way:
             self.resend_interval_index = min(
                 self.resend_interval_index + 1, len(self.settings.resend_table) - 1
             )
             self.repeats += 1
-            self.window_max = max(
-                1, self.window_max // 2
-            )  # perhaps something on the way does not keep the order
+            # Perhaps a device on the line does not keep the order of the messages.
+            self.window_max = max(1, self.window_max // 2)
             self.resend()
-        # The pass before may still be under way: let it end
+        # The previous pass may still be in progress and must be able to end.
         self.receipt_wait_at = now + self.resend_interval
 
     @property
     def _first_is_under_way(self) -> bool:
-        """The first message without a receipt has no answer yet: no receipt can be missing. A large one on a slow line may take
-        longer than the timer, and would be sent twice."""
+        """Return whether the first message without a receipt has no answer yet.
+
+        No receipt can be missing then. A large message on a slow line may take longer than the
+        timer, and would be sent twice.
+        """
         return any(
             self._is_first(send)
             for send in self.in_flight.values()
@@ -484,7 +572,7 @@ class OutgoingStream(OutgoingQueue):
         )
 
     def _is_first(self, send: Send) -> bool:
-        """Return whether everything before it is acknowledged, and it is not."""
+        """Return whether this message is the first one that is not acknowledged."""
         return send.previous <= self.acknowledged_to < send.serial
 
     def _finals_missing(self, now: float, at: int) -> None:
@@ -497,29 +585,35 @@ class OutgoingStream(OutgoingQueue):
         self.touch()
 
     def resend(self) -> None:
-        """Send everything again that is not acknowledged."""
+        """Send all unacknowledged messages again."""
         self.window = 1
         self.pass_to = self.sent_to
         self._go_back(self.acknowledged_to, self.acknowledged_to)
         self.touch()
 
     def pause(self) -> None:
-        """[MC-MQSRM] 3.1.7.4."""
+        """Pause the queue and stop the receipt timer ([MC-MQSRM] 3.1.7.4)."""
         super().pause()
         self.receipt_wait_at = None
 
     def reset(self) -> None:
-        """Send the rest in a new stream: for a peer that lost its state, or that will never take this stream."""
+        """Send the rest of the messages in a new stream.
+
+        This is for a peer that lost its state, or that will never accept this stream.
+        """
         self.resend()
         self.restart = self.acknowledged_to < self.end
 
     @property
     def holds_messages(self) -> bool:
-        """As of every queue; a message that waits for its final receipt is in it, too."""
+        """Return whether the queue has messages, including those that wait for a final receipt."""
         return super().holds_messages or not self.ended
 
     def drop(self, at: int, reason: DeadReason = "dropped") -> None:
-        """Give the stream up with everything in it that is not acknowledged, and what waits for a final receipt."""
+        """Discard all messages of the stream that are not finished.
+
+        These are the unacknowledged messages, and those that wait for a final receipt.
+        """
         unsure = max(
             [self.held_to, *self.doubtful, *(send.serial for send in self.in_flight.values())]
         )

@@ -1,9 +1,11 @@
-"""Receipts, as Windows writes them ([MC-MQSRM] 3.1.5.1.6.2, 3.1.6.3, 3.1.7.3; the samples of chapters 4.3 and 4.4).
+"""Builds receipts as Windows writes them.
 
-A receipt is a message like any: it has our next MessageIdOrdinal, goes to the URL that the peer gave, and names our queue in
-``<rev>``. The samples settle what the text leaves open: classes and priorities, a correlation of zeros for stream receipts and
-of the original's identifier for the others, four days to reach the queue, and a label that repeats the original's (appendix A
-<6>: an ``<action>`` without ``MSMQ:`` counts as an empty label).
+See [MC-MQSRM] 3.1.5.1.6.2, 3.1.6.3, 3.1.7.3, and the samples of chapters 4.3 and 4.4. A receipt is
+a message like any other: it has our next MessageIdOrdinal, is sent to the URL that the peer gave,
+and names our queue in ``<rev>``. The samples settle the points that the text leaves open: classes
+and priorities; a correlation of zeros for stream receipts and of the original's identifier for the
+others; four days to reach the queue; a label that repeats the original's (appendix A <6>: an
+``<action>`` without ``MSMQ:`` counts as an empty label).
 """
 
 from __future__ import annotations
@@ -16,17 +18,22 @@ from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
 from srmp_spark.srmp.values import NEVER_AT
 
 RECEIPT_TIME_TO_REACH_QUEUE_US = 4 * 86_400_000_000
-"""``<TTrq>`` of every receipt in the samples: four days after ``<sentAt>``, MSMQ's LONG_LIVED."""
+"""``<TTrq>`` of every receipt in the samples, in microseconds after ``<sentAt>``: four days, MSMQ's
+LONG_LIVED.
+"""
 DELIVERY_RECEIPT_PRIORITY = 3
 COMMITMENT_RECEIPT_PRIORITY = 3
 STREAM_RECEIPT_PRIORITY = 0
-"""Of final stream receipts too, of which there is no sample: they go to the same queue under the same label."""
+"""Priority of stream receipts, and of final stream receipts, which have no sample: both go to the
+same queue under the same label.
+"""
 
 
 def correlation_of(lineage: str, uniquifier: int) -> bytes:
-    """An identifier as the 20 bytes of an OBJECTID ([MS-MQMQ] 2.2.8): GUID and number as they stand in memory, low byte first.
+    """Return an identifier as the 20 bytes of an OBJECTID ([MS-MQMQ] 2.2.8).
 
-    The number is 32 bits wide there; of a wider one the low 32 bits are kept.
+    GUID and number are written as they are in memory, low byte first. The number has 32 bits there;
+    a longer number keeps its low 32 bits.
     """
     guid = bytes.fromhex(lineage.replace("-", ""))
     in_memory = guid[3::-1] + guid[5:3:-1] + guid[7:5:-1] + guid[8:]
@@ -43,10 +50,11 @@ def stream_receipt(
     last_ordinal: int,
     sent_at: int,
 ) -> Message:
-    """The stream receipt of [MC-MQSRM] 3.1.6.3 (samples in 4.4).
+    """Return the stream receipt of [MC-MQSRM] 3.1.6.3 (samples in 4.4).
 
-    ``identity`` and ``uniquifier`` are our GUID and MessageIdOrdinal, ``to`` is Stream.SendReceiptsTo as the peer gave it,
-    ``via`` the URL of our queue, ``sent_at`` microseconds since 1970.
+    ``identity`` and ``uniquifier`` are our GUID and MessageIdOrdinal. ``to`` is
+    Stream.SendReceiptsTo as the peer gave it, ``via`` is the URL of our queue, and ``sent_at`` is
+    in microseconds since 1970.
     """
     return Message(
         destination=to,
@@ -70,7 +78,10 @@ def stream_receipt(
 def delivery_receipt(
     owed: OwedReceipt, *, identity: str, uniquifier: int, via: str, sent_at: int
 ) -> Message:
-    """The delivery receipt of [MC-MQSRM] 3.1.5.1.6.2 (sample in 4.3); arguments as in :func:`stream_receipt`."""
+    """Return the delivery receipt of [MC-MQSRM] 3.1.5.1.6.2 (sample in 4.3).
+
+    The arguments are those of :func:`stream_receipt`.
+    """
     return Message(
         destination=owed.url,
         action=_label_of(owed.action),
@@ -93,10 +104,12 @@ def delivery_receipt(
 
 
 def decision_receipt(owed: DecisionReceipt, *, identity: str, uniquifier: int, via: str) -> Message:
-    """The commitment receipt of [MC-MQSRM] 3.1.7.3.1 (sample in 4.3) or the final stream receipt of 3.1.7.3.3.
+    """Return the commitment receipt or the final stream receipt for a decided message.
 
-    ``uniquifier`` is the identifier that this receipt was given for good. ``<sentAt>`` is ``<decidedAt>``, as in the sample:
-    so each sending has the same bytes, and a peer that answered and was not heard drops the repeat by its identifier.
+    See [MC-MQSRM] 3.1.7.3.1 (sample in 4.3) and 3.1.7.3.3. ``uniquifier`` is the permanent number
+    of this receipt. ``<sentAt>`` is ``<decidedAt>``, as in the sample. Each sending therefore has
+    the same bytes, and a peer whose answer was lost recognizes the repeat by its identifier and
+    drops it.
     """
     final = owed.kind == "final_stream"
     return Message(
@@ -127,5 +140,8 @@ def decision_receipt(owed: DecisionReceipt, *, identity: str, uniquifier: int, v
 
 
 def _label_of(action: str) -> str:
-    """The ``<action>`` that repeats the label of the original; without ``MSMQ:`` it had none (appendix A <6>)."""
+    """Return the ``<action>`` that repeats the label of the original.
+
+    An ``<action>`` without ``MSMQ:`` has no label (appendix A <6>).
+    """
     return action if action.startswith("MSMQ:") else "MSMQ:"

@@ -1,19 +1,24 @@
-"""The receiving half of the protocol ([MC-MQSRM] 3.1.5.1), without any I/O: messages and ``now`` in, effects out.
+"""The receiving half of the protocol ([MC-MQSRM] 3.1.5.1): takes messages and ``now``.
 
-Theory of operation. :meth:`Receiver.receive` decides about one message and changes the state in memory at once, so that
-the next message is judged by it; it never waits for a disk. The caller gathers what it returns, stores the rows of all
-``Accepted`` together with :meth:`Receiver.changes` in *one* transaction, syncs, and hands the gathered ones back to
-:meth:`Receiver.committed` with the store's proof. Only there an ``Ok`` is born, only there a stream may be acknowledged.
+The engine does no I/O and returns effects. Theory of operation. :meth:`Receiver.receive` decides
+about one message and changes the state in memory at once, so that the next message is judged by the
+new state. The method never waits for a disk. The caller collects the results, stores the rows of
+all ``Accepted`` together with :meth:`Receiver.changes` in *one* transaction, and syncs. The caller
+then gives the collected results to :meth:`Receiver.committed`, with the store's proof. Only this
+method creates an ``Ok``, and only then may a stream be acknowledged.
 
-**Judge, then apply.** A message is judged, and its answer is built, before anything changes: whatever fails until then is a
-fault inside one request, and its sender may send again. What changes memory comes last, in :meth:`Receiver._apply`, where no
-byte of the message is looked into. An exception there is a :class:`MemoryAheadError`.
+**Judge, then apply.** A message is judged and its answer is built before anything changes. An error
+until then is a fault of one request, and the sender may send again. The changes of memory come
+last, in :meth:`Receiver._apply`, which examines no byte of the message. An exception there is a
+:class:`MemoryAheadError`.
 
-Memory runs ahead of the disk by one group commit and is never rolled back: when a commit fails the process ends and a new
-one starts from what the disk holds (after a failed fsync nothing else is sound). So a ``Repeated`` may repeat something that
-is not durable yet. It rides the same road: handed in behind its original, it comes out with it or after it, never before.
+Memory is ahead of the disk by one group commit and is never rolled back. If a commit fails, the
+process ends, and a new process starts from what the disk holds, because no other state is sound
+after a failed fsync. A ``Repeated`` may therefore repeat a message that is not durable yet. A
+``Repeated`` takes the same path as the original: the caller commits the original first, and the
+repeat is answered with the original or after it, never before.
 
-Time is ``now``, monotonic seconds, for every decision; ``Arrival.at`` is only written down.
+Every decision uses ``now``, monotonic seconds. ``Arrival.at`` is only stored.
 """
 
 from __future__ import annotations
@@ -64,39 +69,49 @@ from srmp_spark.srmp.stream_room import holder_of
 from srmp_spark.srmp.trust_domain import lineage_key
 
 RETRANSMISSION_TIMEOUT_S = 20.0
-"""SRMPState.RetransmissionTimeout, Windows' value on a local network ([MC-MQSRM] appendix A <25>)."""
+"""SRMPState.RetransmissionTimeout in seconds, the value of Windows on a local network ([MC-MQSRM]
+appendix A <25>).
+"""
 _new = tuple.__new__
-"""To fill a NamedTuple without its Python ``__new__``, where every message passes."""
+"""Builds a NamedTuple without its Python ``__new__``, to save time for every message."""
 HISTORY_EXPIRY_INTERVAL_S = 3600.0
-"""How often old identifiers are looked for: there are 30 days."""
+"""Seconds between two searches for old identifiers, which are kept for 30 days."""
 HISTORY_EXPIRY_PAUSE_S = 0.01
-"""Between two slices of such a pass, about a millisecond each: 25,000 identifiers a second, more than were let in."""
+"""Seconds between two parts of a search, of a millisecond each: faster than identifiers arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverSettings:
-    """What an operator may choose."""
+    """The settings of the receiving engine that an operator may choose."""
 
     unknown_queue: Literal["reject", "retry"] = "reject"
-    """A queue or host that is not ours: 400, on which the sender deletes the message, or 503."""
+    """Answer for an unknown queue or host: 400, after which the sender deletes the message, or 503.
+    """
     expired: Literal["keep", "refuse"] = "keep"
-    """2.2.5.1.1 and 2.2.6.17 discard a message that is too late, 3.1.5.1.4 does not check it: keep it and mark the row, or
-    take no row (:meth:`Receiver._expired`)."""
+    """What to do with an expired message: keep it and mark the row, or create no row
+    (:meth:`Receiver._expired`). 2.2.5.1.1 and 2.2.6.17 discard such a message, 3.1.5.1.4 does
+    not check it.
+    """
     invalid_signature: Literal["keep", "refuse"] = "keep"
-    """3.1.5.1.6.1 disregards the message, which loses it unheard: keep it and mark the row, or take no row
-    (:meth:`Receiver._discards`)."""
+    """What to do with a message whose signature is invalid: keep it and mark the row, or create no
+    row (:meth:`Receiver._discards`). 3.1.5.1.6.1 disregards such a message, which loses it
+    without notice.
+    """
     queue_quota_bytes: int | None = None
-    """Answer 503 to new messages for a queue while this much waits in it; ``None``: no quota."""
+    """Bytes that may wait in one queue; beyond, new messages get 503. ``None`` means no limit."""
     machine_quota_bytes: int | None = None
-    """Answer 503 to new messages while this much waits in all queues together (QueueManagerQuota); ``None``: no quota."""
+    """Bytes that may wait in all queues together (QueueManagerQuota).
+
+    At the limit all new messages are answered 503. ``None`` means no limit.
+    """
     retransmission_timeout: float = RETRANSMISSION_TIMEOUT_S
-    """Seconds until a stream receipt that could not be delivered is sent again."""
+    """Seconds until an undelivered stream receipt is sent again."""
     forwarding: Forwarding = NO_FORWARDING
-    """Redirections of what comes in, and transparent store-and-forward."""
+    """Redirections of incoming messages, and transparent store-and-forward."""
 
 
 class Receiver:
-    """One queue manager's receiving engine."""
+    """The receiving engine of one queue manager."""
 
     def __init__(
         self,
@@ -107,12 +122,12 @@ class Receiver:
         settings: ReceiverSettings,
     ) -> None:
         self.identity = identity
-        """QueueManager.Identifier: our GUID."""
+        """QueueManager.Identifier: the GUID of this queue manager."""
         self.history = history
         self.streams = streams
         self.settings = settings
         self.machine = MachineUse()
-        """What all queues hold together; the service keeps it up to date."""
+        """Bytes that all queues hold together. The service keeps this total up to date."""
         self._destinations = Destinations(hosts, settings.unknown_queue, settings.forwarding)
         self._generation = 0
         self._open = False
@@ -121,13 +136,13 @@ class Receiver:
         self._expiry_due = 0.0
         self._expiry_clock = ExpiryClock()
         self._late_at = 0
-        """With ``--expired refuse``: the time by which the message at hand may be too late."""
+        """With ``--expired refuse``: the time that the expiry of a message is compared with."""
 
-    # --- queues -------------------------------------------------------------------------------------------------------
+    # --- queues -----------------------------------------------------------------------------------
 
     @property
     def queues(self) -> dict[str, QueueState]:
-        """The queues by canonical name; change the collection through :meth:`add_queue` and :meth:`remove_queue`."""
+        """Return the queues by canonical name. Only the methods below may change the collection."""
         return self._destinations.queues
 
     def add_queue(
@@ -142,10 +157,11 @@ class Receiver:
         count: int = 0,
         declared: bool = True,
     ) -> QueueState:
-        """Make a queue known; ``end`` is the sequence of its last stored row.
+        """Add a queue. ``end`` is the sequence of its last stored row.
 
-        Our order queue is there from the start and may be added once, before its first message, to say where its sequence
-        stands. Raises :class:`~srmp_spark.errors.ConfigurationError` if the name or the multicast address is taken.
+        Our order queue exists from the start. It may be added once, before its first message, to
+        set the sequence of the queue. Raises :class:`~srmp_spark.errors.ConfigurationError` if the
+        name or the multicast address is in use.
         """
         queue = QueueState(
             name=name,
@@ -163,17 +179,21 @@ class Receiver:
         return queue
 
     def declare_queue(self, name: str) -> None:
-        """Let a subqueue that remote readers made take messages of senders from now on."""
+        """Let a subqueue that a remote reader created accept messages of senders from now on."""
         self._destinations.declare(name)
 
     def remove_queue(self, name: str) -> None:
-        """Forget a queue and its streams. The identifiers stay known: a repeat must not begin a new queue of that name.
+        """Forget a queue and its streams.
 
-        Streams stay that a redirection may lead to another queue: their rows are there, and their senders go on.
+        The message identifiers stay known, because a repeat must not be the first message of a new
+        queue with this name. Streams that a redirection may lead to another queue stay too, because
+        their rows are there. Raises :class:`KeyError` if the queue is unknown, and
+        :class:`ConfigurationError` for our own queues.
         """
         queue = self._destinations.remove(name)
         self.machine.bytes -= queue.bytes_waiting
-        queue.machine = MachineUse()  # what is still counted of it is its own matter
+        # Bytes of this queue that are counted later no longer belong to the total.
+        queue.machine = MachineUse()
         if self._destinations.may_redirect(name):
             return
         for stream in [
@@ -183,17 +203,18 @@ class Receiver:
         ]:
             self.streams.drop(stream.queue, stream.guid)
 
-    # --- messages -----------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     @property
     def forward_room(self) -> ForwardRoom:
-        """Where messages that are forwarded wait for."""
+        """Return the room for destinations for which forwarded messages wait."""
         return self._destinations.forward_room
 
     def judge(self, message: Message, *, own: bool = False) -> Refused | QueueState:
-        """Where a message would go, or why it would be refused whatever came before it; changes nothing (`doctor` asks).
+        """Return the queue for a message, or its refusal, whatever arrived before it.
 
-        ``own``: it was made here just now."""
+        This changes nothing (``doctor`` uses it). ``own`` means that the message was created here.
+        """
         found = self._destinations.find(message.destination)
         if isinstance(found, Refused):
             return found
@@ -202,17 +223,19 @@ class Receiver:
         return self._refuses_kind(found, message) or found
 
     def refuses_hops(self, message: Message, hops: Sequence[str]) -> Refused | None:
-        """Whether a message that others forwarded (``Via``, :mod:`.redirection`) goes round in a loop. Before :meth:`receive`.
+        """Return the refusal for a message that loops between queue managers, or ``None``.
 
-        A message passes a queue manager once: we know its identifier, so the second time it would be answered 200 and lost. A
-        refusal makes it a dead letter of whoever sent it here.
+        ``hops`` are the queue managers that forwarded it (``Via``, :mod:`.redirection`). Call this
+        before :meth:`receive`, which would recognize the identifier of the message, answer 200 and
+        lose it. A refusal makes the message a dead letter of the queue manager that sent it here.
         """
         section = "RFC 9110 7.6.3"
         if self.identity in hops:
             return Refused(
                 400,
                 "loop",
-                "we forwarded this message, and it came back: redirections lead in a circle",
+                "this queue manager forwarded the message before, and the message has returned: "
+                "remove the loop from the redirections",
                 section,
             )
         found = self._destinations.find(message.destination)
@@ -220,7 +243,8 @@ class Receiver:
             return Refused(
                 400,
                 "too-many-hops",
-                f"{len(hops)} queue managers forwarded it, HOPS_MAX is {HOPS_MAX}",
+                f"{len(hops)} queue managers have forwarded the message, and HOPS_MAX is "
+                f"{HOPS_MAX}: look for a loop in the redirections",
                 section,
             )
         return None
@@ -228,8 +252,9 @@ class Receiver:
     def receive(self, message: Message, arrival: Arrival, now: float) -> Refused | Pending:
         """Decide about a decoded message ([MC-MQSRM] 3.1.5.1.3 to 3.1.5.1.12).
 
-        A refusal changes nothing. Everything else is answered through :meth:`committed`, in the order of the calls. After a
-        :class:`MemoryAheadError` the engine must not be asked again; after any other exception nothing has changed.
+        A refusal changes nothing. Every other result is answered through :meth:`committed`, in the
+        order of the calls. After a :class:`MemoryAheadError` the engine must not be called again.
+        After any other exception nothing has changed.
         """
         if self.settings.expired == "refuse":
             self._late_at = self._expiry_clock.read(arrival.at, now)
@@ -249,7 +274,7 @@ class Receiver:
     def _receive_by_route(
         self, route: Route, message: Message, arrival: Arrival, now: float
     ) -> Refused | Pending:
-        """A message that is led elsewhere, or leaves again."""
+        """Decide about a message that is redirected to another queue or sent on to another host."""
         sender = holder_of(arrival.peer, arrival.sender_name)
         refused = self._refuses_route(route, message, own=arrival.transport == "api", sender=sender)
         if refused is not None:
@@ -267,7 +292,10 @@ class Receiver:
         arrival: Arrival,
         now: float,
     ) -> Refused | Pending:
-        """A message for ``queue``, which takes its kind; ``name``: what its stream counts by, if not by the queue."""
+        """Decide about a message for ``queue``, which accepts messages of its kind.
+
+        ``name`` is the name of its stream, if this is not the name of the queue.
+        """
         position = message.stream
         if position is not None:
             name = name or name_of_queue(queue.name)
@@ -288,13 +316,19 @@ class Receiver:
         return accepted
 
     def refuses_in(self, name: str, message: Message, arrival: Arrival) -> Refused | None:
-        """Whether a queue of ours takes no new ``message`` now, which came by another protocol with an order and identities of
-        its own (WS-ReliableMessaging). Changes nothing."""
+        """Return the refusal if a queue of ours accepts no new message now, or ``None``.
+
+        ``message`` arrived by another protocol that has its own order and identifiers
+        (WS-ReliableMessaging). The call changes nothing.
+        """
         queue = self.queues[name]
         return self._refuses_kind(queue, message) or self._not_now(queue, message, arrival)
 
     def insert_in(self, name: str, message: Message, arrival: Arrival) -> Accepted:
-        """Such a message becomes a row: that it is new, and that its turn has come, has been decided. To be committed."""
+        """Turn a message of another protocol into a row, which must then be committed.
+
+        WS-ReliableMessaging has already decided that the message is new and that its turn has come.
+        """
         queue = self.queues[name]
         accepted = self._accepted(queue, message, arrival, None, (None, None))
         queue.end = accepted.sequence
@@ -302,8 +336,11 @@ class Receiver:
         return accepted
 
     def move_in(self, name: str) -> Accepted:
-        """A message of another queue of ours is in this one from now on ([MS-MQDMPR] 3.1.7.1.16). It was accepted when it came:
-        nothing is judged, counted or owed anew. To be committed like any other."""
+        """Add a message to this queue that moves here from another one of our queues.
+
+        See [MS-MQDMPR] 3.1.7.1.16. The message was accepted when it arrived, so nothing is judged,
+        counted or owed again. The result must be committed like any other.
+        """
         queue = self.queues[name]
         queue.end += 1
         self._open = True
@@ -318,18 +355,21 @@ class Receiver:
         arrival: Arrival,
         now: float,
     ) -> Refused | Pending:
-        """[MC-MQSRM] 3.1.5.1.6.3, then 3.1.5.1.11."""
+        """Decide about a stream message ([MC-MQSRM] 3.1.5.1.6.3, then 3.1.5.1.11)."""
         stream = self.streams.get(name, position.id.guid)
         begins = position.start and position.current == 1
         is_new = stream is None
         if stream is None:
-            if not begins:  # nothing to count it in: a table of streams that never began could be filled by anybody
+            # A message of a stream that never began is not counted. Otherwise any client could fill
+            # the table of streams.
+            if not begins:
                 return Repeated(queue.name, "gap", None, self._generation + self._open)
             stream = self.streams.stream_class.started(name, position)
         else:
             if stream.is_of_another(arrival.sender_name):
-                # Nothing moves, not even a counter. 403: a 200 would be a lie, and a 400 would delete the message of an
-                # honest sender that got another subject (queue_manager/writers.py).
+                # Nothing changes, not even a counter. The answer is 403: a 200 would be false, and
+                # a 400 would delete the message of an honest sender that got another subject
+                # (queue_manager/writers.py).
                 hint = (
                     "if it is the same sender under a new name: srmp-spark streams "
                     f"drop --queue {name}"
@@ -362,7 +402,7 @@ class Receiver:
             full = self.streams.make_room(arrival.peer, arrival.sender_name, at, now)
             if full is not None:
                 text = (
-                    f"{full}, and none has rested for a day; drop old ones with "
+                    f"{full}, and all of them were used within a day; drop old streams with "
                     "srmp-spark streams drop"
                 )
                 return Refused(503, "stream-limit", text, "[MC-MQSRM] 3.1.1.1.6", RETRY_AFTER_S)
@@ -379,9 +419,9 @@ class Receiver:
                     queue.name, discards, mark, self._generation + 1, discarded=asking
                 )
             else:
-                # The same message at another place: a sender gave up a stream and began the next with what was left of it.
-                # The position counts (3.1.5.1.6.3 stands before 3.1.5.1.11), and the row is there already, or it was too late
-                # then.
+                # This is a known message at a new position: its sender abandoned a stream and began
+                # the next one with the rest of the messages. The position counts (3.1.5.1.6.3 comes
+                # before 3.1.5.1.11). The row exists already, or the message had expired then.
                 pending = Repeated(queue.name, "identifier", mark, self._generation + 1, asking)
         try:
             stream.accept(message, position, arrival)
@@ -399,7 +439,11 @@ class Receiver:
         uniquifier: int,
         received_at: int | None,
     ) -> None:
-        """Change what the next message is judged by: the identifier, unless ``received_at`` is None, and the queue's end."""
+        """Change the state by which the next message is judged: the identifier and the queue's end.
+
+        The identifier is not added if ``received_at`` is None. Raises :class:`MemoryAheadError` if
+        a change fails.
+        """
         try:
             self._open = True
             if received_at is not None:
@@ -414,9 +458,8 @@ class Receiver:
     ) -> Repeated:
         mark = None
         if kind == "stale":
-            mark = StreamMark(
-                stream, position.id.ordinal, 0
-            )  # moves nothing: it names the stream, for an operator
+            # This mark moves nothing. It names the stream for an operator.
+            mark = StreamMark(stream, position.id.ordinal, 0)
         else:
             stream.reject(position, kind)
             self.streams.put(stream)
@@ -425,10 +468,11 @@ class Receiver:
         return Repeated(queue, kind, mark, self._generation + self._open)
 
     def _discards(self, message: Message) -> DiscardKind | None:
-        """Why a new message of a stream counts with its position and makes no row; ``None`` for most.
+        """Return why a new stream message moves its position but becomes no row, or ``None``.
 
-        For both kinds 400 would be a gap for ever (:meth:`_expired`). A signature that does not fit is told as
-        NackReceiveRejected, which is what an application that looked at it would say.
+        With either reason an answer of 400 would leave a gap for ever (:meth:`_expired`). An
+        invalid signature is reported as NackReceiveRejected, as an application that checks it would
+        report it.
         """
         if self.settings.expired == "refuse" and self._expired(message):
             return "expired"
@@ -437,15 +481,19 @@ class Receiver:
         return None
 
     def _expired(self, message: Message) -> bool:
-        """Whether the message came too late: "beyond which time the message MUST not be processed by the receiver and MUST be
-        discarded" ([MC-MQSRM] 2.2.6.17; 2.2.5.1.1 says the same; ``<TTrq>`` takes precedence, 3.1.5.1.4).
+        """Return whether the time of the message is over.
 
-        With ``--expired refuse`` one outside a stream is answered 400: it can never succeed, and its sender, who may have asked
-        for negative source journaling, hears of it. In a stream that would be the end of the stream: the sender deletes the
-        message (3.1.7.2.5), and the ``<previous>`` of the next one still names it, for 3.1.7.2.3 bridges gaps in what is sent
-        again alone, and only to a message that is still in the queue. It would be a gap for ever. So its position counts, with
-        200 and in the stream receipt, and there is no row. If it asked to be told of its end, it is (NackReceiveTimeout), and
-        its identifier is remembered: should it come again at another place, that is told there, and not decided anew.
+        After this time "the message MUST not be processed by the receiver and MUST be discarded"
+        ([MC-MQSRM] 2.2.6.17; 2.2.5.1.1 says the same; ``<TTrq>`` takes precedence, 3.1.5.1.4).
+
+        With ``--expired refuse`` an expired message outside a stream is answered 400: it can never
+        succeed, and a sender that requested negative source journaling is notified. In a stream a
+        400 would leave a gap for ever. The sender deletes the message (3.1.7.2.5), and the
+        ``<previous>`` of the next message still names it, because 3.1.7.2.3 bridges only gaps in
+        repeated messages. The position is therefore accepted with 200 and in the stream receipt,
+        and no row is created. Receipts that the message requested about its end are sent
+        (NackReceiveTimeout). The identifier is remembered: if the message arrives again at another
+        position, the receipt is sent for that position, and nothing is decided again.
         """
         expires_at = (
             message.expires_at
@@ -455,34 +503,40 @@ class Receiver:
         return expires_at is not None and expires_at < self._late_at
 
     def _not_now(self, queue: QueueState, message: Message, arrival: Arrival) -> Refused | None:
-        """Reasons to refuse a message that is new; a repeat is answered 200 before, or its sender would go on for ever."""
+        """Return the refusal for a new message that the queue cannot accept now, or ``None``.
+
+        A repeat is answered 200 before, because its sender would otherwise repeat it for ever.
+        """
         settings = self.settings
         if queue.name == FORWARD_QUEUE and (why := ends_here(message)) is not None:
             return Refused(
                 400,
                 "unforwardable",
-                f"it cannot be sent on as it is: {why}",
+                f"the message cannot be forwarded unchanged: {why}",
                 "[MC-MQSRM] 3.1.7.3.3",
             )
         if settings.expired == "refuse" and self._expired(message):
             return Refused(
-                400, "expired", "the time to reach the queue is over", "[MC-MQSRM] 2.2.6.17"
+                400, "expired", "the time to reach the queue has passed", "[MC-MQSRM] 2.2.6.17"
             )
         if message.signature == "invalid" and settings.invalid_signature == "refuse":
             return Refused(
-                400, "invalid-signature", "the signature does not fit", "[MC-MQSRM] 3.1.5.1.6.1"
+                400,
+                "invalid-signature",
+                "the signature is invalid",
+                "[MC-MQSRM] 3.1.5.1.6.1",
             )
         if queue.unread_bytes >= ORDER_QUEUE_UNREAD_MAX:
             text = (
                 f"{ORDER_QUEUE_UNREAD_MAX} bytes of receipts wait for the sender "
-                "process; the log says why it reads none"
+                "process; the log states why it does not read them"
             )
             return Refused(503, "order-queue-full", text, "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
         if (
             settings.queue_quota_bytes is not None
             and queue.bytes_waiting >= settings.queue_quota_bytes
         ):
-            # 3.1.5.1.12 disregards the message, which loses it; the sender keeps what is answered 5xx.
+            # 3.1.5.1.12 disregards the message, which loses it. After a 5xx the sender keeps it.
             hint = "receive from it or raise --queue-quota-bytes"
             return Refused(
                 503,
@@ -495,8 +549,9 @@ class Receiver:
             settings.machine_quota_bytes is not None
             and self.machine.bytes >= settings.machine_quota_bytes
         ):
-            # The text says 500. A sender keeps the message after either; 503 says when to come again.
-            text = "all queues together hold --machine-quota-bytes; receive from them or raise it"
+            # The specification says 500. After either status a sender keeps the message, and a 503
+            # also says when to try again.
+            text = "all queues together hold --machine-quota-bytes; receive messages or raise it"
             return Refused(503, "machine-quota", text, "[MC-MQSRM] 3.1.5.1.12", RETRY_AFTER_S)
         return None
 
@@ -508,13 +563,16 @@ class Receiver:
         mark: StreamMark | None,
         stream: tuple[str | None, StreamName | None],
     ) -> Accepted:
-        """[MC-MQSRM] 3.1.5.1.12, and the delivery receipt of 3.1.5.1.6.2: the last one on the way owes it. Changes nothing.
+        """Return the result for an accepted message, with its delivery receipt. Nothing changes.
 
-        ``stream`` is where the final receipts of its stream go, and what the stream is counted by.
+        See [MC-MQSRM] 3.1.5.1.12 and 3.1.5.1.6.2. The last queue manager on the path owes the
+        delivery receipt. ``stream`` holds the address for final receipts and the name of the
+        stream.
         """
         sequence = queue.end + 1
         owed: tuple[OwedReceipt, ...] = ()
-        # A receipt never asks for a receipt: two queue managers would go on writing to each other.
+        # A receipt never requests a receipt: two queue managers would send receipts to each other
+        # without end.
         if (
             message.delivery_receipt_to is not None
             and message_type(message) is MessageType.USER
@@ -541,8 +599,11 @@ class Receiver:
     def _refuses_route(
         self, route: Route, message: Message, *, own: bool = False, sender: str = ""
     ) -> Refused | None:
-        """What can be neither stored nor sent on where it is led; ``own``: it was made here just now. ``sender``: whose share
-        of the destinations it counts in."""
+        """Return the refusal for a message that cannot be stored or sent on, or ``None``.
+
+        ``route`` is where the message is led. ``own`` means that the message was created here.
+        ``sender`` is the sender in whose share the destination counts.
+        """
         queue = route.queue
         if not route.forwards:
             return self._refuses_kind(queue, message)
@@ -550,7 +611,7 @@ class Receiver:
             return Refused(
                 400,
                 "loop",
-                "this message is ours, and came back to be forwarded",
+                "this queue manager sent the message, and the message has returned to be forwarded",
                 "[MC-MQSRM] 3.1.5.1.3",
             )
         why = unforwardable(message)
@@ -558,7 +619,7 @@ class Receiver:
             return Refused(
                 400,
                 "unforwardable",
-                f"it cannot be sent on as it is: {why}",
+                f"the message cannot be forwarded unchanged: {why}",
                 "[MC-MQSRM] 3.1.7.2.4",
             )
         return self._refuses_paused(queue) or self._destinations.refuses_new(route, sender)
@@ -577,7 +638,7 @@ class Receiver:
 
     @classmethod
     def _refuses_kind(cls, queue: QueueState, message: Message) -> Refused | None:
-        """The queue is of the wrong kind ([MC-MQSRM] 3.1.5.1.3), or paused."""
+        """Return the refusal if the queue is paused or of the wrong kind ([MC-MQSRM] 3.1.5.1.3)."""
         section = "[MC-MQSRM] 3.1.5.1.3"
         if queue.transactional and message.stream is None:
             return Refused(
@@ -595,14 +656,14 @@ class Receiver:
             )
         if queue.receipts_only and message.receipt is None:
             text = (
-                f"{queue.name} takes receipts alone; send what is for an application "
-                "to another queue"
+                f"{queue.name} accepts only receipts; send messages for applications to "
+                "another queue"
             )
             return Refused(400, "order-queue", text, "[MC-MQSRM] 3.1.5.1.5")
         return cls._refuses_paused(queue)
 
     def _received_at(self, arrival: Arrival, now: float) -> int:
-        """When an identifier counts as received; once an hour the old ones are forgotten, slice by slice."""
+        """Return when an identifier counts as received; once an hour, forget old identifiers."""
         at = self._history_clock.read(arrival.at, now)
         if now >= self._expiry_due:
             complete = self.history.expire(at)
@@ -611,20 +672,24 @@ class Receiver:
             )
         return at
 
-    # --- commit -------------------------------------------------------------------------------------------------------
+    # --- commit -----------------------------------------------------------------------------------
 
     def changes(self) -> Changes:
-        """What changed in streams and history since the last call, to be written together with the rows accepted since then."""
+        """Return the changes of streams and history since the last call.
+
+        These changes must be written together with the rows that were accepted since then.
+        """
         self._generation += 1
         self._open = False
         streams, dropped, gaps = self.streams.take_changes()
         return Changes(streams, self.history.take_changes(), dropped, self._generation, gaps)
 
     def committed(self, pendings: Sequence[Pending], proof: Committed, now: float) -> list[Ok]:
-        """The store has synced: what may be answered 200, in the order given; starts the timers of stream receipts.
+        """Return the answers of 200 after a sync of the store, in the given order.
 
-        Raises :class:`LocalProtocolError` for anything but the store's proof, for a proof older than the last, and for a
-        message whose changes were not yet asked for and so cannot be in that commit.
+        This also starts the timers of stream receipts. Raises :class:`LocalProtocolError` if
+        ``proof`` is not the store's proof or is older than the last one, or if a message belongs to
+        changes that were not taken yet and so cannot be in that commit.
         """
         if type(proof) is not Committed or proof.position < self._position:
             raise LocalProtocolError(f"{proof!r} proves no commit after {self._position}")
@@ -644,23 +709,24 @@ class Receiver:
             answers.append(Ok(pending, proof))
         return answers
 
-    # --- stream receipts ------------------------------------------------------------------------------------------------
+    # --- stream receipts --------------------------------------------------------------------------
 
     def next_timer(self) -> float | None:
-        """When to call :meth:`due` next, on the monotonic clock; ``None``: nothing is owed."""
+        """Return when to call :meth:`due` next, on the monotonic clock, or ``None``."""
         return self.streams.next_timer()
 
     def due(self, now: float) -> list[SendStreamReceipt]:
-        """The stream receipts to send now, at most one for each stream until its delivery or failure is reported."""
+        """Return the stream receipts to send now: at most one in flight per stream."""
         return self.streams.due(now)
 
     def receipt_delivered(
         self, queue: StreamName, guid: str, stream_id: StreamId, last_ordinal: int, now: float
     ) -> None:
-        """The peer answered 200 to a stream receipt."""
+        """Record that the peer answered 200 to a stream receipt."""
         stream = self.streams.get(queue, guid)
+        # The stream was dropped, and perhaps began again, while its receipt was in flight.
         if stream is None or not stream.receipt_on_its_way:
-            return  # the stream was dropped, perhaps begun anew, while its receipt was under way
+            return
         if stream.receipt_delivered(stream_id, last_ordinal):
             self.streams.put(stream)
         self.streams.arm(stream)
@@ -668,9 +734,12 @@ class Receiver:
     def receipt_failed(
         self, queue: StreamName, guid: str, now: float, permanent: bool
     ) -> StreamReceiptGivenUp | None:
-        """A stream receipt was not delivered. It is owed again after RetransmissionTimeout.
+        """Record that a stream receipt was not delivered.
 
-        When the peer's answer was 400 (``permanent``), not before the stream's next message: warn of the value returned.
+        It is owed again after RetransmissionTimeout.
+
+        After an answer of 400 (``permanent``) the receipt is not owed again before the next message
+        of the stream. The result then describes the receipt, so that the caller can log a warning.
         """
         stream = self.streams.get(queue, guid)
         if stream is None or not stream.receipt_on_its_way:
@@ -682,12 +751,11 @@ class Receiver:
         return None
 
     def awaits_stream_receipt(self, name: StreamName, stream_id: StreamId, position: int) -> bool:
-        """Whether the sender of a stream message was not told yet that it arrived: its final stream receipt must wait.
+        """Return whether the sender of a stream message still awaits its stream receipt.
 
-        ``name`` is what the stream was counted by when the message came (:attr:`.DecisionReceipt.stream_name`).
-
-        3.1.5.1.9.2 takes back there what 3.1.5.1.8.2 must have counted before. Of a stream that is no longer live no stream
-        receipt will come.
+        The final stream receipt must then wait, because 3.1.5.1.9.2 reduces a count at the sender
+        that 3.1.5.1.8.2 must have raised before. A stream that is no longer live gets no more
+        stream receipts. ``name`` names the stream (:attr:`.DecisionReceipt.stream_name`).
         """
         stream = self.streams.get(name, stream_id.guid)
         return (
@@ -696,20 +764,21 @@ class Receiver:
             and stream.last_acknowledged < position
         )
 
-    # --- an operator's decisions (`srmp-spark streams`) ---------------------------------------------------------------
+    # --- an operator's decisions (`srmp-spark streams`) -------------------------------------------
 
     def accept_gap(self, queue: StreamName, guid: str) -> bool:
-        """Give up the positions missing from a stream: the next one is taken that is there. Whether there was a gap.
+        """Accept the loss of the positions that are missing from a stream; return whether any are.
 
-        That is the lowest one that came since the gap was seen, when it comes again. A second time: whatever comes next.
-        It holds for this gap alone, also after a restart. While nothing is missing nothing is given up: else the next message
-        that others overtook on the way would be lost, with 200.
+        The next accepted message is the lowest one that arrived after the gap, when it arrives
+        again. A second call accepts whichever message arrives next. The decision is only for this
+        gap, also after a restart. While nothing is missing the call changes nothing, because a
+        message that others overtook would be lost with a 200.
         """
         stream = self.streams.get(queue, guid)
         return stream is not None and self.streams.accept_gap(stream)
 
     def drop_stream(self, queue: StreamName, guid: str) -> bool:
-        """Forget a stream, so that the sender's next ``<start>`` begins it whatever its ordinal. Whether it existed."""
+        """Forget a stream and return whether it existed. Any later ``<start>`` begins it again."""
         return self.streams.drop(queue, guid)
 
     def __repr__(self) -> str:

@@ -1,13 +1,18 @@
-"""Redirection, receipt URLs and transparent store-and-forward: which URL stands for which ([MC-MQSRM] 3.1.1.1.7 to .10).
+"""Redirection, receipt URLs and transparent store-and-forward: which URL replaces which.
 
-A rule of the operator names URLs by ``SCHEME://HOST[:PORT|:*][/PATH][*]``, as ``--allow-url`` does: no port is the default port
-of the scheme, ``:*`` any, no path every path; ``SCHEME://*`` is every host. "A trailing asterisk is treated
-as a wildcard, matching any characters at or following that position" (3.1.1.1.10): in a path. After a host name it is refused:
-``http://orders*`` would be ``http://orders.evil.example`` too. Both sides are compared parsed and in the one spelling of
-:mod:`srmp_spark.canonical_url`, never as text: host in lower case, either slash, in ``/msmq/…`` any case
-and any percent-encoding, for that is how queues are found. The query of a URL is not compared.
+See [MC-MQSRM] 3.1.1.1.7 to 3.1.1.1.10. A rule of the operator names URLs by
+``SCHEME://HOST[:PORT|:*][/PATH][*]``, as ``--allow-url`` does. Without a port the rule means the
+default port of the scheme, and ``:*`` means any port. Without a path the rule means every path.
+``SCHEME://*`` means every host. "A trailing asterisk is treated as a wildcard, matching any
+characters at or following that position" (3.1.1.1.10). This is supported in a path. After a host
+name an asterisk is refused, because ``http://orders*`` would also match
+``http://orders.evil.example``. Both sides are parsed and compared in the one spelling of
+:mod:`srmp_spark.canonical_url`, never as text. The host is in lower case, either slash is accepted,
+and in ``/msmq/…`` case and percent-encodings do not matter, because queues are found in the same
+way. The query of a URL is not compared.
 
-The first rule that matches decides; if one of its exceptions matches too, the URL stays as it is. Nothing is redirected twice.
+The first rule that matches decides. If one of its exceptions matches too, the URL stays unchanged.
+No URL is redirected twice.
 """
 
 from __future__ import annotations
@@ -39,7 +44,10 @@ _QUEUES = f"/{VIRTUAL_DIRECTORY}/"
 
 
 def _parts_of(url: str) -> UrlParts | None:
-    """A URL in its one spelling; ``None`` for what names nothing: no rule matches that."""
+    """Return the parts of a URL in its one spelling, or ``None`` if no queue can have this URL.
+
+    No rule matches such a URL.
+    """
     try:
         return split_url(canonical_destination(url))
     except (ConfigurationError, ValueError):
@@ -48,20 +56,20 @@ def _parts_of(url: str) -> UrlParts | None:
 
 @dataclass(frozen=True, slots=True)
 class UrlRule:
-    """The URLs that a **From** or an exception means."""
+    """The URLs that a **From** or an exception matches."""
 
     scheme: str
     host: str | None
-    """``None``: every host."""
+    """Host of the URLs; ``None`` matches every host."""
     port: int | None
-    """``None``: every port."""
+    """Port of the URLs; ``None`` matches every port."""
     path: str
-    """In its one spelling; empty: every path."""
+    """Path of the URLs in its one spelling; an empty path matches every path."""
     is_prefix: bool
 
     @classmethod
     def parse(cls, text: str) -> UrlRule:
-        """Raises :class:`ConfigurationError` for what is no rule."""
+        """Parse a rule. Raises :class:`ConfigurationError` if ``text`` is no rule."""
         match = _RULE.fullmatch(text.strip())
         if match is None:
             after_host = re.match(r"https?://[^/\\]*\*", text.strip(), re.IGNORECASE)
@@ -103,7 +111,7 @@ class UrlRule:
         return cls(scheme, host, port, _path_of(path, is_prefix=bool(star)), bool(star))
 
     def matches(self, url: UrlParts) -> bool:
-        """Whether it means ``url``, which is in its one spelling."""
+        """Return whether the rule matches ``url``, which is in its one spelling."""
         if (
             url.scheme != self.scheme
             or self.host not in (None, url.host)
@@ -113,9 +121,10 @@ class UrlRule:
         return self.matches_path(url.path)
 
     def matches_path(self, of_url: str) -> bool:
-        """Whether it means the path of a URL in its one spelling."""
+        """Return whether the rule matches the path of a URL in its one spelling."""
+        # Such a path is no queue's, and it is unknown how another server resolves it.
         if _DOT_SEGMENT.search(of_url):
-            return False  # of another path than a queue's: nobody knows what a server behind makes of it
+            return False
         path = self.path.lower() if of_url.startswith(_QUEUES) else self.path
         return of_url.startswith(path) if self.is_prefix else of_url == path
 
@@ -139,34 +148,39 @@ def _path_of(path: str, *, is_prefix: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Redirection:
-    """[MC-MQSRM] 3.1.1.1.10, with the exceptions of 3.1.1.1.9, which are each rule's own."""
+    """One redirection ([MC-MQSRM] 3.1.1.1.10) with its own exceptions (3.1.1.1.9)."""
 
     source: UrlRule
-    """**From**."""
+    """**From**: the URLs to redirect."""
     to: str
-    """**To**: a URL, as the operator wrote it."""
+    """**To**: the target URL, as the operator wrote it."""
     exceptions: tuple[UrlRule, ...] = ()
 
     @classmethod
     def parse(cls, source: str, to: str, exceptions: Sequence[str] = ()) -> Redirection:
-        """Raises :class:`ConfigurationError`."""
+        """Parse a redirection.
+
+        Raises :class:`ConfigurationError` if a part is no rule or no URL.
+        """
         try:
             parts = split_url(to)
         except ValueError as error:
             raise ConfigurationError(str(error)) from None
-        canonical_destination(
-            f"{parts.scheme}://{parts.authority}/{VIRTUAL_DIRECTORY}/x"
-        )  # the host, by the same rules
+        # This checks the host by the same rules as any destination.
+        canonical_destination(f"{parts.scheme}://{parts.authority}/{VIRTUAL_DIRECTORY}/x")
         return cls(UrlRule.parse(source), to, tuple(UrlRule.parse(each) for each in exceptions))
 
 
 class Redirections(NamedTuple):
-    """InboundRedirectionCollection or OutboundRedirectionCollection."""
+    """InboundRedirectionCollection or OutboundRedirectionCollection, in order."""
 
     rules: tuple[Redirection, ...] = ()
 
     def target(self, url: str) -> str | None:
-        """**To** of the first rule whose **From** matches; ``None`` if there is none, or it makes an exception."""
+        """Return **To** of the first rule whose **From** matches ``url``.
+
+        Return ``None`` if no rule matches, or if an exception of this rule matches.
+        """
         if not self.rules:
             return None
         parts = _parts_of(url)
@@ -178,7 +192,10 @@ class Redirections(NamedTuple):
         return None
 
     def may_redirect(self, path: str, hosts: LocalHosts) -> bool:
-        """Whether a URL with ``path`` (in its one spelling) and any of ``hosts`` may be redirected, exceptions aside."""
+        """Return whether a URL with ``path`` and any of ``hosts`` may be redirected.
+
+        ``path`` is in its one spelling. Exceptions are not considered.
+        """
         return any(
             rule.source.matches_path(path)
             and (rule.source.host is None or rule.source.host in hosts)
@@ -186,21 +203,22 @@ class Redirections(NamedTuple):
         )
 
     def endpoint_of(self, destination: str) -> str:
-        """The URL whose scheme, host and port are connected to for ``destination`` ([MC-MQSRM] 3.1.7.9).
+        """Return the URL to which a connection for ``destination`` is opened ([MC-MQSRM] 3.1.7.9).
 
-        Only they change: the request's path and ``<to>`` stay those of the destination.
+        Only scheme, host and port of this URL are used. The path of the request and ``<to>`` stay
+        those of the destination.
         """
         return self.target(destination) or destination
 
     @classmethod
     def load(cls, stored: Sequence[Mapping[str, Any]]) -> Redirections:
-        """From :meth:`dump`."""
+        """Return the redirections that :meth:`dump` stored."""
         return cls(
             tuple(Redirection.parse(each["from"], each["to"], each["except"]) for each in stored)
         )
 
     def dump(self) -> list[dict[str, Any]]:
-        """As JSON."""
+        """Return the redirections in a form for JSON."""
         return [
             {
                 "from": str(rule.source),
@@ -212,16 +230,20 @@ class Redirections(NamedTuple):
 
 
 class ReceiptUrls(NamedTuple):
-    """StreamReceiptURLReplacementCollection and DefaultStreamReceiptURLReplacement ([MC-MQSRM] 3.1.7.2.4)."""
+    """StreamReceiptURLReplacementCollection and DefaultStreamReceiptURLReplacement.
+
+    See [MC-MQSRM] 3.1.7.2.4.
+    """
 
     rules: tuple[tuple[UrlRule | None, str], ...] = ()
-    """From and To; without From it is the default."""
+    """Pairs of From and To. A pair without From is the default."""
 
     def replacement(self, destination: str, own: str) -> str:
-        """``<sendReceiptsTo>`` for streams to ``destination``; ``own`` is our order queue with the secret that it carries.
+        """Return ``<sendReceiptsTo>`` for streams to ``destination``.
 
-        The text takes **To** as it is. Without a query of its own it gets ours here: a receipt counts only if it comes to an
-        address that nobody but the peer was told.
+        ``own`` is the URL of our order queue with its secret. The specification uses **To**
+        unchanged. Here a **To** without a query gets the query of ``own``, because a receipt counts
+        only if it arrives at an address that only the peer was told.
         """
         parts = _parts_of(destination) if self.rules else None
         default = None
@@ -234,7 +256,7 @@ class ReceiptUrls(NamedTuple):
 
     @classmethod
     def load(cls, stored: Sequence[Mapping[str, Any]]) -> ReceiptUrls:
-        """From :meth:`dump`."""
+        """Return the URLs that :meth:`dump` stored."""
         return cls(
             tuple(
                 (UrlRule.parse(each["from"]) if each["from"] else None, each["to"])
@@ -243,7 +265,7 @@ class ReceiptUrls(NamedTuple):
         )
 
     def dump(self) -> list[dict[str, Any]]:
-        """As JSON."""
+        """Return the URLs in a form for JSON."""
         return [{"from": str(source) if source else None, "to": to} for source, to in self.rules]
 
 
@@ -260,22 +282,31 @@ def _nothing(url: UrlParts) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarding:
-    """What becomes of a message that comes in and is not for the queue that ``<to>`` names ([MC-MQSRM] 3.1.5.1.3)."""
+    """The rules for an incoming message that is not for the queue that ``<to>`` names.
+
+    See [MC-MQSRM] 3.1.5.1.3.
+    """
 
     store_and_forward: bool = False
-    """TransparentStoreAndForward: messages for other hosts are taken, and sent on."""
+    """TransparentStoreAndForward: whether messages for other hosts are accepted and sent on."""
     allows: Callable[[UrlParts], bool] = _nothing
-    """Which of them: the patterns of ``--allow-url``. Else anybody could send anywhere through us (bad input 21)."""
+    """Returns whether a URL matches a pattern of ``--allow-url``.
+
+    Without this check any client could send to any host through us (bad input 21).
+    """
     inbound: Redirections = NO_REDIRECTIONS
-    """Our own configuration: where it leads is not restricted."""
+    """Redirections of our own configuration. Their targets are not restricted."""
 
     @property
     def is_on(self) -> bool:
-        """Whether anything may be forwarded."""
+        """Return whether any message may be forwarded."""
         return self.store_and_forward or bool(self.inbound.rules)
 
     def forward_to(self, destination: str, hosts: LocalHosts) -> str:
-        """Where a message that was taken to be forwarded goes: the text checks redirections for our own host alone."""
+        """Return where a message that was accepted for forwarding is sent.
+
+        The specification applies redirections only to destinations on our own host.
+        """
         if split_url(destination).host not in hosts:
             return destination
         return self.inbound.target(destination) or destination

@@ -1,12 +1,14 @@
-"""Which numbers have been seen: sorted, disjoint, closed integer ranges, each with the time of its last number.
+"""A set of numbers as sorted, disjoint, closed ranges, each with the time of its latest arrival.
 
-A queue manager numbers its messages upwards, so what has arrived from it is mostly one run that grows at its end: that
-case costs a comparison and two stores. Three parallel arrays hold a run in 24 bytes, which matters because a sender with
-several destinations shows each of them only every second or third number, and then nearly every message is its own run.
-A bitmap was the other candidate; runs are what the state table shows to people.
+A queue manager numbers its messages upwards, so its numbers are mostly one run that grows at its
+end. This case costs one comparison and two stores. Three parallel arrays hold a run in 24 bytes.
+This matters because a sender with several destinations shows each of them only every second or
+third number, so that nearly every message is a run of its own. A bitmap would also be possible, but
+the state table shows runs to people.
 
-The arrays are cut into blocks of :data:`BLOCK_RUNS_MAX`, so that a number in the middle of millions (a retry, a second stream
-of the same sender) moves one block and not all that lies behind it, and so that forgetting can stop after a slice.
+The arrays are cut into blocks of :data:`BLOCK_RUNS_MAX` runs. A number in the middle of millions (a
+retry, a second stream of the same sender) then moves one block and not all numbers after it, and
+forgetting can stop after a part.
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ from itertools import chain
 from typing import NamedTuple
 
 BLOCK_RUNS_MAX = 4096
-"""Runs of a block: 32 KB in each array. An insertion moves half of that, a microsecond; a full block is split in two."""
+"""Most runs in a block, 32 KB in each array.
+
+An insertion moves half of a block, which takes a microsecond. A full block is split in two.
+"""
 _NEVER = 2**63
-"""Later than any time that an array holds."""
+"""Time that is later than any time in an array."""
 
 
 class Run(NamedTuple):
@@ -29,22 +34,22 @@ class Run(NamedTuple):
     first: int
     last: int
     at: int
-    """When a number of this run arrived last; microseconds."""
+    """When a number of this run arrived most recently, in microseconds."""
 
 
 class Trimmed(NamedTuple):
-    """What :meth:`Runs.trim` did."""
+    """The result of :meth:`Runs.trim`: the forgotten runs, and whether all old runs were found."""
 
     firsts: list[int]
-    """The runs that were forgotten."""
+    """First numbers of the runs that were forgotten."""
     looked_at: int
-    """Runs whose time was compared."""
+    """Number of runs whose time was compared."""
     complete: bool
-    """False: a limit was reached, and there may be more."""
+    """False if a limit was reached and more old runs may exist."""
 
 
 class _Block:
-    """Neighbouring runs; only the last block of an empty set has none."""
+    """Neighbouring runs. Only the last block of an empty set has no runs."""
 
     __slots__ = ("ats", "firsts", "lasts", "oldest")
 
@@ -53,10 +58,13 @@ class _Block:
         self.lasts = array("Q")
         self.ats = array("q")
         self.oldest = _NEVER
-        """No run in here is older; one that was refreshed may have left it too low, until :meth:`Runs.trim` comes by."""
+        """No run in the block is older than this time.
+
+        After a refresh the value may be too low, until :meth:`Runs.trim` corrects it.
+        """
 
     def append(self, first: int, last: int, at: int) -> None:
-        """A run behind all others."""
+        """Add a run after all other runs."""
         self.firsts.append(first)
         self.lasts.append(last)
         self.ats.append(at)
@@ -64,7 +72,7 @@ class _Block:
             self.oldest = at
 
     def insert(self, index: int, number: int, at: int) -> None:
-        """A run of one number before run ``index``."""
+        """Insert a run of one number before run ``index``."""
         self.firsts.insert(index, number)
         self.lasts.insert(index, number)
         self.ats.insert(index, at)
@@ -72,16 +80,22 @@ class _Block:
             self.oldest = at
 
     def refresh(self, index: int, at: int) -> None:
-        """A number of run ``index`` arrived at ``at``; of two times the later one counts, whichever is told first."""
+        """Record that a number of run ``index`` arrived at ``at``.
+
+        The later of two times counts, in whichever order they are reported.
+        """
         if at > self.ats[index]:
             self.ats[index] = at
 
     def delete(self, index: int) -> None:
-        """Forget run ``index``."""
+        """Forget run number ``index`` of the block."""
         del self.firsts[index], self.lasts[index], self.ats[index]
 
     def take(self, other: _Block, start: int, stop: int) -> None:
-        """Become what ``other`` has from run ``start`` to before run ``stop``."""
+        """Become the runs of ``other`` from number ``start`` to before number ``stop``.
+
+        The runs that this block had before are lost.
+        """
         self.firsts, self.lasts, self.ats = (
             other.firsts[start:stop],
             other.lasts[start:stop],
@@ -90,7 +104,7 @@ class _Block:
         self.oldest = other.oldest
 
     def runs(self) -> Iterator[Run]:
-        """All of them, in order."""
+        """Return all runs of the block, in order."""
         return map(Run, self.firsts, self.lasts, self.ats)
 
 
@@ -99,9 +113,11 @@ def _begin(block: _Block) -> int:
 
 
 class Runs(_Block):
-    """A set of unsigned 64-bit integers, kept as runs. ``bool(runs)`` raises: ask ``len(runs)`` for the number of runs.
+    """Holds a set of unsigned 64-bit integers as runs.
 
-    It is itself the last of its blocks: most sets have no other.
+    ``len(runs)`` is the number of runs. ``bool(runs)`` raises :class:`TypeError`, because it could
+    mean runs or numbers. The object is itself the last of its blocks, because most sets have no
+    other block.
     """
 
     __slots__ = ("_before", "_before_count")
@@ -109,7 +125,7 @@ class Runs(_Block):
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         super().__init__()
         self._before: list[_Block] | tuple[()] = ()
-        """The blocks before the last one; most sets have none, and then not even a list."""
+        """The blocks before the last one. Most sets have none, and then not even a list."""
         self._before_count = 0
         for first, last, at in sorted(runs):
             if not self.append_run(first, last, at):
@@ -117,9 +133,10 @@ class Runs(_Block):
                 self.refresh(-1, at)
 
     def append_run(self, first: int, last: int, at: int) -> bool:
-        """Add a whole run behind all others; False, and nothing changed, unless there is a gap before it.
+        """Add a whole run after all others, and return whether it was added.
 
-        Raises :class:`ValueError` for one that begins after its end.
+        A run without a gap before it is not added: the result is False, and nothing changes. Raises
+        :class:`ValueError` if the run begins after its end.
         """
         if first > last:
             raise ValueError(f"a run begins after its end: {first} > {last}")
@@ -132,9 +149,11 @@ class Runs(_Block):
         return True
 
     def add(self, number: int, at: int) -> tuple[int, int | None]:
-        """Add ``number``: (first of the run that now holds it, first of a run that was swallowed or moved, or ``None``).
+        """Add ``number`` and return the first numbers of two runs.
 
-        The second value is the key that a table of runs must delete.
+        The first result is the first number of the run that now holds ``number``. The second result
+        is the old first number of a run that was merged or extended downwards, or ``None``. A table
+        of runs must delete the row with that key.
         """
         firsts, lasts = self.firsts, self.lasts
         if not lasts or number > lasts[-1] + 1:
@@ -153,17 +172,16 @@ class Runs(_Block):
         place = self._place_of(number)
         block = self._block(place)
         firsts, lasts = block.firsts, block.lasts
-        index = bisect_right(
-            firsts, number
-        )  # run index - 1 begins at or below number, run index above, here or in the next
+        # Run index - 1 begins at or below number. Run index, here or in the next block, begins
+        # above it.
+        index = bisect_right(firsts, number)
         left = index - 1
         if left >= 0 and number <= lasts[left]:
             block.refresh(left, at)
             return firsts[left], None
         right_place, right = (place, index) if index < len(firsts) else (place + 1, 0)
-        behind = self._block(
-            right_place
-        )  # there is one: a number behind all runs was the caller's case
+        # This block exists, because the caller has handled a number after all runs.
+        behind = self._block(right_place)
         touches_left = left >= 0 and lasts[left] + 1 == number
         touches_right = behind.firsts[right] == number + 1
         if touches_left and touches_right:
@@ -185,10 +203,10 @@ class Runs(_Block):
         return number, None
 
     def trim(self, before: int, forget: int | None = None, look_at: int | None = None) -> Trimmed:
-        """Forget runs whose last number arrived before ``before`` (microseconds), the lowest first.
+        """Forget runs without an arrival since ``before`` (microseconds), the lowest runs first.
 
-        At most ``forget`` of them; no further block is begun when ``look_at`` runs were compared. Blocks that are known to have
-        nothing so old are passed over and not counted.
+        At most ``forget`` runs are forgotten. No further block is begun after ``look_at`` runs were
+        compared. Blocks that are known to have no old run are skipped and not counted.
         """
         firsts: list[int] = []
         looked_at = place = 0
@@ -214,21 +232,22 @@ class Runs(_Block):
                     block.delete(index)
                 self._before_count -= len(old) if place < blocks else 0
                 block.oldest = min(block.ats)
-            if (
-                len(self._before) == blocks and block.oldest >= before
-            ):  # else another block is here now, or more of this one
+            # Otherwise another block is at this place now, or this block has more old runs.
+            if len(self._before) == blocks and block.oldest >= before:
                 place += 1
         return Trimmed(firsts, looked_at, complete=True)
 
     def all_since(self, before: int) -> bool:
-        """True: nothing here is older. False: most likely something is, see :meth:`trim`."""
+        """Return True if no run is older than ``before``. After False, one probably is.
+
+        :meth:`trim` finds out whether one is.
+        """
         return self.oldest >= before and not self._before
 
     def at_first(self, first: int) -> Run | None:
-        """The run that begins exactly at ``first``."""
-        if (
-            self.firsts and self.firsts[-1] == first
-        ):  # what a sender that counts upwards has changed
+        """Return the run that begins exactly at ``first``, or ``None``."""
+        # A sender that counts upwards has changed the last run.
+        if self.firsts and self.firsts[-1] == first:
             return Run(first, self.lasts[-1], self.ats[-1])
         block = self._block(self._place_of(first))
         index = bisect_right(block.firsts, first) - 1
@@ -237,7 +256,10 @@ class Runs(_Block):
         return Run(first, block.lasts[index], block.ats[index])
 
     def sample_ats(self, begin: int, step: int) -> list[int]:
-        """The times of the runs ``begin``, ``begin + step``, …, counted in the order of the runs."""
+        """Return the times of the runs ``begin``, ``begin + step`` and so on.
+
+        The runs are counted in their order.
+        """
         found: list[int] = []
         passed = 0
         for place in range(len(self._before) + 1):
@@ -249,30 +271,39 @@ class Runs(_Block):
 
     @property
     def newest(self) -> int:
-        """When a number arrived last; microseconds. Raises :class:`ValueError` if there is none."""
+        """Return when any number arrived most recently, in microseconds.
+
+        Raises :class:`ValueError` if the set is empty.
+        """
         if len(self) == 0:
             raise ValueError("no number has been seen")
         return max(max(block.ats) for block in chain(self._before, (self,)))
 
     @property
     def last_at(self) -> int:
-        """When the highest number arrived: :attr:`newest` without a search, and of a sender that counts upwards the same."""
+        """Return when the highest run last got a number, in microseconds.
+
+        This needs no search. For a sender that counts upwards it equals :attr:`newest`.
+        """
         return self.ats[-1]
 
-    # Blocks
+    # --- blocks -----------------------------------------------------------------------------------
 
     def _block(self, place: int) -> _Block:
         return self._before[place] if place < len(self._before) else self
 
     def _place_of(self, number: int) -> int:
-        """The last block that begins at or below ``number``; the first block if none does."""
+        """Return the place of the last block that begins at or below ``number``.
+
+        Return 0, the first block, if none does.
+        """
         before = self._before
         if not before or number >= self.firsts[0]:
             return len(before)
         return max(0, bisect_right(before, number, key=_begin) - 1)
 
     def _begin_block(self, stop: int) -> None:
-        """The runs of the last block to before ``stop`` become a block of their own."""
+        """Move the runs of the last block before ``stop`` into a block of their own."""
         block = _Block()
         block.take(self, 0, stop)
         self._put_block(len(self._before), block)
@@ -311,7 +342,10 @@ class Runs(_Block):
             self._before_count -= place < len(self._before)
 
     def _drop_block(self, place: int) -> None:
-        """Forget all runs of a block. The last one is never missing: the one before takes its place."""
+        """Forget all runs of a block.
+
+        If it is the last block, the block before it becomes the last.
+        """
         before = self._before
         if not isinstance(before, list) or not before:
             self.take(self, 0, 0)
@@ -333,7 +367,10 @@ class Runs(_Block):
         return index >= 0 and number <= block.lasts[index]
 
     def at_of(self, number: int) -> int | None:
-        """When a number of the run that holds ``number`` arrived last; ``None`` if none holds it."""
+        """Return when the run with ``number`` got a number most recently, or ``None``.
+
+        ``None`` means that no run holds the number.
+        """
         if number not in self:
             return None
         block = self._block(self._place_of(number))

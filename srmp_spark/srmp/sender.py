@@ -1,27 +1,32 @@
-"""The sending half of the protocol ([MC-MQSRM] 3.1.7.2, 3.1.6.1, 3.1.6.2, 3.1.5.1.8 and .9), without any I/O.
+"""The sending half of the protocol, without any I/O.
 
-Theory of operation, for whoever writes the outbox and the dispatcher around it. Messages live in a table under (destination,
-kind, serial); this engine says which serials, reads a few ahead, hands them out and keeps the numbers. Five steps, and the
-order of them is forced by the types (:mod:`.outgoing_effects`):
+See [MC-MQSRM] 3.1.7.2, 3.1.6.1, 3.1.6.2, 3.1.5.1.8 and 3.1.5.1.9. This theory of operation is for
+the authors of the outbox and of the dispatcher around this engine. Messages are in a table under
+(destination, kind, serial). The engine assigns the serials, reads a few messages ahead, requests
+their sending and keeps the numbers. There are five steps, and the types enforce their order
+(:mod:`.outgoing_effects`):
 
-1. *Commit.* ``enqueue(…)`` gives out serials and, with them, stream positions. Write the rows and ``changes()`` in **one**
-   transaction; hand its proof to ``committed(changes, proof)``. Message identifiers are the caller's, given out at the same
-   moment and stored in the row. Nothing leaves before.
-2. *Send.* After every call, ``poll(now, at)`` says what to do: :class:`Load` (answer with ``loaded``) or :class:`Send` (post
-   it, report its end once: ``answered`` for a complete answer, ``failed`` for none, ``withdrawn`` if it was never written).
-   And whenever ``has_changes`` is true, write ``changes()`` in the next group commit: some sendings wait for that.
-3. *Receipt.* A message at our order queue that carries a stream receipt goes through the receiving engine as always, and is
-   durable before the peer is answered 200: a peer sends no receipt twice that was answered 200, so one that is lost then is
-   missed for ever. Call ``receipt(message, …)`` and commit ``changes()``, at the latest before the stored receipt is passed
-   over: whoever keeps receipts in a log of their own (ADR 0010) does so after the 200, and reads them again after a crash.
-   Applied twice it does no harm.
-4. *End.* ``committed`` returns what is final now: :class:`Delivered`, :class:`DeadLettered`.
-5. *Restart.* ``Sender.load(rows, …)`` with what the tables hold. Everything unacknowledged goes again, with its identifier and
-   its place.
+1. *Commit.* ``enqueue(…)`` assigns serials and stream positions. Write the rows and ``changes()``
+   in **one** transaction, and give its proof to ``committed(changes, proof)``. The caller assigns
+   the message identifiers at the same time and stores them in the rows. No message is sent before.
+2. *Send.* After every call, ``poll(now, at)`` returns what to do. Answer a :class:`Load` with
+   ``loaded``. Post a :class:`Send` and report its end once: ``answered`` for a complete answer,
+   ``failed`` for none, ``withdrawn`` if it was never written. Whenever ``has_changes`` is true,
+   write ``changes()`` in the next group commit, because some sendings wait for that.
+3. *Receipt.* A message at our order queue that carries a stream receipt passes the receiving engine
+   as always, and is durable before the peer is answered 200. A peer never repeats a receipt that
+   was answered 200, so a receipt that is lost afterwards never arrives again. Call
+   ``receipt(message, …)`` and commit ``changes()`` before the stored receipt is marked as read. A
+   store that keeps receipts in a log of its own (ADR 0010) does so after the 200, and reads them
+   again after a crash. Applying a receipt twice does no harm.
+4. *End.* ``committed`` returns the final outcomes: :class:`Delivered`, :class:`DeadLettered`.
+5. *Restart.* Call ``Sender.load(rows, …)`` with the content of the tables. Every unacknowledged
+   message is sent again, with its identifier and its position.
 
-Memory runs ahead of the disk by one group commit and is never rolled back: when a commit fails the process ends, as on the
-receiving side. ``now`` is monotonic seconds and drives every timer; ``at`` is the wall clock in microseconds: expiry, the time
-stamp of a stream identifier and what is shown, nothing else.
+Memory is ahead of the disk by one group commit and is never rolled back. If a commit fails, the
+process ends, as on the receiving side. ``now`` is in monotonic seconds and drives every timer.
+``at`` is the wall clock in microseconds. The wall clock is used only for expiry, for the time stamp
+of a stream identifier, and for times that are shown.
 """
 
 from __future__ import annotations
@@ -59,16 +64,26 @@ from srmp_spark.srmp.serial_runs import SerialRuns
 from srmp_spark.timers import Timers
 
 RECORDS_MAX = 2 * DESTINATIONS_MAX
-"""Records of outgoing queues: those that hold messages, and those whose only messages just found no room, for a moment."""
+"""Most records of outgoing queues.
+
+These are the queues that hold messages, and for a moment those whose only messages have just found
+no room.
+"""
 ENQUEUE_MAX = 10_000_000
-"""Messages given out at once: one batch of a sink. A limit against a count that was computed wrongly."""
+"""Most messages in one :meth:`Sender.enqueue`: one batch of a sink.
+
+The limit protects against a count that was computed wrongly.
+"""
 
 
 class Sender:
-    """One queue manager's sending engine."""
+    """The sending engine of one queue manager."""
 
     stream_class: type[OutgoingStream] = OutgoingStream
-    """What a stream is made of; the simulator puts a faulty one here to see that it is caught."""
+    """Class of the streams.
+
+    The simulator puts a faulty class here to check that the fault is found.
+    """
     regular_class: type[OutgoingRegular] = OutgoingRegular
 
     def __init__(
@@ -80,16 +95,21 @@ class Sender:
         serials_after: int = 0,
     ) -> None:
         self.identity = identity
-        """QueueManager.Identifier: the GUID in our stream identifiers and, as the lineage, in our messages'."""
+        """QueueManager.Identifier: the GUID in our stream identifiers and, as lineage, in our
+        messages.
+        """
         self.settings = settings or SenderSettings()
         self.receipts: Counter[ReceiptVerdict] = Counter()
-        """What stream receipts did, for metrics and warnings."""
+        """Counts of the verdicts about stream receipts, for metrics and warnings."""
         self._ledger = OutgoingLedger(last_stream_ordinal)
         self._queues: dict[QueueKey, OutgoingQueue] = {}
         self.room = OutgoingRoom()
-        """Which queues hold messages, for whom."""
+        """Counts which queues hold messages, and for whom."""
         self.serials_after = serials_after
-        """Serials up to here may have been given out by a queue that was forgotten: of its dead letters, for example."""
+        """Highest serial that a forgotten queue may have assigned, for example to its dead letters.
+
+        New queues begin after it.
+        """
         self._awake: dict[OutgoingQueue, None] = {}
         self._timers: Timers[OutgoingQueue] = Timers()
         self._stored = 0
@@ -107,10 +127,11 @@ class Sender:
         last_stream_ordinal: int,
         serials_after: int = 0,
     ) -> Sender:
-        """The engine as it was saved ([MC-MQSRM] 3.1.3).
+        """Return the engine as it was saved ([MC-MQSRM] 3.1.3).
 
-        ``finals``: the serials of all stream messages that ask for a final stream receipt, as ascending runs. ``proof`` says
-        that what was read is on stable storage. ``serials_after``: the highest serial of a queue that was forgotten.
+        ``finals`` holds the serials of all stream messages that request a final stream receipt, as
+        ascending runs. ``proof`` proves that the rows are on stable storage. ``serials_after`` is
+        the highest serial of a queue that was forgotten.
         """
         sender = cls(
             identity, settings, last_stream_ordinal=last_stream_ordinal, serials_after=serials_after
@@ -142,9 +163,11 @@ class Sender:
     def receipts_go_to(
         self, url: str, replaced: Callable[[str, str], str] = lambda _, url: url
     ) -> list[OutgoingStream]:
-        """Where streams that begin from now on have their receipts sent; the live ones whose receipts go elsewhere.
+        """Set the address for receipts of new streams.
 
-        ``replaced(destination, url)`` is what the peer is told ([MC-MQSRM] 3.1.7.2.4, :class:`~.redirection.ReceiptUrls`).
+        Return the live streams whose receipts go to another address. ``replaced(destination, url)``
+        returns the address that the peer is told ([MC-MQSRM] 3.1.7.2.4,
+        :class:`~.redirection.ReceiptUrls`).
         """
         self._ledger.receipts_url = url
         self._ledger.replaces_receipts_url = replaced
@@ -153,7 +176,7 @@ class Sender:
             each for each in streams if not each.receipts_go_to(replaced(each.key.destination, url))
         ]
 
-    # --- commit -------------------------------------------------------------------------------------------------------------
+    # --- commit -----------------------------------------------------------------------------------
 
     def enqueue(
         self,
@@ -166,12 +189,14 @@ class Sender:
         final_receipts: bool = False,
         origin: str = NO_ORIGIN,
     ) -> Enqueued:
-        """Give out ``count`` serials for messages to ``destination``, in the order in which they shall arrive.
+        """Assign ``count`` serials to messages for ``destination``, in their order of arrival.
 
-        ``receipts_url`` is our order queue as the peer reaches it (``<sendReceiptsTo>``; a ``?SenderStream=`` in it must come
-        back with the receipts). ``final_receipts``: they carry ``<DeadLetter/>`` and are finished by final stream receipts.
-        ``origin``: for whom a queue counts that held nothing before (:attr:`room` says whether it admits them).
-        Raises :class:`LocalProtocolError` for a stream without ``receipts_url``, :class:`ConfigurationError` beyond a limit.
+        ``receipts_url`` is the URL of our order queue as the peer reaches it
+        (``<sendReceiptsTo>``). A ``?SenderStream=`` in it must come back with the receipts.
+        ``final_receipts`` means that the messages carry ``<DeadLetter/>`` and are finished by final
+        stream receipts. ``origin`` is the origin for which a queue counts that held no messages
+        before; :attr:`room` decides whether there is room. Raises :class:`LocalProtocolError` for a
+        stream without ``receipts_url``, and :class:`ConfigurationError` beyond a limit.
         """
         if not 1 <= count <= ENQUEUE_MAX:
             raise ConfigurationError(
@@ -218,34 +243,42 @@ class Sender:
         return Enqueued(key, first, queue.end, queue.id, first - queue.base)
 
     def has_no_room(self, key: QueueKey, at: int) -> None:
-        """Make dead letters of everything in a queue that held nothing before the last :meth:`enqueue`."""
+        """Make dead letters of all messages in a queue for which there is no room.
+
+        The queue held no messages before the last :meth:`enqueue`.
+        """
         queue = self._queues[key]
         queue.drop(at, "no-room")
         self._note(queue)
 
     def give_up(self, key: QueueKey, count: int) -> Enqueued:
-        """Give out ``count`` serials of messages that find no room, for a queue that has no record, and make none.
+        """Assign ``count`` serials to messages without room, for a queue that has no record.
 
-        The caller stores them as dead letters. No later queue gives these serials out.
+        No record is created. The caller stores the messages as dead letters. No later queue assigns
+        these serials.
         """
         first, self.serials_after = self.serials_after + 1, self.serials_after + count
         return Enqueued(key, first, self.serials_after, None, 0)
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is something to write; if so, do it with the next group commit."""
+        """Return whether there are changes to write with the next group commit."""
         return len(self._ledger) > 0
 
     def changes(self) -> OutgoingChanges:
-        """What changed since the last call, for the transaction that holds the messages enqueued since then."""
+        """Return the changes since the last call.
+
+        The changes belong into the transaction that holds the messages enqueued since then.
+        """
         return self._ledger.take()
 
     def committed(
         self, changes: OutgoingChanges, proof: Committed
     ) -> list[Delivered | DeadLettered]:
-        """The store has synced ``changes``, in the order they were taken: what is final now.
+        """Record that the store has synced ``changes``, and return the final outcomes.
 
-        Raises :class:`LocalProtocolError` for anything but the store's proof.
+        Call it in the order in which the changes were taken. Raises :class:`LocalProtocolError`
+        without the store's proof, or in another order.
         """
         outcomes = outcomes_of(changes, proof)
         if self._proof is not None and proof.position < self._proof.position:
@@ -259,10 +292,10 @@ class Sender:
                 self._awake[queue] = None
         return outcomes
 
-    # --- sending ------------------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def poll(self, now: float, at: int) -> list[Send | Load]:
-        """What to do now. Call it after every other call and after every commit."""
+        """Return what to do now. Call this after every other call and after every commit."""
         if not self._awake or not self._ledger.releases:
             return []
         out: list[Send | Load] = []
@@ -274,76 +307,108 @@ class Sender:
         return out
 
     def loaded(self, load: Load, messages: Sequence[StoredMessage]) -> None:
-        """The rows that ``load`` asked for. Raises :class:`LocalProtocolError` for others."""
+        """Accept the rows that ``load`` requested.
+
+        Raises :class:`LocalProtocolError` if they are not rows of its range in ascending order.
+        """
         queue = self._find(load.key)
         if queue is not None:
             queue.was_loaded(load, messages)
 
     def not_reached(self, load: Load, now: float) -> None:
-        """There is no connection to send over what ``load`` asks for. Nothing was read, so nothing left."""
+        """Record that no connection exists for the messages of ``load``.
+
+        No row was read, so no message was sent.
+        """
         queue = self._find(load.key)
         if queue is not None:
             queue.not_reached(load, now)
 
     def must_see(self, load: Load, at: int) -> bool:
-        """Whether rows of ``load`` must be read before :meth:`not_reached`: what is too late becomes a dead letter, whether its
-        peer is ever reached or not. One row is enough at first; hand it to :meth:`seen`."""
+        """Return whether rows of ``load`` must be read before :meth:`not_reached`.
+
+        An expired message becomes a dead letter even if its peer is never reached. One row is
+        enough at first; give it to :meth:`seen`.
+        """
         queue = self._queues.get(load.key)
         return queue is not None and queue.must_see(load, at)
 
     def seen(
         self, load: Load, messages: Sequence[StoredMessage] | None, now: float, at: int
     ) -> Load | None:
-        """Rows of ``load``, ``None`` if they cannot be read, instead of :meth:`not_reached`; what is to be seen next."""
+        """Accept rows of ``load`` that were read because of :meth:`must_see`.
+
+        ``messages`` is ``None`` if they cannot be read. Call this instead of :meth:`not_reached`.
+        Return the next load to read, or ``None``.
+        """
         queue = self._find(load.key)
         return None if queue is None else queue.seen(load, messages, now, at)
 
     def answered(
         self, send: Send, status: int, now: float, at: int, retry_after: float | None = None
     ) -> None:
-        """A complete HTTP answer came ([MC-MQSRM] 3.1.7.2.5); ``retry_after`` is the peer's ``Retry-After`` in seconds.
+        """Record a complete HTTP answer ([MC-MQSRM] 3.1.7.2.5).
 
-        Only a 200 that is complete counts (bad input 33). Raises :class:`LocalProtocolError` if the sending ended before.
+        ``retry_after`` is the peer's ``Retry-After`` in seconds. Only a complete 200 counts (bad
+        input 33). Raises :class:`LocalProtocolError` if the end of this sending was reported
+        before.
         """
         queue = self._find(send.key)
         if queue is not None:
             queue.answered(send, status, now, at, retry_after)
 
     def failed(self, send: Send, now: float, *, left: bool = True) -> None:
-        """No complete answer came: not connected (``left=False``: no byte of it left), cut off, or too slow."""
+        """Record that no complete answer to a message came.
+
+        The connection failed, ended or was too slow. ``left=False`` means that no byte of the
+        message was sent.
+        """
         queue = self._find(send.key)
         if queue is not None:
             queue.failed(send, now, left)
 
     def withdrawn(self, send: Send) -> None:
-        """It never left, because of the answer to the one before it: after that answer and before :meth:`poll`."""
+        """Record that a message was not sent because of the answer to the preceding message.
+
+        Call this after that answer and before :meth:`poll`.
+        """
         queue = self._find(send.key)
         if queue is not None:
             queue.withdrawn(send)
 
     def expired(self, send: Send) -> None:
-        """The time of a message of a reliable session was over before it left; this ends the sending."""
+        """Record that a message of a reliable session expired before it was sent.
+
+        This ends the sending.
+        """
         queue = self._find(send.key)
         if isinstance(queue, OutgoingReliable):
             queue.expired(send)
 
     def doubted(self, send: Send) -> None:
-        """It left, no answer came, and it is posted once more before its end is told: the peer may have it, whatever that is.
+        """Record that a message was sent without an answer and is now posted again.
 
-        Tell it before the second attempt. A 503 to that one says nothing about the first.
+        The peer may have the message, whatever the reported end is. Call this before the second
+        attempt, because a 503 to the second attempt says nothing about the first.
         """
         queue = self._queues.get(send.key)
         if queue is not None:
             queue.doubt(send)
 
     def never_left(self, send: Send) -> None:
-        """Nothing of it was or will be written; its end is told later, as that of one that failed with ``left=False``."""
+        """Record that nothing of this message was or will be written.
+
+        Its end is reported later, as a failure with ``left=False``.
+        """
         queue = self._queues.get(send.key)
         if queue is not None:
             queue.never_left(send)
 
     def closed(self, destination: str, kind: Kind) -> None:
-        """Its connection was closed, with nothing under way ([MC-MQSRM] 3.1.6.4)."""
+        """Record that the connection was closed with no message in flight ([MC-MQSRM] 3.1.6.4).
+
+        Raises :class:`LocalProtocolError` if a message is in flight: report its end first.
+        """
         queue = self._find(QueueKey(destination, kind))
         if queue is not None:
             if queue.in_flight:
@@ -357,14 +422,16 @@ class Sender:
             self._awake[queue] = None
         return queue
 
-    # --- receipts -----------------------------------------------------------------------------------------------------------
+    # --- receipts ---------------------------------------------------------------------------------
 
     def receipt(self, message: Message, now: float, at: int) -> ReceiptVerdict | None:
-        """A message at our order queue: what it did, if it is a receipt about a stream ([MC-MQSRM] 3.1.5.1.8, 3.1.5.1.9).
+        """Process a message at our order queue if it is a receipt about a stream.
 
-        It counts for exactly the stream it names, and not beyond what was sent; anything else changes nothing and is counted
-        in :attr:`receipts`. A stream whose receipts go to ``…?SenderStream=X`` believes only those that come there
-        (:mod:`.receipts_address`).
+        See [MC-MQSRM] 3.1.5.1.8 and 3.1.5.1.9. Return the verdict about the receipt, or ``None``
+        for any other message. A receipt counts for exactly the stream that it names, and not beyond
+        the messages that were sent. Any other receipt changes nothing and is counted in
+        :attr:`receipts`. A stream whose receipts go to ``…?SenderStream=X`` believes only receipts
+        that arrive there (:mod:`.receipts_address`).
         """
         receipt = message.receipt
         if receipt is None or receipt.stream_id is None:
@@ -372,9 +439,8 @@ class Sender:
         key = self._ledger.streams.get(receipt.stream_id.ordinal)
         stream = None if key is None else self._queues.get(key)
         if message_type(message) not in ABOUT_STREAMS:
-            verdict: ReceiptVerdict = (
-                "another-type"  # 3.1.5.1.5: class, decision and action must agree
-            )
+            # Class, decision and action must agree (3.1.5.1.5).
+            verdict: ReceiptVerdict = "another-type"
         elif (
             not isinstance(stream, OutgoingStream)
             or receipt.stream_id.guid.lower() != self.identity
@@ -388,36 +454,42 @@ class Sender:
         self.receipts[verdict] += 1
         return verdict
 
-    # --- timers -------------------------------------------------------------------------------------------------------------
+    # --- timers -----------------------------------------------------------------------------------
 
     def next_timer(self) -> float | None:
-        """When to call :meth:`due` next, on the monotonic clock."""
+        """Return when to call :meth:`due` next, on the monotonic clock, or ``None``."""
         return self._timers.next()
 
     def due(self, now: float, at: int) -> None:
-        """Timers that have come; then :meth:`poll`."""
+        """Handle the timers that have ended. Then call :meth:`poll`."""
         for queue in self._timers.due(now):
             queue.due(now, at)
             self._awake[queue] = None
 
-    # --- an operator's decisions: answer when their changes are committed -----------------------------------------------------
+    # --- an operator's decisions: answer when their changes are committed -------------------------
 
     def pause(self, destination: str, kind: Kind) -> bool:
-        """Send nothing until :meth:`resume`; whether there is such a queue. Close its connection."""
+        """Send nothing to a queue until :meth:`resume`, and return whether the queue exists.
+
+        The caller closes the connection of the queue.
+        """
         queue = self._find(QueueKey(destination, kind))
         if queue is not None:
             queue.pause()
         return queue is not None
 
     def resume(self, destination: str, kind: Kind) -> bool:
-        """Send again."""
+        """Send the messages of a paused queue again, and return whether the queue exists."""
         queue = self._find(QueueKey(destination, kind))
         if queue is not None:
             queue.resume()
         return queue is not None
 
     def retry(self, destination: str, kind: Kind) -> bool:
-        """Do not wait for the Retransmission Timer; a stream sends again whatever is not acknowledged."""
+        """Try again now, without waiting for the Retransmission Timer.
+
+        A stream sends all unacknowledged messages again. Return whether the queue exists.
+        """
         queue = self._find(QueueKey(destination, kind))
         if queue is not None:
             queue.retry()
@@ -426,9 +498,11 @@ class Sender:
         return queue is not None
 
     def reset(self, destination: str) -> bool:
-        """Send the rest of a stream in a new stream: the peer lost its state, or takes a lower identifier for a late copy.
+        """Send the rest of a stream in a new stream, and return whether the queue exists.
 
-        What the peer took and did not acknowledge it takes again, unless it knows it by the message's identifier.
+        This is for a peer that lost its state or takes a lower stream identifier for a late copy.
+        The peer accepts messages again that it accepted without acknowledging them, unless it
+        recognizes the identifier of the message.
         """
         queue = self._find(QueueKey(destination, "stream"))
         if isinstance(queue, OutgoingStream):
@@ -436,7 +510,10 @@ class Sender:
         return queue is not None
 
     def drop(self, destination: str, kind: Kind, at: int) -> bool:
-        """Give up everything in a queue: dead letters, marked where the peer may have them."""
+        """Discard all messages of a queue, and return whether the queue exists.
+
+        The messages become dead letters, with a mark on each message that the peer may have.
+        """
         queue = self._find(QueueKey(destination, kind))
         if queue is not None:
             queue.drop(at)
@@ -444,7 +521,7 @@ class Sender:
         return queue is not None
 
     def forget(self, destination: str, kind: Kind) -> bool:
-        """Drop the record of a queue in which nothing is; whether it was one."""
+        """Delete the record of a queue without messages, and return whether it was deleted."""
         queue = self._queues.get(QueueKey(destination, kind))
         if (
             queue is None
@@ -464,9 +541,11 @@ class Sender:
         return True
 
     def forget_idle(self, count: int, may_forget: Callable[[QueueKey], bool]) -> list[QueueKey]:
-        """Drop the records of ``count`` queues in which nothing is, those that were of no use for longest first; which ones.
+        """Delete the records of up to ``count`` queues without messages, and return their keys.
 
-        Not in one transaction with a message that is given to one of them.
+        The queues that were unused for longest come first. ``may_forget`` returns whether a queue
+        may be deleted. Do not commit this in one transaction with a message for one of these
+        queues.
         """
         idle = sorted(
             (queue for queue in self if queue.may_be_forgotten), key=lambda queue: queue.used_at
@@ -480,17 +559,22 @@ class Sender:
         return forgotten
 
     def stop(self) -> None:
-        """Hand out nothing more: what is released and has not left is taken back, so the next process knows what left.
+        """Hand out no further messages, so that the next process knows which messages were sent.
 
-        Call it when nothing leaves any more, and commit :meth:`changes`. After a crash nobody knows it: a receipt for one of
-        the RELEASE_AHEAD messages behind the last one that left is then believed, of a peer that knows the stream's secret.
+        Released messages that were not sent are no longer released. Call this when nothing is in
+        flight, and commit :meth:`changes`. After a crash this knowledge is missing: a receipt for
+        one of the RELEASE_AHEAD messages after the last sent one is then believed, if the peer
+        knows the secret of the stream.
         """
         self._ledger.releases = False
         for queue in self:
             queue.take_back_release()
 
     def get(self, destination: str, kind: Kind) -> OutgoingQueue | None:
-        """The queue, for ``status``; change it through the methods here alone."""
+        """Return the queue, for ``status``, or ``None``.
+
+        Change it only with the methods of this class.
+        """
         return self._queues.get(QueueKey(destination, kind))
 
     def __iter__(self) -> Iterator[OutgoingQueue]:

@@ -1,6 +1,7 @@
-"""Which serial numbers of an outbox still wait for something: sorted disjoint closed runs, from which numbers are taken.
+"""The serial numbers of an outbox that wait for something, as sorted disjoint closed runs.
 
-:class:`~srmp_spark.srmp.runs.Runs` only grows and keeps times; this one is filled by ranges at its end and emptied anywhere.
+:class:`~srmp_spark.srmp.runs.Runs` only grows and keeps times. The set in this module gets ranges
+at its end, and loses numbers anywhere.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Iterable, Iterator
 
 
 class SerialRuns:
-    """A set of serial numbers. ``len`` is how many numbers there are; ``list(runs)`` are the runs."""
+    """Holds a set of serial numbers.
+
+    ``len(runs)`` is the count of numbers, and ``list(runs)`` is the list of runs.
+    """
 
     __slots__ = ("_count", "_firsts", "_lasts")
 
@@ -22,7 +26,10 @@ class SerialRuns:
             self.append(first, last)
 
     def append(self, first: int, last: int) -> None:
-        """Add ``first`` to ``last``, all above what is there. Raises :class:`ValueError` if they are not."""
+        """Add the numbers ``first`` to ``last``.
+
+        Raises :class:`ValueError` if they are not all above the present numbers.
+        """
         if first > last or (self._lasts and first <= self._lasts[-1]):
             raise ValueError(f"{first} to {last} does not lie above {self!r}")
         if self._lasts and first == self._lasts[-1] + 1:
@@ -33,14 +40,14 @@ class SerialRuns:
         self._count += last - first + 1
 
     def discard(self, number: int) -> bool:
-        """Take ``number`` out; whether it was in."""
+        """Remove ``number`` and return whether it was in the set."""
         if number not in self:
             return False
         self.remove(number, number)
         return True
 
     def inside(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The runs between ``first`` and ``last``, cut off there."""
+        """Return the runs between ``first`` and ``last``, cut at these two numbers."""
         found = []
         index = max(bisect_right(self._firsts, first) - 1, 0)
         while index < len(self._firsts) and self._firsts[index] <= last:
@@ -50,7 +57,7 @@ class SerialRuns:
         return found
 
     def outside(self, first: int, last: int) -> list[tuple[int, int]]:
-        """What lies between ``first`` and ``last`` and is not in the set."""
+        """Return the runs between ``first`` and ``last`` that are not in the set."""
         found, at = [], first
         for begin, end in self.inside(first, last):
             if at < begin:
@@ -59,7 +66,7 @@ class SerialRuns:
         return [*found, (at, last)] if at <= last else found
 
     def remove(self, first: int, last: int) -> None:
-        """Take out everything from ``first`` to ``last``."""
+        """Remove all numbers from ``first`` to ``last``."""
         inside = self.inside(first, last)
         if not inside:
             return

@@ -1,35 +1,43 @@
-"""The XML signature of a message: its structure, and whether its digests are those of the attachments ([MC-MQSRM] 2.2.7).
+"""The XML signature of a message: its structure, and the digests of the attachments.
+
+See [MC-MQSRM] 2.2.7.
 
     <Signature xmlns="http://www.w3.org/2000/02/xmldsig#">
       <SignedInfo>
         <SignatureMethod Algorithm="…#dsa"/>
-        <Reference URI="cid:body@GUID"> <DigestMethod Algorithm="…#sha1 or …#md5"/> <DigestValue>…</DigestValue> </Reference>
+        <Reference URI="cid:body@GUID">
+          <DigestMethod Algorithm="…#sha1 or …#md5"/> <DigestValue>…</DigestValue>
+        </Reference>
         <Reference URI="cid:extension@GUID"> … </Reference>
       </SignedInfo>
       <SignatureValue>…</SignatureValue>
     </Signature>
 
-**What a signature covers**: the bytes of body and extension, and nothing else. Label, address, identifier, stream position and
-everything in ``<Msmq>`` may be changed by anybody without its noticing. No verdict here is about them.
+**What a signature covers**: the bytes of body and extension, and nothing else. Anyone can change
+the label, the address, the identifier, the stream position and everything in ``<Msmq>`` without
+breaking the signature. No verdict here covers them.
 
-:func:`judge` decides in this order; the first that applies is the answer.
+:func:`judge` decides in this order; the first case that applies is the answer.
 
-=========================================================================== =======================================
-structure broken, more or fewer references than attachments, another cid    ``RemoteProtocolError``: 400
-a digest that is not its attachment's                                       ``invalid``, whatever the key
-no key is trusted for the sender                                            ``unverified``
-no key fits the signature                                                   ``invalid``
-no reference, as there is no attachment                                     ``unverified``: it covers nothing
-a key fits                                                                  ``valid``
-=========================================================================== =======================================
+================================================== ====================================
+1. broken structure, more or fewer references than ``RemoteProtocolError``: 400
+   attachments, another cid
+2. a digest that is not that of its attachment     ``invalid``, whatever the key
+3. no key is trusted for the sender                ``unverified``
+4. no key fits the signature                       ``invalid``
+5. no reference, because there is no attachment    ``unverified``: it covers nothing
+6. a key fits                                      ``valid``
+================================================== ====================================
 
-3.1.5.1.6.1 disregards the message in each of the first, second, fourth and fifth cases and names no HTTP status. A broken
-structure can never succeed, so it is 400 as for any malformed message, and the sender hears of it. A good structure with a
-wrong content is stored and marked: to drop it unseen would lose a message, and who receives must see that somebody forges.
-A sender that follows 3.1.7.2.4 writes the fifth for an empty message, so that one is no fault of its structure.
+3.1.5.1.6.1 disregards the message in the cases 1, 2, 4 and 5, and names no HTTP status. A broken
+structure can never succeed, so it is answered 400 as any malformed message, and the sender is
+notified. A correct structure with a wrong content is stored and marked. Discarding it unseen would
+lose a message, and its receiver must be able to see a forgery. A sender that follows 3.1.7.2.4
+writes case 5 for an empty message, so this case is no fault of the structure.
 
-Everything is read from the received bytes; nothing is serialised anew but the canonical forms (:mod:`signature_forms`).
-Checked when a message is accepted, never when its row is read: what a row says must not depend on who reads it, or when.
+Everything is read from the received bytes. Only the canonical forms are serialized again
+(:mod:`signature_forms`). A signature is checked when the message is accepted, never when its row is
+read: the content of a row must not depend on who reads it, or when.
 """
 
 from __future__ import annotations
@@ -49,7 +57,11 @@ from srmp_spark.srmp.signature_forms import Element, forms_of, signature_element
 from srmp_spark.srmp.values import XML_SPACE
 
 DSA = f"{ns.SIGNATURE}dsa"
-"""The only SignatureMethod. It is a label: the key says what kind of signature it is (:mod:`signature_verify`)."""
+"""The only SignatureMethod.
+
+The algorithm is only a label: the key decides what kind of signature it is
+(:mod:`signature_verify`).
+"""
 
 _SECTION = "[MC-MQSRM] 2.2.7"
 _CHECKING = "[MC-MQSRM] 3.1.5.1.6.1"
@@ -64,7 +76,8 @@ _CID = re.compile(r"cid:((body|extension)@.+)", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _SPACES = re.compile(f"[{XML_SPACE}]+")
 
-# How a verdict was come to, for the log and the metric. With "valid" it is the form and the reading that fitted.
+# These are the reasons of a verdict, for the log and the metric. The reason of "valid" is the form
+# and the reading that fitted.
 NO_SIGNER = "no-signer"
 NO_REFERENCE = "no-reference"
 WRONG_DIGEST = "digest"
@@ -72,18 +85,18 @@ WRONG_SIGNATURE = "signature"
 
 
 class Reference(NamedTuple):
-    """``<Reference>`` ([MC-MQSRM] 2.2.7.1.2): which attachment, and what its bytes hash to."""
+    """A ``<Reference>`` ([MC-MQSRM] 2.2.7.1.2): an attachment and the hash of its bytes."""
 
     part: Literal["body", "extension"]
     content_id: bytes
-    """In lower case, as :class:`~srmp_spark.srmp.mime.Parts` has it."""
+    """Content-Id in lower case, as in :class:`~srmp_spark.srmp.mime.Parts`."""
     algorithm: Literal["sha1", "md5"]
     digest: str
-    """Base64 as written, without white space around it."""
+    """Base64 as it was written, without white space around it."""
 
 
 class Signature(NamedTuple):
-    """A ``<Signature>`` of good structure."""
+    """A ``<Signature>`` with a correct structure."""
 
     references: tuple[Reference, ...]
     signed_info: Element
@@ -91,7 +104,7 @@ class Signature(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What was found about a signature."""
+    """The result of checking a signature."""
 
     status: SignatureStatus
     how: str
@@ -99,16 +112,22 @@ class Verdict(NamedTuple):
 
 
 class Verifier(Protocol):
-    """A key that is trusted; ``signature_verify`` has the real ones."""
+    """A trusted key. ``signature_verify`` has the real classes."""
 
     def verify(self, signed_info: Sequence[tuple[str, bytes]], value: bytes) -> str | None:
-        """How ``value`` is this key's signature of one of the (name, bytes), ``name/reading``; ``None``: it is not."""
+        """Return how ``value`` is this key's signature of one of the forms, or ``None``.
+
+        Each form is (name, bytes). The result is ``name/reading``. ``None`` means that ``value`` is
+        no such signature.
+        """
 
 
 def judge(content: bytes, parts: Parts, keys: Sequence[Verifier]) -> Verdict:
-    """The verdict about a signed message, whose HTTP body is ``content``; ``keys`` are those trusted for its sender.
+    """Return the verdict about the signature of a message.
 
-    Raises :class:`RemoteProtocolError` when the structure is broken or does not fit the attachments.
+    ``content`` is the HTTP body of the message, and ``keys`` are the keys that are trusted for its
+    sender. Raises :class:`RemoteProtocolError` if the structure is broken or does not match the
+    attachments.
     """
     envelope = content[parts.envelope[0] : parts.envelope[1]]
     signature = read_signature(envelope)
@@ -137,7 +156,10 @@ def judge(content: bytes, parts: Parts, keys: Sequence[Verifier]) -> Verdict:
 
 
 def read_signature(envelope: bytes) -> Signature:
-    """The signature of a signed envelope. Raises :class:`RemoteProtocolError` when its structure is not that of 2.2.7."""
+    """Return the signature of a signed envelope.
+
+    Raises :class:`RemoteProtocolError` if its structure is not that of 2.2.7.
+    """
     root = signature_element(envelope)
     signed_info = _only(root, "SignedInfo", ".1")
     method = _only(signed_info, "SignatureMethod", ".1.1")
@@ -159,7 +181,11 @@ def read_signature(envelope: bytes) -> Signature:
 
 
 def _named(parent: Element, name: str) -> list[Element]:
-    """The children called ``name``. One of that name in another namespace is refused: somebody means ours (bad input 8)."""
+    """Return the children called ``name`` in the namespace of signatures.
+
+    Raises :class:`RemoteProtocolError` for a known name in another namespace, because its writer
+    means ours (bad input 8).
+    """
     found = []
     for child in parent.elements:
         if child.name.local == name and child.name.uri == ns.SIGNATURE:
@@ -172,7 +198,11 @@ def _named(parent: Element, name: str) -> list[Element]:
 
 
 def _only(parent: Element, name: str, section: str) -> Element:
-    """The one child called ``name``: neither the first nor the last of several."""
+    """Return the only child called ``name``.
+
+    Raises :class:`RemoteProtocolError` if there is none or more than one: neither the first nor the
+    last one wins.
+    """
     found = _named(parent, name)
     if len(found) != 1:
         said = "is missing" if not found else "stands there twice"
@@ -224,7 +254,11 @@ def _from_base64(text: str) -> bytes:
 def _check_references(
     references: Sequence[Reference], attachments: dict[str, tuple[Span | None, bytes]]
 ) -> None:
-    """Each attachment is covered by one reference, and each reference is of an attachment (bad inputs 15 and 30)."""
+    """Check that references and attachments match.
+
+    Each attachment with at least one byte needs exactly one reference, and each reference needs its
+    attachment (bad inputs 15 and 30). Raises :class:`RemoteProtocolError` otherwise.
+    """
     missing = {
         part for part, (span, _) in attachments.items() if span is not None and span[0] < span[1]
     }
@@ -252,6 +286,9 @@ def _check_references(
 
 
 def _digest(algorithm: str, content: bytes, span: Span) -> str:
-    """Base64 of the hash of an attachment, of its bytes alone: 2.2.7.1.2.2 speaks of a keyword before them, and of none."""
+    """Return the base64 of the hash of an attachment's bytes, without anything before them.
+
+    2.2.7.1.2.2 mentions a keyword before the bytes, but defines none.
+    """
     hashed = hashlib.new(algorithm, memoryview(content)[span[0] : span[1]], usedforsecurity=False)
     return b2a_base64(hashed.digest(), newline=False).decode()

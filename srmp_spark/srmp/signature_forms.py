@@ -1,13 +1,15 @@
-"""Exactly which bytes of ``<SignedInfo>`` may have been signed: as they came, and in canonical form.
+"""The bytes of ``<SignedInfo>`` that may have been signed: as received, and in canonical form.
 
-[MC-MQSRM] 3.1.7.2.4 signs the string that it appended to a buffer, so :data:`LITERAL`, the slice of the received envelope, is
-what Windows means. A signer with an XML library signs the canonical form instead, which adds the namespaces in scope:
-:data:`CANONICAL` (Canonical XML 1.0) and :data:`EXCLUSIVE` (Exclusive XML Canonicalization 1.0), both without comments.
-All three say the same about the attachments: whichever fits, nothing else is claimed.
+In [MC-MQSRM] 3.1.7.2.4 the sender signs the text that it appended to a buffer. :data:`LITERAL`, the
+slice of the received envelope, is therefore what Windows signs. A signer with an XML library signs
+a canonical form instead, which adds the namespaces in scope: :data:`CANONICAL` (Canonical XML 1.0)
+or :data:`EXCLUSIVE` (Exclusive XML Canonicalization 1.0), both without comments. All three forms
+state the same about the attachments, so it does not matter which one fits.
 
-The elements come from expat, not from a library with a canonicalizer: :mod:`xml_tree` says why. A document type and with it
-default attributes and entities have been refused before. Not done: ``xml:…`` attributes of the elements around
-``<SignedInfo>``, which Canonical XML would repeat; SRMP has none.
+The elements come from expat, not from a library with a canonicalizer, for the reason in
+:mod:`xml_tree`. A document type, and with it default attributes and entities, was refused before.
+One part of Canonical XML is missing: it would repeat ``xml:…`` attributes of the elements around
+``<SignedInfo>``. SRMP has no such attributes.
 """
 
 from __future__ import annotations
@@ -31,15 +33,15 @@ _ATTRIBUTE = str.maketrans(
     {"&": "&amp;", "<": "&lt;", '"': "&quot;", "\t": "&#x9;", "\n": "&#xA;", "\r": "&#xD;"}
 )
 _SEPARATOR = "\f"
-"""Between the parts of a name; no document can hold it, so no namespace can."""
+"""Separates the parts of a name. No document can contain this character, so no namespace can."""
 _XML = "xml"
-"""The one prefix that is never declared."""
+"""The only prefix that is never declared."""
 _ENTRY_DEPTH = 3
-"""Of a header entry; the root is 1."""
+"""Depth of a header entry; the root has depth 1."""
 
 
 class Name(NamedTuple):
-    """A name with its namespace and the prefix it was written with."""
+    """A name with its namespace and the prefix with which it was written."""
 
     uri: str
     local: str
@@ -47,7 +49,11 @@ class Name(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> Name:
-        """What expat makes of it: namespace, local name and prefix, the last without prefix, or the local name alone."""
+        """Parse a name in the form of expat.
+
+        The form is namespace, local name and prefix, without the prefix if there is none. A name
+        without a namespace is the local name alone.
+        """
         if _SEPARATOR not in name:
             return cls("", name, "")
         uri, _, rest = name.partition(_SEPARATOR)
@@ -56,7 +62,7 @@ class Name(NamedTuple):
 
     @property
     def qualified(self) -> str:
-        """As it was written."""
+        """Return the name as it was written."""
         return f"{self.prefix}:{self.local}" if self.prefix else self.local
 
 
@@ -67,28 +73,33 @@ class Element:
     name: Name
     attributes: dict[Name, str]
     in_scope: Mapping[str, str]
-    """Prefix, ``""`` for the default, to namespace."""
+    """Namespace of each prefix; the prefix ``""`` is the default namespace."""
     start: int
-    """Where its start tag begins in the envelope, bytes."""
+    """Offset of its start tag in the envelope, in bytes."""
     end: int = -1
-    """Where its end tag ends. Only right for an element that has one: expat says too little about ``<a/>``."""
+    """Offset after its end tag, in bytes.
+
+    This is correct only for an element with an end tag, because expat reports too little about
+    ``<a/>``.
+    """
     children: list[Element | str] = field(default_factory=list)
 
     @property
     def elements(self) -> list[Element]:
-        """The child elements."""
+        """Return the children that are elements."""
         return [child for child in self.children if isinstance(child, Element)]
 
     @property
     def text(self) -> str:
-        """The text directly in it."""
+        """Return the text directly inside the element."""
         return "".join(child for child in self.children if isinstance(child, str))
 
 
 def signature_element(envelope: bytes) -> Element:
-    """The header entry ``<Signature>`` of an envelope that the decoder has taken for a signed one.
+    """Return the header entry ``<Signature>`` of an envelope that the decoder found to be signed.
 
-    Raises :class:`RemoteProtocolError` if there is none, or two, or one beyond ``SIGNATURE_ELEMENTS_MAX``.
+    Raises :class:`RemoteProtocolError` if there is none, if there are two, or if it has more than
+    ``SIGNATURE_ELEMENTS_MAX`` elements.
     """
     builder = _Builder(envelope)
     parser = expat.ParserCreate(namespace_separator=_SEPARATOR)
@@ -105,7 +116,10 @@ def signature_element(envelope: bytes) -> Element:
 
 
 class _Builder:
-    """Expat's events into the :class:`Element` of the signature; everything outside of it is passed over."""
+    """Builds the :class:`Element` of the signature from the events of expat.
+
+    Everything outside of the signature is ignored.
+    """
 
     def __init__(self, envelope: bytes) -> None:
         self.found: Element | None = None
@@ -177,9 +191,9 @@ class _Builder:
 
 
 def forms_of(envelope: bytes, signed_info: Element) -> tuple[tuple[str, bytes], ...]:
-    """(name, bytes) of every form of ``signed_info``, in the order in which they are tried, equal ones once.
+    """Return (name, bytes) of every form of ``signed_info``, in the order in which they are tried.
 
-    ``signed_info`` holds at least one element.
+    Equal forms are returned once. ``signed_info`` has at least one element.
     """
     forms: list[tuple[str, bytes]] = [(LITERAL, envelope[signed_info.start : signed_info.end])]
     for name, exclusive in ((CANONICAL, False), (EXCLUSIVE, True)):
@@ -190,14 +204,17 @@ def forms_of(envelope: bytes, signed_info: Element) -> tuple[tuple[str, bytes], 
 
 
 def canonical(apex: Element, *, exclusive: bool) -> bytes:
-    """``apex`` and what is in it in canonical form, without comments."""
+    """Return the element ``apex`` and its content in canonical form, without comments."""
     out: list[str] = []
     _write(apex, {"": ""}, out, exclusive)
     return "".join(out).encode()
 
 
 def _write(element: Element, written: dict[str, str], out: list[str], exclusive: bool) -> None:
-    """``written``: the declarations that the elements around it have in the output."""
+    """Write an element in canonical form to ``out``.
+
+    ``written`` holds the namespace declarations that the elements around it have in the output.
+    """
     scope = element.in_scope
     if exclusive:
         used = {

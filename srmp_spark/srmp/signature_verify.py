@@ -1,19 +1,20 @@
-"""Public keys that signatures are checked with; the only module of the protocol that needs ``cryptography``.
+"""Public keys that check signatures; the only module of the protocol that needs ``cryptography``.
 
-[MC-MQSRM] says DSA and 512 bits; MSMQ's documentation describes the private key of a certificate that encrypts a hash, which
-is RSA, and 512 bits were the usual RSA key then. So ``#dsa`` is taken for a label, and the key says what is tried:
+[MC-MQSRM] states DSA and 512 bits. MSMQ's documentation describes the private key of a certificate
+that encrypts a hash. This is RSA, and 512 bits were the usual RSA key then. ``#dsa`` is therefore
+only a label, and the type of the key decides what is tried:
 
-========== ============================================================================================================
-RSA        PKCS #1 v1.5 over SHA-1 or MD5, the value as it is (``rsa-sha1``) or in the byte order of Windows' CryptoAPI
-           (``rsa-sha1-reversed``)
-DSA        over SHA-1: ``r`` and ``s`` one after the other, each as long as ``q`` (``dsa-raw``), or in DER (``dsa-der``)
-========== ============================================================================================================
+* An RSA key is tried with PKCS #1 v1.5 over SHA-1 or MD5, with the value as it is (``rsa-sha1``) or
+  in the byte order of Windows' CryptoAPI (``rsa-sha1-reversed``).
+* A DSA key is tried over SHA-1, with ``r`` and ``s`` one after the other, each as long as ``q``
+  (``dsa-raw``), or in DER (``dsa-der``).
 
-None of it was tried against Windows. SHA-1 and MD5 are weak, and so is a key below 1,024 bits: a valid signature says that
-nobody touched the attachments by accident, and HTTPS is what protects a message ([MC-MQSRM] 5.1).
+None of this was tried with Windows. SHA-1 and MD5 are weak, and so is a key below 1,024 bits. A
+valid signature shows that nobody changed the attachments by accident; HTTPS is the protection of a
+message ([MC-MQSRM] 5.1).
 
-A certificate is a wrapping for its key: its dates, issuer and purposes are not looked at. That the operator named it for a
-sender is all the trust there is; a key in a message is never used.
+A certificate only carries its key: its dates, issuer and purposes are not checked. The trust comes
+from the operator alone, who named the key for a sender. A key inside a message is never used.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ _DIGEST_INFO = {
     "rsa-sha1": ("sha1", bytes.fromhex("3021300906052b0e03021a05000414")),
     "rsa-md5": ("md5", bytes.fromhex("3020300c06082a864886f70d020505000410")),
 }
-"""What stands before the hash in an RSA signature (RFC 8017 9.2)."""
+"""Bytes before the hash in an RSA signature (RFC 8017 9.2), by reading, with the name of the hash.
+"""
 
 
 class RsaKey:
-    """An RSA key of a signer."""
+    """One RSA key of a signer."""
 
     __slots__ = ("_key", "_length")
 
@@ -60,15 +62,20 @@ class RsaKey:
 
     @property
     def bits(self) -> int:
-        """Length of the modulus."""
+        """Return the length of the modulus in bits."""
         return self._key.key_size
 
     def verify(self, signed_info: Sequence[tuple[str, bytes]], value: bytes) -> str | None:
-        """See :class:`~srmp_spark.srmp.signature.Verifier`."""
+        """Return how ``value`` is this key's signature of one of the forms, or ``None``.
+
+        See :class:`~srmp_spark.srmp.signature.Verifier`.
+        """
         if len(value) != self._length:
             return None
         for order, signature in (("", value), ("-reversed", value[::-1])):
-            try:  # once for each order, and not once for each hash and form: the power is what costs
+            # The modular power is expensive, so it is computed once for each order and not once for
+            # each hash and form.
+            try:
                 info = self._key.recover_data_from_signature(signature, padding.PKCS1v15(), None)
             except InvalidSignature:
                 continue
@@ -83,7 +90,7 @@ class RsaKey:
 
 
 class DsaKey:
-    """A DSA key of a signer."""
+    """One DSA key of a signer."""
 
     __slots__ = ("_key", "_q_length")
 
@@ -96,11 +103,14 @@ class DsaKey:
 
     @property
     def bits(self) -> int:
-        """Length of ``p``."""
+        """Return the length of ``p`` in bits."""
         return self._key.key_size
 
     def verify(self, signed_info: Sequence[tuple[str, bytes]], value: bytes) -> str | None:
-        """See :class:`~srmp_spark.srmp.signature.Verifier`."""
+        """Return how ``value`` is this key's signature of one of the forms, or ``None``.
+
+        See :class:`~srmp_spark.srmp.signature.Verifier`.
+        """
         readings: list[tuple[str, bytes]] = []
         length = self._q_length
         if len(value) == 2 * length:
@@ -114,8 +124,9 @@ class DsaKey:
             readings.append(("dsa-der", value))
         for reading, signature in readings:
             for name, form in signed_info:
+                # The specification names this hash.
                 try:
-                    self._key.verify(signature, form, hashes.SHA1())  # noqa: S303  # the document's hash
+                    self._key.verify(signature, form, hashes.SHA1())  # noqa: S303
                 except InvalidSignature:
                     continue
                 return f"{name}/{reading}"
@@ -126,17 +137,18 @@ Key = RsaKey | DsaKey
 
 
 def load_keys(pem: bytes) -> tuple[Key, ...]:
-    """The keys of certificates and public keys in PEM, in their order.
+    """Return the keys of certificates and public keys in PEM, in their order.
 
-    Raises :class:`ValueError`, worded for an operator, for anything else, and for keys beyond the limits.
+    Raises :class:`ValueError` with a text for an operator if the PEM holds anything else, or keys
+    beyond the limits.
     """
     keys: list[Key] = []
     for block in _PEM.finditer(pem):
         label = block[1].decode()
         if "PRIVATE KEY" in label:
             raise ValueError(
-                "holds a private key; a signer is known by a certificate or public key, "
-                "keep the other at home"
+                "holds a private key; give a certificate or a public key of the signer, and keep "
+                "the private key secret"
             )
         if label not in ("CERTIFICATE", "PUBLIC KEY", "RSA PUBLIC KEY"):
             raise ValueError(f"holds a {label}; expected CERTIFICATE or PUBLIC KEY")
@@ -158,7 +170,8 @@ def _load(label: str, block: bytes) -> Key:
         if label == "CERTIFICATE":
             key = x509.load_pem_x509_certificate(block).public_key()
         else:
-            key = serialization.load_pem_public_key(block)  # type: ignore[assignment]  # both are unions of key types
+            # Both types are unions of key types.
+            key = serialization.load_pem_public_key(block)  # type: ignore[assignment]
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ValueError(f"holds a {label} that cannot be read: {error}") from None
     if isinstance(key, rsa.RSAPublicKey):

@@ -1,4 +1,4 @@
-"""What comes out of an incoming stream: values, never actions. What the engine makes of them is in ``effects``."""
+"""The results of an incoming stream: values, never actions. ``effects`` has those of the engine."""
 
 from __future__ import annotations
 
@@ -8,28 +8,42 @@ from srmp_spark.message import StreamId
 from srmp_spark.srmp.stream_name import StreamName
 
 RepeatKind = Literal["identifier", "position", "gap", "stale", "expired", "invalid-signature"]
-"""Why a message that is answered 200 makes no row. Its identifier is known ([MC-MQSRM] 3.1.5.1.11); its position in the
-stream is taken; a position before it is still empty, or its stream is unknown (3.1.5.1.6.3); its stream has been replaced; it
-came too late and is not to be kept (2.2.6.17), or its signature does not fit and it is not to be kept (3.1.5.1.6.1)."""
+"""Why a message that is answered 200 becomes no row.
+
+``identifier``: its identifier is known ([MC-MQSRM] 3.1.5.1.11). ``position``: its position in the
+stream is already accepted. ``gap``: an earlier position is missing, or its stream is unknown
+(3.1.5.1.6.3). ``stale``: its stream has been replaced. ``expired``: the message arrived too late
+and is not kept (2.2.6.17). ``invalid-signature``: its signature is invalid and it is not kept
+(3.1.5.1.6.1).
+"""
 DiscardKind = Literal["expired", "invalid-signature"]
-"""Why a message of a stream that is new makes no row all the same: its position counts."""
+"""Why a new message of a stream becomes no row although its position counts."""
 
 
 class SendStreamReceipt(NamedTuple):
-    """Acknowledge everything up to ``last_ordinal`` ([MC-MQSRM] 3.1.6.3), then report delivery or failure to the receiver."""
+    """A request to acknowledge everything up to ``last_ordinal`` ([MC-MQSRM] 3.1.6.3).
+
+    Report delivery or failure of the receipt to the receiver.
+    """
 
     queue: StreamName
     stream_id: StreamId
     url: str
-    """Stream.SendReceiptsTo, as the peer gave it."""
+    """Stream.SendReceiptsTo as the peer gave it."""
     last_ordinal: int
     peer: str
-    """The address that the stream's last message came from: the allow-list compares it with the host of ``url``."""
+    """Address that sent the last message of the stream.
+
+    The allow-list compares it with the host of ``url``.
+    """
     sender_name: str | None
 
 
 class StreamReceiptGivenUp(NamedTuple):
-    """The peer answered 400 to a stream receipt: it is not sent again before the next message of the stream. Warn."""
+    """A stream receipt that the peer answered with 400.
+
+    The receipt is not sent again before the next message of the stream. Log a warning.
+    """
 
     queue: StreamName
     stream_id: StreamId
@@ -38,7 +52,10 @@ class StreamReceiptGivenUp(NamedTuple):
 
 
 class IncomingStreamRow(NamedTuple):
-    """A row of the table ``streams``: its key is (``queue``, ``guid``). Times are microseconds since 1970, UTC."""
+    """A row of the table ``streams``. Its key is (``queue``, ``guid``).
+
+    Times are microseconds since 1970, UTC.
+    """
 
     queue: StreamName
     guid: str
@@ -48,7 +65,10 @@ class IncomingStreamRow(NamedTuple):
     send_receipts_to: str
     peer: str
     source_qm: str | None
-    """SourceQmGuid of the last message; the document's own example 4.4 changes it within one stream."""
+    """SourceQmGuid of the last message.
+
+    Example 4.4 of the specification changes it within one stream.
+    """
     reject_count: int
     started_at: int
     last_access_at: int
@@ -56,17 +76,24 @@ class IncomingStreamRow(NamedTuple):
 
 
 class AcceptedGap(NamedTuple):
-    """An operator gave up what is missing from a stream: the one gap behind position ``after``, and no other.
+    """The gap after position ``after`` of a stream whose loss an operator has accepted.
 
-    Its first three fields say which life of a stream is meant: one that was dropped and begun anew has another.
+    The decision covers no other gap. The first fields identify one life of a stream: a stream that
+    was dropped and began again has other values.
     """
 
     queue: StreamName
     guid: str
     stream_ordinal: int
     started_at: int
-    """As of the stream."""
+    """Start time of the stream, in microseconds since 1970, UTC."""
     after: int
-    """IncomingSequenceNumber when it was given up: the gap is over as soon as that has moved."""
+    """IncomingSequenceNumber when the gap was accepted.
+
+    The gap is over as soon as this number moves.
+    """
     to: int | None
-    """The message at this position is taken, whatever its ``<previous>``; ``None``: whatever comes next."""
+    """Position of the message that is accepted next, whatever its ``<previous>`` says.
+
+    ``None`` means that any next message is accepted.
+    """

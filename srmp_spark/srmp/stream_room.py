@@ -1,17 +1,23 @@
-"""Room for incoming streams: how many there may be, whose they are, and which one makes way ([MC-MQSRM] 3.1.1.1.6).
+"""Room for incoming streams: how many are allowed, for whom each counts, and which are evicted.
 
-Theory of operation. The document never ends an incoming stream, and a ``<start>`` costs who sends it one stored message. So
-strangers can fill any table, and what they fill must be their own part of it:
+See [MC-MQSRM] 3.1.1.1.6. Theory of operation. The specification never ends an incoming stream, and
+a ``<start>`` costs its sender only one stored message. Unauthenticated clients can therefore fill
+any table, and must be able to fill only their own share:
 
-- A *holder* is who began a stream: the authenticated name; else the host of its address, of which IPv6 gives everybody 2**64.
-  One holder has a share of the table and no more, so nobody fills it alone.
-- When there is no room, streams of the largest holder make way (of the holder itself, when its share is used up): those that
-  have rested longest, and never for less than a day; those whose sender has its stream receipt before the others. What is
-  newest stays, so a flood ends in itself; what belongs to small holders stays, however long it rests.
-- A stream with an authenticated name never makes way: it is its owner's ([MC-MQSRM] 5.1), an operator alone drops it.
+- The *holder* of a stream is who began it: the authenticated name, else the host of its address. In
+  IPv6 a /64 counts as one host, because every client has 2**64 addresses. One holder has a limited
+  share of the table, so no holder fills the table alone.
+- When there is no room, streams of the largest holder are evicted, or streams of the holder itself
+  if its share is used up. Streams that were unused for longest are evicted first, and none that was
+  used within a day. Streams whose sender has its stream receipt are evicted before others. The
+  newest streams stay, so a flood ends by itself. Streams of small holders stay, however long they
+  are unused.
+- A stream with an authenticated name is never evicted. Such a stream belongs to its owner
+  ([MC-MQSRM] 5.1), and only an operator drops it.
 
-What it costs to be forgotten: repeats are known by their identifiers all the same. The sender's next message stands behind a
-gap, until it begins its stream anew; so nothing is forgotten while there is room.
+After an eviction, repeats are still recognized by their identifiers. The next message of the sender
+is after a gap until the sender begins its stream again. No stream is therefore evicted while there
+is room.
 """
 
 from __future__ import annotations
@@ -23,28 +29,50 @@ from typing import Generic, Protocol, TypeVar
 from srmp_spark.srmp.stream_name import StreamName
 
 STREAMS_MAX = 100_000
-"""About 1 KB each. A stream costs its sender a stored message, so only a flood reaches this; it is answered 503."""
+"""Most incoming streams, of about 1 KB each.
+
+Each stream costs its sender a stored message, so only a flood reaches the limit. A new stream is
+then answered 503.
+"""
 HOLDER_SHARE = 10
-"""One holder has at most this part of them: 10,000 pairs of queue and sender behind one address are more than one proxy has."""
+"""Divisor of :data:`STREAMS_MAX`: one holder has at most this fraction of the streams. 10,000 pairs
+of queue and sender at one address are more than one proxy has.
+"""
 REST_S_MIN = 86_400.0
-"""A stream that was used within a day is never forgotten: its sender is at work, or was before the night."""
+"""Seconds without use after which a stream may be evicted.
+
+A stream that was used within a day belongs to a sender that works, or worked the day before.
+"""
 FORGOTTEN_AT_ONCE = 256
-"""Streams that make way together: to find them costs more than to forget them."""
+"""Most streams that are evicted together, because finding them costs more than evicting them."""
 LOOKED_AT_MAX = 2_048
-"""Streams that are looked at for that, and those of one holder more. A look costs 40 ms at 100,000 holders, 10 ms at ten."""
+"""Streams that are examined for an eviction; the streams of one further holder may be added.
+
+An examination takes 40 ms with 100,000 holders, and 10 ms with ten.
+"""
 LOOK_AGAIN_S = 10.0
-"""After a look that found nothing: who begins streams without end must not make us look without end."""
+"""Seconds between two examinations if the first found no stream.
+
+A client that begins streams without end must not cause examinations without end.
+"""
 _PREFIX_BITS = 64
 
 
 def share_of(holder: str) -> int:
-    """How many streams it may have. All of them if it is this host: a reverse proxy, whose senders are many, or ourselves."""
+    """Return how many streams a holder may have.
+
+    This host may have all of them, because a reverse proxy with many senders or our own programs
+    run here.
+    """
     here = holder.startswith("127.") or holder in ("", "::/64")
     return STREAMS_MAX if here else max(1, STREAMS_MAX // HOLDER_SHARE)
 
 
 def holder_of(peer: str, sender_name: str | None) -> str:
-    """Whose share a stream counts in. ``peer`` is ``HOST:PORT``; empty for messages that were made here."""
+    """Return the holder in whose share a stream counts.
+
+    ``peer`` is ``HOST:PORT``, and is empty for messages that were created here.
+    """
     if sender_name is not None:
         return f"name {sender_name}"
     host = peer.rpartition(":")[0].strip("[]")
@@ -63,7 +91,10 @@ def holder_of(peer: str, sender_name: str | None) -> str:
 
 
 class HeldStream(Protocol):
-    """What this module must know of an incoming stream (:class:`.incoming_streams.IncomingStream` says what each means)."""
+    """The attributes of an incoming stream that this module needs.
+
+    :class:`.incoming_streams.IncomingStream` describes each of them.
+    """
 
     queue: StreamName
     guid: str
@@ -80,22 +111,26 @@ Stream = TypeVar("Stream", bound=HeldStream)
 
 
 class StreamRoom(Generic[Stream]):
-    """Which streams there are, by holder."""
+    """Keeps the incoming streams by holder."""
 
     def __init__(self) -> None:
         self._holders: dict[str, dict[tuple[StreamName, str], Stream]] = {}
         self._count = 0
         self._look_at: dict[str | None, float] = {}
-        """When to look again for streams that may make way, of a holder or (``None``) of all."""
+        """When to search again for streams to evict, by holder, or by ``None`` for all holders."""
 
     def add(self, stream: Stream) -> None:
-        """There is one more; it counts for who began it (after a restart: for who wrote last)."""
+        """Add a stream.
+
+        The stream counts for the holder who began it. After a restart it counts for the holder who
+        sent the last message.
+        """
         stream.holder = holder_of(stream.peer, stream.sender_name)
         self._holders.setdefault(stream.holder, {})[stream.queue, stream.guid] = stream
         self._count += 1
 
     def remove(self, stream: Stream) -> None:
-        """There is one less."""
+        """Remove a stream that ended or was dropped."""
         held = self._holders[stream.holder]
         del held[stream.queue, stream.guid]
         self._count -= 1
@@ -103,7 +138,10 @@ class StreamRoom(Generic[Stream]):
             del self._holders[stream.holder]
 
     def full(self, peer: str, sender_name: str | None) -> str | None:
-        """Why this sender may begin no further stream, in words for an operator; ``None``: there is room."""
+        """Return why this sender may begin no further stream, in words for an operator.
+
+        Return ``None`` if there is room.
+        """
         holder = holder_of(peer, sender_name)
         share = share_of(holder)
         if share < STREAMS_MAX and len(self._holders.get(holder, ())) >= share:
@@ -111,10 +149,11 @@ class StreamRoom(Generic[Stream]):
         return f"STREAMS_MAX is {STREAMS_MAX}" if self._count >= STREAMS_MAX else None
 
     def make_way(self, peer: str, sender_name: str | None, at: int, now: float) -> list[Stream]:
-        """The streams to forget when :meth:`full` says that there is no room; none while all are in use.
+        """Return the streams to forget when :meth:`full` returns that there is no room.
 
-        ``at`` is the time in microseconds since 1970 by a clock that nobody can set ahead (:mod:`.history_clock`), ``now`` the
-        monotonic clock.
+        The list is empty while all streams are in use. ``at`` is the time in microseconds since
+        1970, by a clock that nobody can set ahead (:mod:`.history_clock`). ``now`` is the monotonic
+        clock in seconds.
         """
         holder = holder_of(peer, sender_name)
         own_share = share_of(holder) < STREAMS_MAX and len(
@@ -146,9 +185,8 @@ class StreamRoom(Generic[Stream]):
         if found:
             self._look_at.pop(whose, None)
         else:
-            if (
-                len(self._look_at) > HOLDER_SHARE
-            ):  # those that have a share each, and all; who had one once is no matter
+            # At most HOLDER_SHARE holders can fill their shares, so other entries are obsolete.
+            if len(self._look_at) > HOLDER_SHARE:
                 self._look_at.clear()
             self._look_at[whose] = now + LOOK_AGAIN_S
         return found
@@ -158,7 +196,11 @@ class StreamRoom(Generic[Stream]):
 
 
 def _rests(stream: HeldStream, at: int, now: float) -> bool:
-    """Whether it may make way: nobody's by name, and neither a message nor a repeat of one came for so long."""
+    """Return whether a stream may be evicted.
+
+    Such a stream has no authenticated name, and neither a message nor a repeat arrived for
+    :data:`REST_S_MIN`.
+    """
     rested = at - stream.last_access_at >= REST_S_MIN * 1_000_000 and now - stream.stored_at >= min(
         REST_S_MIN, now
     )

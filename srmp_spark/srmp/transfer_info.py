@@ -1,7 +1,9 @@
-"""OutgoingTransferInfo ([MC-MQSRM] 3.1.7.2.3, 3.1.5.1.8.2, 3.1.5.1.9.2): what the document keeps of a stream, for ``status``.
+"""OutgoingTransferInfo: the attributes of an outgoing stream in the specification, for ``status``.
 
-The sending engine counts in serials and keeps little; the attributes follow from that, under the names of the specification.
-The two that nothing else needs, EodLastAckTime and EodLastAckCount, count since the process began: a restart starts them anew.
+See [MC-MQSRM] 3.1.7.2.3, 3.1.5.1.8.2 and 3.1.5.1.9.2. The sending engine counts in serials and
+keeps few numbers. This module computes the attributes from them, under the names of the
+specification. EodLastAckTime and EodLastAckCount are needed for nothing else. These two attributes
+count from the start of the process, and a restart resets them.
 """
 
 from __future__ import annotations
@@ -12,37 +14,44 @@ from srmp_spark.srmp.outgoing_stream import OutgoingStream
 
 
 class SequenceInfo(NamedTuple):
-    """SEQUENCE_INFO ([MS-MQMQ] 2.2.5)."""
+    """A SEQUENCE_INFO structure ([MS-MQMQ] 2.2.5)."""
 
     seq_id: int
-    """Stream.Id.Ordinal."""
+    """Stream.Id.Ordinal, the ordinal of the stream."""
     seq_no: int
     prev_no: int
 
 
 class OutgoingTransferInfo(NamedTuple):
-    """Of one live stream. Times: microseconds since 1970, UTC; intervals: seconds; monotonic times: seconds."""
+    """The attributes of one live stream.
+
+    Times are microseconds since 1970, UTC. Intervals and monotonic times are seconds.
+    """
 
     eod_last_ack: SequenceInfo
-    """Up to where stream receipts came; ``prev_no`` stays 0, as it is set when a stream begins (3.1.7.2.3)."""
+    """Last position that a stream receipt acknowledged.
+
+    ``prev_no`` stays 0, as it is set when a stream begins (3.1.7.2.3).
+    """
     eod_last_ack_time: int | None
     eod_last_ack_count: int
-    """Stream receipts for this stream, repeats too."""
+    """Number of stream receipts for this stream, including repeats."""
     eod_no_ack_count: int
-    """Messages that left and wait for a stream receipt."""
+    """Number of messages that were sent and wait for a stream receipt."""
     eod_no_read_count: int
-    """Messages that wait for a final stream receipt."""
+    """Number of messages that wait for a final stream receipt."""
     eod_first_non_ack: SequenceInfo | None
-    """``None`` when nothing waits for a stream receipt."""
+    """First message that waits for a stream receipt; ``None`` if no message waits."""
     eod_last_non_ack: SequenceInfo | None
     eod_next_seq: SequenceInfo
     eod_resend_interval: float
     eod_resend_time: float | None
-    """When the Stream Receipt Wait Timer ends, on the monotonic clock; ``None``: it does not run."""
+    """When the Stream Receipt Wait Timer ends, on the monotonic clock; ``None`` if it does not run.
+    """
 
 
 def transfer_info(stream: OutgoingStream) -> OutgoingTransferInfo | None:
-    """As it stands now; ``None`` before the first stream began."""
+    """Return the present attributes of a stream, or ``None`` before its first stream began."""
     if stream.ordinal == 0:
         return None
     acknowledged, sent = stream.acknowledged_to - stream.base, stream.last_live - stream.base

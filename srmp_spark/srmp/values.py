@@ -1,8 +1,9 @@
-"""The data types of [MC-MQSRM] 2.2.1 and the texts made of them: dates, numbers, identifiers, correlations, queue names.
+"""The data types of [MC-MQSRM] 2.2.1 and their texts: dates, numbers, identifiers, names.
 
-Each kind has a parser, which raises :class:`RemoteProtocolError` and nothing else, and where we send it a writer.
-The calendar is written out here (Howard Hinnant's ``days_from_civil``): the layout ``YYYYMMDDThhmmss`` is fixed, ``strptime``
-costs twenty times as much, and ``datetime`` cannot tell a leap second or a 31 February from a misprint in its message.
+Each type has a parser, which raises only :class:`RemoteProtocolError`, and a writer if we send it.
+The calendar is written out here (Howard Hinnant's ``days_from_civil``) for three reasons. The
+layout ``YYYYMMDDThhmmss`` is fixed. ``strptime`` takes twenty times as long. The errors of
+``datetime`` do not distinguish a leap second or a 31 February from a misprint.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from srmp_spark.names import parse_guid
 from srmp_spark.srmp.limits import DATE_CACHE_MAX, UNSIGNED_LONG_MAX
 
 XML_SPACE = " \t\r\n"
-"""White space of XML 1.0; ``str.strip()`` without it would take more."""
+"""White space of XML 1.0. ``str.strip()`` without this argument would strip more."""
 
 NEVER_AT = 2_147_483_647_000_000
-"""``20380119T031407``, how Windows writes "does not expire", as the moment it names: 2**31 - 1 seconds."""
+"""``20380119T031407``, with which Windows writes "does not expire", in microseconds: 2**31 - 1
+seconds.
+"""
 
 SECOND = 1_000_000
-"""Microseconds: a date on the wire has whole seconds."""
+"""Microseconds in a second. A date in an envelope has whole seconds."""
 
 _SECONDS_A_DAY = 86_400
 _DAYS_A_MONTH = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -36,19 +39,20 @@ _CORRELATION = re.compile(r"[A-Za-z0-9+/]{27}=")
 _URL = re.compile(r"https?://", re.IGNORECASE)
 
 CORRELATION_LENGTH = 20
-"""An OBJECTID: 16 bytes of GUID and a 32-bit number ([MS-MQMQ] 2.2.8)."""
+"""Bytes of an OBJECTID: a GUID of 16 bytes and a 32-bit number ([MS-MQMQ] 2.2.8)."""
 
 
 def _quoted(text: str) -> str:
-    """A piece of the peer's text for an error message: short, and on one line."""
+    """Return the beginning of the peer's text for an error message, on one line."""
     return ascii(text[:50])
 
 
 @lru_cache(maxsize=DATE_CACHE_MAX)
 def parse_date(text: str) -> int:
-    """``YYYYMMDDThhmmss``, UTC, as microseconds since 1970 ([MC-MQSRM] 2.2.1.2).
+    """Return ``YYYYMMDDThhmmss``, UTC, as microseconds since 1970 ([MC-MQSRM] 2.2.1.2).
 
-    Raises :class:`RemoteProtocolError` for any other form and for what no calendar has: month 13, 31 February, second 60.
+    Raises :class:`RemoteProtocolError` for any other form, and for a date that no calendar has:
+    month 13, 31 February, second 60.
     """
     match = _DATE.fullmatch(text)
     if match is None:
@@ -68,7 +72,8 @@ def parse_date(text: str) -> int:
         raise RemoteProtocolError(
             f"no calendar has this date: {_quoted(text)}", section="[MC-MQSRM] 2.2.1.2"
         )
-    shifted = year - (month <= 2)  # years that begin in March, so that the leap day is the last one
+    # These years begin in March, so that the leap day is their last day.
+    shifted = year - (month <= 2)
     era, year_of_era = divmod(shifted, 400)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
@@ -78,9 +83,9 @@ def parse_date(text: str) -> int:
 
 @lru_cache(maxsize=DATE_CACHE_MAX)
 def format_date(at: int) -> str:
-    """Microseconds since 1970 as ``YYYYMMDDThhmmss``; a fraction of a second is cut off.
+    """Return microseconds since 1970 as ``YYYYMMDDThhmmss``. A fraction of a second is cut off.
 
-    Raises :class:`LocalProtocolError` outside the years 1 to 9999, which the form cannot carry.
+    Raises :class:`LocalProtocolError` outside the years 1 to 9999, which this form cannot express.
     """
     days, second = divmod(at // SECOND, _SECONDS_A_DAY)
     era, day_of_era = divmod(days + 719_468, 146_097)
@@ -101,14 +106,21 @@ def format_date(at: int) -> str:
 def unsigned_long(
     text: str, name: str, *, maximum: int = UNSIGNED_LONG_MAX, section: str = "[MC-MQSRM] 2.2.1.3"
 ) -> int:
-    """An xs:unsignedLong in decimal digits; leading zeros are part of the type's lexical space."""
+    """Parse an xs:unsignedLong in decimal digits. The type allows leading zeros.
+
+    Raises :class:`RemoteProtocolError` for any other text, and for a number above ``maximum``.
+    """
     if not _NUMBER.fullmatch(text):
         raise RemoteProtocolError(f"<{name}> is not a number: {_quoted(text)}", section=section)
     return _bounded(int(text), name, 0, maximum, section)
 
 
 def sequence_number(text: str, name: str, *, minimum: int, maximum: int, section: str) -> int:
-    """A position in a stream: digits and nothing else, no leading zero, because two texts must not name one position."""
+    """Parse a position in a stream: digits only, without leading zeros.
+
+    Two texts must not name one position. Raises :class:`RemoteProtocolError` for any other text,
+    and for a number outside ``minimum`` to ``maximum``.
+    """
     if not _STRICT_NUMBER.fullmatch(text):
         raise RemoteProtocolError(f"<{name}> is not a position: {_quoted(text)}", section=section)
     return _bounded(int(text), name, minimum, maximum, section)
@@ -123,7 +135,10 @@ def _bounded(number: int, name: str, minimum: int, maximum: int, section: str) -
 
 
 def parse_message_id(text: str, *, section: str = "[MC-MQSRM] 2.2.4.3") -> tuple[int, str]:
-    """``uuid:N@GUID`` as (uniquifier, lineage)."""
+    """Parse ``uuid:N@GUID`` and return (uniquifier, lineage).
+
+    Raises :class:`RemoteProtocolError` for any other text.
+    """
     match = _MESSAGE_ID.fullmatch(text)
     if match is None:
         raise RemoteProtocolError(
@@ -133,7 +148,10 @@ def parse_message_id(text: str, *, section: str = "[MC-MQSRM] 2.2.4.3") -> tuple
 
 
 def parse_stream_id(text: str) -> StreamId:
-    r"""``uid:GUID\N`` ([MC-MQSRM] 2.2.5.3.1)."""
+    r"""Parse a stream identifier ``uid:GUID\N`` ([MC-MQSRM] 2.2.5.3.1).
+
+    Raises :class:`RemoteProtocolError` for any other text.
+    """
     match = _STREAM_ID.fullmatch(text)
     if match is None:
         raise RemoteProtocolError(
@@ -145,7 +163,11 @@ def parse_stream_id(text: str) -> StreamId:
 
 
 def parse_correlation(text: str) -> bytes:
-    """The 20 bytes of a ``<Correlation>`` ([MC-MQSRM] 2.2.6.5; an OBJECTID, so never more or less)."""
+    """Return the 20 bytes of a ``<Correlation>`` ([MC-MQSRM] 2.2.6.5).
+
+    The bytes are an OBJECTID. Raises :class:`RemoteProtocolError` if there are more or fewer, or if
+    the text is not base64.
+    """
     if not _CORRELATION.fullmatch(text):
         raise RemoteProtocolError(
             f"<Correlation> is not 20 bytes in base64: {_quoted(text)}",
@@ -155,7 +177,10 @@ def parse_correlation(text: str) -> bytes:
 
 
 def format_correlation(correlation: bytes) -> str:
-    """20 bytes in base64, on one line."""
+    """Return a correlation of 20 bytes in base64, on one line.
+
+    Raises :class:`LocalProtocolError` for any other length.
+    """
     if len(correlation) != CORRELATION_LENGTH:
         raise LocalProtocolError(
             f"a correlation identifier has {CORRELATION_LENGTH} bytes, this one {len(correlation)}"
@@ -164,9 +189,11 @@ def format_correlation(correlation: bytes) -> str:
 
 
 def parse_destination(text: str) -> str:
-    """``<to>``: a bare URL or ``MSMQ:MULTICAST=…``; ``DIRECT=``, which the receiver adds (3.1.5.1.1), is taken off if sent.
+    """Return the address in ``<to>``: a bare URL or ``MSMQ:MULTICAST=…``.
 
-    What kind of address it is, and whose, is not the codec's question.
+    A ``DIRECT=``, which the receiver adds (3.1.5.1.1), is removed if it was sent. The codec does
+    not decide what kind of address it is, and whose. Raises :class:`RemoteProtocolError` if the
+    text is empty.
     """
     address = text[7:] if text[:7].upper() == "DIRECT=" else text
     if not address:
@@ -175,12 +202,15 @@ def parse_destination(text: str) -> str:
 
 
 def parse_response_queue(text: str) -> str | None:
-    """``<via>``: a URL, or the name after ``MSMQ:``. Anything else, and nothing, names no queue (3.1.5.1.1)."""
+    """Return the queue in ``<via>``: a URL, or the name after ``MSMQ:``.
+
+    Return ``None`` for any other text, which names no queue (3.1.5.1.1).
+    """
     if _URL.match(text):
         return text
     return text[5:] or None if text.startswith("MSMQ:") else None
 
 
 def format_response_queue(name: str) -> str:
-    """The inverse of :func:`parse_response_queue`."""
+    """Return the text of ``<via>`` for a queue, the inverse of :func:`parse_response_queue`."""
     return name if _URL.match(name) else f"MSMQ:{name}"

@@ -1,12 +1,15 @@
-r"""The envelope exactly as Windows writes it, read by one regular expression ([MC-MQSRM] 3.1.7.2.4, chapter 4).
+"""Reads the envelope exactly as Windows writes it, with one regular expression.
 
-Theory of operation. Windows serialises by appending fixed strings to a buffer, so nearly all traffic is one skeleton with
-holes. ``LAYOUT`` below is that skeleton; it is compiled once. An envelope that fits it *entirely* gives the message that
-the XML reader would give; anything else, down to one blank or a single ``&``, gives ``None``, and the XML reader decides.
-There is no third outcome: a hole whose content is wrong (month 13) gives ``None`` too, so all errors are worded in one place.
+See [MC-MQSRM] 3.1.7.2.4 and chapter 4. Theory of operation. Windows builds an envelope by appending
+fixed strings to a buffer, so nearly all messages have one skeleton with holes. ``LAYOUT`` below is
+this skeleton, and it is compiled once. An envelope that matches it *entirely* gives the message
+that the XML reader would give. Any other envelope, even with one more blank or a single ``&``,
+gives ``None``, and the XML reader decides. There is no third result: a hole with a wrong content
+(month 13) gives ``None`` too, so all errors are worded in one place.
 
-Why that is safe: the skeleton is well-formed XML that declares its own namespaces, holes cannot hold ``<``, ``>``, ``&`` or
-a control character, and no element can come twice. tests/codec/test_differential.py compares both readers on mutations.
+This is safe for three reasons. The skeleton is well-formed XML that declares its own namespaces.
+Holes cannot contain ``<``, ``>``, ``&`` or a control character. No element can occur twice.
+tests/codec/test_differential.py compares both readers on mutations.
 """
 
 from __future__ import annotations
@@ -32,35 +35,43 @@ LAYOUT_HEAD = (
     f'<se:Envelope xmlns:se="{ns.SOAP}" xmlns="{ns.SRMP}"><se:Header><path '
     f'xmlns="{ns.ROUTING}" se:mustUnderstand="1"><action>'
 )
-"""What every envelope of Windows begins with; compared before the expression runs, because that is cheaper."""
+"""Beginning of every envelope of Windows.
+
+The beginning is compared before the expression runs, because that is cheaper.
+"""
 
 LAYOUT = (
-    r"{action}</action><to>{to}</to>[<rev><via>{via}</via></rev>]<id>uuid:{id_number}@{id_guid}</id></path>"
-    r'<properties se:mustUnderstand="1"><expiresAt>{expiresAt}</expiresAt>[<sentAt>{sentAt'
-    r"}</sentAt>]</properties>"
-    #
+    r"{action}</action><to>{to}</to>[<rev><via>{via}</via></rev>]"
+    r"<id>uuid:{id_number}@{id_guid}</id></path>"
+    r'<properties se:mustUnderstand="1"><expiresAt>{expiresAt}</expiresAt>'
+    r"[<sentAt>{sentAt}</sentAt>]</properties>"
+    # The element <services>.
     r'[<services se:mustUnderstand="1">[durable:<durable/>]'
     r"[<deliveryReceiptRequest><sendTo>{delivery_sendTo}</sendTo></deliveryReceiptRequest>]"
     r"[<commitmentReceiptRequest><sendTo>{commitment_sendTo}</sendTo>[positiveOnly:<positiveOnly/>]"
     r"[negativeOnly:<negativeOnly/>]</commitmentReceiptRequest>]</services>]"
-    #
-    r'[<Stream se:mustUnderstand="1"><streamId>uid:{stream_guid}\{stream_ordinal}</streamI'
-    r"d><current>{current}</current>"
-    r"[<previous>{previous}</previous>][<start><sendReceiptsTo>{sendReceiptsTo}</sendReceiptsTo></start>]</Stream>]"
-    #
-    r"[<streamReceipt><streamId>uid:{receipt_guid}\{receipt_ordinal}</streamId><lastOrdinal>{lastOrdinal}</lastOrdinal>"
-    r"</streamReceipt>]"
-    r"[<deliveryReceipt><receivedAt>{receivedAt}</receivedAt><id>uuid:{delivered_number}@{delivered_guid}</id></deliveryReceipt>]"
+    # The element <Stream>.
+    r'[<Stream se:mustUnderstand="1"><streamId>uid:{stream_guid}\{stream_ordinal}</streamId>'
+    r"<current>{current}</current>[<previous>{previous}</previous>]"
+    r"[<start><sendReceiptsTo>{sendReceiptsTo}</sendReceiptsTo></start>]</Stream>]"
+    # The elements of receipts.
+    r"[<streamReceipt><streamId>uid:{receipt_guid}\{receipt_ordinal}</streamId>"
+    r"<lastOrdinal>{lastOrdinal}</lastOrdinal></streamReceipt>]"
+    r"[<deliveryReceipt><receivedAt>{receivedAt}</receivedAt>"
+    r"<id>uuid:{delivered_number}@{delivered_guid}</id></deliveryReceipt>]"
     r"[<commitmentReceipt><decidedAt>{decidedAt}</decidedAt><decision>{decision}</decision>"
     r"<id>uuid:{decided_number}@{decided_guid}</id></commitmentReceipt>]"
-    #
-    r'<Msmq xmlns="msmq.namespace.xml"><Class>{Class}</Class><Priority>{Priority}</Priorit'
-    r"y>[Journal:<Journal/>]"
-    r"[DeadLetter:<DeadLetter/>][<Correlation>{Correlation}</Correlation>][Trace:<Trace/>][<App>{App}</App>]"
-    r"<BodyType>{BodyType}</BodyType>[<HashAlgorithm>{HashAlgorithm}</HashAlgorithm>]"
-    r"[<Eod>[First:<First/>][Last:<Last/>]</Eod>]<SourceQmGuid>{SourceQmGuid}</SourceQmGuid><TTrq>{TTrq}"
+    # The element <Msmq>.
+    r'<Msmq xmlns="msmq.namespace.xml"><Class>{Class}</Class><Priority>{Priority}</Priority>'
+    r"[Journal:<Journal/>][DeadLetter:<DeadLetter/>][<Correlation>{Correlation}</Correlation>]"
+    r"[Trace:<Trace/>][<App>{App}</App>]<BodyType>{BodyType}</BodyType>"
+    r"[<HashAlgorithm>{HashAlgorithm}</HashAlgorithm>][<Eod>[First:<First/>][Last:<Last/>]</Eod>]"
+    r"<SourceQmGuid>{SourceQmGuid}</SourceQmGuid><TTrq>{TTrq}"
 )
-"""``{name}`` is a hole, ``[…]`` may be absent, ``[name:…]`` is a flag: true when it is there."""
+"""The skeleton.
+
+``{name}`` is a hole, ``[…]`` is optional, and ``[name:…]`` is a flag that is true if it is present.
+"""
 
 LAYOUT_TAIL = "</TTrq></Msmq></se:Header><se:Body></se:Body></se:Envelope>"
 
@@ -102,9 +113,10 @@ _TOKEN = re.compile(r"\{(\w+)\}|\[(\w+):([^\]]+)\]|([\[\]])|([^\[\]{}]+)")
 
 
 def _compile(layout: str) -> re.Pattern[bytes]:
-    """``layout`` as a regular expression; its groups are the holes and flags in their order.
+    """Return ``layout`` as a regular expression whose groups are the holes and flags in order.
 
-    ``(?:x|)`` is ``(?:x)?`` in a fifth less time: a branch looks before it leaps, a repetition saves its state first.
+    ``(?:x|)`` is used instead of ``(?:x)?`` because it takes a fifth less time: a branch tests
+    first, and a repetition saves its state first.
     """
     pattern = []
     for token in _TOKEN.finditer(layout):
@@ -122,27 +134,36 @@ def _compile(layout: str) -> re.Pattern[bytes]:
 
 _PATTERN = _compile(LAYOUT)
 _ABSENT = (b"", None)
-"""A flag that is not there, and one in an element that is not there."""
+"""Values of a flag that is absent, and of a flag in an element that is absent."""
 _new = tuple.__new__
 assert len(Message._fields) == 40, "Message has changed: change _message() here, field by field"
 _UNUSUAL = "dD "
-"""How a ``<to>`` begins that needs more than to be taken: DIRECT=, a blank, nothing (``"" in _UNUSUAL``)."""
+"""First characters of a ``<to>`` that must be parsed: those of DIRECT=, a blank, or none at all
+(``"" in _UNUSUAL``).
+"""
 _HEAD = LAYOUT_HEAD.encode()
 _TAIL = LAYOUT_TAIL.encode()
 _HEAD_LENGTH = len(_HEAD)
 _TAIL_LENGTH = len(_TAIL)
 _TEXTS_KEPT = 4_096
-"""Source queue managers, and destinations, that were seen and need no second look; a sender has one, and a few."""
+"""Number of source queue managers, and of destinations, that are cached.
+
+A sender has one queue manager and a few destinations.
+"""
 _DESTINATION_KEPT = 512
-"""Bytes; a longer ``<to>`` is read anew each time: strangers must not fill the memory of known ones."""
+"""Longest ``<to>`` that is cached, in bytes.
+
+A longer one is parsed each time, so that unauthenticated clients cannot fill the memory.
+"""
 
 
 def read_windows_envelope(
     content: bytes, start: int, end: int, body: bytes = b"", extension: bytes | None = None
 ) -> Message | None:
-    """The message of the envelope ``content[start:end]`` if its layout is exactly Windows'.
+    """Return the message of the envelope ``content[start:end]`` if it has exactly Windows' layout.
 
-    ``None`` means: ask :mod:`envelope_reader`, which also words all errors.
+    Return ``None`` otherwise. Then :mod:`envelope_reader` must read the envelope, which also words
+    all errors.
     """
     if not (content.startswith(_HEAD, start) and content.endswith(_TAIL, start, end)):
         return None
@@ -156,8 +177,8 @@ def read_windows_envelope(
         stream_guid, stream_ordinal, current, previous, send_receipts_to,
         receipt_guid, receipt_ordinal, last_ordinal, received_at, delivered_number, delivered_guid,
         decided_at, decision, decided_number, decided_guid,
-        message_class, priority, journal, dead_letter, correlation, trace, app, body_type, hash_algorithm, first, last,
-        source_qm, ttrq,
+        message_class, priority, journal, dead_letter, correlation, trace, app, body_type,
+        hash_algorithm, first, last, source_qm, ttrq,
     ) = match.groups()
     # fmt: on
     try:
@@ -188,7 +209,9 @@ def read_windows_envelope(
             if not commitment_to:
                 return None
         lineage = _guid(source_qm)
-        return _new(  # in the order of its fields: to name forty of them costs as much as the expression
+        # The values are in the order of the fields, because forty keywords would cost as much as
+        # the expression.
+        return _new(
             Message,
             (
                 _known_destination(to) if len(to) <= _DESTINATION_KEPT else _destination(to),
@@ -233,10 +256,8 @@ def read_windows_envelope(
                 None,
             ),
         )
-    except (
-        RemoteProtocolError,
-        UnicodeDecodeError,
-    ):  # a date that no calendar has, for one: the reader words all errors
+    except (RemoteProtocolError, UnicodeDecodeError):
+        # For example, no calendar has this date. The XML reader words all errors.
         return None
 
 
@@ -260,7 +281,9 @@ _known_destination = lru_cache(maxsize=_TEXTS_KEPT)(_destination)
 
 
 _number = lru_cache(maxsize=_TEXTS_KEPT)(int)
-"""For what hardly changes: class, priority, body type, hash algorithm, application's number."""
+"""Caches numbers that rarely change: class, priority, body type, hash algorithm, application's
+number.
+"""
 
 
 @lru_cache(maxsize=_TEXTS_KEPT)
@@ -329,7 +352,7 @@ def _receipt(
 
 
 def _in_range(receipt: Receipt) -> Receipt | None:
-    """``receipt`` unless one of its numbers needs more bits than the document gives it."""
+    """Return ``receipt``, or ``None`` if a number is larger than the specification allows."""
     if (receipt.uniquifier or 0) > UNSIGNED_LONG_MAX or (
         receipt.last_ordinal or 0
     ) > SEQUENCE_NUMBER_MAX:

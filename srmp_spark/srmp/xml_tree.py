@@ -1,19 +1,23 @@
-"""Hostile bytes into a tree of elements: well-formed XML 1.0 in UTF-8, within limits, and nothing that SOAP forbids.
+"""Turns hostile bytes into a tree of elements: well-formed XML 1.0 in UTF-8, within limits.
 
-Theory of operation. What makes XML dangerous is refused before a parser sees it: a document type (entities, external
-subsets) can stand only before the root element, a processing instruction only outside of text, another encoding only in
-the declaration; each is looked for exactly there. Cheap counts over the bytes prove for an ordinary envelope that no limit
-on elements or attributes can be passed; only where they prove nothing is the tree walked. Depth is checked by whoever passes
-over an element without reading it.
+Theory of operation. The dangerous parts of XML are refused before a parser sees them. A document
+type (entities, external subsets) can occur only before the root element, a processing instruction
+only outside of text, another encoding only in the declaration. Each is searched for exactly there.
+Cheap counts over the bytes prove for an ordinary envelope that no limit on elements or attributes
+can be exceeded. The tree is walked only if the counts prove nothing. The reader that skips an
+element checks its depth.
 
-The parser is expat with ElementTree's builder in C. lxml, the first choice, parses in two thirds of the time, but libxml2
-keeps every name it ever met in a dictionary that lives as long as its thread: measured with lxml 6.1, a hostile sender has
-it at 570 MB after 11.7 million names, and from there on good documents with a new name fail. Expat forgets. What it costs
-more, :mod:`learned_layouts` saves: a layout is parsed once and not once a message.
+The parser is expat with ElementTree's builder in C. lxml parses in two thirds of the time. However,
+libxml2 keeps every name that it ever met in a dictionary that lives as long as its thread. Measured
+with lxml 6.1, a hostile sender brings it to 570 MB after 11.7 million names, and from then on
+correct documents with a new name fail. Expat keeps no names. :mod:`learned_layouts` saves the
+additional time: a layout is parsed once and not once for each message.
 
-Expat before 2.6.0 looks at an unfinished token again with each piece that it is fed: an attribute of 8 MB in pieces of 4 KiB
-takes 15 s. Here an envelope is whole, at most ENVELOPE_MAX long, and fed once, so no version is refused (distributions mend
-old ones without a new number); ``serve`` logs one that is older. tests/fuzz/test_xml_bombs.py measures with the one in use.
+Expat before 2.6.0 examines an unfinished token again with each piece that it is fed: an attribute
+of 8 MB in pieces of 4 KiB takes 15 s. Here an envelope is complete, at most ENVELOPE_MAX long, and
+fed once. No version is therefore refused, also because distributions fix old versions without a new
+number; ``serve`` logs an older version. tests/fuzz/test_xml_bombs.py measures with the version in
+use.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ _DECLARATION = re.compile(
 )
 _BEFORE_ROOT = re.compile(rb"(?:[ \t\r\n]+|<!--(?:[^-]|-(?!-))*-->)*")
 _ROOT = re.compile(rb"<[A-Za-z_:\x80-\xff]")
-# One that does not end goes to the end: it is malformed in any case, and looking for its end again and again is quadratic.
+# An unterminated comment or section matches up to the end of the envelope. It is malformed in any
+# case, and searching for its end again and again would take quadratic time.
 _COMMENT_OR_CDATA = re.compile(rb"<!--.*?(?:-->|\Z)|<!\[CDATA\[.*?(?:\]\]>|\Z)", re.DOTALL)
 _LONG_ATTRIBUTE = re.compile(
     rb"=[ \t\r\n]*(?:\"[^\"<]{%d}|'[^'<]{%d})"
@@ -44,9 +49,10 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def parse_tree(envelope: bytes) -> Element:
-    """The root of ``envelope``; comments are dropped and the text around them joined.
+    """Return the root of ``envelope``. Comments are dropped, and the texts around them are joined.
 
-    Raises :class:`RemoteProtocolError` (400) when it is not well-formed, forbidden by SOAP, or passes a limit.
+    Raises :class:`RemoteProtocolError` (400) if the envelope is not well-formed, is forbidden by
+    SOAP, or exceeds a limit.
     """
     start = _check_prolog(envelope)
     try:
@@ -57,13 +63,13 @@ def parse_tree(envelope: bytes) -> Element:
         raise RemoteProtocolError(
             "a SOAP message holds no processing instruction", section="SOAP 1.1 section 3"
         )
-    if (
-        envelope.count(b"<") > 2 * ELEMENTS_MAX
-    ):  # an element has two tags at most: too many to be worth a parser
+    # An element has at most two tags, so more tags exceed the limit before parsing.
+    if envelope.count(b"<") > 2 * ELEMENTS_MAX:
         tags = _COMMENT_OR_CDATA.sub(b"", envelope).count(b"<")
         if tags > 2 * ELEMENTS_MAX:
             raise LimitExceededError("ELEMENTS_MAX", ELEMENTS_MAX, (tags + 1) // 2)
-    parser = ElementTree.XMLParser()  # noqa: S314  # what makes it unsafe has been refused above
+    # The checks above have refused everything that makes this parser unsafe.
+    parser = ElementTree.XMLParser()  # noqa: S314
     try:
         parser.feed(envelope)
         root = parser.close()
@@ -79,7 +85,11 @@ def parse_tree(envelope: bytes) -> Element:
 
 
 def _check_prolog(envelope: bytes) -> int:
-    """Where the XML declaration ends, if there is one."""
+    """Check everything before the root element, and return where the XML declaration ends.
+
+    Raises :class:`RemoteProtocolError` for another encoding, for a document type, and if no element
+    begins there.
+    """
     start = 3 if envelope.startswith(_BOM) else 0
     declaration = _DECLARATION.match(envelope, start)
     if declaration is not None:
@@ -103,7 +113,10 @@ def _check_prolog(envelope: bytes) -> int:
 
 
 def check_depth(element: Element, depth: int) -> None:
-    """``element`` stands at ``depth`` (the root is 1): may it be as deep as it is?"""
+    """Raise :class:`LimitExceededError` if ``element`` contains elements below ``DEPTH_MAX``.
+
+    ``depth`` is the depth of ``element``; the root has depth 1.
+    """
     level = list(element)
     while level:
         depth += 1
@@ -113,7 +126,10 @@ def check_depth(element: Element, depth: int) -> None:
 
 
 def _check_limits(root: Element) -> None:
-    """Count what the cheap counts could not rule out."""
+    """Raise :class:`LimitExceededError` if the tree exceeds a limit.
+
+    The cheap counts could not rule this out.
+    """
     for count, element in enumerate(root.iter(), start=1):
         if count > ELEMENTS_MAX:
             raise LimitExceededError("ELEMENTS_MAX", ELEMENTS_MAX, count)
@@ -126,9 +142,10 @@ def _check_limits(root: Element) -> None:
 
 
 def inner_xml_of_body(envelope: bytes) -> str:
-    """What stands between the tags of ``<se:Body>``, letter for letter, with XML's line ends.
+    """Return the text between the tags of ``<se:Body>`` unchanged, except for XML's line ends.
 
-    Its prefixes may be declared further out. ``envelope`` has been parsed before, and the Body is the root's second child.
+    Its prefixes may be declared further outside. ``envelope`` was parsed before, and the Body is
+    the root's second child.
     """
     parser = expat.ParserCreate()
     depth = children = start_at = end_at = 0

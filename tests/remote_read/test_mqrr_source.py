@@ -86,7 +86,7 @@ def test_an_empty_queue_is_an_empty_partition(served: Served):
 
 @pytest.mark.parametrize(
     ("queue", "next_step"),
-    [("private$\\missing", "private$"), ("private$\\unjournaled;JOURNAL", "made with :journal")],
+    [("private$\\missing", "private$"), ("private$\\unjournaled;JOURNAL", "declared with :journal")],
 )
 def test_an_error_names_the_queue_and_says_what_to_do(served: Served, queue: str, next_step: str):
     served.client.put_queue("private$/unjournaled", transactional=False)

@@ -328,7 +328,7 @@ def test_who_is_not_there_and_who_refuses_is_told_in_the_same_words(server: Fore
 
         server.instead = fault
         with pytest.raises(
-            RefusedError, match=f"127.0.0.1:{server.port}: .*is the account right"
+            RefusedError, match=f"127.0.0.1:{server.port}: .*check the account"
         ) as refused:
             await queue.read(Action.RECEIVE)
         assert (refused.value.status, refused.value.perhaps_done) == (5, True), (

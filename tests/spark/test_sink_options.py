@@ -68,7 +68,7 @@ def refusal(ddl: str, **options: str) -> str:
             "deadLetter, deadLetterQueue, destination, onKeyConflict, orderBy",
         ),
         ({"deadLetterQueue": "DIRECT=http://h/msmq/q"}, "option deadLetterQueue: not a queue name"),
-        ({"deadLetterQueue": "private$/order_queue$"}, "takes no dead letters"),
+        ({"deadLetterQueue": "private$/order_queue$"}, "accepts no dead letters"),
         ({"path": "/x"}, ".option('destination', …)"),
         ({"queueManager": f"{URL},{URL}1"}, "the sink takes one URL"),
         ({"queueManager": "127.0.0.1:8081"}, "expected http://HOST:PORT"),
