@@ -56,8 +56,7 @@ class Budget:
         self.naks = TokenBucket(
             settings.nak_rate_all_max, max(1.0, settings.nak_rate_all_max * NAK_BURST_S), 0.0
         )
-        """Limits the NAKs of all sessions together: many sessions send no more NAKs than two could.
-        """
+        """Limits the NAKs of all sessions together: many sessions send no more than two can."""
 
 
 class ReceiveWindow:
