@@ -84,7 +84,7 @@ class IncomingSession:
         It is kept until an SPM shows that the source is still the same.
         """
 
-    # --- packets ----------------------------------------------------------------------------------
+    # --- received packets -------------------------------------------------------------------------
 
     def begin(self, first: int) -> None:
         """Begin at number ``first``, because this source replaces another one.
@@ -238,7 +238,7 @@ class IncomingSession:
         self.state = moved(self.state, SessionEvent.FIN)
         self._last = last if self._last is None else max(self._last, last)
 
-    # --- time -------------------------------------------------------------------------------------
+    # --- timers -----------------------------------------------------------------------------------
 
     def poll(self, now: float) -> None:
         """Send due NAKs, give up expired numbers, and check whether the source is silent."""
@@ -306,7 +306,7 @@ class IncomingSession:
         if self._settings.multicast_naks:
             self._out.append(Multicast(packet, is_local=True))
 
-    # --- ends -------------------------------------------------------------------------------------
+    # --- the end of the session -------------------------------------------------------------------
 
     def _told(self) -> None:
         """End the session if it is complete, and report losses now. Called after each step."""

@@ -108,7 +108,7 @@ class Source:
         self._reset: Reset | None = None
         self._closed_at = 0.0
 
-    # --- the application --------------------------------------------------------------------------
+    # --- methods for the application --------------------------------------------------------------
 
     def has_room(self, octets: int) -> bool:
         """Return whether an APDU of ``octets`` octets can be queued now.
@@ -175,7 +175,7 @@ class Source:
             raise LocalProtocolError(f"{event.name} cannot happen in {self!r}")
         self.state = state
 
-    # --- the group --------------------------------------------------------------------------------
+    # --- packets from the group -------------------------------------------------------------------
 
     def receive(self, packet: Packet, now: float) -> list[Multicast]:
         """Process a received packet and return NCFs to multicast at once.
@@ -252,7 +252,7 @@ class Source:
             times.append(self._closed_at)
         return min(time for time in times if time is not None)
 
-    # --- packets ----------------------------------------------------------------------------------
+    # --- packets to send --------------------------------------------------------------------------
 
     def _take(self, octets: int, now: float) -> bool:
         """Take the tokens for a packet of ``octets`` octets; return whether there were enough.

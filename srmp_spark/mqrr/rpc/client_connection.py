@@ -192,7 +192,7 @@ class ClientConnection:
             )
         )
 
-    # --- what the owner calls ---------------------------------------------------------------------
+    # --- methods for the owner --------------------------------------------------------------------
 
     @property
     def state(self) -> ClientState:

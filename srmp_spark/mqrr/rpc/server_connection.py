@@ -137,7 +137,7 @@ class ServerConnection:
         """Cancels and orphaned PDUs since the last request that named calls which were over."""
         self._deadline: float | None = now + NEGOTIATION_TIMEOUT_S
 
-    # --- what the owner calls ---------------------------------------------------------------------
+    # --- methods for the owner --------------------------------------------------------------------
 
     @property
     def state(self) -> ServerState:

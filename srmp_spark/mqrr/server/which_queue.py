@@ -1,4 +1,7 @@
-"""Which queue a QUEUE_FORMAT names, for a server whose queues are known by name ([MS-MQRR] 3.1.4.2, [MS-MQDMPR] 3.1.7.1.5)."""
+"""Which queue a QUEUE_FORMAT names, for a server whose queues are known by name.
+
+The documents are [MS-MQRR] 3.1.4.2 and [MS-MQDMPR] 3.1.7.1.5.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _PROTOCOLS = ("OS", "TCP")
 
 
 class CannotOpenError(SrmpSparkError):
-    """The queue is not opened, for the reason ``status``."""
+    """The queue cannot be opened; ``status`` is the reason."""
 
     def __init__(self, status: Status, message: str) -> None:
         super().__init__(message)
@@ -21,20 +24,22 @@ class CannotOpenError(SrmpSparkError):
 
 
 class WhichQueue(NamedTuple):
-    """A queue by host and name."""
+    """One queue, identified by host and name."""
 
     host: str
-    """A name or an address; ``.`` is this machine."""
+    """A host name or an address; ``.`` is this machine."""
     name: str
-    r"""As it was written: ``private$\orders``, ``private$\orders;retry`` of a subqueue; ``;journal`` behind it in small letters
-    if its journal is meant."""
+    r"""Name as the client wrote it: ``private$\orders``; ``private$\orders;retry`` is a subqueue.
+
+    If the journal is meant, ``;journal`` follows in small letters.
+    """
 
 
 def which_queue(queue: QueueFormat) -> WhichQueue:
-    """The queue that a client wants to open.
+    """Return the queue that a client wants to open.
 
-    Raises :class:`CannotOpenError` for what breaks the rules, cannot be read, or is a kind of name that no queue of ours has: a
-    public or private identifier, a machine's own queues.
+    Raises :class:`CannotOpenError` if the name breaks the rules, cannot be read from, or is of a
+    kind that no queue here has: a public or private identifier, or a machine's own queues.
     """
     if queue.type not in READABLE:
         raise CannotOpenError(
@@ -60,7 +65,7 @@ def which_queue(queue: QueueFormat) -> WhichQueue:
             f"{queue.text[:200]!r} has no host or no queue in it",
         )
     base, semicolon, word = name.partition(";")
-    # A journal stands in the text, in the suffix, or in both ([MS-MQMQ] 2.1.2, 2.2.7).
+    # The text, the suffix, or both of them name a journal ([MS-MQMQ] 2.1.2, 2.2.7).
     if word.lower() == JOURNAL_SUFFIX[1:] or queue.suffix == QueueSuffix.JOURNAL:
         return WhichQueue(host, base + JOURNAL_SUFFIX)
     if semicolon and not word:
