@@ -175,7 +175,9 @@ class QueueManagerClient:
         """Check the URL and store the settings; no connection is made.
 
         ``retry_seconds`` limits how long a call is repeated. ``allow_plain_token`` sends the token
-        over plain HTTP beyond loopback too, where everybody on the path can read it.
+        over plain HTTP beyond loopback too, where everybody on the path can read it. Raises
+        :class:`ConfigurationError` if the URL is invalid, or if the token would be sent over plain
+        HTTP.
         """
         try:
             parts = split_url(url.strip())
@@ -376,7 +378,7 @@ class QueueManagerClient:
         ranged: bool = False,
         timeout: float | None = None,
     ) -> Registration:
-        """Acquire or renew the lease of a consumer.
+        """Acquire or renew the lease of a consumer, and return what it has received.
 
         The call waits while another receiver holds the lease. It raises :class:`ApiError`
         ``C00E0009`` with the name of the holder as soon as that receiver renews. ``first`` is the
@@ -500,7 +502,7 @@ class QueueManagerClient:
         return cast("dict[str, Any]", self._json("POST", _queue_path(queue, "purge"), body={}))
 
     def give_up(self, queue: str, first: int, last: int, *, force: bool = False) -> dict[str, Any]:
-        """Give up the damaged rows from ``first`` to ``last``, which become counted holes.
+        """Turn damaged rows from ``first`` to ``last`` into counted holes; return the answer.
 
         The call is ``POST queues/{q}/give-up``. With ``force`` it also works in a queue without
         damage.

@@ -73,7 +73,7 @@ class LeaseKeeper:
         first: int | None = None,
         ranged: bool = False,
     ) -> Registration:
-        """Acquire a lease and keep renewing it.
+        """Acquire a lease, keep renewing it, and return what the consumer has received.
 
         ``first`` and ``ranged`` are those of :meth:`QueueManagerClient.register`. Raises
         :class:`ApiError` ``C00E0009`` with the name of the holder if another receiver holds the

@@ -46,7 +46,7 @@ class OutgoingClient(QueueManagerClient):
         return cast("list[str]", self._json("POST", "/v1/outgoing/states", body=body)["states"])
 
     def decide(self, action: str, destination: str, stream: str | None = None) -> dict[str, Any]:
-        """Apply a decision of the operator to a destination or to one stream of it.
+        """Apply an operator's decision to a destination or one of its streams; return the answer.
 
         The call is ``POST outgoing/{destination}/pause|resume|resend|reset|drop``.
         """
@@ -56,7 +56,7 @@ class OutgoingClient(QueueManagerClient):
     def decide_incoming(
         self, action: str, queue: str, stream: str, gap_at: int | None = None
     ) -> dict[str, Any]:
-        """Apply a decision of the operator to an incoming stream of a queue.
+        """Apply a decision of the operator to an incoming stream of a queue; return the answer.
 
         The call is ``POST streams/{queue}/accept-gap|reset|drop``. With ``gap_at`` only the gap at
         that number is accepted. The call is not repeated automatically, because a second

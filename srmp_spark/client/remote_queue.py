@@ -196,7 +196,7 @@ class _Channel:
     def interrupt(self) -> None:
         """End the connection for another thread that waits there.
 
-        That thread then raises :class:`RemoteLostError`.
+        The other thread then raises :class:`RemoteLostError`.
         """
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

@@ -1,9 +1,9 @@
 """The receive window of one session: received, missing and next numbers (RFC 3208 3.4, 6.1).
 
-"A receiver simply obeys what the source tells it in terms of window state and advancement". So the
-trail of any packet gives up older numbers, and a number or an SPM's lead beyond our lead makes the
-numbers between missing. Numbers are unbounded (:mod:`.sequence`). The trail and lead of a packet
-are read as the unbounded numbers nearest to the known ones.
+"A receiver simply obeys what the source tells it in terms of window state and advancement". So
+missing numbers before the trail of any packet are declared lost, and a number or an SPM's lead
+beyond our lead makes the numbers between missing. Numbers are unbounded (:mod:`.sequence`). The
+trail and lead of a packet are read as the unbounded numbers nearest to the known ones.
 
 When the first of many missing numbers is repaired, all later ones are ready at once. Delivering all
 of them may take longer than the kernel's buffer has room, and packets received meanwhile would be
@@ -11,7 +11,7 @@ lost and requested again. So each received packet delivers only DELIVERED_PER_PA
 the next ``poll`` delivers DELIVERED_AT_ONCE.
 
 Memory is limited by numbers (RXW_SQNS_MAX) and octets (RXW_BYTES_MAX, BUFFER_BYTES_MAX). Above a
-limit the oldest missing numbers are given up and reported as lost.
+limit the oldest missing numbers are declared and reported lost.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Budget:
         self.missing = TokenBucket(rate, MISSING_WINDOWS * settings.rxw_sqns_max, 0.0)
         """Limits, in numbers, how many may be found missing.
 
-        Numbers that go missing faster than NAKs can request them are given up at once, with reason
-        LIMIT. Otherwise a forged SPM of 36 octets would create a list of RXW_SQNS_MAX numbers (50
-        ms of work), and the next one another list.
+        Numbers that go missing faster than NAKs can request them are declared lost at once, with
+        reason LIMIT. Otherwise a forged SPM of 36 octets would create a list of RXW_SQNS_MAX
+        numbers (50 ms of work), and the next one another list.
         """
         self.naks = TokenBucket(
             settings.nak_rate_all_max, max(1.0, settings.nak_rate_all_max * NAK_BURST_S), 0.0
@@ -62,8 +62,8 @@ class Budget:
 class ReceiveWindow:
     """The numbers of one session from :attr:`next` to :attr:`lead`.
 
-    :attr:`next` is the first number that is neither delivered nor given up. :attr:`lead` is the
-    highest known number.
+    :attr:`next` is the first number that is neither delivered nor reported lost. :attr:`lead` is
+    the highest known number.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ReceiveWindow:
 
     @property
     def missing(self) -> int:
-        """Return how many numbers are requested, or given up and not yet reported."""
+        """Return how many numbers are being requested, or are lost and not yet reported."""
         return len(self._repairs)
 
     def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
@@ -138,9 +138,9 @@ class ReceiveWindow:
             self._keep_within_octets()
 
     def give_up_before(self, number: int, reason: LossReason) -> None:
-        """Give up the missing numbers before ``number``, and deliver what was received.
+        """Declare the missing numbers before ``number`` lost, and deliver the received ones.
 
-        The missing numbers are reported as lost for ``reason``.
+        The losses are reported with ``reason``.
         """
         if number <= self.next:
             return
@@ -160,9 +160,9 @@ class ReceiveWindow:
         self.give_up_before(lead + 1 - self._settings.rxw_sqns_max, LossReason.LIMIT)
 
     def _keep_within_octets(self) -> None:
-        """Give up the oldest missing numbers until the buffered data are within the limits.
+        """Declare the oldest missing numbers lost until the buffered data are within the limits.
 
-        Buffered data wait for older missing numbers and are delivered when those are given up.
+        Buffered data wait for older missing numbers and are delivered when those are declared lost.
         """
         settings, budget = self._settings, self._budget
         if self.has_ready and (self.octets > settings.rxw_bytes_max or budget.used > budget.limit):

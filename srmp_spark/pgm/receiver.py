@@ -143,7 +143,7 @@ class Receiver:
         """Continue a session whose earlier receiver reported everything before ``first``.
 
         Call before any packet of that session. If there is no room, the session begins anew with
-        its first packet.
+        its first packet. Returns the events.
         """
         if key not in self._sessions and len(self._sessions) < self.settings.sessions_max:
             session = self._begin(key, now)

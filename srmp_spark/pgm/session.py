@@ -241,7 +241,7 @@ class IncomingSession:
     # --- timers -----------------------------------------------------------------------------------
 
     def poll(self, now: float) -> None:
-        """Send due NAKs, give up expired numbers, and check whether the source is silent."""
+        """Send due NAKs, declare expired numbers lost, and check whether the source is silent."""
         if self.state is SessionState.ENDED:
             return
         naks = self._repairs.due(now)

@@ -88,20 +88,21 @@ wait forever. After this time no window holds the number.
 SESSION_IDLE = TXW_SECS
 """Seconds without a packet after which a session ends. An SPM is sent twice a second."""
 RXW_SQNS_MAX = 16_384
-"""Most numbers from the first missing one to the last; beyond it the oldest are given up.
+"""Most numbers from the first missing one to the last; beyond it the oldest are declared lost.
 
 The numbers hold TXW_SECS at TXW_MAX_RTE in packets of 1,280 octets. Losses are reported. Without
 the limit one forged packet would create a list of 2^31 numbers.
 """
 RXW_BYTES_MAX = 33_554_432
-"""Octets that one session may buffer after a missing number; beyond it the oldest are given up.
+"""Octets that one session may buffer after a missing number.
 
-The limit is 1.5 times TXW_SECS at TXW_MAX_RTE.
+Beyond the limit the oldest missing numbers are declared lost. The limit is 1.5 times TXW_SECS at
+TXW_MAX_RTE.
 """
 BUFFER_BYTES_MAX = 134_217_728
 """Octets that all sessions may buffer together.
 
-The session that exceeds the limit gives up its oldest missing numbers.
+In the session that exceeds the limit the oldest missing numbers are declared lost.
 """
 REPLACED_AFTER = 2 * IHB_MAX
 """Seconds of silence after which a session may be replaced if SESSIONS_MAX sessions exist.

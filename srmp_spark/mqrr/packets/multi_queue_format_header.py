@@ -155,7 +155,11 @@ def parse_multi_queue_format_header(
 def _parse_list(
     header_id: int, data: bytes, start: int, end: int
 ) -> tuple[tuple[FormatNameElement, ...], int]:
-    """Parse the MQFAddressHeader at ``start``; return its elements and the offset of its end."""
+    """Parse the MQFAddressHeader at ``start``; return its elements and the offset of its end.
+
+    Raises :class:`RemoteProtocolError` if the list is cut or has another identifier,
+    :class:`LimitExceededError` if it has more than ``FORMAT_NAMES_MAX`` elements.
+    """
     require(start, _ADDRESS.size, end, "MQFAddressHeader", _ADDRESS_SECTION)
     size, found, _, count = _ADDRESS.unpack_from(data, start)
     if found != header_id or size < _ADDRESS.size:

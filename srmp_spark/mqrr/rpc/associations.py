@@ -42,9 +42,10 @@ class Association(Generic[Value]):
         self._new_uuid = new_uuid
 
     def open(self, value: Value) -> ContextHandle:
-        """Create a context handle for ``value``.
+        """Create and return a context handle for ``value``.
 
-        Raises :class:`LimitExceededError` if ``HANDLES_MAX`` handles are open.
+        Raises :class:`LimitExceededError` if ``HANDLES_MAX`` handles are open,
+        :class:`LocalProtocolError` if the new UUID is zero or in use.
         """
         if len(self._handles) >= HANDLES_MAX:
             raise LimitExceededError(
@@ -104,7 +105,7 @@ class Associations(Generic[Value]):
         self._new_uuid = new_uuid
 
     def join(self, group_id: int, peer: str) -> Association[Value]:
-        """Return the association for a new connection from ``peer``.
+        """Return the association for a new connection from ``peer``, and count the connection.
 
         ``group_id`` 0 creates an association; any other number joins the association with this
         identifier. Raises :class:`RemoteProtocolError` if that association does not exist or

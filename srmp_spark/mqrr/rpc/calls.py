@@ -204,7 +204,10 @@ def response_pieces(
 def _cut(
     stub: bytes, fragment: int, header: int, token_size: int
 ) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (FIRST_FRAGMENT or 0, the piece, bytes of stub left including the piece)."""
+    """Yield (FIRST_FRAGMENT or 0, the piece, bytes of stub left including the piece).
+
+    Raises :class:`LocalProtocolError` if a fragment leaves no room for the stub.
+    """
     room = fragment - HEADER_SIZE - header - (SEC_TRAILER_SIZE + token_size if token_size else 0)
     # Pieces are multiples of 16 bytes, so only the last piece needs padding before its trailer.
     room -= room % 16

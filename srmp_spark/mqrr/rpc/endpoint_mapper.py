@@ -141,7 +141,8 @@ def encode_map_request(interface: SyntaxId) -> bytes:
 def decode_map_request(stub: bytes) -> Tower | None:
     """Decode the tower that a client asks for; return ``None`` for another transport.
 
-    Raises :class:`RemoteProtocolError` if the stub is cut or inconsistent.
+    Raises :class:`BadStubError` or another :class:`RemoteProtocolError` if the stub is cut or
+    inconsistent.
     """
     need(stub, 0, 4, "ept_map")
     at = 4 + (16 if _U32.unpack_from(stub)[0] else 0)
@@ -195,7 +196,8 @@ class MapResponse(NamedTuple):
 def decode_map_response(stub: bytes) -> MapResponse:
     """Decode the stub of an ept_map response.
 
-    Raises :class:`RemoteProtocolError` if the stub is cut or inconsistent.
+    Raises :class:`BadStubError` or another :class:`RemoteProtocolError` if the stub is cut or
+    inconsistent.
     """
     need(stub, 0, 36, "ept_map")
     (count,) = _U32.unpack_from(stub, 20)

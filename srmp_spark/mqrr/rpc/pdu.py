@@ -162,9 +162,9 @@ def encode_pdu(
 def parse_pdu(data: bytes) -> Pdu:
     """Parse one whole PDU, as :class:`PduStream` cuts PDUs from a stream.
 
-    Raises :class:`RemoteProtocolError` if the version is another one, if the data representation is
-    not little-endian, if frag_length is not the size of ``data``, or if the authentication trailer
-    does not fit after the header.
+    Raises :class:`RemoteProtocolError` if the version is unknown or the peer is not little-endian.
+    The same error is raised if frag_length is not the size of ``data``, or if the authentication
+    trailer does not fit after the header.
     """
     if len(data) < HEADER_SIZE:
         raise RemoteProtocolError(f"a PDU of {len(data)} bytes", section=_SECTION)

@@ -496,7 +496,8 @@ class ServerConnection:
     def _auth3(self, pdu: Pdu) -> None:
         """Process the last leg, which is not answered.
 
-        If the leg is invalid, the first request gets a fault.
+        If the leg is invalid, the first request gets a fault. Raises :class:`SecurityError` if
+        there is no token or no negotiation.
         """
         security = self._security
         if pdu.auth is None or security is None:

@@ -116,7 +116,10 @@ class Open(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Order to read a message, then call ``read``, ``not_read`` or ``vanished`` with ``reading``."""
+    """Order to read a message.
+
+    Then call ``read``, ``not_read`` or ``vanished`` with ``reading``.
+    """
 
     reading: int
     queue: QueueView

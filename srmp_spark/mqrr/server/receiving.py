@@ -259,7 +259,7 @@ class Receiving:
             self._fail(descriptor, request)
 
     def vanished(self, reading: int) -> None:
-        """Search again for the request whose message left the queue before it was read.
+        """Search another message for a request whose message left the queue before it was read.
 
         The search is the same as if the call were received now.
         """
@@ -406,7 +406,10 @@ class Receiving:
         self._emit(Take(storing, tuple(taken for _, _, taken in items)))
 
     def stored(self, storing: int) -> None:
-        """Process that the removal of messages (a :class:`Take`) is on stable storage."""
+        """Complete the removal of messages (a :class:`Take`) that is now on stable storage.
+
+        Calls that waited for it are answered.
+        """
         done = self._storings.pop(storing)
         for descriptor, request, found in done.items:
             descriptor.queue.move(found, PositionEvent.STORED)
@@ -419,9 +422,10 @@ class Receiving:
             self._emit(OutcomeStored(done.transaction))
 
     def not_stored(self, storing: int, status: Status) -> None:
-        """Process that a :class:`Take` failed.
+        """Undo the removal of messages (a :class:`Take`) that could not be stored.
 
-        The messages are available in their queues as before, and no reader has them.
+        The messages are available in their queues as before, and no reader has them. The call that
+        waited gets ``status``.
         """
         done = self._storings.pop(storing)
         for descriptor, request, found in done.items:
@@ -444,10 +448,10 @@ class Receiving:
     # --- locks ------------------------------------------------------------------------------------
 
     def _give_back(self, descriptor: OpenQueue, request: Request, call: CallId | None) -> bool:
-        """End the lock of a message without receiving the message.
+        """End the lock of a message without receiving it; return whether it is removed instead.
 
-        If a purge waited for the lock, the removal is stored now, ``call`` is answered after that,
-        and the result is True.
+        A message is removed if a purge waited for its lock. Then the removal is stored now, and
+        ``call`` is answered after that.
         """
         queue, found = descriptor.queue, request.found
         if found is None or queue.state_of(found) is PositionState.GONE:
@@ -480,7 +484,7 @@ class Receiving:
                 self._found(descriptor, request, found)
 
     def came(self, queue: SharedQueue, runs: Iterable[Came]) -> None:
-        """Process messages that arrived in the queue.
+        """Add messages that arrived in the queue, and give them to waiting requests.
 
         When all messages of the queue are known, requests that do not want to wait are answered.
         """
@@ -558,7 +562,7 @@ class Receiving:
     def outcome(
         self, transaction: bytes, *, committed: bool, event: RequestEvent = RequestEvent.ABORTED
     ) -> None:
-        """Process the coordinator's decision about a transaction.
+        """Commit or abort a transaction, as its coordinator has decided.
 
         Messages that were received but not acknowledged are unlocked in either case.
         """

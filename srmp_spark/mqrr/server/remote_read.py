@@ -130,7 +130,10 @@ class RemoteReadServer:
     # --- calls ------------------------------------------------------------------------------------
 
     def call(self, connection: Hashable, received: CallReceived, now: float) -> list[Effect]:
-        """Process a call of RemoteRead. Never raises for bytes that a client sends."""
+        """Process a call of RemoteRead and return the effects.
+
+        Never raises for bytes that a client sends.
+        """
         call = CallId(connection, received.call_id, received.syntax)
         try:
             asked = METHODS[received.opnum].decode_request(received.stub, received.syntax)
@@ -245,11 +248,11 @@ class RemoteReadServer:
     def opened(
         self, opening: int, view: QueueView, positions: Positions | None, now: float
     ) -> list[Effect]:
-        """Process that a queue was found, and that it is held if it will be received from.
+        """Complete the opening of a queue that the owner found, and return the effects.
 
-        ``positions`` are all messages in the queue; from now on they belong to the server. Later
-        messages are reported with :meth:`came`. For a queue that is already open ``positions`` is
-        ignored.
+        The owner holds the queue if the handle may receive. ``positions`` are all messages in the
+        queue; from now on they belong to the server. Later messages are reported with :meth:`came`.
+        For a queue that is already open ``positions`` is ignored.
         """
         asked = self._openings.pop(opening)
         receive = asked.access == ACCESS_RECEIVE
@@ -289,7 +292,10 @@ class RemoteReadServer:
         )
 
     def not_opened(self, opening: int, status: Status) -> list[Effect]:
-        """Process that a queue does not exist or that another receiver holds it."""
+        """Fail the opening of a queue and return the effects.
+
+        The queue does not exist, or another receiver holds it; ``status`` is sent to the client.
+        """
         self._effects.append(Fault(self._openings.pop(opening).call, status))
         return self._take_effects()
 
@@ -302,7 +308,10 @@ class RemoteReadServer:
         self._close(descriptor)
 
     def run_down(self, descriptors: Iterable[OpenQueue], now: float) -> list[Effect]:
-        """Close the handles of a client whose last connection was closed (3.1.6)."""
+        """Close the handles of a client whose last connection was closed; return the effects.
+
+        The document is [MS-MQRR] 3.1.6.
+        """
         for descriptor in descriptors:
             self._close(descriptor)
         self._receiving.handle_timer(now)
@@ -383,12 +392,12 @@ class RemoteReadServer:
         )
 
     def look_on(self, purging: int) -> list[Effect]:
-        """Continue a purge in the next turn of the loop."""
+        """Continue a purge in the next turn of the loop, and return the effects."""
         self._look_at_locks(purging)
         return self._take_effects()
 
     def purged(self, purging: int, status: Status = Status.MQ_OK) -> list[Effect]:
-        """Process the result of a purge.
+        """Complete a purge that the owner executed, and return the effects.
 
         With MQ_OK it is on stable storage that only locked messages are left in the queue. With any
         other ``status`` nothing was purged: locked messages stay in the queue when their locks end,
@@ -409,32 +418,44 @@ class RemoteReadServer:
     # --- reports of the owner ---------------------------------------------------------------------
 
     def read(self, reading: int, message: Message, now: float) -> list[Effect]:
-        """Process a message that was read for the request ``reading``."""
+        """Answer the request ``reading`` with the message that was read; return the effects."""
         self._receiving.read(reading, message, now)
         return self._take_effects()
 
     def not_read(self, reading: int, status: Status) -> list[Effect]:
-        """Process that a message cannot be read, which only its owner can repair."""
+        """Fail the request ``reading`` with ``status``, and return the effects.
+
+        The message cannot be read, which only its owner can repair.
+        """
         self._receiving.not_read(reading, status)
         return self._take_effects()
 
     def vanished(self, reading: int) -> list[Effect]:
-        """Process that a message left its queue before it was read."""
+        """Search another message for the request ``reading``, and return the effects.
+
+        Its message left the queue before it was read.
+        """
         self._receiving.vanished(reading)
         return self._take_effects()
 
     def stored(self, storing: int) -> list[Effect]:
-        """Process that the removal of messages (a :class:`Take`) is on stable storage."""
+        """Complete the removal of messages (a :class:`Take`), and return the effects.
+
+        It is on stable storage that the messages have left their queues.
+        """
         self._receiving.stored(storing)
         return self._take_effects()
 
     def not_stored(self, storing: int, status: Status) -> list[Effect]:
-        """Process that none of the messages of a :class:`Take` could be removed."""
+        """Undo the removal of messages (a :class:`Take`), and return the effects.
+
+        None of the messages could be removed; ``status`` is sent to the client.
+        """
         self._receiving.not_stored(storing, status)
         return self._take_effects()
 
     def came(self, view: QueueView, runs: Iterable[Came], now: float) -> list[Effect]:
-        """Process messages that arrived in a queue."""
+        """Add messages that arrived in a queue, and return the effects."""
         self._receiving.handle_timer(now)
         queue = self._queues.get(view)
         if queue is not None:
@@ -444,11 +465,11 @@ class RemoteReadServer:
     def lost(
         self, view: QueueView, status: Status, *, receivers_only: bool = False
     ) -> list[Effect]:
-        """Process that a queue was deleted, or that another receiver holds it now.
+        """End the use of a queue that was deleted or has another receiver; return the effects.
 
-        The latter is meant by ``receivers_only`` and concerns only handles that may receive. The
-        handles can only be closed from now on, and the locks of their messages end. Waiting calls
-        are answered with ``status``.
+        With ``receivers_only`` another receiver holds the queue, and only handles that may receive
+        are concerned. The handles can only be closed from now on, and the locks of their messages
+        end. Waiting calls are answered with ``status``.
         """
         queue = self._queues.get(view)
         for descriptor in () if queue is None else tuple(queue.descriptors):
@@ -458,7 +479,7 @@ class RemoteReadServer:
         return self._take_effects()
 
     def outcome(self, transaction: bytes, *, committed: bool) -> list[Effect]:
-        """Process the end of a transaction.
+        """Commit or abort a transaction as its coordinator has decided; return the effects.
 
         ``OutcomeStored`` or ``OutcomeNotStored`` follows a commit when it is stored. For a
         transaction that was already aborted by its time-out, ``OutcomeNotStored`` follows at once.
@@ -469,13 +490,19 @@ class RemoteReadServer:
     # --- reports of the RPC layer -----------------------------------------------------------------
 
     def call_cancelled(self, connection: Hashable, number: int) -> list[Effect]:
-        """Process that a caller no longer wants to wait; the call is answered all the same."""
+        """End the wait of a call whose caller no longer wants to wait; return the effects.
+
+        The call is answered all the same.
+        """
         for descriptor, request in self._waiting_for(connection, {number}):
             self._receiving.call_cancelled(descriptor, request)
         return self._take_effects()
 
     def calls_gone(self, connection: Hashable, numbers: Iterable[int]) -> list[Effect]:
-        """Process that the callers of these calls are gone and need no answers."""
+        """Abandon the calls of callers that are gone, and return the effects.
+
+        The calls are not answered, and other readers get their messages.
+        """
         gone = set(numbers)
         for opening in self._openings.values():
             opening.abandoned |= (

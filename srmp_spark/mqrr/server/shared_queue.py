@@ -21,7 +21,7 @@ from srmp_spark.mqrr.status import Status
 
 @dataclass(slots=True, eq=False)
 class OpenQueue:
-    """OpenQueueDescriptor: the queue behind one context handle."""
+    """OpenQueueDescriptor: an open queue, as one context handle stands for it."""
 
     queue: SharedQueue
     access: int

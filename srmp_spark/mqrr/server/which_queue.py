@@ -38,8 +38,9 @@ class WhichQueue(NamedTuple):
 def which_queue(queue: QueueFormat) -> WhichQueue:
     """Return the queue that a client wants to open.
 
-    Raises :class:`CannotOpenError` if the name breaks the rules, cannot be read from, or is of a
-    kind that no queue here has: a public or private identifier, or a machine's own queues.
+    Raises :class:`CannotOpenError` if the name breaks the rules or cannot be read from. The same
+    error is raised for kinds of names that no queue here has: public and private identifiers, and a
+    machine's own queues.
     """
     if queue.type not in READABLE:
         raise CannotOpenError(
