@@ -38,7 +38,7 @@ CONNECT_SECONDS = 5.0
 SEND_SECONDS = 60.0
 """Longest time in seconds in which a queue manager may accept no byte of a long body.
 
-Its disk may be slow. After this time the call fails.
+The disk of the queue manager may be slow. After this time the call fails.
 """
 ANSWER_SECONDS = 60.0
 """Longest silence within an answer, in seconds; then the call fails.
@@ -86,9 +86,9 @@ def ca_bundle(environment: Mapping[str, str]) -> str | None:
     """Return the path of the trusted CAs, or ``None`` for those that come with ``requests``.
 
     The path is a file, or a folder made by ``openssl rehash``. ``requests`` reads its variable only
-    together with the proxies, which must not be used for our own loopback. It does not read
-    ``SSL_CERT_FILE``, which other users of OpenSSL read, at all. So both variables are read here,
-    for every host. Raises :class:`ConfigurationError` if the path does not exist.
+    together with the proxies, which must not be used for our own loopback. ``requests`` does not
+    read ``SSL_CERT_FILE`` at all, although other users of OpenSSL do. So both variables are read
+    here, for every host. Raises :class:`ConfigurationError` if the path does not exist.
     """
     for name in CA_VARIABLES:
         path = environment.get(name)
@@ -380,7 +380,7 @@ class QueueManagerClient:
     ) -> Registration:
         """Acquire or renew the lease of a consumer, and return what it has received.
 
-        The call waits while another receiver holds the lease. It raises :class:`ApiError`
+        The call waits while another receiver holds the lease. The call raises :class:`ApiError`
         ``C00E0009`` with the name of the holder as soon as that receiver renews. ``first`` is the
         first sequence that this receiver plans; its marks cover nothing below. With ``ranged`` each
         mark states where it begins, unless that is the first sequence. With ``timeout`` there is

@@ -3,8 +3,8 @@
 The question refers to a moment in the past. A queue manager reads its subscriptions in the
 background and never gives up, so adding a subscription always succeeds. The caller that adds one
 wants to know whether it works: the command ``subscribe add``, and a stream of ``format("mqrr")``.
-Both read ``status.subscriptions``, where ``lag_seconds`` and ``failed_seconds`` state how many
-seconds ago the last success and the last failure were. No clocks of two machines are compared.
+Both callers read ``status.subscriptions``, where ``lag_seconds`` and ``failed_seconds`` state how
+many seconds ago the last success and the last failure were. No clocks of two machines are compared.
 """
 
 from __future__ import annotations

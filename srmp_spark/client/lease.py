@@ -26,8 +26,8 @@ RENEW_SECONDS = 10.0
 RENEW_ANSWER_SECONDS = 20.0
 """Longest wait in seconds for the answer of one renewal, which is tried again at its next turn.
 
-It is two renewal intervals of another holder: if another receiver has the lease, the queue manager
-answers when that receiver renews.
+The time is two renewal intervals of another holder: if another receiver has the lease, the queue
+manager answers when that receiver renews.
 """
 RELEASE_SECONDS = 1.0
 """Longest wait in seconds for the single attempt to release a lease at the end.

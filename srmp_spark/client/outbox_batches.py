@@ -69,7 +69,7 @@ class CommitAnswer(NamedTuple):
     conflicts: int = 0
     """Number of rows that did not become messages because of another content.
 
-    Their key or source position was sent before with another content.
+    The key or source position of these rows was sent before with another content.
     """
 
 

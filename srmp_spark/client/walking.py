@@ -30,7 +30,10 @@ from srmp_spark.mqrr.packets.sections import join_sections, whole_packet
 from srmp_spark.mqrr.status import Status
 
 PEEKS_OF_A_ROUND = 16
-"""Peeks of one round. They share one round trip and one activation of the other machine."""
+"""Peeks of one round.
+
+The peeks of a round share one round trip and one activation of the other machine.
+"""
 ROUNDS_AT_ONCE = 2
 """Rounds in flight: one is answered while the other is being sent.
 

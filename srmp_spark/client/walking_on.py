@@ -32,8 +32,9 @@ After a connection that returned something new, the first pause is used again.
 BREAKS_MAX = 12
 """Most connections in a row that return nothing new, with about 18 seconds of pauses.
 
-One more ends the walk with its error. On a line that loses every tenth call, 12 such connections in
-a row, none of which carries three calls, are one case in six million.
+One more connection that returns nothing new ends the walk with its error. On a line that loses
+every tenth call, 12 such connections in a row, none of which carries three calls, are one case in
+six million.
 """
 
 _GONE = (Status.MQ_ERROR_MESSAGE_ALREADY_RECEIVED, *EMPTY)

@@ -19,7 +19,7 @@ from srmp_spark.pgm.sequence import unwrap, wrap
 class Assembler:
     """Assembles the numbers of one session, received or lost, to APDUs and losses.
 
-    It is given every number in order. Its memory is one APDU, at most APDU_MAX octets.
+    The caller passes every number in order. The assembler holds one APDU, at most APDU_MAX octets.
     """
 
     def __init__(self, session: SessionKey, first: int, out: list[Output]) -> None:
@@ -34,7 +34,10 @@ class Assembler:
         """Loss that is not yet reported, because it may continue."""
 
     def received(self, number: int, data: Data) -> None:
-        """Process the data of the next number."""
+        """Process the data of the next number.
+
+        Complete APDUs and losses are appended to the output.
+        """
         fragment = data.options.fragment
         # Nearly all packets are whole APDUs.
         if fragment is None and self._of is None and self._loss is None:

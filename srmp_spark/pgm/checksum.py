@@ -16,8 +16,8 @@ _FOLDED_FROM = 256
 _HALF, _QUARTER, _EIGHTH = 5_760, 2_880, 1_440
 """Bits at which a number is folded, in whole words.
 
-They are parts of the 1,440 octets of a packet on Ethernet. Longer packets are summed as well, but
-slower.
+The numbers are parts of the 1,440 octets of a packet on Ethernet. Longer packets are summed as
+well, but slower.
 """
 _HALF_ONES, _QUARTER_ONES, _EIGHTH_ONES = 2**_HALF - 1, 2**_QUARTER - 1, 2**_EIGHTH - 1
 

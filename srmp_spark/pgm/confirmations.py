@@ -17,7 +17,7 @@ Numbers = tuple[int, ...]
 TWIN_S = 0.002
 """Longest time in seconds between the two copies of one NAK.
 
-The network or this source may double a NAK.
+The network, or this process, may delay one of the copies by that much.
 """
 _BURST_S = 0.1
 
@@ -25,8 +25,8 @@ _BURST_S = 0.1
 class Confirmations:
     """Decides which NAKs to confirm now.
 
-    It remembers the numbers that were confirmed within NCF_REPEAT_IVL; ``ncf_rate_max`` limits how
-    many.
+    The object remembers the numbers that were confirmed within NCF_REPEAT_IVL; ``ncf_rate_max``
+    limits how many.
     """
 
     def __init__(self, settings: SourceSettings, now: float) -> None:

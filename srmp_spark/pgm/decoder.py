@@ -133,7 +133,7 @@ def _nla(packet: bytes, at: int, kind: PacketType) -> tuple[Nla, int]:
 def _data(packet: bytes) -> Data:
     """Decode ODATA or RDATA, reading the header once.
 
-    This is fast because there are about ten thousand such packets a second. Raises
+    The function must be fast, because there are about ten thousand data packets a second. Raises
     :class:`RemoteProtocolError` if the packet is invalid.
     """
     source_port, destination_port, kind, bits, checksum, gsi, tsdu_length, number, trail = (

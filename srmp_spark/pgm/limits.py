@@ -39,8 +39,8 @@ APDU_MAX = 65_536
 APDU_SENT_MAX = 65_535
 """Largest APDU in octets that a source sends; a larger APDU is refused.
 
-It is one less than APDU_MAX, because OpenPGM counts 64 kilobytes that way and says that Windows
-does too.
+The limit is one less than APDU_MAX, because OpenPGM counts 64 kilobytes that way and says that
+Windows does too.
 """
 
 RESET_ERROR_MAX = 63

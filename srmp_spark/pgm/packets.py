@@ -1,8 +1,8 @@
 """The packets of RFC 3208 8, 13.6 and 14.7 as values, with the names of the RFC.
 
-Their layout is known to :mod:`.decoder`. ``destination_port`` is always the Data-Destination Port.
-A packet that is sent upstream (NAK, NNAK, SPMR, POLR) has the two ports in the opposite order on
-the wire. Sequence numbers are those of the wire, 32 bits.
+The layout of the packets is in :mod:`.decoder`. ``destination_port`` is always the Data-Destination
+Port. A packet that is sent upstream (NAK, NNAK, SPMR, POLR) has the two ports in the opposite order
+on the wire. Sequence numbers are those of the wire, 32 bits.
 
 The packets are named tuples, not dataclasses: a stream has about ten thousand packets a second, and
 a frozen dataclass takes five times as long to create.

@@ -28,12 +28,12 @@ DELIVERED_AT_ONCE = 64
 DELIVERED_PER_PACKET = 2
 """Packets that are delivered for each received packet while more are ready.
 
-One is the packet that was received, the other is one that waits.
+The first is the packet that was received, the second is a packet that waits.
 """
 MISSING_WINDOWS = 4
 """Whole windows (RXW_SQNS_MAX) of numbers that all sessions together may find missing at once.
 
-This many are needed after a network failure.
+After a network failure so many numbers may be missing.
 """
 PACKET_COST = 400
 """Octets that a buffered packet needs in addition to its payload."""

@@ -2,12 +2,12 @@
 
 Theory of operation, for the owner of the socket. ``receive(packet, source, now)`` processes a
 decoded packet and the address of its sender. ``poll(now)`` is called at ``next_timer()``. Both
-return packets to send and events to report, in order (:mod:`.outputs`). ``uniform`` draws the
-back-offs.
+methods return packets to send and events to report, in order (:mod:`.outputs`). ``uniform`` draws
+the back-offs.
 
 Each source has a session of its own, identified by its address and its TSI. PGM does not
 authenticate the sender of a packet. So a party that can send to the group can end a session, skip
-its window or fill ours. It cannot cause a gap that is not reported, or exceed a limit.
+its window or fill ours. Such a party cannot cause a gap that is not reported, or exceed a limit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ class Receiver:
     """Receives the data of all sources of one group and port."""
 
     session_class: type[IncomingSession] = IncomingSession
-    """Class of a session. The simulator replaces it by a faulty one, to see it detected."""
+    """Class of a session.
+
+    The simulator sets a faulty class, to check that the fault is detected.
+    """
 
     def __init__(
         self,

@@ -198,7 +198,8 @@ class Repairs:
     def _back_off(self, now: float) -> float:
         """Return the end of NAK_RB_IVL for all numbers that begin a back-off now.
 
-        The time is drawn once for all of them. It is not earlier than the rate limits allow a NAK.
+        The time is drawn once for all of these numbers, and is not before the rate limits allow a
+        NAK.
         """
         return max(
             now + self._uniform(*self._settings.nak_rb_ivl),

@@ -32,9 +32,10 @@ class IncomingSession:
     """Processes the packets of one source and appends packets to send and events to ``out``."""
 
     repairs_class: type[Repairs] = Repairs
-    """Class of the repairs. The simulator replaces the three classes by faulty ones.
+    """Class of the repairs.
 
-    It does so to see that the faults are detected.
+    The simulator sets faulty classes here and in the two attributes below, to check that the faults
+    are detected.
     """
     window_class: type[ReceiveWindow] = ReceiveWindow
     assembler_class: type[Assembler] = Assembler
@@ -72,7 +73,7 @@ class IncomingSession:
         self._behind: int | None = None
         """Number of the first ODATA since the last SPM in sequence that was no new data.
 
-        It may belong to a restarted source.
+        The packet may belong to a restarted source.
         """
         self._path: Nla | None = None
         """SPM_PATH of the newest SPM: the address to which NAKs are sent (6.2)."""
@@ -81,7 +82,7 @@ class IncomingSession:
         self._resumed_at: int | None = None
         """Number at which an earlier receiver stopped.
 
-        It is kept until an SPM shows that the source is still the same.
+        The number is kept until an SPM shows that the source is still the same.
         """
 
     # --- received packets -------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class IncomingSession:
 
         SPM_PATH is "the NLA of the interface on the network element" (8.1). A forged SPM can
         contain a third party, a group, or the broadcast address. A source with two stacks may write
-        IPv6 although we receive by IPv4. The rest of such an SPM is used. Its NAKs are sent to the
+        IPv6 although we receive by IPv4. The rest of such an SPM is used, but NAKs are sent to the
         same address as before, or to the source.
         """
         if path == self.key.source:
@@ -184,7 +185,10 @@ class IncomingSession:
         return successor
 
     def data(self, data: Data, now: float) -> None:
-        """Process ODATA or RDATA (RFC 3208 6.1)."""
+        """Process ODATA or RDATA (RFC 3208 6.1).
+
+        Complete APDUs and losses are appended to ``out``.
+        """
         self.heard_at = now
         if self.state is SessionState.ENDED:
             self._note_behind(data)
@@ -218,7 +222,7 @@ class IncomingSession:
     def _open(self, first: int, trail: int, join: int | None) -> ReceiveWindow:
         """Open the window at ``first`` (6.1: RXW_TRAIL_INIT) and return it.
 
-        It begins earlier if OPT_JOIN allows and the data are still in the source's window.
+        The window begins earlier if OPT_JOIN allows and the data are still in the source's window.
         """
         first = wrap(first)
         if join is not None and self._settings.honour_join:

@@ -59,7 +59,7 @@ class Source:
     window_class: type[TransmitWindow] = TransmitWindow
     """Class of the transmit window.
 
-    The simulator replaces it by a faulty one, to see it detected.
+    The simulator sets a faulty class, to check that the fault is detected.
     """
     repairs_class: type[RepairQueue] = RepairQueue
 

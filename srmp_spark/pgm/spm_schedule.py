@@ -5,7 +5,7 @@ last SPM, whichever is sooner. *Heartbeats* depend on silence: the first one is 
 the last data packet, and each interval is twice the one before, up to IHB_MAX. The two are
 configured independently, as 5.1.6 demands. With the constants of 2.1.3.1 a heartbeat is never sent:
 its interval counts from "the most recent packet (ODATA, RDATA, or SPM)", and an ambient SPM is
-always sooner. This is what 2.1.3.1 says when read literally.
+always sooner. A literal reading of 2.1.3.1 gives this result.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from srmp_spark.pgm.sequence import unwrap
 SUCCESSOR_SPMS = 2
 """Number of late SPMs after which a successor is accepted.
 
-One alone could be a copy from anywhere. A source begins with three.
+One SPM alone could be a copy from anywhere. A source begins with three SPMs.
 """
 SUCCESSOR_SILENCE_S = 0.5
 """Seconds since the last SPM in sequence after which late SPMs count.

@@ -53,8 +53,8 @@ class TokenBucket:
     def when(self, count: float) -> float:
         """Return the time at which the bucket has ``count`` tokens.
 
-        The time is on the clock that was passed to :meth:`take`. It lies in the past if the bucket
-        has the tokens already.
+        The time is on the clock that was passed to :meth:`take`. If the bucket has the tokens
+        already, the time lies in the past.
         """
         return self._at + (count - self._tokens) / self.rate
 

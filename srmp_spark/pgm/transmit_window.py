@@ -67,9 +67,10 @@ class TransmitWindow:
         return self._sent.get(number)
 
     def advance(self, now: float, is_pending: Callable[[int], bool]) -> None:
-        """Move the trail if TXW_ADV_IVL has passed, but not past a number with a pending NAK.
+        """Remove old packets from the window if TXW_ADV_IVL has passed.
 
-        ``is_pending`` returns whether a number has a pending NAK.
+        The trail stops at a number for which ``is_pending`` returns that it has a pending NAK, but
+        only for ``advance_delay_max``.
         """
         if now < self.advance_at:
             return

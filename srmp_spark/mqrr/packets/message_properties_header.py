@@ -63,7 +63,7 @@ class MessagePropertiesHeader:
     missing: int = 0
     """Bytes at the end of the body that the reader did not ask for.
 
-    They are missing in the first of two sections ([MS-MQRR] 2.2.6).
+    Only the first of two sections can have missing bytes ([MS-MQRR] 2.2.6).
     """
 
     @property

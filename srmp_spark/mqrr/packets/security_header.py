@@ -40,7 +40,7 @@ class ProviderInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityHeader:
-    """The security fields of one message. This class does not verify any of them."""
+    """The security fields of one message, which this class does not verify."""
 
     sender_id_type: int = SenderIdType.NONE
     authenticated: bool = False
@@ -117,8 +117,8 @@ def parse_security_header(data: bytes, at: int, end: int) -> tuple[SecurityHeade
 
     Raises :class:`RemoteProtocolError` if a part is cut. Raises :class:`LimitExceededError` if the
     certificate has more than 65,535 bytes. Senders must not set all sizes to 0 ("At least one …
-    MUST be nonzero"), or send a SecurityID with the type that means none. Such a header is accepted
-    because it is harmless, and because a refused message could never be read.
+    MUST be nonzero"), or send a SecurityID with the type that means none. A header that breaks
+    these rules is harmless, and a refused message could never be read, so the header is accepted.
     """
     require(at, _LAYOUT.size, end, "SecurityHeader", _SECTION)
     flags, *sizes = _LAYOUT.unpack_from(data, at)

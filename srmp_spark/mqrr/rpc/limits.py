@@ -29,7 +29,7 @@ STUB_MAX = 4_194_304
 RESPONSE_MAX = 4_194_304 + 65_536
 """Largest response in bytes; a client closes the connection at a larger one.
 
-It is a packet of 4 MiB (PACKET_SIZE_MAX) and the fields around the packet.
+The limit is a packet of 4 MiB (PACKET_SIZE_MAX) and the fields around the packet.
 """
 
 FRAGMENTS_MAX = 8_192

@@ -1,12 +1,12 @@
 """The interface to a security provider, and what the provider protects of a PDU.
 
 The documents are [MS-RPCE] 2.2.2.11 and 3.3.1.5.2.2. No provider is in this module. A provider
-exchanges tokens until it is ``complete``, and then signs and encrypts. It receives three pieces of
-each PDU, in this order: the header (24 bytes of a request or response, 40 with an object), the body
-(stub, verification trailer, padding), and the sec_trailer. At the privacy level the body is
-encrypted. Header and trailer are signed together with the body if both sides stated in their bind
-that they can. The levels CALL and PKT promise less than integrity, and no client here requests
-them, so they are refused.
+exchanges tokens until it is ``complete``, and then signs and encrypts. The provider receives three
+pieces of each PDU, in this order: the header (24 bytes of a request or response, 40 with an
+object), the body (stub, verification trailer, padding), and the sec_trailer. At the privacy level
+the body is encrypted. Header and trailer are signed together with the body if both sides stated in
+their bind that they can. The levels CALL and PKT promise less than integrity, and no client here
+requests them, so they are refused.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ second would otherwise leave two million timers within CLEANUP_S.
 CATCH_UP_S = 10.0
 """Longest wait in seconds of a reader that does not want to wait.
 
-It waits for messages that are in the queue but whose priorities are not known yet, which takes
-milliseconds.
+The reader waits for messages that are in the queue but whose priorities are not known yet. That
+usually takes milliseconds.
 """
 INFINITE_TIMEOUT = 0xFFFFFFFF
 """ulTimeout of a reader that waits without limit."""

@@ -85,7 +85,7 @@ class Moving:
     ) -> Status | None:
         """Move a message; return the status to answer now, or ``None`` if the answer follows.
 
-        It follows when the move is stored.
+        The answer follows when the move is stored.
         """
         if not descriptor.may_receive:
             return Status.MQ_ERROR_ACCESS_DENIED

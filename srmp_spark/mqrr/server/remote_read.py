@@ -5,8 +5,8 @@
     effects = server.came(view, runs, now)                 messages arrived
     server.timer(), server.handle_timer(now)
 
-``connection`` names the transport connection of a call. It is returned with the answer; the server
-does not use it otherwise.
+``connection`` names the transport connection of a call. The name is returned with the answer and
+not used otherwise.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Purging:
     left: list[int]
     """Locked messages that are not yet examined, the last one first.
 
-    They were locked when the purge was called.
+    The messages were locked when the purge was called.
     """
     pending: set[int] = field(default_factory=set)
     """Messages that this purge has marked for removal at the end of their locks.
@@ -433,7 +433,7 @@ class RemoteReadServer:
     def vanished(self, reading: int) -> list[Effect]:
         """Search another message for the request ``reading``, and return the effects.
 
-        Its message left the queue before it was read.
+        The message of this request left the queue before it was read.
         """
         self._receiving.vanished(reading)
         return self._take_effects()
@@ -441,7 +441,7 @@ class RemoteReadServer:
     def stored(self, storing: int) -> list[Effect]:
         """Complete the removal of messages (a :class:`Take`), and return the effects.
 
-        It is on stable storage that the messages have left their queues.
+        The removal is on stable storage now.
         """
         self._receiving.stored(storing)
         return self._take_effects()

@@ -1,11 +1,12 @@
 """A request to peek or receive, from its call to its end, in one table of states.
 
-It is the PendingRequestEntry of [MS-MQRR] 3.1.1.2. Theory of operation. A request looks for a
-message. It finds one at once, or waits until one arrives, its time is over, or it is cancelled.
-Then its owner reads the message, and the call is answered. A peek ends there. A receive has locked
-the message before it was read. The message stays **held** until R_EndReceive, or until the reader
-ends: its handle is closed or run down, or it does not call R_EndReceive within five minutes. A
-receive that is acknowledged inside a transaction continues as one of the transaction's operations.
+A request is the PendingRequestEntry of [MS-MQRR] 3.1.1.2. Theory of operation. A request looks for
+a message. The request finds a message at once, or waits until a message arrives, its time is over,
+or it is cancelled. Then its owner reads the message, and the call is answered. A peek ends there. A
+receive has locked the message before it was read. The message stays **held** until R_EndReceive, or
+until the reader ends: its handle is closed or run down, or it does not call R_EndReceive within
+five minutes. A receive that is acknowledged inside a transaction continues as one of the
+transaction's operations.
 
 This code differs from the printed text. 3.1.4.7 creates an entry for MQ_ACTION_RECEIVE alone, but
 R_EndReceive must also find one for a receive by lookup identifier. Peeks have no entry there, but

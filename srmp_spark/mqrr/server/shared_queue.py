@@ -98,7 +98,7 @@ class SharedQueue:
     def conflict(self, access: int, share: int) -> bool:
         """Return whether open handles forbid to open the queue with ``access`` and ``share``.
 
-        These are the three cases of 3.1.7.1.5.
+        The rules are the three cases of 3.1.7.1.5.
         """
         receives, exclusive = access == ACCESS_RECEIVE, share != SHARE_DENY_NONE
         present = {

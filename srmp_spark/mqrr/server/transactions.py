@@ -1,8 +1,9 @@
 """Transactions in which messages are received and moved ([MS-MQDMPR] 3.1.1.14).
 
-They record what happens to each message at the outcome. The coordinator ([MS-DTCO]) is not part of
-this package: the owner of the server reports how a transaction ended. Without a coordinator no
-transaction can be enlisted, so that no client receives in a transaction that cannot end.
+A transaction records what happens to each of its messages at the outcome. The coordinator
+([MS-DTCO]) is not part of this package: the owner of the server reports how a transaction ended.
+Without a coordinator no transaction can be enlisted, so that no client receives in a transaction
+that cannot end.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NACK_RECEIVE_REJECTED = 0xC004
 class Operation:
     """TransactionalOperation: a message that leaves its queue if the transaction is committed.
 
-    It is a Dequeue, or a Move if ``reason`` says so. It may also be a request that still searches
+    The operation is a Dequeue, or a Move if ``reason`` says so. Its request may still be searching
     its message.
     """
 
