@@ -255,10 +255,11 @@ class QueueManagerClient:
     ) -> QueueRange:
         """Return the retained rows of an epoch and the end of the next batch (``GET range``).
 
-        Without ``after`` the batch starts at the oldest retained row; without ``epoch`` it is of
-        the current epoch. With ``wait`` (seconds) the call answers as soon as a row exists after
-        ``after``. Raises :class:`ApiError` with code ``unknown-epoch``, ``trimmed`` or
-        ``past-the-end``.
+        The batch starts after the sequence ``after``, and has at most ``max_rows`` rows and
+        ``max_bytes`` bytes. Without ``after`` the batch starts at the oldest retained row. Without
+        ``epoch`` the batch is of the current epoch. With ``wait`` (seconds) the call answers as
+        soon as a row exists after ``after``. Raises :class:`ApiError` with code ``unknown-epoch``,
+        ``trimmed`` or ``past-the-end``.
         """
         parameters = {
             "epoch": epoch,

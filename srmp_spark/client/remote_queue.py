@@ -417,7 +417,7 @@ class RemoteQueue:
 
         Messages that are received meanwhile by others are skipped. ``unreadable`` is called for a
         broken message, which is then skipped; without ``unreadable`` the error is raised. While the
-        caller processes messages, the other machine already searches the next ones
+        caller processes messages, the other machine already searches for the next ones
         (:mod:`.walking`). So make no other calls on this connection between two messages.
         """
         cursor = self._machine.checked(4, HandleRequest(self.handle)).cursor

@@ -77,7 +77,7 @@ Windows refuses larger numbers and does not start again at 1 ([MS-RPCE] appendix
 calls a second the numbers last three days.
 """
 VERIFICATION_TRAILER_MAX = 1_024
-"""Bytes at the end of a stub in which its verification trailer is searched.
+"""Bytes at the end of a stub in which a verification trailer is searched for.
 
 The three known commands have 80 bytes. A trailer is recognised by its end, so each signature found
 is followed to the end of the stub. The limit is needed because a stub may consist of signatures

@@ -4,9 +4,9 @@ Theory of operation. A new cursor stands before the head of the queue and is ``U
 shows the first message after the cursor and makes the cursor ``READ``. Another peek shows the same
 message, or answers MESSAGE_ALREADY_RECEIVED if that message is no longer available; PEEK_NEXT moves
 on. A receive takes the message that was shown and makes the cursor ``UNREAD``, so that the next
-message after it is searched. If there is no message, the cursor waits, and the first message that
-becomes available ends the wait, whatever its place. Otherwise a message of higher priority could be
-placed before the cursor and never be seen.
+search begins after it. If there is no message, the cursor waits, and the first message that becomes
+available ends the wait, whatever its place. Otherwise a message of higher priority could be placed
+before the cursor and never be seen.
 
 A message must be read before it is shown, and it may leave the queue meanwhile. Then no reader saw
 the message, and the cursor is put back to its earlier place. A reader that wants to receive the

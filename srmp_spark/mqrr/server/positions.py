@@ -162,7 +162,7 @@ class Positions:
     def following(self, lookup_id: int) -> int | None:
         """Return the next message after ``lookup_id``, or ``None``.
 
-        No message needs to have this identifier.
+        The identifier need not belong to a message.
         """
         rank, sequence = (
             (lookup_id >> SEQUENCE_BITS, lookup_id & SEQUENCE_MAX) if lookup_id >= 0 else (0, -1)

@@ -72,7 +72,7 @@ class Receiving:
     def __init__(
         self, emit: Callable[[Effect], None], new_number: Callable[[], int], *, coordinator: bool
     ) -> None:
-        """Create a server without requests.
+        """Create an object without requests.
 
         ``emit`` accepts each effect. ``new_number`` returns the number of each order to the owner.
         Without a ``coordinator`` no transaction can be enlisted.
@@ -259,7 +259,7 @@ class Receiving:
             self._fail(descriptor, request)
 
     def vanished(self, reading: int) -> None:
-        """Search another message for a request whose message left the queue before it was read.
+        """Search for another message, because the found one left the queue before it was read.
 
         The search is the same as if the call were received now.
         """

@@ -431,7 +431,7 @@ class RemoteReadServer:
         return self._take_effects()
 
     def vanished(self, reading: int) -> list[Effect]:
-        """Search another message for the request ``reading``, and return the effects.
+        """Search for another message for the request ``reading``; return the effects.
 
         The message of this request left the queue before it was read.
         """

@@ -56,7 +56,7 @@ class RequestEvent(Enum):
     FAILED = auto()
     """The message could not be read: the call fails and the lock ends."""
     VANISHED = auto()
-    """The message left the queue while it was read, so another message is searched."""
+    """The message left the queue while it was read, so the request searches for another message."""
     TIMED_OUT = auto()
     CANCELLED = auto()
     ACKNOWLEDGED = auto()
@@ -115,7 +115,7 @@ class Request:
     """dwRequestId, which the client chooses."""
     action: Action
     lookup_id: int = 0
-    """LookupId of the call, from which the message is searched."""
+    """LookupId of the call, at which the search for a message begins."""
     cursor: Cursor | None = None
     limits: Limits
     transaction: bytes | None = None

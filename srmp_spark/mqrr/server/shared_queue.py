@@ -202,7 +202,7 @@ class SharedQueue:
         return None
 
     def by_lookup_id(self, action: Action, lookup_id: int) -> Sought:
-        """Search the message for an action by lookup identifier (3.1.7.3.3).
+        """Return the message for an action by lookup identifier, or why there is none (3.1.7.3.3).
 
         This is Seek Available Message Position With Id. For a locked message, a receive gets
         NOT_FOUND and a peek gets TRANSACTION_USAGE, so only a peek can distinguish locked from

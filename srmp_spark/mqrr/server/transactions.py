@@ -33,7 +33,7 @@ class Operation:
     """TransactionalOperation: a message that leaves its queue if the transaction is committed.
 
     The operation is a Dequeue, or a Move if ``reason`` says so. Its request may still be searching
-    its message.
+    for a message.
     """
 
     descriptor: OpenQueue
