@@ -195,10 +195,9 @@ class QueueManagerClient:
         self._is_loopback = is_loopback(parts.host)
         if token and parts.scheme == "http" and not self._is_loopback and not allow_plain_token:
             raise ConfigurationError(
-                f"the token would be sent to {parts.host} over plain HTTP, and everybody "
-                "on the way could read it; write "
-                "https://, or accept it: option allowPlainToken=true, of commands "
-                "--allow-plain-token"
+                f"the token would be sent to {parts.host} over plain HTTP, where everybody "
+                "on the path can read it; write https://, or allow it with the option "
+                "allowPlainToken=true or, for a command, --allow-plain-token"
             )
         self._local = threading.local()
 
@@ -308,10 +307,9 @@ class QueueManagerClient:
                 if error.code != "no-such-path":
                     raise
                 raise ConfigurationError(
-                    f"the queue manager at {self.url} is of an earlier version, which "
-                    "cannot search for a time: "
-                    "start this version of it there, or give sequences (startingOffsets, "
-                    "endingOffsets)"
+                    f"the queue manager at {self.url} is of an earlier version that "
+                    "cannot search by time: start this version there, or give sequences "
+                    "(startingOffsets, endingOffsets)"
                 ) from error
             if found["sequence"] is not None or found["looked_to"] >= found["end"]:
                 return cast("int | None", found["sequence"])
@@ -358,7 +356,7 @@ class QueueManagerClient:
         if queue_manager is not None and answered not in (None, queue_manager):
             response.close()
             message = (
-                f"rows of queue manager {queue_manager} were asked for, and "
+                f"rows of queue manager {queue_manager} were requested, but "
                 f"{answered} answers at {self.url}"
             )
             raise ApiError(
@@ -673,7 +671,7 @@ def _unreachable(url: str, error: Exception) -> str:
     elif isinstance(error, requests.exceptions.SSLError):
         hint = f"a private CA is named by {' or '.join(CA_VARIABLES)}=FILE"
     elif url.startswith("http://") and "RemoteDisconnected" in reason:
-        hint = f"somebody listens there and hangs up: if serve has --api-cert, write https://{url.partition('://')[2]}"
+        hint = f"a server there closes the connection: if serve has --api-cert, write https://{url.partition('://')[2]}"
     else:
         hint = "is `srmp-spark serve` running, and is this its --api address?"
     return with_hint(f"no queue manager answers at {url} ({reason})", hint)

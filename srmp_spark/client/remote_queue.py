@@ -287,7 +287,7 @@ class RemoteMachine:
         except BadStubError as error:
             raise refused(
                 Status.RPC_X_BAD_STUB_DATA,
-                f"{self.host} answers {METHODS[opnum].name} with what is none: {error}",
+                f"{self.host} sent an invalid answer to {METHODS[opnum].name}: {error}",
             ) from None
 
     def checked(self, opnum: int, asked: Parameters, wait_s: float = 0.0) -> Any:  # noqa: ANN401

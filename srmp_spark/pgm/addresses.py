@@ -22,7 +22,7 @@ def nla_of(text: str) -> Nla:
         return ip_address(text).packed
     except ValueError:
         raise ConfigurationError(
-            f"{text!r} is no IP address; name the interface by its address"
+            f"{text!r} is not an IP address; name the interface by its address"
         ) from None
 
 

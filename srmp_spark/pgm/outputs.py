@@ -38,15 +38,15 @@ class LossReason(Enum):
     """Reasons why data are finally lost. The values are texts for the user."""
 
     TRAIL = "the source's window moved on"
-    RETRIES = "nobody repaired it"
-    LIMIT = "a limit of ours was passed"
+    RETRIES = "no repair was received"
+    LIMIT = "a limit of this receiver was exceeded"
     RESET = "the source aborted the session"
-    SILENT = "the source fell silent"
+    SILENT = "the source became silent"
     INCOMPLETE = "another part of its APDU is lost"
-    BROKEN = "the fragments make no APDU"
+    BROKEN = "the fragments form no APDU"
     TOO_LARGE = "the APDU is larger than 64 kilobytes"
     JOINED = "its APDU began before we joined"
-    RESTARTED = "the source began anew under its old identifier"
+    RESTARTED = "the source was restarted under its old identifier"
 
 
 class SessionOpened(NamedTuple):

@@ -172,7 +172,7 @@ class SourceSettings:
             raise ConfigurationError(f"a PGM packet has between 64 and {TPDU_MAX} octets")
         if not 0 <= self.join_percent <= 75 or self.ambient_spm_packets < 1:
             raise ConfigurationError(
-                "late receivers may ask for 0 to 75 percent; ambient SPMs come after at "
+                "late receivers may request 0 to 75 percent; ambient SPMs are sent after at "
                 "least 1 packet"
             )
         if (

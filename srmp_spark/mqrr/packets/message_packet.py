@@ -141,7 +141,7 @@ class MessagePacket:
         if self.missing:
             raise LocalProtocolError(
                 f"{self.missing} bytes of {self.id} are missing; read the message again, "
-                "with all of it"
+                "with its whole body"
             )
         if (self.envelope is None) != (self.compound is None):
             raise LocalProtocolError(
@@ -259,7 +259,7 @@ def parse_message_packet(data: bytes) -> MessagePacket:
     head = parse_head(data)
     if head.packet_size > len(data):
         raise RemoteProtocolError(
-            f"a packet of {head.packet_size} bytes of which {len(data)} came",
+            f"a packet of {head.packet_size} bytes of which {len(data)} were received",
             section="[MS-MQMQ] 2.2.19.1",
         )
     tail = _parse_tail(head, data, head.at, len(data))

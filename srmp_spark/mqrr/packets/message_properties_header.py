@@ -107,7 +107,7 @@ class MessagePropertiesHeader:
         if self.missing:
             raise LocalProtocolError(
                 f"{self.missing} bytes of the body are missing; read the message again, "
-                "with all of it"
+                "with its whole body"
             )
         return pad(self.encode_before_body() + self.message_body)
 

@@ -109,7 +109,7 @@ def parse_queue_name(
     :class:`RemoteProtocolError` if ``kind`` is not in ``allowed``, or if the name is cut.
     """
     if kind not in allowed:
-        raise RemoteProtocolError(f"queue name type {kind} may not stand here", section=_SECTION)
+        raise RemoteProtocolError(f"queue name type {kind} is not allowed here", section=_SECTION)
     if kind == _T.DIRECT:
         require(at, _U16.size, end, "Count of a direct format name", _SECTION)
         (size,) = _U16.unpack_from(data, at)

@@ -112,7 +112,8 @@ def whole_packet(sections: Sequence[SectionBuffer]) -> tuple[bytes, MessagePacke
         return sections[0].data, packet
     if packet.missing:
         raise RemoteProtocolError(
-            f"{packet.missing} bytes of {packet.id} were not sent, and all of them were asked for",
+            f"{packet.missing} bytes of {packet.id} were not sent, although the whole body was "
+            "requested",
             section=_SECTION,
         )
     first, *second = sections
@@ -146,7 +147,8 @@ def join_sections(sections: Sequence[SectionBuffer]) -> MessagePacket:
     extra = max(-missing, 0)
     if extra > 3:
         raise RemoteProtocolError(
-            f"a section of {len(first.data)} bytes that says {first.size_alloc}", section=_SECTION
+            f"a section of {len(first.data)} bytes whose SectionSizeAlloc is {first.size_alloc}",
+            section=_SECTION,
         )
     head = parse_head(first.data, max(missing, 0))
     if (head.compound is not None) != (kinds[0] == _T.SRMP_FIRST):
@@ -156,7 +158,7 @@ def join_sections(sections: Sequence[SectionBuffer]) -> MessagePacket:
         )
     if len(first.data) - head.at > 3:
         raise RemoteProtocolError(
-            f"{len(first.data) - head.at} bytes behind the body of a first section",
+            f"{len(first.data) - head.at} bytes after the body of a first section",
             section=_SECTION,
         )
     if len(sections) == 2 and sections[1].size_alloc != len(sections[1].data):

@@ -213,7 +213,7 @@ def _cut(
     room -= room % 16
     if room <= 0:
         raise LocalProtocolError(
-            f"a fragment of {fragment} bytes leaves no room for stub behind a token of {token_size}"
+            f"a fragment of {fragment} bytes leaves no room for stub after a token of {token_size}"
         )
     for at in range(0, max(len(stub), 1), room):
         yield (0 if at else FIRST_FRAGMENT), stub[at : at + room], len(stub) - at

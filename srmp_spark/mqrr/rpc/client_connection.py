@@ -167,7 +167,8 @@ class ClientConnection:
             )
         if settings.security is not None and settings.auth_level not in LEVELS:
             raise LocalProtocolError(
-                f"authentication level {settings.auth_level}; take connect, integrity or privacy"
+                f"authentication level {settings.auth_level} is not supported; use connect, "
+                "integrity or privacy"
             )
         self._settings = settings
         self._state = ClientState.ESTABLISHED
@@ -284,7 +285,7 @@ class ClientConnection:
         """
         if call_id in self._calls:
             self._out.append(encode_orphaned(call_id))
-            self._close(ClientEvent.GONE, f"call {call_id} was given up")
+            self._close(ClientEvent.GONE, f"call {call_id} was abandoned")
 
     def receive(self, data: bytes, pdus_max: int | None = None) -> list[ClientResult]:
         """Process received bytes and return the results.
@@ -436,7 +437,8 @@ class ClientConnection:
             if not self._choose(ack):
                 self._close(
                     ClientEvent.REFUSED,
-                    "the server accepts neither the interface nor a transfer syntax of ours",
+                    "the server accepts neither the interface nor a transfer syntax that was "
+                    "offered",
                 )
                 return
         if security is not None and not self._secured(security, pdu):
@@ -488,7 +490,7 @@ class ClientConnection:
         if trailer is None:
             if not content:
                 raise SecurityError(
-                    "the security provider has nothing more to say and is not content"
+                    "the security provider sends no further token but is not complete"
                 )
             return True
         if content and context.odd_legs:
@@ -505,7 +507,7 @@ class ClientConnection:
         pending = self._calls.get(pdu.call_id)
         if pending is None:
             raise RemoteProtocolError(
-                f"a response to call {pdu.call_id}, which nobody made",
+                f"a response to call {pdu.call_id}, which was not made",
                 section="[MS-RPCE] 3.3.2.5.2",
             )
         self._move(ClientEvent.ANSWER)
@@ -535,7 +537,7 @@ class ClientConnection:
             return
         if self._calls.pop(pdu.call_id, None) is None:
             raise RemoteProtocolError(
-                f"a fault of call {pdu.call_id}, which nobody made", section="[MS-RPCE] 3.3.2.5.1"
+                f"a fault of call {pdu.call_id}, which was not made", section="[MS-RPCE] 3.3.2.5.1"
             )
         self._move(ClientEvent.ANSWER)
         self._results.append(

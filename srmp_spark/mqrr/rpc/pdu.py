@@ -202,8 +202,8 @@ def _other_version(beginning: bytes) -> str:
     if beginning.startswith(b"HTTP/"):
         return (
             f"RPC version {beginning[0]}: this is an HTTP server, and has no remote read; "
-            "give the RPC port (2103 at Windows, "
-            "`rpc` in the ready line of ours), or none, and the endpoint mapper (135) is asked"
+            "give the RPC port (2103 on Windows, `rpc` in the ready line of `srmp-spark serve`), "
+            "or no port, so that the endpoint mapper (135) is asked"
         )
     return f"RPC version {beginning[0]}; only 5.0 is known"
 

@@ -199,7 +199,7 @@ class ServerConnection:
             what = (
                 "the negotiation did not end"
                 if negotiating
-                else "the rest of a request did not come"
+                else "the rest of a request was not received"
             )
             self._close(ServerEvent.TIMED_OUT, f"{what} in time")
         return self._take_events()
@@ -383,7 +383,7 @@ class ServerConnection:
             least = AuthLevel(self._settings.min_auth_level).name
             raise _RefusedError(
                 NakReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED,
-                f"a bind at level {level}, and at least {least} is demanded",
+                f"a bind at level {level}, but at least {least} is required",
             )
 
     def _alter_context(self, pdu: Pdu) -> None:
@@ -514,7 +514,7 @@ class ServerConnection:
 
     def _request(self, pdu: Pdu) -> None:
         if self._security is not None and self._security.failed:
-            raise SecurityError("the last leg of the negotiation did not hold")
+            raise SecurityError("the last leg of the negotiation was invalid")
         request = parse_request(pdu)
         if pdu.is_first:
             self._first_fragment(pdu)
@@ -523,7 +523,7 @@ class ServerConnection:
             return
         elif pdu.call_id != self._assembly.call_id:
             raise RemoteProtocolError(
-                "a fragment of another call than the one that is coming in",
+                "a fragment of another call than the one that is being received",
                 section="[MS-RPCE] 3.3.3.5.2",
             )
         request = request._replace(
@@ -550,7 +550,7 @@ class ServerConnection:
             )
         if pdu.call_id <= self._last_call_id:
             raise RemoteProtocolError(
-                f"call_id {pdu.call_id} after {self._last_call_id}; it increases",
+                f"call_id {pdu.call_id} after {self._last_call_id}; call_id must increase",
                 section="[MS-RPCE] 3.3.3.5.2",
             )
         if self._calls and not self._multiplexing:

@@ -44,7 +44,8 @@ def which_queue(queue: QueueFormat) -> WhichQueue:
     """
     if queue.type not in READABLE:
         raise CannotOpenError(
-            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "a name that nobody can read from"
+            Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+            "a queue cannot be read by a name of this kind",
         )
     if (broken := queue.violation()) is not None:
         raise CannotOpenError(Status.MQ_ERROR_INVALID_PARAMETER, broken)
@@ -57,7 +58,7 @@ def which_queue(queue: QueueFormat) -> WhichQueue:
     if not colon or protocol.upper() not in _PROTOCOLS:
         raise CannotOpenError(
             Status.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
-            f"nobody can read from a name that begins with {protocol[:20]!r}",
+            f"a queue cannot be read by a name that begins with {protocol[:20]!r}",
         )
     host, _, name = rest.replace("/", "\\").partition("\\")
     if not host or not name:
@@ -72,7 +73,7 @@ def which_queue(queue: QueueFormat) -> WhichQueue:
     if semicolon and not word:
         raise CannotOpenError(
             Status.MQ_ERROR_ILLEGAL_FORMATNAME,
-            f"{queue.text[:200]!r} has no subqueue behind its semicolon",
+            f"{queue.text[:200]!r} has no subqueue after its semicolon",
         )
     if queue.suffix not in (QueueSuffix.NONE, QueueSuffix.SUBQUEUE):
         raise CannotOpenError(
