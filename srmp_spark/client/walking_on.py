@@ -1,13 +1,13 @@
 """A walk through a queue of another machine that survives lost connections.
 
-A task of Spark reads a remote queue with it. Theory of operation. The messages are returned in the
-order of the queue, each once. The walk ends at the end of the queue, over as many connections as
-needed. After a rare loss of the connection, the walk starts again by cursor from the head, with
-many calls in flight, and messages that were already returned are skipped. If such a walk returns
-nothing new before the connection is lost again, the walk uses lookup identifiers, with one call for
-each message (:mod:`srmp_spark.mqrr.by_number`). Then each connection that carries one call returns
-one more message. A message that arrives during the walk before a message already returned is not
-returned: it was not there when the walk passed.
+A task of Spark reads a remote queue with such a walk. Theory of operation. The messages are
+returned in the order of the queue, each once. The walk ends at the end of the queue, over as many
+connections as needed. After a rare loss of the connection, the walk starts again by cursor from the
+head, with many calls in flight, and messages that were already returned are skipped. If such a walk
+returns nothing new before the connection is lost again, the walk uses lookup identifiers, with one
+call for each message (:mod:`srmp_spark.mqrr.by_number`). Then each connection that carries one call
+returns one more message. A message that arrives during the walk at a place that the walk has passed
+is not returned, because it was not there when the walk passed.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ _AUTH_CONTEXT_ID = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What a client offers and requests when it binds and calls."""
+    """The offers and time-outs of one client connection."""
 
     interface: SyntaxId = REMOTE_READ
     syntaxes: Sequence[TransferSyntax] = (NDR, NDR64)

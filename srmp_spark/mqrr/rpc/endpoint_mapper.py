@@ -1,8 +1,9 @@
-"""ept_map: ask a host on which TCP port it serves an interface. Both sides, in NDR.
+"""The call ept_map, which asks a host on which TCP port it serves an interface.
 
-The documents are [MS-RPCE] 2.2.1.2 and C706 appendix O. The endpoint mapper listens at port 135.
-Since Windows Vista clients find RemoteRead with it; before, they used R_GetServerPort. Question and
-answer are *towers*. A tower is a list of floors, and each floor names a layer:
+This module has the client's side and the server's side, in NDR. The documents are [MS-RPCE] 2.2.1.2
+and C706 appendix O. The endpoint mapper listens at port 135. Since Windows Vista clients find
+RemoteRead with ept_map; before, they used R_GetServerPort. Question and answer are *towers*. A
+tower is a list of floors, and each floor names a layer:
 
     1 interface · 2 transfer syntax · 3 connection-oriented RPC
     4 TCP and its port · 5 IP and its address

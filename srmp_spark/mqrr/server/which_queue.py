@@ -1,4 +1,4 @@
-"""Which queue a QUEUE_FORMAT names, for a server whose queues are known by name.
+"""Finds the queue that a QUEUE_FORMAT names, for a server whose queues are known by name.
 
 The documents are [MS-MQRR] 3.1.4.2 and [MS-MQDMPR] 3.1.7.1.5.
 """
