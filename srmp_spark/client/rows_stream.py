@@ -17,8 +17,8 @@ class RowsStream:
     """Reads the bytes of ``GET rows`` as they are received. Close it after use.
 
     Nothing is read before it is requested. The bytes are read from the response of
-    :mod:`http.client`, below the layers of ``requests``. Those layers copy each byte several times
-    (a fifth of a Python worker's CPU time for a row of 1 KB).
+    :mod:`http.client`, below the layers of ``requests``. The layers of ``requests`` copy each byte
+    several times (a fifth of a Python worker's CPU time for a row of 1 KB).
     """
 
     def __init__(self, response: requests.Response, where: str) -> None:

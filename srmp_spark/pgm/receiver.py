@@ -28,7 +28,7 @@ from srmp_spark.timers import Timers
 SESSIONS_AT_ONCE = 4
 """Most sessions that one call of :meth:`Receiver.poll` processes.
 
-That takes about 12 ms if each session has NUMBERS_AT_ONCE numbers to request. The owner of the
+The call takes about 12 ms if each session has NUMBERS_AT_ONCE numbers to request. The owner of the
 socket can do other work between two calls.
 """
 

@@ -25,7 +25,7 @@ OPERATIONS_MAX = 10_000
 LOCKS_OF_A_TURN = 1_000
 """Most locked messages that a purge examines before other calls are processed.
 
-That takes a millisecond or two. There may be OPEN_MAX times REQUESTS_MAX locked messages.
+This work takes a millisecond or two. There may be OPEN_MAX times REQUESTS_MAX locked messages.
 """
 
 CLEANUP_S = 300.0
@@ -47,7 +47,7 @@ second would otherwise leave two million timers within CLEANUP_S.
 CATCH_UP_S = 10.0
 """Longest wait in seconds of a reader that does not want to wait.
 
-The reader waits for messages that are in the queue but whose priorities are not known yet. That
+The reader waits for messages that are in the queue but whose priorities are not known yet. The wait
 usually takes milliseconds.
 """
 INFINITE_TIMEOUT = 0xFFFFFFFF
