@@ -24,8 +24,9 @@ SEEDS_MAX = 1_000
 
 MARKS = {
     "apdu", "damaged packet refused", "end: close", "end: reset", "end: silence", "gentle", "joined late", "lost on the way",
-    "lost: a limit of this receiver was exceeded", "lost: another part of its APDU is lost", "lost: its APDU began before we joined",
-    "lost: no repair was received", "lost: the source's window moved on", "repairs heard", "source: nak", "source: nak for another",
+    "lost: a limit of this receiver was exceeded", "lost: another part of its APDU is lost",
+    "lost: its APDU began before we joined", "lost: no repair was received", "lost: the source's window moved on",
+    "repairs heard", "source: nak", "source: nak for another",
     "source: nak outside the window", "source: ncf", "source: ncf held back", "source: odata", "source: passed over",
     "source: rdata", "source: spm", "storm", "stranger", "wrapped",
 }  # fmt: skip
