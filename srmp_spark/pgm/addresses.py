@@ -1,4 +1,4 @@
-"""Who and where: the transport session identifier (RFC 3208 3.2) and network-layer addresses."""
+"""Transport session identifiers (RFC 3208 3.2) and network-layer addresses (NLA)."""
 
 from __future__ import annotations
 
@@ -8,34 +8,43 @@ from typing import NamedTuple
 from srmp_spark.errors import ConfigurationError
 
 Nla = bytes
-"""A network-layer address as it stands in a packet: 4 octets of IPv4 or 16 of IPv6."""
+"""A network-layer address as bytes of a packet: 4 octets of IPv4 or 16 of IPv6."""
 
 GSI_LENGTH = 6
 
 
 def nla_of(text: str) -> Nla:
-    """``192.0.2.7`` or ``2001:db8::7`` as an NLA. Raises :class:`ConfigurationError` for anything else."""
+    """Convert ``192.0.2.7`` or ``2001:db8::7`` to an NLA.
+
+    Raises :class:`ConfigurationError` if ``text`` is not an IP address.
+    """
     try:
         return ip_address(text).packed
     except ValueError:
         raise ConfigurationError(
-            f"{text!r} is no IP address; name the interface by its address"
+            f"{text!r} is not an IP address; name the interface by its address"
         ) from None
 
 
 def text_of(nla: Nla) -> str:
-    """An NLA for people."""
+    """Return an NLA as text for users."""
     return str(ip_address(nla))
 
 
 def is_unicast(nla: Nla) -> bool:
-    """Whether it can be the address of one host: no group, no broadcast to all, not "this host"."""
+    """Return whether ``nla`` can be the address of one host.
+
+    A group, the broadcast address and "this host" are not addresses of one host.
+    """
     address = ip_address(nla)
     return not (address.is_multicast or address.is_unspecified or nla == b"\xff" * 4)
 
 
 class Tsi(NamedTuple):
-    """The transport session identifier: "a source-assigned TSI", global source identifier and source port."""
+    """The transport session identifier: global source identifier and source port.
+
+    The RFC calls it "a source-assigned TSI".
+    """
 
     gsi: bytes
     source_port: int
@@ -45,9 +54,10 @@ class Tsi(NamedTuple):
 
 
 class SessionKey(NamedTuple):
-    """A session as a receiver tells it from others.
+    """Identifies a session at a receiver: the address of the source and its TSI.
 
-    By its source's address too: libzmq's GSI was the same in every run that we saw, so two of its sources can have one TSI.
+    The address is needed because libzmq's GSI was identical in every run that was seen, so two of
+    its sources can have one TSI.
     """
 
     source: Nla

@@ -1,8 +1,10 @@
-"""From packets in order to APDUs (RFC 3208 9.2), and to the ranges that make none.
+"""Assembles packets in order to APDUs (RFC 3208 9.2), and reports the ranges that form no APDU.
 
-A fragmented APDU is known by its First Sequence Number and its length, and it is whole when that many octets are there. The
-offset is not asked: OpenPGM's is wrong in every APDU but the first (:class:`~srmp_spark.pgm.packets.Fragment`). A packet begins
-an APDU if it bears the First Sequence Number, or the offset 0 of a source that fills that field otherwise.
+A fragmented APDU is identified by its First Sequence Number and its length. The APDU is complete
+when that many octets are there. The offset is not used, because OpenPGM's offset is wrong in every
+APDU but the first (:class:`~srmp_spark.pgm.packets.Fragment`). A packet begins an APDU if its
+number is the First Sequence Number. A packet with offset 0 begins an APDU too, because some sources
+fill the field differently.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from srmp_spark.pgm.sequence import unwrap, wrap
 
 
 class Assembler:
-    """Takes every number of a session, in order: received or lost. Its memory is one APDU, at most APDU_MAX octets."""
+    """Assembles the numbers of one session, received or lost, to APDUs and losses.
+
+    The caller passes every number in order. The assembler holds one APDU, at most APDU_MAX octets.
+    """
 
     def __init__(self, session: SessionKey, first: int, out: list[Output]) -> None:
         self._session = session
@@ -23,15 +28,19 @@ class Assembler:
         self._out = out
         self._begin = first
         self._of: Fragment | None = None
-        """The first fragment of the APDU that is being assembled, from number :attr:`_begin`."""
+        """First fragment of the APDU that is being assembled; its number is :attr:`_begin`."""
         self._octets = bytearray()
         self._loss: tuple[int, int, LossReason] | None = None
-        """Not told yet: it may go on."""
+        """Loss that is not yet reported, because it may continue."""
 
     def received(self, number: int, data: Data) -> None:
-        """The next number."""
+        """Process the data of the next number.
+
+        Complete APDUs and losses are appended to the output.
+        """
         fragment = data.options.fragment
-        if fragment is None and self._of is None and self._loss is None:  # nearly all of them
+        # Nearly all packets are whole APDUs.
+        if fragment is None and self._of is None and self._loss is None:
             wire = wrap(number)
             self._out.append(Apdu(self._session, wire, wire, data.payload))
             return
@@ -58,7 +67,7 @@ class Assembler:
             self._tell(begin, number, apdu)
 
     def _why_not(self, number: int, fragment: Fragment) -> LossReason | None:
-        """Why no APDU can begin with this fragment."""
+        """Return the reason why no APDU can begin with this fragment, or ``None`` if one can."""
         if fragment.length > APDU_MAX:
             return LossReason.TOO_LARGE
         if fragment.first == wrap(number) or fragment.offset == 0:
@@ -70,17 +79,23 @@ class Assembler:
         )
 
     def lost(self, first: int, last: int, reason: LossReason) -> None:
-        """The next numbers, which will not come."""
+        """Process the next numbers, ``first`` to ``last``, as lost."""
         self._break_off(first)
         self._add_loss(first, last, reason)
 
     def finish(self, next_number: int, reason: LossReason) -> None:
-        """No number comes any more from ``next_number`` on: an APDU of which a part came is lost for ``reason``."""
+        """End the session: no number from ``next_number`` on follows.
+
+        An incomplete APDU is reported as lost for ``reason``.
+        """
         self._break_off(next_number, reason)
         self.flush()
 
     def flush(self) -> None:
-        """Tell the loss that may still go on: nobody knows when the next packet comes."""
+        """Report the pending loss now, although it may still continue.
+
+        The time of the next packet is unknown, so the report does not wait for that packet.
+        """
         if self._loss is not None:
             first, last, reason = self._loss
             self._loss = None

@@ -1,23 +1,32 @@
-"""The checksum of RFC 3208 8: "the usual 1's complement of the 1's complement sum of the entire PGM packet".
+"""The checksum of a packet (RFC 3208 8).
 
-A one's complement sum of 16-bit words is the number itself modulo 65,535, and Python divides one long number faster than it
-adds a thousand short ones (2.3 us against 9 us for 1,428 octets). 2^16 is 1 modulo 65,535, so a number can be folded at any
-whole word before, and adding is cheaper than dividing (1.5 us). Sums of pieces that begin at an even octet add up, so a payload
-is summed once for the packet and all its repairs.
+The RFC defines it as "the usual 1's complement of the 1's complement sum of the entire PGM packet".
+A one's complement sum of 16-bit words is the number itself modulo 65,535. Python divides one long
+number faster than it adds a thousand short ones (2.3 us against 9 us for 1,428 octets). 2^16 is 1
+modulo 65,535, so a number can first be folded at any whole word, and adding is cheaper than
+dividing (1.5 us). Sums of pieces that begin at an even octet can be added, so a payload is summed
+once for the packet and all its repairs.
 """
 
 from __future__ import annotations
 
 _ONES = 0xFFFF
 _FOLDED_FROM = 256
-"""Octets: below, one division is faster."""
+"""Size in octets above which a number is folded first; below, one division is faster."""
 _HALF, _QUARTER, _EIGHTH = 5_760, 2_880, 1_440
-"""Bits, whole words: parts of the 1,440 octets that a packet on Ethernet has. Longer ones are summed as well, slower."""
+"""Bits at which a number is folded, in whole words.
+
+The numbers are parts of the 1,440 octets of a packet on Ethernet. Longer packets are summed as
+well, but slower.
+"""
 _HALF_ONES, _QUARTER_ONES, _EIGHTH_ONES = 2**_HALF - 1, 2**_QUARTER - 1, 2**_EIGHTH - 1
 
 
 def sum_of(data: bytes) -> int:
-    """The sum of ``data``, below 65,535. An odd last octet counts as the high half of a word."""
+    """Return the one's complement sum of ``data``, below 65,535.
+
+    An odd last octet counts as the high half of a word.
+    """
     number = int.from_bytes(data, "big")
     if len(data) & 1:
         number <<= 8
@@ -29,13 +38,14 @@ def sum_of(data: bytes) -> int:
 
 
 def checksum(total: int) -> int:
-    """What goes into the field for a packet whose octets, that field zero, sum up to ``total``.
+    """Return the checksum field of a packet whose octets sum up to ``total``.
 
-    Never 0, which means that there is no checksum: "If the computed checksum is zero, it is transmitted as all ones".
+    The field itself counts as zero in ``total``. The result is never 0, which means that there is
+    no checksum: "If the computed checksum is zero, it is transmitted as all ones".
     """
     return ~(total % _ONES) & _ONES
 
 
 def is_good(packet: bytes) -> bool:
-    """Whether a packet with a checksum arrived as it was sent."""
+    """Return whether a packet that has a checksum is intact."""
     return sum_of(packet) == 0

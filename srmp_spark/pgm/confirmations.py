@@ -1,8 +1,10 @@
-"""NCFs: at once, and a storm of NAKs does not become a storm of them (RFC 3208 5.2).
+"""Decides which NAKs a source confirms with an NCF, and when (RFC 3208 5.2).
 
-The first NAK is confirmed immediately. Identical ones within NCF_REPEAT_IVL share one more NCF at its end, so that whoever
-missed the first still hears one. A NAK that comes twice at the same time is one: receivers multicast what they send to the
-source ([MC-MQSRM] <3> of 6.3). Beyond ``ncf_rate_max`` NAKs are not confirmed at all; receivers repeat them.
+The first NAK is confirmed immediately. Identical NAKs within NCF_REPEAT_IVL share one more NCF at
+the end of that interval, so that a receiver that missed the first NCF still receives one. So a
+storm of NAKs does not cause a storm of NCFs. Two identical NAKs at the same time count as one:
+receivers also multicast each NAK that they send to the source ([MC-MQSRM] <3> of 6.3). NAKs above
+the rate ``ncf_rate_max`` are not confirmed at all, and receivers repeat them.
 """
 
 from __future__ import annotations
@@ -13,12 +15,19 @@ from srmp_spark.timers import Timers
 
 Numbers = tuple[int, ...]
 TWIN_S = 0.002
-"""How far the two copies of one NAK are apart at most, by the network or by ourselves."""
+"""Longest time in seconds between the two copies of one NAK.
+
+The network, or this process, may delay one of the copies by that much.
+"""
 _BURST_S = 0.1
 
 
 class Confirmations:
-    """Which NAKs to confirm now. Its memory is what ``ncf_rate_max`` lets through in NCF_REPEAT_IVL."""
+    """Decides which NAKs to confirm now.
+
+    The object remembers the numbers that were confirmed within NCF_REPEAT_IVL; ``ncf_rate_max``
+    limits how many.
+    """
 
     def __init__(self, settings: SourceSettings, now: float) -> None:
         self._ivl = settings.ncf_repeat_ivl
@@ -26,11 +35,11 @@ class Confirmations:
             settings.ncf_rate_max, max(1.0, settings.ncf_rate_max * _BURST_S), now
         )
         self._confirmed: dict[Numbers, float] = {}
-        """The oldest first."""
+        """Confirmed numbers and the time of their NCF, the oldest first."""
         self._again: Timers[Numbers] = Timers()
 
     def confirm(self, numbers: Numbers, now: float) -> bool:
-        """Whether a NAK for ``numbers`` is to be confirmed now."""
+        """Return whether a NAK for ``numbers`` is to be confirmed now."""
         self._forget(now)
         last = self._confirmed.get(numbers)
         if last is not None:
@@ -44,7 +53,7 @@ class Confirmations:
         return True
 
     def due(self, now: float) -> list[Numbers]:
-        """What is to be confirmed once more."""
+        """Return the numbers of each NCF that is to be sent again now."""
         numbers = [each for each in self._again.due(now) if self._bucket.take(1, now)]
         for each in numbers:
             self._confirmed.pop(each, None)
@@ -52,7 +61,7 @@ class Confirmations:
         return numbers
 
     def next(self) -> float | None:
-        """When :meth:`due` has something."""
+        """Return the time at which :meth:`due` has something to return, or ``None``."""
         return self._again.next()
 
     def _forget(self, now: float) -> None:

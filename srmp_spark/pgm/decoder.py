@@ -1,8 +1,9 @@
-"""From octets to a packet (RFC 3208 8).
+"""Decodes a packet from octets (RFC 3208 8).
 
-The checksum is looked at first: what a bad line changed says nothing. Data without one are refused ("The checksum is mandatory
-on data packets"); other packets may come without. TSDU Length must be what is left behind the options of a data packet; on the
-others, which carry no data, it is passed over as is anything behind them.
+The checksum is verified first, because a damaged packet has no meaning. Data without a checksum are
+refused ("The checksum is mandatory on data packets"); other packets may have none. TSDU Length must
+be the number of octets after the options of a data packet. Other packets carry no data: their TSDU
+Length and any octets after the packet are ignored.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ HEADER = Struct("!HHBBH6sH")
 SPM_FIELDS = Struct("!III")
 DATA_FIELDS = Struct("!II")
 DATA_HEADER = Struct("!HHBBH6sHII")
-"""HEADER and DATA_FIELDS in one."""
+"""HEADER and DATA_FIELDS as one structure."""
 NUMBER_FIELD = Struct("!I")
 NLA_FIELDS = Struct("!HH")
-"""NLA AFI and a reserved half."""
+"""Address family identifier (NLA AFI) and a reserved half word."""
 POLL_FIELDS = Struct("!IHH")
 POLL_END_FIELDS = Struct("!III")
 POLR_FIELDS = Struct("!IHH")
@@ -46,7 +47,7 @@ _DATA_AT = HEADER.size + DATA_FIELDS.size
 AFI_LENGTHS = {1: 4, 2: 16}
 """Address family → octets of an NLA: IPv4, IPv6."""
 UPSTREAM = (PacketType.NAK, PacketType.NNAK, PacketType.SPMR, PacketType.POLR)
-"""Whose ports are the other way round."""
+"""Types of packets that have source and destination port in the opposite order."""
 _KINDS = {int(kind): kind for kind in PacketType}
 _ODATA, _RDATA = int(PacketType.ODATA), int(PacketType.RDATA)
 _DATA = (_ODATA, _RDATA)
@@ -54,12 +55,17 @@ _TYPE_AT = 4
 
 
 def decode(packet: bytes) -> Packet:
-    """``packet``, without its IP or UDP header. Raises :class:`RemoteProtocolError`, :class:`LimitExceededError` among them."""
+    """Decode ``packet``, which has no IP or UDP header.
+
+    Raises :class:`RemoteProtocolError` if the packet is invalid, and its subclass
+    :class:`LimitExceededError` if a limit is exceeded.
+    """
     if len(packet) < HEADER.size:
         raise RemoteProtocolError(f"{len(packet)} octets are no PGM header", section="RFC 3208 8")
     if len(packet) > TPDU_MAX:
         raise LimitExceededError("TPDU_MAX", TPDU_MAX, len(packet), section="RFC 3208 8")
-    if len(packet) >= _DATA_AT and packet[_TYPE_AT] in _DATA:  # nearly all of them
+    # Nearly all packets are data packets.
+    if len(packet) >= _DATA_AT and packet[_TYPE_AT] in _DATA:
         return _data(packet)
     source_port, destination_port, type_field, options, checksum, gsi, _ = HEADER.unpack_from(
         packet
@@ -98,7 +104,10 @@ def decode(packet: bytes) -> Packet:
 
 
 def _room(packet: bytes, at: int, size: int, kind: PacketType) -> int:
-    """``at``, if ``size`` octets of the packet begin there."""
+    """Return ``at`` if ``size`` octets of the packet begin there.
+
+    Raises :class:`RemoteProtocolError` if the packet is too short.
+    """
     if len(packet) - at < size:
         raise RemoteProtocolError(
             f"{kind.name} of {len(packet)} octets is cut short", section="RFC 3208 8"
@@ -122,7 +131,11 @@ def _nla(packet: bytes, at: int, kind: PacketType) -> tuple[Nla, int]:
 
 
 def _data(packet: bytes) -> Data:
-    """ODATA or RDATA, in one reading of its header: there are some ten thousand a second."""
+    """Decode ODATA or RDATA, reading the header once.
+
+    The function must be fast, because there are about ten thousand data packets a second. Raises
+    :class:`RemoteProtocolError` if the packet is invalid.
+    """
     source_port, destination_port, kind, bits, checksum, gsi, tsdu_length, number, trail = (
         DATA_HEADER.unpack_from(packet)
     )

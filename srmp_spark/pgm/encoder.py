@@ -1,7 +1,8 @@
-"""From a packet to octets (RFC 3208 8). Always with a checksum: OpenPGM drops data without one.
+"""Encodes a packet as octets (RFC 3208 8).
 
-Raises :class:`LocalProtocolError` for what no packet can hold; nothing that :func:`~srmp_spark.pgm.decoder.decode` gave out is
-refused.
+A checksum is always written, because OpenPGM discards data without one. Values that do not fit into
+a packet raise :class:`LocalProtocolError`. Every packet that :func:`~srmp_spark.pgm.decoder.decode`
+returned can be encoded.
 """
 
 from __future__ import annotations
@@ -45,7 +46,11 @@ _AFIS = {length: afi for afi, length in AFI_LENGTHS.items()}
 
 
 def encode(packet: Packet) -> bytes:
-    """``packet`` as it goes behind an IP or UDP header."""
+    """Encode ``packet`` for sending after an IP or UDP header.
+
+    Raises :class:`LocalProtocolError` if a value does not fit into its field or the packet is too
+    large.
+    """
     try:
         if isinstance(packet, Data):
             kind = PacketType.RDATA if packet.is_repair else PacketType.ODATA
@@ -60,10 +65,11 @@ def encode(packet: Packet) -> bytes:
 
 
 class DataEncoder:
-    """Data packets of one session, whose payloads were summed before (:func:`~srmp_spark.pgm.checksum.sum_of`).
+    """Encodes the data packets of one session.
 
-    The same octets as :func:`encode` makes, in a third of the time: what does not change is looked at once, and of the header
-    only what changes is summed, as numbers.
+    The sums of their payloads are computed before (:func:`~srmp_spark.pgm.checksum.sum_of`). The
+    octets are identical to those of :func:`encode`, in a third of the time. Fixed parts are checked
+    once, and only the changing parts of the header are summed, as numbers.
     """
 
     def __init__(self, tsi: Tsi, destination_port: int) -> None:
@@ -81,7 +87,11 @@ class DataEncoder:
         *,
         is_repair: bool,
     ) -> bytes:
-        """ODATA or RDATA; ``number`` and ``trail`` as they go over the wire. Raises :class:`LocalProtocolError`."""
+        """Encode ODATA, or RDATA if ``is_repair`` is set.
+
+        ``number`` and ``trail`` are 32-bit numbers of the wire. Raises :class:`LocalProtocolError`
+        if a value does not fit into its field or the packet is too large.
+        """
         kind, bits, extensions, total = (
             (_RDATA if is_repair else _ODATA),
             0,

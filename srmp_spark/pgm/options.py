@@ -1,15 +1,18 @@
-"""Option extensions (RFC 3208 9): type, length, value behind the header of a packet.
+"""Option extensions (RFC 3208 9): type, length and value after the header of a packet.
 
-Every length is hostile. Three bounds hold each step: the packet's end, the total that OPT_LENGTH says, and the option's own
-length; nothing is read before it is known to lie inside all three, and no length is subtracted from another one unchecked
-(CVE-2023-28250 was such an underflow).
+Every length is hostile. Each step is checked against three bounds: the packet's end, the total that
+OPT_LENGTH states, and the option's own length. Nothing is read before it is known to lie inside all
+three, and no length is subtracted from another one unchecked (CVE-2023-28250 was such an
+underflow).
 
-Where we are stricter than a reader could be: OPT_LENGTH comes first (9.1, a MUST; OpenPGM asserts it), the option with OPT_END
-ends where OPT_LENGTH says (9.1), and none of those below comes twice. Two readers would otherwise disagree about where the data
-begin. Where we are looser: unknown options, and known ones in a packet in which they mean nothing, are passed over; so are
-reserved bits, which OpenPGM leaves uninitialised.
+In these points this code is stricter than necessary. OPT_LENGTH is the first option (9.1, a MUST;
+OpenPGM asserts it). The option with OPT_END ends where OPT_LENGTH says (9.1). No known option
+occurs twice. Otherwise two readers could disagree about where the data begin. In these points it is
+more tolerant: unknown options, and known options in a packet in which they have no meaning, are
+ignored. Reserved bits are ignored too, because OpenPGM leaves them uninitialised.
 
-The RFC's 9.2.4 says "Option Length = 12 octets" of OPT_FRAGMENT and draws 16; OpenPGM and Wireshark have 16.
+The RFC's 9.2.4 says "Option Length = 12 octets" of OPT_FRAGMENT and draws 16; OpenPGM and Wireshark
+use 16.
 """
 
 from __future__ import annotations
@@ -21,14 +24,17 @@ from srmp_spark.pgm.limits import NAK_LIST_MAX, OPTIONS_MAX, RESET_ERROR_MAX
 from srmp_spark.pgm.packets import Fragment, Options, PacketType, Reset
 
 OPT_PRESENT = 0x01
-"""In the header's Options field. The RFC numbers bits from the left and calls it bit 0; all who built PGM read 0x01, and 0x80
-for bit 7, OPT_PARITY."""
+"""Bit of the header's Options field: the packet has options.
+
+The RFC numbers bits from the left and calls it bit 0. All implementations of PGM use 0x01, and 0x80
+for bit 7, OPT_PARITY.
+"""
 OPT_NETWORK = 0x02
 OPT_VAR_PKTLEN = 0x40
 OPT_PARITY = 0x80
 
 OPT_END = 0x80
-"""In the Option Type field of the last option."""
+"""Bit of the Option Type field that marks the last option."""
 OPT_LENGTH = 0x00
 OPT_FRAGMENT = 0x01
 OPT_NAK_LIST = 0x02
@@ -47,15 +53,15 @@ _MEANT_FOR: dict[int, frozenset[PacketType]] = {
     OPT_RST: frozenset((PacketType.SPM,)),
 }
 _EXACTLY = {OPT_FRAGMENT: 16, OPT_JOIN: 8, OPT_SYN: 4, OPT_FIN: 4, OPT_RST: 4}
-"""Option Length, octets."""
+"""Option Length in octets of each option with a fixed length."""
 
 _FIRST = Struct("!BBH")
 _GENERAL = Struct("!BBH")
-"""Type, length, and the 16 bits of reserved, F, OPX, U and option-specific ones."""
+"""Type, length, and 16 bits: reserved, F, OPX, U and bits that depend on the option."""
 _FRAGMENT = Struct("!III")
 _ONE_FRAGMENT = Struct("!BBHBBHIII")
 _FRAGMENT_ALONE = bytes((OPT_LENGTH, 4, 0, _ONE_FRAGMENT.size, OPT_FRAGMENT | OPT_END, 16))
-"""How options begin of which OPT_FRAGMENT is the only one: no length in it is anybody's choice."""
+"""First bytes of options that consist of OPT_FRAGMENT alone; all their lengths are fixed."""
 _NUMBER = Struct("!I")
 _N_BIT = 0x40
 
@@ -65,18 +71,21 @@ def _refuse(what: str, section: str = "RFC 3208 9") -> RemoteProtocolError:
 
 
 def read_options(packet: bytes, at: int, kind: PacketType) -> tuple[Options, int]:
-    """The options that begin at ``at``, and where they end.
+    """Parse the options that begin at ``at``; return them and the offset of their end.
 
-    Raises :class:`RemoteProtocolError` for lengths that contradict each other, :class:`LimitExceededError` past a limit.
+    Raises :class:`RemoteProtocolError` if lengths contradict each other. Raises
+    :class:`LimitExceededError` if a limit is exceeded.
     """
     if (
         packet[at : at + 6] == _FRAGMENT_ALONE
         and kind in _DATA
         and len(packet) - at >= _ONE_FRAGMENT.size
     ):
-        return Options(
-            Fragment(*_FRAGMENT.unpack_from(packet, at + 8))
-        ), at + _ONE_FRAGMENT.size  # nearly all that have any
+        # Nearly all packets with options have OPT_FRAGMENT alone.
+        return (
+            Options(Fragment(*_FRAGMENT.unpack_from(packet, at + 8))),
+            at + _ONE_FRAGMENT.size,
+        )
     if len(packet) - at < 4:
         raise _refuse("no room for OPT_LENGTH", "RFC 3208 9.1")
     first, length, total = _FIRST.unpack_from(packet, at)
@@ -138,16 +147,20 @@ def _nak_list(packet: bytes, at: int, length: int) -> tuple[int, ...]:
 
 
 def write_fragment(fragment: Fragment) -> bytes:
-    """OPT_FRAGMENT as the only option of a packet. Raises :class:`struct.error` for a number that has no room."""
+    """Encode OPT_FRAGMENT as the only option of a packet.
+
+    Raises :class:`struct.error` if a number does not fit.
+    """
     return _ONE_FRAGMENT.pack(
         OPT_LENGTH, 4, _ONE_FRAGMENT.size, OPT_FRAGMENT | OPT_END, 16, 0, *fragment
     )
 
 
 def write_options(options: Options, kind: PacketType) -> tuple[int, bytes]:
-    """(bits of the header's Options field, the extensions): network-significant ones first (9.1).
+    """Encode ``options``; return the bits of the header's Options field and the extensions.
 
-    Raises :class:`LocalProtocolError` for an option that does not belong to a packet of ``kind``, or a value out of its range.
+    Network-significant options are first (9.1). Raises :class:`LocalProtocolError` if an option
+    does not belong to a packet of ``kind``, or if a value is out of range.
     """
     parts: list[tuple[int, int, bytes]] = []
     bits = OPT_PRESENT

@@ -1,10 +1,11 @@
-"""The packets of RFC 3208 8, 13.6 and 14.7 as values, in the names of the RFC; what they look like is :mod:`.decoder`'s.
+"""The packets of RFC 3208 8, 13.6 and 14.7 as values, with the names of the RFC.
 
-``destination_port`` is always the Data-Destination Port. On the wire a packet that goes upstream (NAK, NNAK, SPMR, POLR) has
-the two ports the other way round. Numbers are those of the wire, 32 bits.
+The layout of the packets is in :mod:`.decoder`. ``destination_port`` is always the Data-Destination
+Port. A packet that is sent upstream (NAK, NNAK, SPMR, POLR) has the two ports in the opposite order
+on the wire. Sequence numbers are those of the wire, 32 bits.
 
-They are named tuples, not dataclasses: one is made for each packet of a stream of some ten thousand a second, and a frozen
-dataclass costs five times as much to make.
+The packets are named tuples, not dataclasses: a stream has about ten thousand packets a second, and
+a frozen dataclass takes five times as long to create.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from srmp_spark.pgm.addresses import Nla, Tsi
 
 
 class PacketType(IntEnum):
-    """The low-order nibble of Type."""
+    """Type of a packet: the low-order nibble of the Type field."""
 
     SPM = 0x0
     POLL = 0x1
@@ -33,63 +34,76 @@ class Fragment(NamedTuple):
     """OPT_FRAGMENT (9.2): the place of a packet in its APDU."""
 
     first: int
-    """First Sequence Number."""
+    """First Sequence Number: the number of the APDU's first packet."""
     offset: int
-    """OPT_FRAG_OFF, octets. Not to be relied on: OpenPGM goes on counting from one APDU to the next (tests/data/pgm)."""
+    """OPT_FRAG_OFF in octets.
+
+    Do not rely on it: OpenPGM continues to count from one APDU to the next (tests/data/pgm).
+    """
     length: int
     """OPT_FRAG_LEN: octets of the whole APDU."""
 
 
 class Reset(NamedTuple):
-    """OPT_RST (9.8): the session is aborted."""
+    """OPT_RST (9.8): the source aborts the session."""
 
     no_naks: bool = True
-    """The N bit: NAKs go unanswered."""
+    """The N bit: the source no longer answers NAKs."""
     error_code: int = 0
-    """0 is an unknown reason."""
+    """Reason of the reset, defined by the sending application; 0 means unknown."""
 
 
 class Options(NamedTuple):
-    """The options that mean something to a source or a receiver without parity; all others are passed over."""
+    """The options that have a meaning for a source or a receiver without parity.
+
+    All other options are ignored.
+    """
 
     fragment: Fragment | None = None
-    """On ODATA and RDATA."""
+    """OPT_FRAGMENT, on ODATA and RDATA."""
     nak_list: tuple[int, ...] = ()
-    """OPT_NAK_LIST (9.3), on NAK, NNAK and NCF: more numbers, beside the one in the header."""
+    """OPT_NAK_LIST (9.3), on NAK, NNAK and NCF: further numbers after the one in the header."""
     join: int | None = None
-    """OPT_JOIN (9.4), on SPM, ODATA and RDATA: the oldest number that a late receiver may ask for."""
+    """OPT_JOIN (9.4), on SPM, ODATA and RDATA: oldest number that a late receiver may request."""
     syn: bool = False
-    """OPT_SYN (9.6), on ODATA and RDATA: the first of the session."""
+    """OPT_SYN (9.6), on ODATA and RDATA: this packet is the first of the session."""
     fin: bool = False
-    """OPT_FIN (9.7), on SPM, ODATA and RDATA: the last of the session, or nothing comes after."""
+    """OPT_FIN (9.7), on SPM, ODATA and RDATA: the session ends with this packet.
+
+    On an SPM no new data follow.
+    """
     reset: Reset | None = None
-    """OPT_RST (9.8), on SPM."""
+    """OPT_RST (9.8), on SPM: the source aborts the session."""
 
 
 NO_OPTIONS = Options()
 
 
 class Spm(NamedTuple):
-    """A source path message (8.1)."""
+    """A source path message (8.1), which announces the window and the path to a source."""
 
     tsi: Tsi
     destination_port: int
     sequence_number: int
-    """SPM_SQN, a sequence of its own."""
+    """SPM_SQN: number of this SPM. SPMs have a sequence of their own."""
     trail: int
     lead: int
     path: Nla
-    """SPM_PATH: where NAKs go."""
+    """SPM_PATH: the address to which NAKs are sent."""
     options: Options = NO_OPTIONS
 
     @property
     def has_window(self) -> bool:
-        """8.1: "If SPM_TRAIL == 0 and SPM_LEAD == 0x80000000, this indicates that no window information is present"."""
+        """Return whether this SPM states the window of its source.
+
+        8.1: "If SPM_TRAIL == 0 and SPM_LEAD == 0x80000000, this indicates that no window
+        information is present".
+        """
         return self.trail != 0 or self.lead != 0x80000000
 
 
 class Data(NamedTuple):
-    """ODATA, or RDATA, its repair (8.2)."""
+    """One ODATA packet, or one RDATA packet that repairs it (8.2)."""
 
     is_repair: bool
     tsi: Tsi
@@ -101,21 +115,21 @@ class Data(NamedTuple):
 
 
 class Nak(NamedTuple):
-    """NAK, NNAK or NCF (8.3)."""
+    """One NAK, NNAK or NCF (8.3): requests missing numbers, or confirms such a request."""
 
     type: PacketType
     tsi: Tsi
     destination_port: int
     sequence_number: int
     source: Nla
-    """NAK_SRC: who sent the data that is missing."""
+    """NAK_SRC: address of the source of the missing data."""
     group: Nla
-    """NAK_GRP."""
+    """NAK_GRP: address of the multicast group."""
     options: Options = NO_OPTIONS
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """All that are asked for, or confirmed."""
+        """Return all sequence numbers that are requested or confirmed."""
         return (self.sequence_number, *self.options.nak_list)
 
 
@@ -127,7 +141,10 @@ class Spmr(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """A poll request (14.7.1). [MC-MQSRM] 2.1.3 leaves section 14 out: it is read, and nobody answers it."""
+    """A poll request (14.7.1), which is decoded but never answered.
+
+    [MC-MQSRM] 2.1.3 does not include section 14.
+    """
 
     tsi: Tsi
     destination_port: int
@@ -136,13 +153,13 @@ class Poll(NamedTuple):
     sub_type: int
     path: Nla
     back_off_us: int
-    """POLL_BO_IVL, microseconds."""
+    """POLL_BO_IVL: range of the random back-off of answers, in microseconds."""
     random: int
     mask: int
 
 
 class Polr(NamedTuple):
-    """A poll response (14.7.2)."""
+    """The answer to a poll request (14.7.2), which is decoded but not used."""
 
     tsi: Tsi
     destination_port: int

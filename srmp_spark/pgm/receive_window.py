@@ -1,15 +1,17 @@
-"""The receive window of one session (RFC 3208 3.4, 6.1): what has come, what is missing, what is next.
+"""The receive window of one session: received, missing and next numbers (RFC 3208 3.4, 6.1).
 
-"A receiver simply obeys what the source tells it in terms of window state and advancement": the trail of any packet gives up
-what is older, a number or an SPM's lead beyond our own makes what lies between missing. Numbers are unbounded
-(:mod:`.sequence`); a packet's trail and lead are read as the nearest to what is known.
+"A receiver simply obeys what the source tells it in terms of window state and advancement". So
+missing numbers before the trail of any packet are declared lost, and a number or an SPM's lead
+beyond our lead makes the numbers between missing. Numbers are unbounded (:mod:`.sequence`). The
+trail and lead of a packet are read as the unbounded numbers nearest to the known ones.
 
-When the first of many is repaired, all behind it are ready at once, and taking them may last longer than the kernel's buffer
-has room: what comes meanwhile would be lost, and asked for. So each packet that comes takes DELIVERED_PER_PACKET along, and the
-next ``poll`` DELIVERED_AT_ONCE.
+When the first of many missing numbers is repaired, all later ones are ready at once. Delivering all
+of them may take longer than the kernel's buffer has room, and packets received meanwhile would be
+lost and requested again. So each received packet delivers only DELIVERED_PER_PACKET numbers, and
+the next ``poll`` delivers DELIVERED_AT_ONCE.
 
-Memory is bounded by numbers (RXW_SQNS_MAX) and octets (RXW_BYTES_MAX, BUFFER_BYTES_MAX); past one of them the oldest missing
-numbers are given up, and told as lost like all others.
+Memory is limited by numbers (RXW_SQNS_MAX) and octets (RXW_BYTES_MAX, BUFFER_BYTES_MAX). Above a
+limit the oldest missing numbers are declared and reported lost.
 """
 
 from __future__ import annotations
@@ -22,33 +24,47 @@ from srmp_spark.pgm.settings import ReceiverSettings
 from srmp_spark.pgm.token_bucket import TokenBucket
 
 DELIVERED_AT_ONCE = 64
-"""Packets that are told in one step: a quarter of a millisecond."""
+"""Most packets that are delivered in one step, which takes a quarter of a millisecond."""
 DELIVERED_PER_PACKET = 2
-"""While more are ready: one for the packet that came, one of those that wait."""
+"""Packets that are delivered for each received packet while more are ready.
+
+The first is the packet that was received, the second is a packet that waits.
+"""
 MISSING_WINDOWS = 4
-"""Whole windows (RXW_SQNS_MAX) that may be found missing at once, of all sessions together: after the network was away."""
+"""Whole windows (RXW_SQNS_MAX) of numbers that all sessions together may find missing at once.
+
+After a network failure so many numbers may be missing.
+"""
 PACKET_COST = 400
-"""Octets that a buffered packet costs beside its payload."""
+"""Octets that a buffered packet needs in addition to its payload."""
 
 
 class Budget:
-    """What all sessions of a receiver hold together, and how much may be found missing."""
+    """Memory and rates that all sessions of a receiver share."""
 
     def __init__(self, settings: ReceiverSettings) -> None:
         self.limit = settings.buffer_bytes_max
         self.used = 0
         rate = settings.nak_rate_max * NUMBERS_PER_NAK
         self.missing = TokenBucket(rate, MISSING_WINDOWS * settings.rxw_sqns_max, 0.0)
-        """Numbers. What is missing faster than NAKs can ask for it is given up at once, as LIMIT: a forged SPM of 36 octets
-        makes a list of RXW_SQNS_MAX numbers, 50 ms of work, and the next one another."""
+        """Limits, in numbers, how many may be found missing.
+
+        Numbers that go missing faster than NAKs can request them are declared lost at once, with
+        reason LIMIT. Otherwise a forged SPM of 36 octets would create a list of RXW_SQNS_MAX
+        numbers (50 ms of work), and the next one another list.
+        """
         self.naks = TokenBucket(
             settings.nak_rate_all_max, max(1.0, settings.nak_rate_all_max * NAK_BURST_S), 0.0
         )
-        """NAKs of all sessions: what makes many sessions no stronger than two."""
+        """Limits the NAKs of all sessions together: many sessions send no more than two can."""
 
 
 class ReceiveWindow:
-    """From :attr:`next`, the first number that is neither told nor given up, to :attr:`lead`, the highest that is known of."""
+    """The numbers of one session from :attr:`next` to :attr:`lead`.
+
+    :attr:`next` is the first number that is neither delivered nor reported lost. :attr:`lead` is
+    the highest known number.
+    """
 
     def __init__(
         self,
@@ -62,9 +78,9 @@ class ReceiveWindow:
         self.lead = first - 1
         self.trail = first
         self.octets = 0
-        """What it costs in memory."""
+        """Memory of this window in octets."""
         self.has_ready = False
-        """There is more to tell: :meth:`deliver` stopped at its limit."""
+        """Whether more can be delivered, because :meth:`deliver` stopped at its limit."""
         self._settings = settings
         self._repairs = repairs
         self._assembler = assembler
@@ -73,14 +89,17 @@ class ReceiveWindow:
 
     @property
     def missing(self) -> int:
-        """Numbers that are asked for, or given up and not told yet."""
+        """Return how many numbers are being requested, or are lost and not yet reported."""
         return len(self._repairs)
 
     def receive(self, number: int, trail: int, data: Data, now: float) -> bool:
-        """ODATA or RDATA; False if it is a duplicate or outside the window (6.1: "MUST discard")."""
-        if (
-            number == self.next == self.lead + 1 and trail <= self.trail
-        ):  # nearly all of them: nothing is missing, nothing waits
+        """Process ODATA or RDATA.
+
+        Return False if the packet is a duplicate or outside the window (6.1: "MUST discard").
+        ``number`` and ``trail`` are unbounded.
+        """
+        # For nearly all packets no number is missing and no packet waits.
+        if number == self.next == self.lead + 1 and trail <= self.trail:
             self.next = number + 1
             self.lead = number
             self._assembler.received(number, data)
@@ -100,7 +119,10 @@ class ReceiveWindow:
         return True
 
     def move(self, trail: int, lead: int, now: float) -> None:
-        """What a packet says of the window of the source. 6.2: values that are less than what is known "SHOULD be ignored"."""
+        """Move the window to the trail and lead that a packet states.
+
+        Lower values than the known ones are ignored (6.2: they "SHOULD be ignored").
+        """
         if trail > self.trail:
             self.trail = trail
             self.give_up_before(trail, LossReason.TRAIL)
@@ -116,19 +138,21 @@ class ReceiveWindow:
             self._keep_within_octets()
 
     def give_up_before(self, number: int, reason: LossReason) -> None:
-        """What is missing before ``number`` is lost; what came is told."""
+        """Declare the missing numbers before ``number`` lost, and deliver the received ones.
+
+        The losses are reported with ``reason``.
+        """
         if number <= self.next:
             return
         self._repairs.lose_before(number, reason)
         self.deliver()
-        if (
-            number > self.lead + 1
-        ):  # nothing before it is left, so next is lead + 1: the rest never was on any list
+        # No number before it is left, so ``next`` is ``lead + 1``: the rest was never on any list.
+        if number > self.lead + 1:
             self._assembler.lost(self.next, number - 1, reason)
             self.next, self.lead = number, number - 1
 
     def finish(self, reason: LossReason) -> None:
-        """The session is over: tell all that is there, and what is missing as lost."""
+        """End the session: deliver all received data and report all missing numbers as lost."""
         self.give_up_before(self.lead + 1, reason)
         self._assembler.finish(self.next, reason)
 
@@ -136,7 +160,10 @@ class ReceiveWindow:
         self.give_up_before(lead + 1 - self._settings.rxw_sqns_max, LossReason.LIMIT)
 
     def _keep_within_octets(self) -> None:
-        """The oldest missing numbers stand before what is held: give them up until what is held has gone."""
+        """Declare the oldest missing numbers lost until the buffered data are within the limits.
+
+        Buffered data wait for older missing numbers and are delivered when those are declared lost.
+        """
         settings, budget = self._settings, self._budget
         if self.has_ready and (self.octets > settings.rxw_bytes_max or budget.used > budget.limit):
             self.deliver()
@@ -144,12 +171,16 @@ class ReceiveWindow:
             held = self.next
             while held <= self.lead and held not in self._packets:
                 held += 1
-            if held > self.lead:  # nothing is held: the list of what is missing alone is too long
+            # No packet is buffered: the list of missing numbers alone is too long.
+            if held > self.lead:
                 held = self.next + max(1, (self.lead + 1 - self.next) // 2)
             self.give_up_before(held, LossReason.LIMIT)
 
     def deliver(self, limit: int | None = None) -> None:
-        """Tell what is next, as far as it came or is given up; no more than ``limit`` numbers."""
+        """Deliver received data and report losses in order, up to the first missing number.
+
+        At most ``limit`` numbers are delivered; ``None`` means no limit.
+        """
         packets, assembler = self._packets, self._assembler
         self.has_ready = False
         stop = self.lead if limit is None else min(self.lead, self.next + limit - 1)

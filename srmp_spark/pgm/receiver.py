@@ -1,12 +1,13 @@
 """The receiver of one group and port (RFC 3208 6; [MC-MQSRM] 2.1.3), without any I/O.
 
-Theory of operation, for whoever owns the socket. ``receive(packet, source, now)`` takes a decoded packet and the address that
-it came from; ``poll(now)`` is called at ``next_timer()``. Both give out, in order, packets to send and events to tell
-(:mod:`.outputs`). ``uniform`` draws the back-offs.
+Theory of operation, for the owner of the socket. ``receive(packet, source, now)`` processes a
+decoded packet and the address of its sender. ``poll(now)`` is called at ``next_timer()``. Both
+methods return packets to send and events to report, in order (:mod:`.outputs`). ``uniform`` draws
+the back-offs.
 
-Each source has a session of its own, known by its address and its TSI. Nothing in PGM proves who sent a packet: whoever can
-send to the group can end a session, skip its window or fill ours. What they cannot do is make a gap that is not told, or pass
-a limit.
+Each source has a session of its own, identified by its address and its TSI. PGM does not
+authenticate the sender of a packet. So a party that can send to the group can end a session, skip
+its window or fill ours. Such a party cannot cause a gap that is not reported, or exceed a limit.
 """
 
 from __future__ import annotations
@@ -25,15 +26,21 @@ from srmp_spark.pgm.settings import REPLACED_AFTER, ReceiverSettings
 from srmp_spark.timers import Timers
 
 SESSIONS_AT_ONCE = 4
-"""Sessions that one call of :meth:`Receiver.poll` works on: about 12 ms, if each has NUMBERS_AT_ONCE numbers to ask
-for. Whoever owns the socket does something else in between."""
+"""Most sessions that one call of :meth:`Receiver.poll` processes.
+
+The call takes about 12 ms if each session has NUMBERS_AT_ONCE numbers to request. The owner of the
+socket can do other work between two calls.
+"""
 
 
 class Receiver:
-    """All sources of a group and port."""
+    """Receives the data of all sources of one group and port."""
 
     session_class: type[IncomingSession] = IncomingSession
-    """What a session is made of; the simulator puts a faulty one here to see that it is caught."""
+    """Class of a session.
+
+    The simulator sets a faulty class, to check that the fault is detected.
+    """
 
     def __init__(
         self,
@@ -44,9 +51,9 @@ class Receiver:
     ) -> None:
         self.settings = settings or ReceiverSettings()
         self.counts: Counter[str] = Counter()
-        """What was passed over, for metrics."""
+        """Numbers of ignored packets by reason, for metrics."""
         self.forgotten: Counter[str] = Counter()
-        """What the sessions had counted that are forgotten."""
+        """Sums of the counters of all sessions that were removed."""
         self.budget = Budget(self.settings)
         self._destination_port = destination_port
         self._group = group
@@ -56,7 +63,7 @@ class Receiver:
         self._out: list[Output] = []
 
     def receive(self, packet: Packet, source: Nla, now: float) -> list[Output]:
-        """``packet`` came from ``source``."""
+        """Process ``packet`` from the address ``source`` and return packets to send and events."""
         if packet.destination_port != self._destination_port:
             self.counts["of another port"] += 1
             return []
@@ -78,7 +85,8 @@ class Receiver:
             and packet.group == self._group
         ):
             if packet.type is PacketType.NCF and packet.source != source:
-                # 8.3: "The network-header source address of an NCF is the ODATA source's NLA", from network elements too.
+                # 8.3: "The network-header source address of an NCF is the ODATA source's NLA". This
+                # holds for NCFs of network elements too.
                 self.counts["ncf from another address"] += 1
                 return []
             found = self._sessions.get(SessionKey(packet.source, packet.tsi))
@@ -87,7 +95,9 @@ class Receiver:
                 return []
             session = found
             session.nak(packet, now)
-        else:  # SPMRs and POLRs are for sources, POLLs and NNAKs belong to RFC 3208 14 and 7, which 2.1.3 leaves out
+        else:
+            # SPMRs and POLRs are for sources. POLLs and NNAKs belong to RFC 3208 14 and 7, which
+            # [MC-MQSRM] 2.1.3 does not include.
             self.counts["passed over"] += 1
             return []
         if not session.is_quiet and (when := session.next_timer()) < session.armed_at:
@@ -95,8 +105,12 @@ class Receiver:
         return self._taken()
 
     def _arm(self, session: IncomingSession, when: float) -> None:
-        """Wake up at ``when``. A later time than the one before is not told: who wakes up too early looks, and sleeps again.
-        With each packet the session's silence begins anew, and all else is rare."""
+        """Set the timer of ``session`` to ``when``.
+
+        The caller does not set a later time than before: after a timer that is too early, ``poll``
+        looks and sets the timer again. With each packet the silence of the session begins again,
+        and all other timers are rare.
+        """
         session.armed_at = when
         self._timers.set(session.key, when)
 
@@ -107,7 +121,8 @@ class Receiver:
         ):
             return session
         if session is not None:
-            self._forget(key)  # it fell silent, and what comes now is of a new one
+            # The old session is silent, and this packet belongs to a new session.
+            self._forget(key)
         if len(self._sessions) >= self.settings.sessions_max and not self._make_room(now):
             self.counts["session refused"] += 1
             self._out.append(SourceRefused(key))
@@ -128,9 +143,10 @@ class Receiver:
         return session
 
     def resume(self, key: SessionKey, first: int, now: float) -> list[Output]:
-        """Go on with a session whose earlier receiver told everything before ``first``.
+        """Continue a session whose earlier receiver reported everything before ``first``.
 
-        Call before any packet of that session. One for which there is no room begins anew when it is heard.
+        Call before any packet of that session. If there is no room, the session begins anew with
+        its first packet. Returns the events.
         """
         if key not in self._sessions and len(self._sessions) < self.settings.sessions_max:
             session = self._begin(key, now)
@@ -141,7 +157,10 @@ class Receiver:
     def _succeeded(
         self, session: IncomingSession, successor: Spm, spm: Spm, now: float
     ) -> IncomingSession:
-        """A session of its own for the source that began anew with ``successor`` and says ``spm`` now."""
+        """Begin a session for a restarted source and return it.
+
+        The source began with the SPM ``successor``; ``spm`` is its current SPM.
+        """
         first = session.first_of(successor)
         self._forget(session.key)
         begun = self._begin(session.key, now)
@@ -155,8 +174,12 @@ class Receiver:
         return session.state is SessionState.ENDED and now >= session.next_timer()
 
     def _make_room(self, now: float) -> bool:
-        """Forget a session that has ended, or the one that is silent for longest, if that is longer than SPMs stay away: or
-        sources that somebody made up would keep true ones out for SESSION_IDLE."""
+        """Remove a session to make room for another one, and return whether one was removed.
+
+        An ended session is removed first. Otherwise the session that is silent for longest is
+        removed, if that is longer than REPLACED_AFTER. Without this, forged sources would keep true
+        ones out for SESSION_IDLE.
+        """
         least = min(
             self._sessions.values(),
             key=lambda session: (session.state is not SessionState.ENDED, session.heard_at),
@@ -172,7 +195,10 @@ class Receiver:
         self._timers.set(key, None)
 
     def poll(self, now: float) -> list[Output]:
-        """Return what has become due, of SESSIONS_AT_ONCE sessions: others are due at once again."""
+        """Return packets to send and events that are due now.
+
+        At most SESSIONS_AT_ONCE sessions are processed; further sessions are due again at once.
+        """
         for key in self._timers.due(now, SESSIONS_AT_ONCE):
             session = self._sessions[key]
             if self._is_over(session, now):
@@ -183,7 +209,10 @@ class Receiver:
         return self._taken()
 
     def next_timer(self) -> float | None:
-        """When :meth:`poll` has something to do, on the caller's monotonic clock."""
+        """Return the time at which :meth:`poll` has something to do, or ``None``.
+
+        The time is on the caller's monotonic clock.
+        """
         return self._timers.next()
 
     def _taken(self) -> list[Output]:
@@ -192,7 +221,7 @@ class Receiver:
         return out
 
     def get(self, key: SessionKey) -> IncomingSession | None:
-        """A session that is known."""
+        """Return the session with this key, or ``None`` if it is unknown."""
         return self._sessions.get(key)
 
     def __iter__(self) -> Iterator[IncomingSession]:

@@ -1,10 +1,10 @@
-"""NAKs that wait for their RDATA (RFC 3208 5.3), and how long ([MC-MQSRM] 2.1.3.1):
+"""NAKs that wait for their RDATA (RFC 3208 5.3), and the delay of each ([MC-MQSRM] 2.1.3.1).
 
     RDataDelayTime = ((RDataSequenceNumber - TrailingSequenceNumber) * 60 msecs) /
                      ((LastODataSentSequenceNumber - TrailingSequenceNumber + 1))
 
-The oldest numbers, which the window will lose first, go at once; the newest wait for other receivers that miss them too. A
-number that is asked for again while it waits is sent once.
+The oldest numbers, which leave the window first, are sent at once. The newest numbers wait for
+other receivers that miss them too. A number that is requested again while it waits is sent once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from srmp_spark.timers import Timers
 
 
 class RepairQueue:
-    """The pending numbers of a window: never more than the window holds."""
+    """The numbers of one window that wait to be sent again; never more than the window holds."""
 
     def __init__(self, window: TransmitWindow, rdata_delay: float) -> None:
         self._window = window
@@ -26,7 +26,10 @@ class RepairQueue:
         self._pending: set[int] = set()
 
     def request(self, number: int, now: float) -> bool:
-        """A NAK for ``number`` came; whether the number is in the window."""
+        """Queue ``number`` for a repair because a NAK was received.
+
+        Return whether the number is in the window.
+        """
         window = self._window
         if window.get(number) is None:
             return False
@@ -37,7 +40,10 @@ class RepairQueue:
         return True
 
     def ready(self, now: float) -> int | None:
-        """The number to send next, if the time of one has come. What the window lost meanwhile is dropped."""
+        """Return the number whose repair is to be sent next, or ``None`` if none is due.
+
+        Numbers that left the window meanwhile are discarded.
+        """
         self._ready.extend(self._delayed.due(now))
         while self._ready:
             if self._ready[0] >= self._window.trail:
@@ -46,15 +52,15 @@ class RepairQueue:
         return None
 
     def sent(self) -> None:
-        """What :meth:`ready` gave out has left."""
+        """Remove the number that :meth:`ready` returned, because its repair was sent."""
         self._pending.discard(self._ready.popleft())
 
     def next(self) -> float | None:
-        """When the next one is ready, if none is."""
+        """Return the time at which the next number is ready, if none is ready now."""
         return self._delayed.next()
 
     def clear(self) -> None:
-        """Nobody is answered any more."""
+        """Discard all waiting numbers, because no NAK is answered any longer."""
         self._pending.clear()
         self._ready.clear()
         self._delayed = Timers()

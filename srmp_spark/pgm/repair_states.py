@@ -1,12 +1,15 @@
-"""The states of a missing number at a receiver: the drawing of RFC 3208 6.3 as a table.
+"""The states of a missing number at a receiver: the diagram of RFC 3208 6.3 as a table.
 
-Theory of operation. A number that is found missing waits a random NAK_RB_IVL (``BACK_OFF``): it may only be late, and another
-receiver may ask first. Then we ask, and wait NAK_RPT_IVL for a confirmation (``WAIT_NCF``), and once it is confirmed
-NAK_RDATA_IVL for the data (``WAIT_DATA``). Whatever does not come in time begins anew with another back-off, at most
-NAK_NCF_RETRIES and NAK_DATA_RETRIES times. A NAK of somebody else counts as our own, and an NCF is for all who wait.
+Theory of operation. A number that is found missing waits a random NAK_RB_IVL (``BACK_OFF``): it may
+only be late, or another receiver may request it first. Then the receiver sends a NAK and waits
+NAK_RPT_IVL for a confirmation (``WAIT_NCF``). After the confirmation it waits NAK_RDATA_IVL for the
+data (``WAIT_DATA``). If one of the two does not arrive in time, another back-off begins, at most
+NAK_NCF_RETRIES and NAK_DATA_RETRIES times. A NAK of another receiver counts like our own, and an
+NCF counts for all receivers that wait.
 
-Where we add to the drawing: ``HELD`` (the RFC forbids a NAK before the first SPM, and a limit forbids too many), and an end of
-all waiting after ``repair_secs``, because each NCF and NAK that is heard begins the wait anew.
+The table adds two things to the diagram. ``HELD``: the RFC forbids a NAK before the first SPM, and
+a limit forbids too many. And all waiting ends after ``repair_secs``, because each NCF and NAK that
+is received restarts the wait.
 """
 
 from __future__ import annotations
@@ -18,31 +21,31 @@ from srmp_spark.errors import LocalProtocolError
 
 
 class RepairState(Enum):
-    """BACK-OFF_STATE, WAIT_NCF_STATE, WAIT_DATA_STATE, and the two ends."""
+    """BACK-OFF_STATE, WAIT_NCF_STATE, WAIT_DATA_STATE, and the two final states."""
 
     BACK_OFF = auto()
     WAIT_NCF = auto()
     WAIT_DATA = auto()
     LOST = auto()
-    """"Cancelation": it is told as lost when its turn comes, unless it arrives after all."""
+    """"Cancelation": the number is reported as lost in its turn, unless its data arrive before."""
     RECEIVED = auto()
 
 
 class RepairEvent(Enum):
-    """What moves it."""
+    """Events that change the state of a missing number."""
 
     TIMER = auto()
     HELD = auto()
-    """The time to ask has come, and we may not."""
+    """A NAK is due but not allowed yet."""
     NAK = auto()
-    """"matching NAK", of another receiver."""
+    """A "matching NAK" of another receiver was received."""
     NCF = auto()
     DATA = auto()
-    """ODATA or RDATA."""
+    """ODATA or RDATA of this number was received."""
     EXHAUSTED = auto()
-    """"NAK_NCF_RETRIES exceeded", "NAK_DATA_RETRIES exceeded", or ``repair_secs`` over."""
+    """"NAK_NCF_RETRIES exceeded", "NAK_DATA_RETRIES exceeded", or ``repair_secs`` passed."""
     GONE = auto()
-    """It cannot be asked for any more: the window moved on, the session ended."""
+    """The number can no longer be requested: the window moved on, or the session ended."""
 
 
 _S, _E = RepairState, RepairEvent
@@ -64,11 +67,17 @@ TRANSITIONS: Mapping[tuple[RepairState, RepairEvent], RepairState] = {
     **{(state, _E.EXHAUSTED): _S.LOST for state in (_S.BACK_OFF, _S.WAIT_NCF, _S.WAIT_DATA)},
     **{(state, _E.GONE): _S.LOST for state in (_S.BACK_OFF, _S.WAIT_NCF, _S.WAIT_DATA)},
 }
-"""An absent pair is our own bug: :class:`~srmp_spark.errors.LocalProtocolError`."""
+"""The next state for each state and event.
+
+A missing pair is a bug of this program and raises :class:`~srmp_spark.errors.LocalProtocolError`.
+"""
 
 
 def moved(state: RepairState, event: RepairEvent) -> RepairState:
-    """The next state."""
+    """Return the state after ``event``.
+
+    Raises :class:`LocalProtocolError` if the event cannot happen in ``state``.
+    """
     found = TRANSITIONS.get((state, event))
     if found is None:
         raise LocalProtocolError(f"{event.name} cannot happen in {state.name}")

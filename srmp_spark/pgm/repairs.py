@@ -1,7 +1,7 @@
-"""All missing numbers of one session: which to ask for when (RFC 3208 6.3).
+"""All missing numbers of one session, and when to request each (RFC 3208 6.3).
 
-Numbers that are found missing together share one back-off, so they share NAKs too: up to 63 numbers in one packet (9.3), the
-oldest first.
+Numbers that are found missing together share one back-off, so they share NAKs too: up to 63 numbers
+in one packet (9.3), the oldest first.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.timers import Timers
 
 Uniform = Callable[[float, float], float]
-"""``random.uniform`` of the caller's choice: nothing is drawn in here."""
+"""``random.uniform`` of the caller's choice; this package draws no random numbers itself."""
 REPAIR_COST = 500
-"""Octets that a missing number costs."""
+"""Octets of memory for one missing number."""
 NUMBERS_PER_NAK = NAK_LIST_MAX + 1
 NUMBERS_AT_ONCE = 1_024
-"""Missing numbers that one call of :meth:`Repairs.due` works on, about 3 ms; the others are due at once again. A forged packet
-makes 16,384 of them."""
+"""Most missing numbers that one call of :meth:`Repairs.due` processes, in about 3 ms.
+
+The others are due again at once. A forged packet can create 16,384 missing numbers.
+"""
 NAK_BURST_S = 0.1
-"""Seconds of a rate of NAKs that may leave at once."""
+"""Largest burst of NAKs, in seconds of their rate."""
 
 
 class Repair:
-    """One missing number."""
+    """The repair of one missing number: its state and its retries."""
 
     __slots__ = ("data_retries", "give_up_at", "ncf_retries", "reason", "state")
 
@@ -40,7 +42,7 @@ class Repair:
         self.reason = LossReason.RETRIES
 
     def move(self, event: RepairEvent) -> None:
-        """By the table."""
+        """Change the state as the table of transitions says."""
         self.state = moved(self.state, event)
 
     def __repr__(self) -> str:
@@ -51,17 +53,23 @@ class Repair:
 
 
 class Repairs:
-    """The missing numbers, oldest first. Numbers are unbounded (:mod:`.sequence`)."""
+    """Requests the missing numbers of one session, oldest first.
+
+    Numbers are unbounded (:mod:`.sequence`).
+    """
 
     def __init__(
         self, settings: ReceiverSettings, uniform: Uniform, now: float, of_all: TokenBucket
     ) -> None:
-        """``of_all``: the rate that all sessions of the receiver share."""
+        """Create an empty set of repairs.
+
+        ``of_all`` limits the rate of NAKs of all sessions of the receiver together.
+        """
         self._of_all = of_all
         self._settings = settings
         self._uniform = uniform
         self._repairs: dict[int, Repair] = {}
-        """Ascending: only numbers above all others are added."""
+        """Missing numbers in ascending order, because only higher numbers are added."""
         self._timers: Timers[int] = Timers()
         self._bucket = TokenBucket(
             settings.nak_rate_max, max(1.0, settings.nak_rate_max * NAK_BURST_S), now
@@ -69,7 +77,7 @@ class Repairs:
         self._may_ask = False
 
     def begin(self, numbers: Iterable[int], now: float) -> None:
-        """``numbers``, ascending and above all others, are missing."""
+        """Add missing ``numbers``, which ascend and are higher than all others."""
         settings = self._settings
         when = now + self._uniform(*settings.nak_rb_ivl)
         for number in numbers:
@@ -77,7 +85,11 @@ class Repairs:
             self._timers.set(number, when)
 
     def heard(self, number: int, event: RepairEvent, now: float) -> None:
-        """An NCF, or a NAK of another receiver. RFC 3208 6.3: discarded "for data packets it has received"."""
+        """Process an NCF, or a NAK of another receiver, for ``number``.
+
+        The packet is ignored if the number is not missing (RFC 3208 6.3: discarded "for data
+        packets it has received").
+        """
         repair = self._repairs.get(number)
         if repair is None:
             return
@@ -85,7 +97,7 @@ class Repairs:
         self._wait(number, repair, now, now)
 
     def complete(self, number: int) -> bool:
-        """The data came; whether they were missed."""
+        """Remove ``number`` because its data were received; return whether it was missing."""
         repair = self._repairs.pop(number, None)
         if repair is None:
             return False
@@ -94,7 +106,7 @@ class Repairs:
         return True
 
     def lose(self, number: int, reason: LossReason) -> None:
-        """Ask no more."""
+        """Mark ``number`` as lost, so that it is no longer requested."""
         repair = self._repairs[number]
         if repair.state is not RepairState.LOST:
             repair.reason = reason
@@ -102,19 +114,22 @@ class Repairs:
         self._timers.set(number, None)
 
     def lose_before(self, number: int, reason: LossReason) -> None:
-        """Ask no more for what is older than ``number``."""
+        """Mark all missing numbers before ``number`` as lost."""
         for each in self._repairs:
             if each >= number:
                 break
             self.lose(each, reason)
 
     def is_lost(self, number: int) -> bool:
-        """Whether :meth:`take_lost` has something for ``number``."""
+        """Return whether ``number`` is marked as lost."""
         repair = self._repairs.get(number)
         return repair is not None and repair.state is RepairState.LOST
 
     def take_lost(self, number: int) -> LossReason | None:
-        """Why ``number`` is lost, and forget it; ``None`` if there is hope."""
+        """Remove ``number`` if it is lost and return the reason.
+
+        Return ``None`` if the number may still be repaired.
+        """
         repair = self._repairs[number]
         if repair.state is not RepairState.LOST:
             return None
@@ -122,7 +137,10 @@ class Repairs:
         return repair.reason
 
     def may_ask(self, now: float) -> None:
-        """The first SPM is here (RFC 3208 6.2: "MUST NOT initiate repair requests until it has received at least one SPM")."""
+        """Allow NAKs, because the first SPM was received.
+
+        RFC 3208 6.2: "MUST NOT initiate repair requests until it has received at least one SPM".
+        """
         self._may_ask = True
         when = now + self._uniform(*self._settings.nak_rb_ivl)
         for number, repair in self._repairs.items():
@@ -130,7 +148,7 @@ class Repairs:
                 self._timers.set(number, when)
 
     def due(self, now: float) -> list[list[int]]:
-        """The numbers of each NAK to send now."""
+        """Return the numbers of each NAK to send now, and handle all expired timers."""
         due = self._timers.due(now, NUMBERS_AT_ONCE)
         if not due:
             return []
@@ -150,7 +168,9 @@ class Repairs:
             until = back_off_until
             if is_sent:
                 naks.append(numbers)
-            elif self._may_ask:  # one after the other, as there will be tokens: else all of them are looked at for each
+            elif self._may_ask:
+                # The NAKs become due one after the other, as tokens are refilled. Otherwise all
+                # NAKs would be examined for each token.
                 held += 1
                 until = max(until, self._bucket.when(held), self._of_all.when(held))
             for number in numbers:
@@ -176,7 +196,11 @@ class Repairs:
         self._wait(number, repair, now, back_off_until)
 
     def _back_off(self, now: float) -> float:
-        """When NAK_RB_IVL is over. Drawn once for all that begin it together, and not before we may send a NAK at all."""
+        """Return the end of NAK_RB_IVL for all numbers that begin a back-off now.
+
+        The time is drawn once for all of these numbers, and is not before the rate limits allow a
+        NAK.
+        """
         return max(
             now + self._uniform(*self._settings.nak_rb_ivl),
             self._bucket.when(1),
@@ -184,7 +208,7 @@ class Repairs:
         )
 
     def _wait(self, number: int, repair: Repair, now: float, back_off_until: float) -> None:
-        """Start the timer of the state that was entered."""
+        """Start the timer of the state that ``repair`` entered."""
         settings = self._settings
         if repair.state is RepairState.WAIT_NCF:
             when = now + settings.nak_rpt_ivl
@@ -198,7 +222,7 @@ class Repairs:
         self._timers.set(number, min(when, repair.give_up_at))
 
     def next(self) -> float | None:
-        """When :meth:`due` has something."""
+        """Return the time at which :meth:`due` has something to do, or ``None``."""
         return self._timers.next()
 
     def __contains__(self, number: int) -> bool:

@@ -1,7 +1,8 @@
-"""Sequence numbers of 32 bits that wrap (RFC 3208 3.3), and the unbounded ones that the windows count with.
+"""Sequence numbers of 32 bits that wrap (RFC 3208 3.3), and unbounded numbers for the windows.
 
-A number of the wire means the nearest of the unbounded numbers that end in it; :func:`unwrap` finds it by one that is known to
-be near. So a window compares, subtracts and sorts plain integers, and the wrap at 2^32 is thought of here and nowhere else.
+A number of the wire stands for the nearest unbounded number with the same low 32 bits.
+:func:`unwrap` finds that number with the help of a known number nearby. So a window compares,
+subtracts and sorts plain integers, and only this module handles the wrap at 2^32.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ _MASK = SPACE - 1
 
 
 def unwrap(number: int, near: int) -> int:
-    """The unbounded number that ends in ``number`` and is nearest to ``near``: from ``near - 2^31`` to ``near + 2^31 - 1``."""
+    """Return the unbounded number nearest to ``near`` whose low 32 bits are ``number``.
+
+    The result lies between ``near - 2^31`` and ``near + 2^31 - 1``.
+    """
     return near + ((number - near + _HALF) & _MASK) - _HALF
 
 
 def wrap(number: int) -> int:
-    """As it goes over the wire."""
+    """Return an unbounded number as the 32-bit number that is sent."""
     return number & _MASK
 
 
 def span(first: int, last: int) -> int:
-    """How many numbers the wire's ``first`` to ``last`` are, 0 if ``last`` is just before ``first``."""
+    """Return how many numbers lie from ``first`` to ``last``, both included and both of 32 bits.
+
+    The result is 0 if ``last`` is just before ``first``.
+    """
     return (last - first + 1) & _MASK

@@ -1,4 +1,4 @@
-"""One incoming session: a source as one receiver hears it (RFC 3208 6, 9)."""
+"""One incoming session: the data of one source at one receiver (RFC 3208 6, 9)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,14 @@ _NEVER = float("inf")
 
 
 class IncomingSession:
-    """Takes the packets of its source; what comes of them is appended to ``out``."""
+    """Processes the packets of one source and appends packets to send and events to ``out``."""
 
     repairs_class: type[Repairs] = Repairs
-    """What its parts are made of; the simulator puts faulty ones here to see that they are caught."""
+    """Class of the repairs.
+
+    The simulator sets faulty classes here and in the two attributes below, to check that the faults
+    are detected.
+    """
     window_class: type[ReceiveWindow] = ReceiveWindow
     assembler_class: type[Assembler] = Assembler
 
@@ -52,9 +56,12 @@ class IncomingSession:
         self.window: ReceiveWindow | None = None
         self.heard_at = now
         self.armed_at = _NEVER
-        """The deadline that the receiver knows of."""
+        """Deadline that the receiver has set for this session."""
         self.counts: Counter[str] = Counter()
-        """What came and what was asked for, for metrics; whoever takes the events counts those here, too."""
+        """Numbers of received packets and of requests, for metrics.
+
+        The code that handles the events adds its numbers here too.
+        """
         self._destination_port = destination_port
         self._group = group
         self._settings = settings
@@ -64,40 +71,51 @@ class IncomingSession:
         self._assembler = self.assembler_class(key, 0, out)
         self._spms = SpmSequence()
         self._behind: int | None = None
-        """The first ODATA since the last SPM in sequence that was nothing new: of a successor, perhaps."""
-        self._path: Nla | None = None
-        """SPM_PATH of the newest SPM: where NAKs go (6.2)."""
-        self._last: int | None = None
-        """The last number of the session, once OPT_FIN told it."""
-        self._resumed_at: int | None = None
-        """Where an earlier receiver stopped, until an SPM has shown that the source is still the same."""
+        """Number of the first ODATA since the last SPM in sequence that was no new data.
 
-    # --- packets --------------------------------------------------------------------------------------------------------
+        The packet may belong to a restarted source.
+        """
+        self._path: Nla | None = None
+        """SPM_PATH of the newest SPM: the address to which NAKs are sent (6.2)."""
+        self._last: int | None = None
+        """Last number of the session, once OPT_FIN stated it."""
+        self._resumed_at: int | None = None
+        """Number at which an earlier receiver stopped.
+
+        The number is kept until an SPM shows that the source is still the same.
+        """
+
+    # --- received packets -------------------------------------------------------------------------
 
     def begin(self, first: int) -> None:
-        """Begin at ``first``, for this source takes the place of another one. Before any packet."""
+        """Begin at number ``first``, because this source replaces another one.
+
+        Call before any packet.
+        """
         self._open(first, first, None)
 
     def resume(self, first: int) -> None:
-        """Go on at ``first``, for an earlier receiver told all before it. Before any packet.
+        """Continue at ``first``, because an earlier receiver reported everything before it.
 
-        The SPMs that the earlier receiver heard are not known here. So the first one is compared with ``first``: no
-        source has sent less than what was received of it, and one that says so began anew meanwhile.
+        Call before any packet. The SPMs that the earlier receiver had are not known here. So the
+        first SPM is compared with ``first``: no source has sent less than was received from it. A
+        source that states less was restarted meanwhile.
         """
         self._open(first, first, None)
         self._resumed_at = first
 
     def _is_another(self, spm: Spm) -> bool:
-        """Whether the first SPM of a resumed session is a successor's."""
+        """Return whether the first SPM of a resumed session belongs to a restarted source."""
         if self._resumed_at is None or not spm.has_window:
             return False
         first, self._resumed_at = self._resumed_at, None
         return unwrap(spm.lead, first) + 1 < first
 
     def spm(self, spm: Spm, now: float) -> Spm | None:
-        """RFC 3208 6.2: in sequence, or discarded.
+        """Process an SPM: one in sequence is used, any other is discarded (RFC 3208 6.2).
 
-        The first SPM of a successor, if that speaks now: this session is over, :meth:`first_of` tells where the next begins.
+        Return ``None``, or the first SPM of a restarted source. In the latter case this session is
+        over, and :meth:`first_of` returns where the next one begins.
         """
         self.heard_at = now
         place = self._spms.place(spm, now)
@@ -107,7 +125,8 @@ class IncomingSession:
             return None
         if self.state is SessionState.ENDED:
             if not spm.options.fin and spm.options.reset is None:
-                return self._succeeded(spm)  # who said that it ends says nothing else any more
+                # A source that announced its end sends no other SPM, so this is a restarted one.
+                return self._succeeded(spm)
             self._behind = None
             return None
         if self._is_another(spm):
@@ -133,11 +152,12 @@ class IncomingSession:
         return None
 
     def _reachable(self, path: Nla) -> Nla:
-        """Return where NAKs go: to the source itself, or where ``trust_spm_path`` says so to SPM_PATH.
+        """Return the address for NAKs: the source, or SPM_PATH if ``trust_spm_path`` is set.
 
-        SPM_PATH is "the NLA of the interface on the network element" (8.1). Whoever forges an SPM can write a third
-        party into it, a group, or everybody; a source with two stacks may write IPv6 while we hear it by IPv4. Such an
-        SPM counts all the same: its NAKs go where they went before, or to the source.
+        SPM_PATH is "the NLA of the interface on the network element" (8.1). A forged SPM can
+        contain a third party, a group, or the broadcast address. A source with two stacks may write
+        IPv6 although we receive by IPv4. The rest of such an SPM is used, but NAKs are sent to the
+        same address as before, or to the source.
         """
         if path == self.key.source:
             return path
@@ -147,7 +167,10 @@ class IncomingSession:
         return self._path or self.key.source
 
     def first_of(self, successor: Spm) -> int:
-        """The first number of a successor that is asked for: behind its first SPM, or before it, if that was heard."""
+        """Return the first number of a restarted source that is requested.
+
+        The number follows the source's first SPM, or is that of earlier data that were received.
+        """
         first = wrap(successor.lead + 1)
         if self._behind is None:
             return first
@@ -162,7 +185,10 @@ class IncomingSession:
         return successor
 
     def data(self, data: Data, now: float) -> None:
-        """RFC 3208 6.1."""
+        """Process ODATA or RDATA (RFC 3208 6.1).
+
+        Complete APDUs and losses are appended to ``out``.
+        """
         self.heard_at = now
         if self.state is SessionState.ENDED:
             self._note_behind(data)
@@ -175,9 +201,8 @@ class IncomingSession:
             self._note_behind(data)
         self.counts["duplicate" if not is_new else "rdata" if data.is_repair else "odata"] += 1
         if self._last is not None:
-            self._last = max(
-                self._last, number
-            )  # data after OPT_FIN, as OpenPGM sends and takes them
+            # OpenPGM sends and accepts data after OPT_FIN.
+            self._last = max(self._last, number)
         if data.options.fin:
             self._finishing(number)
         self._told()
@@ -187,7 +212,7 @@ class IncomingSession:
             self._behind = data.sequence_number
 
     def nak(self, nak: Nak, now: float) -> None:
-        """An NCF, or a NAK that another receiver multicast (6.3)."""
+        """Process an NCF, or a NAK that another receiver multicast (6.3)."""
         if self.window is None or self.state is SessionState.ENDED:
             return
         event = RepairEvent.NCF if nak.type is PacketType.NCF else RepairEvent.NAK
@@ -195,7 +220,10 @@ class IncomingSession:
             self._repairs.heard(unwrap(number, self.window.lead), event, now)
 
     def _open(self, first: int, trail: int, join: int | None) -> ReceiveWindow:
-        """Begin at ``first`` (6.1: RXW_TRAIL_INIT), or where OPT_JOIN allows, if that is still in the window."""
+        """Open the window at ``first`` (6.1: RXW_TRAIL_INIT) and return it.
+
+        The window begins earlier if OPT_JOIN allows and the data are still in the source's window.
+        """
         first = wrap(first)
         if join is not None and self._settings.honour_join:
             earliest = max(
@@ -214,10 +242,10 @@ class IncomingSession:
         self.state = moved(self.state, SessionEvent.FIN)
         self._last = last if self._last is None else max(self._last, last)
 
-    # --- time -----------------------------------------------------------------------------------------------------------
+    # --- timers -----------------------------------------------------------------------------------
 
     def poll(self, now: float) -> None:
-        """NAKs whose time has come, numbers whose time is over, and the silence of the source."""
+        """Send due NAKs, declare expired numbers lost, and check whether the source is silent."""
         if self.state is SessionState.ENDED:
             return
         naks = self._repairs.due(now)
@@ -231,7 +259,7 @@ class IncomingSession:
             self._told()
 
     def fell_silent(self) -> None:
-        """Nobody is waited for any more."""
+        """End the session because its source is silent."""
         if self.state is not SessionState.ENDED:
             self._end(
                 SessionEvent.SILENT, LossReason.SILENT, SessionEnded(self.key, EndReason.SILENT)
@@ -239,7 +267,7 @@ class IncomingSession:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing but its silence is waited for, and the receiver knows when to look for that."""
+        """Return whether only the silence timer runs, and the receiver has set that timer."""
         window = self.window
         return (
             window is not None
@@ -249,12 +277,16 @@ class IncomingSession:
         )
 
     def next_timer(self) -> float:
-        """When :meth:`poll` has something to do, or, once it has ended, when it can be forgotten."""
+        """Return the time at which :meth:`poll` has something to do.
+
+        For an ended session it is the time at which the session can be removed.
+        """
         idle_at = self.heard_at + self._settings.session_idle
         if self.state is SessionState.ENDED:
             return idle_at
         if self.window is not None and self.window.has_ready:
-            return self.heard_at  # at once
+            # This time has passed, so the timer is due at once.
+            return self.heard_at
         repair_at = self._repairs.next()
         return idle_at if repair_at is None else min(idle_at, repair_at)
 
@@ -278,10 +310,10 @@ class IncomingSession:
         if self._settings.multicast_naks:
             self._out.append(Multicast(packet, is_local=True))
 
-    # --- ends -----------------------------------------------------------------------------------------------------------
+    # --- the end of the session -------------------------------------------------------------------
 
     def _told(self) -> None:
-        """After each step: is the session complete, and what was lost is told now."""
+        """End the session if it is complete, and report losses now. Called after each step."""
         window = self.window
         if (
             self.state is SessionState.FINISHING

@@ -1,13 +1,16 @@
-"""The states of an incoming session.
+"""The states of an incoming session, in one table.
 
-Theory of operation. A session is ``JOINING`` until a packet tells where its source's window is; that is where we begin. With
-OPT_FIN its last number is known (``FINISHING``), and repairs go on until all before it is told. It has ``ENDED`` then, or with
-OPT_RST, or when its source fell silent. An ended session is remembered as long as it is heard of, because its SPMs go on for
-TXW_SECS: taken for a new session they would begin it once more. A source that is started again under its old TSI ends the
-session of its predecessor, or finds it ended; its own is a new one.
+Theory of operation. A session is ``JOINING`` until a packet states the window of its source; the
+session begins at that window. OPT_FIN states the last number (``FINISHING``), and repairs continue
+until all data before it are delivered or reported as lost. Then the session is ``ENDED``. OPT_RST
+and a silent source end a session too. An ended session is remembered while packets of its source
+are received, because its SPMs continue for TXW_SECS and would otherwise begin a new session. A
+source that was restarted under its old TSI ends the session of its predecessor, or finds it ended.
+The restarted source gets a new session.
 
-[MC-MQSRM] <3> of RFC 3208 9.8.1: with OPT_RST Windows "terminates the session immediately without attempting to recover any
-pending data", whatever the N bit says. So do we, and tell what is lost by it.
+[MC-MQSRM] <3> of RFC 3208 9.8.1: with OPT_RST Windows "terminates the session immediately without
+attempting to recover any pending data", whatever the N bit is. This code does the same and reports
+the losses.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from srmp_spark.errors import LocalProtocolError
 
 
 class SessionState(Enum):
-    """Where an incoming session is."""
+    """State of one incoming session."""
 
     JOINING = auto()
     OPEN = auto()
@@ -28,17 +31,17 @@ class SessionState(Enum):
 
 
 class SessionEvent(Enum):
-    """What moves it."""
+    """Events that change the state of an incoming session."""
 
     WINDOW = auto()
-    """The first packet that tells of the window."""
+    """The first packet that states the window was received."""
     FIN = auto()
     COMPLETE = auto()
-    """All before OPT_FIN is told."""
+    """All data before OPT_FIN were delivered or reported as lost."""
     RST = auto()
     SILENT = auto()
     ANEW = auto()
-    """A successor speaks under its TSI (:mod:`.spm_sequence`)."""
+    """A restarted source sends under the same TSI (:mod:`.spm_sequence`)."""
 
 
 _S, _E = SessionState, SessionEvent
@@ -57,11 +60,17 @@ TRANSITIONS: Mapping[tuple[SessionState, SessionEvent], SessionState] = {
     (_S.FINISHING, _E.SILENT): _S.ENDED,
     (_S.FINISHING, _E.ANEW): _S.ENDED,
 }
-"""An absent pair is our own bug: :class:`~srmp_spark.errors.LocalProtocolError`."""
+"""The next state for each state and event.
+
+A missing pair is a bug of this program and raises :class:`~srmp_spark.errors.LocalProtocolError`.
+"""
 
 
 def moved(state: SessionState, event: SessionEvent) -> SessionState:
-    """The next state."""
+    """Return the state after ``event``.
+
+    Raises :class:`LocalProtocolError` if the event cannot happen in ``state``.
+    """
     found = TRANSITIONS.get((state, event))
     if found is None:
         raise LocalProtocolError(f"{event.name} cannot happen in {state.name}")

@@ -1,15 +1,17 @@
 """The source of a session (RFC 3208 5, 9, 16; [MC-MQSRM] 2.1.3), without any I/O.
 
-Theory of operation, for whoever owns the socket. ``send(apdu)`` queues; ``poll(now)`` says which packets to multicast now, as
-the token bucket allows, in the order of RFC 3208 5.1.3: NCFs, then SPMs, then data, of which repairs and new data take turns
-when both wait. ``receive(packet, now)`` takes what came for us and gives out NCFs, which never wait. Call ``poll`` again at
+Theory of operation, for the owner of the socket. ``send(apdu)`` queues an APDU. ``poll(now)``
+returns the packets to multicast now, as far as the token bucket allows, in the order of RFC 3208
+5.1.3: NCFs, then SPMs, then data. Repairs and new data take turns when both wait. ``receive(packet,
+now)`` processes a received packet and returns NCFs, which never wait. Call ``poll`` again at
 ``next_timer()``, and after ``send``.
 
-TXW_MAX_RTE counts the octets of SPM, ODATA and RDATA packets ("Windows does not use any other definition", [MC-MQSRM] <3>),
-without their IP headers.
+TXW_MAX_RTE counts the octets of SPM, ODATA and RDATA packets ("Windows does not use any other
+definition", [MC-MQSRM] <3>), without their IP headers.
 
-Numbers are given out when a packet leaves for the first time. An APDU that does not fit one packet is cut (9.2); one that fits
-carries no OPT_FRAGMENT, on which OpenPGM's receiver crashes.
+A packet gets its number when it is sent for the first time. An APDU that does not fit into one
+packet is cut (9.2). An APDU that fits carries no OPT_FRAGMENT, because OpenPGM's receiver would
+crash.
 """
 
 from __future__ import annotations
@@ -43,19 +45,22 @@ from srmp_spark.pgm.token_bucket import TokenBucket
 from srmp_spark.pgm.transmit_window import Sent, TransmitWindow
 
 SPM_OCTETS_MAX = 68
-"""With an IPv6 address, OPT_LENGTH, OPT_JOIN, OPT_FIN and OPT_RST."""
+"""Largest SPM in octets: with an IPv6 address, OPT_LENGTH, OPT_JOIN, OPT_FIN and OPT_RST."""
 DATA_HEADER = 24
 """Octets of an ODATA or RDATA packet before its options or its data."""
 _MASK = SPACE - 1
 FRAGMENT_OPTIONS = 20
-"""OPT_LENGTH and OPT_FRAGMENT."""
+"""Octets of OPT_LENGTH and OPT_FRAGMENT."""
 
 
 class Source:
-    """One session of one group and port."""
+    """Sends the APDUs of one session to one group and port."""
 
     window_class: type[TransmitWindow] = TransmitWindow
-    """What the window is made of; the simulator puts a faulty one here to see that it is caught."""
+    """Class of the transmit window.
+
+    The simulator sets a faulty class, to check that the fault is detected.
+    """
     repairs_class: type[RepairQueue] = RepairQueue
 
     def __init__(
@@ -74,7 +79,7 @@ class Source:
         self.settings = settings = settings or SourceSettings()
         self.state = SourceState.OPEN
         self.counts: Counter[str] = Counter()
-        """What was sent and heard, for metrics."""
+        """Numbers of sent and received packets by kind, for metrics."""
         self._source, self._group = source, group
         self._encoder = DataEncoder(tsi, destination_port)
         self.window = self.window_class(first, settings, now)
@@ -82,37 +87,47 @@ class Source:
         self._waiting: deque[bytes] = deque()
         self._waiting_octets = 0
         self._room = settings.tpdu_max - DATA_HEADER
-        """Octets of an APDU that is not cut."""
+        """Octets of the largest APDU that is not cut."""
         self._cut_at = self._cut_first = 0
-        """How much of the first of them has left, and under which number that began."""
+        """Octets that were sent of the first waiting APDU.
+
+        ``_cut_first`` is the number of its first packet.
+        """
         self._spms = SpmSchedule(settings, now)
         self._spm_number = 0
         self._last_spmr = now - settings.ihb_min
         self._confirmations = Confirmations(settings, now)
-        # No smaller than any packet, or that would never leave.
+        # The bucket is not smaller than any packet, or that packet would never be sent.
         size = max(settings.txw_max_rte * settings.token_bucket, settings.tpdu_max, SPM_OCTETS_MAX)
         self._bucket = TokenBucket(settings.txw_max_rte, size, now)
         self._blocked = 0
-        """Octets of the packet that waits for tokens."""
+        """Octets of the packet that waits for tokens; 0 if none waits."""
         self._spm_waits = False
-        """It is an SPM."""
+        """Whether the packet that waits for tokens is an SPM."""
         self._repair_is_next = True
         self._reset: Reset | None = None
         self._closed_at = 0.0
 
-    # --- the application ------------------------------------------------------------------------------------------------
+    # --- methods for the application --------------------------------------------------------------
 
     def has_room(self, octets: int) -> bool:
-        """Whether an APDU of that size can be queued now; if not, after the next packets have left."""
+        """Return whether an APDU of ``octets`` octets can be queued now.
+
+        If not, ask again after the next packets were sent.
+        """
         return self._waiting_octets + octets <= self.settings.queue_bytes_max
 
     @property
     def waiting(self) -> int:
-        """APDUs that have not left, or not wholly."""
+        """Return the number of APDUs that were not sent, or not completely."""
         return len(self._waiting)
 
     def send(self, apdu: bytes) -> None:
-        """Queue an APDU. Raises :class:`LocalProtocolError` for one that is empty or above 64 KB, or finds no room."""
+        """Queue an APDU.
+
+        Raises :class:`LocalProtocolError` if the APDU is empty or too large, if the queue has no
+        room, or if the source is not open.
+        """
         self._move(SourceEvent.SEND)
         if not 1 <= len(apdu) <= APDU_SENT_MAX:
             raise LocalProtocolError(
@@ -126,12 +141,15 @@ class Source:
         self._waiting_octets += len(apdu)
 
     def close(self, now: float) -> None:
-        """The application has sent all (RFC 3208 9.7.2)."""
+        """Close the session after the waiting APDUs were sent (RFC 3208 9.7.2)."""
         self._move(SourceEvent.CLOSE)
         self._drained(now)
 
     def reset(self, now: float, error_code: int = 0) -> None:
-        """The application gives up (RFC 3208 9.8.2)."""
+        """Abort the session and discard the waiting APDUs (RFC 3208 9.8.2).
+
+        ``error_code`` is sent in OPT_RST; the application defines its meaning.
+        """
         was_reset = self._reset is not None
         self._move(SourceEvent.RESET)
         if was_reset or self.state is SourceState.CLOSED:
@@ -157,17 +175,22 @@ class Source:
             raise LocalProtocolError(f"{event.name} cannot happen in {self!r}")
         self.state = state
 
-    # --- the group ------------------------------------------------------------------------------------------------------
+    # --- packets from the group -------------------------------------------------------------------
 
     def receive(self, packet: Packet, now: float) -> list[Multicast]:
-        """What came for this session; NCFs to multicast at once. Anything else is counted and passed over."""
+        """Process a received packet and return NCFs to multicast at once.
+
+        Packets that are not for this session are counted and ignored.
+        """
         if packet.tsi != self.tsi or packet.destination_port != self.destination_port:
             self.counts["of another session"] += 1
         elif isinstance(packet, Nak) and packet.type is PacketType.NAK:
             return self._nak(packet, now)
         elif isinstance(packet, Spmr):
             self._spmr(now)
-        else:  # NNAKs are for local repairers, POLRs for who polls (RFC 3208 7 and 14), the rest is our own or forged
+        else:
+            # NNAKs are for local repairers, POLRs for pollers (RFC 3208 7 and 14). Other packets
+            # are our own or forged.
             self.counts["passed over"] += 1
         return []
 
@@ -187,21 +210,24 @@ class Source:
         return [self._ncf(nak.numbers)]
 
     def _spmr(self, now: float) -> None:
-        """RFC 3208 13.4: "rate limited to once per IHB_MIN per TSI". Not asked for by [MC-MQSRM], but OpenPGM asks us."""
+        """Process a request for an SPM, at most once per IHB_MIN.
+
+        RFC 3208 13.4: "rate limited to once per IHB_MIN per TSI". [MC-MQSRM] does not require
+        answers, but OpenPGM sends such requests.
+        """
         if now - self._last_spmr >= self.settings.ihb_min and self.state is not SourceState.CLOSED:
             self._last_spmr = now
             self._spms.at_once(now)
 
     def poll(self, now: float) -> list[Multicast]:
-        """What is to be sent now."""
+        """Return the packets to multicast now."""
         if self.state in ENDING and now >= self._closed_at:
             self._move(SourceEvent.EXPIRED)
         if self.state is SourceState.CLOSED:
             return []
         self.window.advance(now, self.repairs.__contains__)
-        again = self._confirmations.due(
-            now
-        )  # asked in any state: what is due would else be due for ever
+        # This is called in every state, because NCFs that are due would otherwise be due forever.
+        again = self._confirmations.due(now)
         out = [self._ncf(numbers) for numbers in again] if self.state in ANSWERS else []
         while True:
             packet = self._spm(now) if self._spms.is_due(now) else self._data(now)
@@ -210,27 +236,37 @@ class Source:
             out.append(packet)
 
     def next_timer(self) -> float | None:
-        """When :meth:`poll` has something to do, on the caller's monotonic clock; ``None`` once it is closed."""
+        """Return the time at which :meth:`poll` has something to do.
+
+        The time is on the caller's monotonic clock; ``None`` if the source is closed.
+        """
         if self.state is SourceState.CLOSED:
             return None
         times: list[float | None] = [self.window.advance_at, self._confirmations.next()]
         if self._blocked:
             times.append(self._bucket.when(self._blocked))
-        if not self._spm_waits:  # else data wait for it (5.1.3), repairs that are due among them
+        # If an SPM waits, data wait for that SPM (5.1.3), and so do repairs that are due.
+        if not self._spm_waits:
             times += (self._spms.next(), self.repairs.next())
         if self.state in ENDING:
             times.append(self._closed_at)
         return min(time for time in times if time is not None)
 
-    # --- packets --------------------------------------------------------------------------------------------------------
+    # --- packets to send --------------------------------------------------------------------------
 
     def _take(self, octets: int, now: float) -> bool:
-        """Tokens for a packet; who finds none waits in :attr:`_blocked`, and everything behind it."""
+        """Take the tokens for a packet of ``octets`` octets; return whether there were enough.
+
+        If not, the packet waits in :attr:`_blocked`, and all packets after it wait too.
+        """
         self._blocked = 0 if self._bucket.take(octets, now) else octets
         return not self._blocked
 
     def _ncf(self, numbers: Numbers) -> Multicast:
-        """RFC 3208 9.3.4: "an identical NCF containing the same NAK list as the NAK itself"."""
+        """Build the NCF for a NAK of ``numbers``.
+
+        RFC 3208 9.3.4: "an identical NCF containing the same NAK list as the NAK itself".
+        """
         self.counts["ncf"] += 1
         options = Options(nak_list=numbers[1:]) if len(numbers) > 1 else NO_OPTIONS
         nak = Nak(
@@ -269,7 +305,10 @@ class Source:
         return Multicast(packet, router_alert=True)
 
     def _data(self, now: float) -> Multicast | None:
-        """The turns of repairs and new data: neither a stream of NAKs nor a busy application may stop the other."""
+        """Return the next repair or new data packet, in turns, or ``None``.
+
+        Neither a stream of NAKs nor a busy application can stop the other.
+        """
         number = self.repairs.ready(now) if self.repairs else None
         has_new = bool(self._waiting) and not self.window.is_full
         if number is not None and (self._repair_is_next or not has_new):

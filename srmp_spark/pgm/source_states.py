@@ -1,9 +1,11 @@
-"""The states of a source.
+"""The states of a source, in one table.
 
-Theory of operation. ``OPEN`` takes APDUs. Whoever closes it lets what waits leave first (``DRAINING``); then every SPM carries
-OPT_FIN, the first of them at once, and NAKs are answered for TXW_SECS more (``FINISHING``, RFC 3208 9.7.2). Whoever resets it
-drops what waits and what could be repaired: every SPM carries OPT_RST with the N bit, "and subsequent NAKs are not processed"
-(``RESETTING``, [MC-MQSRM] <3> of 9.8.2), for TXW_SECS too. Then it is ``CLOSED`` and says nothing.
+Theory of operation. ``OPEN`` accepts APDUs. After ``close`` the waiting APDUs are sent first
+(``DRAINING``). Then every SPM carries OPT_FIN, the first one at once, and NAKs are answered for
+TXW_SECS more (``FINISHING``, RFC 3208 9.7.2). After ``reset`` the waiting APDUs and the pending
+repairs are discarded. Every SPM then carries OPT_RST with the N bit for TXW_SECS, "and subsequent
+NAKs are not processed" (``RESETTING``, [MC-MQSRM] <3> of 9.8.2). Finally the source is ``CLOSED``
+and sends nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from enum import Enum, auto
 
 
 class SourceState(Enum):
-    """Where a source is."""
+    """State of one multicast source."""
 
     OPEN = auto()
     DRAINING = auto()
@@ -23,16 +25,16 @@ class SourceState(Enum):
 
 
 class SourceEvent(Enum):
-    """What moves it."""
+    """Events that change the state of a source."""
 
     SEND = auto()
-    """An APDU of the application."""
+    """The application queues an APDU."""
     CLOSE = auto()
     DRAINED = auto()
-    """The last ODATA left."""
+    """The last waiting ODATA was sent."""
     RESET = auto()
     EXPIRED = auto()
-    """TXW_SECS after the first OPT_FIN or OPT_RST."""
+    """TXW_SECS passed since the first OPT_FIN or OPT_RST."""
 
 
 _S, _E = SourceState, SourceEvent
@@ -52,9 +54,13 @@ TRANSITIONS: Mapping[tuple[SourceState, SourceEvent], SourceState] = {
     (_S.CLOSED, _E.CLOSE): _S.CLOSED,
     (_S.CLOSED, _E.RESET): _S.CLOSED,
 }
-"""An absent pair is our own bug, or the application's: :class:`~srmp_spark.errors.LocalProtocolError`."""
+"""The next state for each state and event.
+
+A missing pair is a bug of this program or of the application and raises
+:class:`~srmp_spark.errors.LocalProtocolError`.
+"""
 
 ANSWERS = (SourceState.OPEN, SourceState.DRAINING, SourceState.FINISHING)
-"""Where NAKs are answered."""
+"""States in which NAKs are answered."""
 ENDING = (SourceState.FINISHING, SourceState.RESETTING)
-"""Where the end is announced."""
+"""States in which SPMs announce the end of the session."""

@@ -1,16 +1,20 @@
-"""The sequence of SPMs of one source (RFC 3208 6.2), and how a source is known that begins anew under its old TSI.
+"""Orders the SPMs of one source (RFC 3208 6.2), and recognises a restart under its old TSI.
 
-"An SPM is in sequence if its sequence number is greater than that of the most recent in-sequence SPM and within half the PGM
-number space." A process that was restarted counts from 0 again: taken literally, all that it says is out of sequence for ever,
-and its data are duplicates of what its predecessor sent. The RFC says only that a TSI is of "one source at a time" (3.1).
+"An SPM is in sequence if its sequence number is greater than that of the most recent in-sequence
+SPM and within half the PGM number space." A process that was restarted counts from 0 again. Taken
+literally, all its SPMs are out of sequence forever, and its data are duplicates of its
+predecessor's data. The RFC says only that a TSI belongs to "one source at a time" (3.1).
 
-Theory of operation. As long as one source speaks, its SPM_SQN and its SPM_LEAD grow together. An SPM that is older in one of
-them is ``LATE``: a copy that the network held back, or the first word of somebody else. It is told by time: SPMs come twice a
-second, and no copy is as late as that. So a successor is believed (``ANEW``) when SUCCESSOR_SPMS late ones, ascending among
-themselves, came after SUCCESSOR_SILENCE_S without any in sequence. Whatever is in sequence meanwhile proves that the old source
-lives, and begins the count anew. The first of the late ones is kept: what the successor sent behind it can be asked for.
+Theory of operation. While one source sends, its SPM_SQN and its SPM_LEAD grow together. An SPM that
+is older in one of the two is ``LATE``: either a copy that the network delayed, or the first SPM of
+another source. Time tells the difference: SPMs are sent twice a second, and no copy is that late.
+So a successor is accepted (``ANEW``) after SUCCESSOR_SPMS late SPMs with ascending numbers, if
+SUCCESSOR_SILENCE_S passed without an SPM in sequence. An SPM in sequence proves that the old source
+is alive and restarts the count. The first late SPM is kept: data that the successor sent after that
+SPM can be requested.
 
-Whoever forges two SPMs can end a session so, as by one OPT_RST; that is told, and the true source is the next successor.
+An attacker who forges two SPMs can end a session this way, as with one OPT_RST. The end is
+reported, and the true source becomes the next successor.
 """
 
 from __future__ import annotations
@@ -21,39 +25,48 @@ from srmp_spark.pgm.packets import Spm
 from srmp_spark.pgm.sequence import unwrap
 
 SUCCESSOR_SPMS = 2
-"""One alone could be a copy from anywhere; a source begins with three."""
+"""Number of late SPMs after which a successor is accepted.
+
+One SPM alone could be a copy from anywhere. A source begins with three SPMs.
+"""
 SUCCESSOR_SILENCE_S = 0.5
-"""How long the last SPM in sequence is ago: the ambient interval of [MC-MQSRM] 2.1.3.1. A network that holds packets back for
-longer reorders whole sessions."""
+"""Seconds since the last SPM in sequence after which late SPMs count.
+
+The value is the ambient interval of [MC-MQSRM] 2.1.3.1. A network that delays packets for longer
+reorders whole sessions.
+"""
 
 
 class SpmPlace(Enum):
-    """Where an SPM stands."""
+    """Place of an SPM in the sequence of its source."""
 
     NEXT = auto()
-    """In sequence."""
+    """The SPM is in sequence."""
     LATE = auto()
-    """"Out-of-sequence SPMs MUST be discarded"."""
+    """The SPM is discarded: "Out-of-sequence SPMs MUST be discarded"."""
     ANEW = auto()
-    """A successor speaks, since :attr:`SpmSequence.successor`."""
+    """A restarted source sends, beginning with :attr:`SpmSequence.successor`."""
 
 
 class SpmSequence:
-    """What is known of the SPMs of one TSI."""
+    """Tracks the SPMs of one TSI and decides whether each is in sequence."""
 
     def __init__(self) -> None:
         self.successor: Spm | None = None
-        """The first of the late ones that ascend since the last one in sequence."""
+        """First of the late SPMs with ascending numbers since the last SPM in sequence."""
         self._number: int | None = None
         self._lead: int | None = None
-        """SPM_SQN and SPM_LEAD of the most recent in sequence, unbounded (:mod:`.sequence`)."""
+        """SPM_LEAD of the most recent SPM in sequence, unbounded (:mod:`.sequence`).
+
+        ``_number`` is its SPM_SQN, unbounded too.
+        """
         self._heard_at = 0.0
         self._late_number = 0
         self._late_lead: int | None = None
         self._late_count = 0
 
     def place(self, spm: Spm, now: float) -> SpmPlace:
-        """Where ``spm`` stands, which came at ``now``."""
+        """Return the place of ``spm``, which was received at ``now``, and remember the SPM."""
         number = (
             spm.sequence_number
             if self._number is None
@@ -67,7 +80,8 @@ class SpmSequence:
             self.successor, self._late_count = None, 0
             return SpmPlace.NEXT
         if number == self._number and lead == self._lead:
-            return SpmPlace.LATE  # the same once more: the network doubles packets
+            # This SPM is a copy of the last one, because a network may double packets.
+            return SpmPlace.LATE
         return self._late(spm, now)
 
     def _late(self, spm: Spm, now: float) -> SpmPlace:
@@ -86,7 +100,7 @@ class SpmSequence:
 
 
 def _lead(spm: Spm, near: int | None) -> int | None:
-    """SPM_LEAD, unbounded; ``None``: the SPM tells of no window."""
+    """Return SPM_LEAD as an unbounded number, or ``None`` if the SPM states no window."""
     if not spm.has_window:
         return None
     return spm.lead if near is None else unwrap(spm.lead, near)

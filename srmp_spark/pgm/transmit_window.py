@@ -1,9 +1,10 @@
-"""The transmit window (RFC 3208 3.3): what was sent and can still be repaired.
+"""The transmit window (RFC 3208 3.3): data that were sent and can still be repaired.
 
-It is advanced with time (RFC 3208 16.3), "every TXW_ADV_IVL" ([MC-MQSRM] 2.1.3.1): what is older than TXW_SECS - TXW_ADV_SECS
-goes, so a window holds between that and TXW_SECS of data. Where the text of 2.1.3.1 is followed rather than Windows' note on
-RFC 3208 2.1 ("does not delay the window advancement based on NAK silence"): the trail stops at the first number with a pending
-NAK, but only for ``advance_delay_max``.
+The window is advanced with time (RFC 3208 16.3), "every TXW_ADV_IVL" ([MC-MQSRM] 2.1.3.1). Data
+older than TXW_SECS - TXW_ADV_SECS are removed, so a window holds between that and TXW_SECS of data.
+In one point this code follows the text of 2.1.3.1 and not Windows' note on RFC 3208 2.1 ("does not
+delay the window advancement based on NAK silence"): the trail stops at the first number with a
+pending NAK, but only for ``advance_delay_max``.
 """
 
 from __future__ import annotations
@@ -15,50 +16,62 @@ from srmp_spark.pgm.packets import Fragment
 from srmp_spark.pgm.settings import SourceSettings
 
 ENTRY_COST = 300
-"""Octets that a packet of the window costs beside its payload."""
+"""Octets that a packet of the window needs in addition to its payload."""
 
 
 class Sent(NamedTuple):
-    """A packet of the window."""
+    """One packet of the transmit window."""
 
     payload: bytes
     payload_sum: int
     fragment: Fragment | None
-    """``None``: it is a whole APDU."""
+    """The place of the packet in its APDU; ``None`` if the packet is a whole APDU."""
     at: float
-    """Monotonic seconds."""
+    """Time of sending in monotonic seconds."""
 
 
 class TransmitWindow:
-    """From :attr:`trail` to :attr:`lead`; empty if lead is trail - 1. Numbers are unbounded (:mod:`.sequence`)."""
+    """The packets of one source from number :attr:`trail` to number :attr:`lead`.
+
+    The window is empty if :attr:`lead` is :attr:`trail` - 1. Numbers are unbounded
+    (:mod:`.sequence`).
+    """
 
     def __init__(self, first: int, settings: SourceSettings, now: float) -> None:
         self.trail = first
         self.lead = first - 1
         self.octets = 0
-        """What it costs in memory."""
+        """Memory of this window in octets."""
         self.advance_at = now + settings.txw_adv_ivl
         self._settings = settings
         self._sent: dict[int, Sent] = {}
 
     @property
     def is_full(self) -> bool:
-        """RFC 3208 16.2: "further transmissions would be suspended until the transmit window can be advanced"."""
+        """Return whether no packet can be added.
+
+        RFC 3208 16.2: "further transmissions would be suspended until the transmit window can be
+        advanced".
+        """
         settings = self._settings
         return len(self._sent) >= settings.txw_sqns_max or self.octets >= settings.txw_bytes_max
 
     def append(self, sent: Sent) -> None:
-        """The next number."""
+        """Add a sent packet with the next number."""
         self.lead += 1
         self._sent[self.lead] = sent
         self.octets += len(sent.payload) + ENTRY_COST
 
     def get(self, number: int) -> Sent | None:
-        """What was sent under ``number``, if it is in the window."""
+        """Return the packet that was sent as ``number``, or ``None`` if it is not in the window."""
         return self._sent.get(number)
 
     def advance(self, now: float, is_pending: Callable[[int], bool]) -> None:
-        """Move the trail if TXW_ADV_IVL is over: up to the first number that somebody waits for."""
+        """Remove old packets from the window if TXW_ADV_IVL has passed.
+
+        The trail stops at a number for which ``is_pending`` returns that it has a pending NAK, but
+        only for ``advance_delay_max``.
+        """
         if now < self.advance_at:
             return
         settings = self._settings

@@ -24,13 +24,14 @@ SEEDS_MAX = 1_000
 
 MARKS = {
     "apdu", "damaged packet refused", "end: close", "end: reset", "end: silence", "gentle", "joined late", "lost on the way",
-    "lost: a limit of ours was passed", "lost: another part of its APDU is lost", "lost: its APDU began before we joined",
-    "lost: nobody repaired it", "lost: the source's window moved on", "repairs heard", "source: nak", "source: nak for another",
+    "lost: a limit of this receiver was exceeded", "lost: another part of its APDU is lost",
+    "lost: its APDU began before we joined", "lost: no repair was received", "lost: the source's window moved on",
+    "repairs heard", "source: nak", "source: nak for another",
     "source: nak outside the window", "source: ncf", "source: ncf held back", "source: odata", "source: passed over",
     "source: rdata", "source: spm", "storm", "stranger", "wrapped",
 }  # fmt: skip
 """What must have happened somewhere: a branch that no run reaches is not tested by any."""
-RARE = {"lost: the source aborted the session", "lost: the source fell silent"}
+RARE = {"lost: the source aborted the session", "lost: the source became silent"}
 
 FOUND_BY = {
     "SilentGap": (1, "was next"),
@@ -50,7 +51,7 @@ FOUND_BY = {
     "AnySource": (7, "was told, sent was"),
     "PendingForgotten": (54, "a NAK is pending"),
     "WindowTooShort": (0, "was dropped after"),
-    "LeadOneAhead": (0, "make no APDU"),
+    "LeadOneAhead": (0, "form no APDU"),
     "RepairsEachNak": (0, "nobody asked for"),
     "RepairsTheNext": (0, "nobody asked for"),
     "NoBucket": (0, "TXW_MAX_RTE is passed"),
