@@ -14,8 +14,8 @@ import requests
 from srmp_spark import cli
 from srmp_spark.commands.common import emit
 from srmp_spark.errors import ApiError, with_hint
-from srmp_spark.testing.certificate import Authority
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import Authority
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_misspelt_variable_is_answered_by_a_variable(
 def test_a_queue_of_the_other_kind_says_once_what_to_do(
     running: RunningQueueManager, tmp_path: Path
 ) -> None:
-    from srmp_spark.testing.service import ServeFailedError
+    from srmp_spark.testing.queue_manager import ServeFailedError
 
     data = tmp_path / "data"
     with RunningQueueManager(data, queues=["a"]):

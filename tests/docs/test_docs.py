@@ -61,7 +61,7 @@ def known_flags() -> set[str]:
     benchmarks = ROOT / "benchmarks" / "bench.py", ROOT / "benchmarks" / "scale" / "__main__.py"
     scripts = [
         *(package / "jobs").glob("*.py"),
-        package / "testing" / "demo" / "run.py",
+        ROOT / "tests" / "kit" / "demo" / "run.py",
         *benchmarks,
     ]
     found = {flag for script in scripts for flag in SCRIPT_FLAG.findall(text_of(script))}

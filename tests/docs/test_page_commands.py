@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from page_commands import ROOT, Step, Terminal, pattern_of, steps_of
 
-from srmp_spark.testing.certificate import Authority
-from srmp_spark.testing.pgm.raw_sockets import may_be_raw
+from tests.kit.certificate import Authority
+from tests.kit.pgm.raw_sockets import may_be_raw
 
 README = (ROOT / "README.md").read_text()
 TRIED = ("try-multicast.md", "try-wsrm.md")

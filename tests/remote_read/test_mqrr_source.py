@@ -21,7 +21,7 @@ from srmp_spark.rows.columns import arrow_schema, spark_ddl
 from srmp_spark.spark import first_pass, mqrr_source
 from srmp_spark.spark.mqrr_options import parse_remote
 from srmp_spark.spark.mqrr_source import MqrrBatchReader, MqrrDataSource
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 def read(options: dict[str, str]) -> list[list[dict[str, object]]]:

@@ -14,7 +14,7 @@ Use it in a test::
         ...  # send to peer.url("private$/orders")
         assert peer.verdict({"private$/orders": bodies}).ok
 
-or as a process: ``python -m srmp_spark.testing.foreign.destination --help``. Nothing outside this folder is imported.
+Nothing outside this folder is imported.
 """
 
 from __future__ import annotations
