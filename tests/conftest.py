@@ -38,7 +38,8 @@ QUEUES = ("spark/test_functions.py", "spark/test_restarts.py", "spark/test_multi
           "spark/test_chosen_columns.py", "spark/test_progress.py", "spark/test_wsrm_to_dataframe.py")  # fmt: skip
 """Read queues, as the tests of the engine do: the other half."""
 PROGRAMS = ("notebooks/test_notebooks.py", "compat/test_compat.py", "compat/test_whole.py", "compat/test_whole_elsewhere.py",
-            "conf/test_compose.py", "spark/test_two_ingests.py", "benchmarks/test_quick_spark.py")  # fmt: skip
+            "conf/test_compose.py", "spark/test_two_ingests.py", "benchmarks/test_quick_spark.py",
+            "pipeline/test_pipeline_page.py")  # fmt: skip
 """Start programs with Spark that take the JVM of :mod:`tests.one_jvm`, or share addresses with such a module."""
 LONGEST = (
     "spark tables",

@@ -1,9 +1,9 @@
-"""A real ``srmp-spark serve`` as a child process, to be killed, restarted and stopped by tests.
+"""A real ``srmp-spark serve`` as a child process, which tests start, kill, restart and stop.
 
     with RunningQueueManager(directory, queues=["private$/orders", "private$/payments:transactional"]) as running:
-        ...  # running.endpoint, running.api; running.kill9(); running.restart()
+        ...  # running.api, running.listening; running.kill9(); running.restart()
 
-Ports are picked before the first start and kept over restarts, so that senders find it again.
+Ports are picked before the first start and kept over restarts, so that senders find the queue manager again.
 """
 
 from __future__ import annotations
@@ -18,22 +18,26 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from srmp_spark.interface import ReadyLine
 from srmp_spark.testing.foreign.ports import KeptPort
 
+if TYPE_CHECKING:
+    from srmp_spark.testing.queue_handle import QueueHandle
+
 READY_SECONDS = 30.0
-"""From the start of the process to its ready line, on a busy machine."""
+"""From the start of the process to its ready line, on a busy machine; then the process is killed."""
 STOP_SECONDS = 60.0
-"""From SIGTERM to the end."""
+"""From SIGTERM to the end of the process; then it is killed."""
 
 
 _PORTS = frozenset({"listen_https", "listen_wsrm", "rpc", "rpc_endpoint_mapper"})
-"""Options that are an address to listen on."""
+"""Flags of ``serve`` whose value is an address to listen on."""
 
 
 class ServeFailedError(RuntimeError):
-    """``serve`` ended, or did not become ready; carries the exit code and what it wrote to stderr."""
+    """``serve`` ended, or did not become ready. Has the exit code, and what ``serve`` wrote to its standard error."""
 
     def __init__(self, code: int | None, stderr: str) -> None:
         super().__init__(f"serve ended with {code}:\n{stderr[-3000:]}")
@@ -42,7 +46,10 @@ class ServeFailedError(RuntimeError):
 
 
 class RunningQueueManager:
-    """A queue manager process; ``options`` are any flags of ``serve`` in snake case."""
+    """A queue manager as a child process of this one, on this machine and with this Python.
+
+    A context manager: :meth:`start` at its beginning, :meth:`stop` at its end. The data directory stays.
+    """
 
     def __init__(
         self,
@@ -56,10 +63,16 @@ class RunningQueueManager:
         environment: Mapping[str, str] | None = None,
         **options: object,
     ) -> None:
-        """``prefix`` goes before the interpreter: ``["taskset", "-c", "0"]``, ``["strace", …]``. Port 0 is one of our own."""
+        """Prepare the process; :meth:`start` runs it.
+
+        ``queues``, ``allow_url``, ``listen`` and ``api_listen`` are the flags ``--queue``, ``--allow-url``, ``--listen`` and
+        ``--api`` of ``serve``. ``options`` are its other flags in snake case; a list gives a flag several times. Port 0 means a
+        free port that this object keeps. ``prefix`` goes before the interpreter: ``["taskset", "-c", "0"]``.
+        ``environment`` is added to that of this process, of which no ``SRMP_SPARK_…`` is passed on.
+        """
         self.data_dir = Path(data_dir)
         self.log = self.data_dir.with_name(self.data_dir.name + ".log")
-        """Its standard error, over all restarts."""
+        """File with the standard error of the process, over all restarts."""
         self._queues = tuple(queues)
         self._allow_url = tuple(allow_url)
         self._ports: list[KeptPort] = []
@@ -73,7 +86,7 @@ class RunningQueueManager:
         }
         self.process: subprocess.Popen[str] | None = None
         self.ready: ReadyLine
-        """The ready line."""
+        """The line that ``serve`` printed when it was ready."""
 
     def _with_port(self, address: str) -> str:
         host, _, port = address.rpartition(":")
@@ -85,7 +98,7 @@ class RunningQueueManager:
     # --- life -------------------------------------------------------------------------------------------------------------
 
     def command(self) -> list[str]:
-        """The command line."""
+        """Return the command line."""
         line = [*self._prefix, sys.executable, "-m", "srmp_spark.cli", "serve"]
         line += [
             "--data-dir",
@@ -105,7 +118,7 @@ class RunningQueueManager:
         return line
 
     def start(self) -> RunningQueueManager:
-        """Start it and wait for its ready line. Raises :class:`ServeFailedError`."""
+        """Start the process and wait until it is ready. Raises :class:`ServeFailedError`."""
         assert self.process is None or self.process.poll() is not None, "it runs already"
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")
@@ -143,14 +156,14 @@ class RunningQueueManager:
             raise ServeFailedError(code, self.stderr())
 
     def kill9(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Kill the process (SIGKILL), and wait until it is gone. :meth:`restart` starts it again."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
         self._close_pipe()
 
     def stop(self) -> int:
-        """SIGTERM, and wait; its exit code."""
+        """End the process (SIGTERM), wait until it is gone and return its exit code; 0 if it never ran."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
@@ -166,7 +179,7 @@ class RunningQueueManager:
         return code
 
     def restart(self) -> None:
-        """Start again on the same directory and ports."""
+        """Start the process again, with the same data directory and ports."""
         self.start()
 
     def _close_pipe(self) -> None:
@@ -184,45 +197,59 @@ class RunningQueueManager:
     ) -> None:
         self.stop()
 
+    # --- what it is for -----------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str, *, transactional: bool = False) -> QueueHandle:
+        """Return the queue ``name``; make it if there is none.
+
+        Raises :class:`~srmp_spark.errors.ApiError` if there is one of the other kind.
+        """
+        from srmp_spark.client.api import QueueManagerClient
+        from srmp_spark.testing.queue_handle import QueueHandle
+
+        client = QueueManagerClient(self.api)
+        made = client.put_queue(name, transactional=transactional)
+        return QueueHandle(made["name"], self.listening, client)
+
     # --- where it is --------------------------------------------------------------------------------------------------------
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """Host and port of the SRMP port."""
+        """Return host and port of the SRMP port."""
         host, _, port = self.ready["listening"].partition("://")[2].rpartition(":")
         return host.strip("[]"), int(port)
 
     @property
     def wsrm(self) -> tuple[str, int]:
-        """Host and port of WS-ReliableMessaging."""
+        """Return host and port of WS-ReliableMessaging (option ``listen_wsrm``)."""
         host, _, port = self.ready["wsrm"].partition("://")[2].rpartition(":")
         return host.strip("[]"), int(port)
 
     @property
     def listening(self) -> str:
-        """URL of the SRMP port."""
+        """Return the URL of the SRMP port, which senders post to."""
         return self.ready["listening"]
 
     @property
     def api(self) -> str:
-        """URL of the API."""
+        """Return the URL of the API: option ``queueManager`` of ``format("srmp")``."""
         return self.ready["api"]
 
     @property
     def guid(self) -> str:
-        """Identity of the queue manager."""
+        """Return the identity of the queue manager: column ``queue_manager``."""
         return str(self.ready["queue_manager"])
 
     @property
     def epoch(self) -> str:
-        """Epoch of its data directory."""
+        """Return the epoch of its data directory: column ``epoch``."""
         return self.ready["epoch"]
 
     @property
     def pid(self) -> int:
-        """Process id."""
+        """Return the process id."""
         return self.ready["pid"]
 
     def stderr(self) -> str:
-        """What it logged so far."""
+        """Return what the process has logged so far, over all restarts."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""

@@ -140,7 +140,9 @@ def run_tests(project: Path, tests: Sequence[str]) -> tuple[int, str]:
         "PYTHONPATH": str(project),
         "PYTHONDONTWRITEBYTECODE": "1",
     }  # no stale code of another bug
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    # The project may be a copy without the plugin that our distribution has for pytest.
+    plugins = ["-p", "no:cacheprovider", "-p", "no:srmp_spark"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", *plugins, *tests]
     try:
         done = subprocess.run(  # noqa: S603  # our own interpreter and our own tests
             command,
