@@ -19,19 +19,17 @@ from srmp_spark import __version__
 from srmp_spark.commands import (
     capture,
     doctor,
+    jobs,
     messages,
     queues,
-    replay,
     restore,
     streams,
     subscribe,
 )
 from srmp_spark.commands.common import Commands
 from srmp_spark.errors import SrmpSparkError, with_hint
+from srmp_spark.extras import missing_module
 from srmp_spark.interface import ExitCode, exit_code_of
-
-JOBS = frozenset({"backfill", "ingest"})
-"""Jobs that are no commands: ``replay`` is both, so people try the others as well."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -68,10 +66,7 @@ class _Parser(argparse.ArgumentParser):
                 for action in self._actions
                 if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001  # no public name
             )
-            if name in JOBS:
-                message = f"{name} is a job, no command: run python jobs/{name}.py from the clone"
-            else:
-                message = f"unknown command {name}{self._nearest(name, known)}"
+            message = f"unknown command {name}{self._nearest(name, known)}"
         line = with_hint(message, f"see {self.prog} --help")
         self.exit(ExitCode.USAGE, f"srmp-spark: {line}\n")
 
@@ -97,7 +92,7 @@ def parser(word: str | None = None) -> argparse.ArgumentParser:
     return top
 
 
-_OTHERS = (messages, queues, streams, subscribe, doctor, capture, replay, restore)
+_OTHERS = (messages, queues, streams, subscribe, doctor, capture, jobs, restore)
 
 
 def _without_serve() -> tuple[argparse.ArgumentParser, Commands[Any]]:
@@ -123,19 +118,27 @@ def _without_commands() -> tuple[argparse.ArgumentParser, Commands[Any]]:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parsed = parser(words[0] if words else None).parse_args(words)
     try:
+        parsed = parser(words[0] if words else None).parse_args(words)
         return int(parsed.run(parsed))
     except SrmpSparkError as error:
-        print(
-            "srmp-spark:", " ".join(str(error).split()), file=sys.stderr
-        )  # one line, whatever a file or a peer said
-        return exit_code_of(type(error))
+        return _told(error)
+    except ModuleNotFoundError as error:
+        missing = missing_module(error)
+        if missing is None:
+            raise
+        return _told(missing)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output is gone ("| head"): nobody is left to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _told(error: SrmpSparkError) -> int:
+    """Print the error in one line, whatever a file or a peer said, and return its exit code."""
+    print("srmp-spark:", " ".join(str(error).split()), file=sys.stderr)
+    return exit_code_of(type(error))
 
 
 def main() -> NoReturn:

@@ -124,8 +124,12 @@ def test_errors_without_a_queue_manager(
         (["peek"], "required: --queue; see srmp-spark peek --help"),
         (["peekk", "--queue", "x"], "unknown command peekk; did you mean peek?"),
         (
-            ["backfill", "--source", "x"],
-            "backfill is a job, no command: run python jobs/backfill.py",
+            ["backfill", "--source", "x", "--from", "y"],
+            "invalid choice: 'x'",
+        ),
+        (
+            ["ingest", "--queue-manager", "u", "--queue", "q", "--table", "t", "--chekpoint", "c"],
+            "unknown flag --chekpoint; did you mean --checkpoint? see srmp-spark ingest --help",
         ),
         (["purge", "orders", "--queue", "x"], "unrecognized arguments: orders"),
         (["peek", "--queue", "x", "--body", "zip"], "choose from"),
