@@ -12,9 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
-
+from srmp_spark.extras import missing
 from srmp_spark.rows import headers
+
+try:
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody writes it
+except ModuleNotFoundError:
+    raise missing("spark", "pyspark") from None
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

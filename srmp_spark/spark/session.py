@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark import errors
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.extras import needs
 from srmp_spark.interface import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def with_delta() -> None:
 
 def delta_session(name: str, master: str | None = None) -> SparkSession:
     """A session that can write Delta. ``master`` ``None``: what spark-submit or the environment says, else ``local[*]``."""
+    needs("spark")
     check_java()
     use_this_python()
     with_delta()
