@@ -1,6 +1,7 @@
-"""The optional parts of an installation: which packages each needs, and what to say when one is missing.
+"""The optional parts of an installation, and what to say when one is missing.
 
-The base installation has the commands, the client and the decoding of rows. ``pip install "srmp-spark[NAME]"`` adds an extra.
+The base installation has the commands, the client and the decoding of rows. ``pip install
+"srmp-spark[NAME]"`` adds an extra.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def missing(extra: Extra, module: str) -> MissingExtraError:
 
 
 def needs(extra: Extra) -> None:
-    """Raise :class:`MissingExtraError` if a module of ``extra`` is not installed. Nothing is imported."""
+    """Raise :class:`MissingExtraError` if a module of ``extra`` is not installed; import none."""
     for module in MODULES[extra]:
         if importlib.util.find_spec(module) is None:
             raise missing(extra, module)

@@ -1,6 +1,7 @@
-"""``ingest``, ``replay`` and ``backfill``: the jobs of :mod:`srmp_spark.jobs` as commands of an installation.
+"""``ingest``, ``replay`` and ``backfill``: the jobs as commands of an installation.
 
-They have the code, the flags and the exit codes of the scripts of the same names, which ``spark-submit`` takes.
+They have the code, the flags and the exit codes of the scripts of the same names, which
+``spark-submit`` takes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which Spark is here, and whether the data sources can work with it.
 
-``latestOffset(start, limit)`` of a stream reader, ``ReadLimit`` and stream writers that take Arrow batches are of Spark 4.2. An
-earlier Spark calls the reader without the limit, so that no option bounds a micro-batch, and hands the sink rows one by one.
-Nothing is promised there and nothing tested, so both formats refuse an earlier Spark in words.
+``latestOffset(start, limit)`` of a stream reader, ``ReadLimit`` and stream writers that take Arrow
+batches are of Spark 4.2. An earlier Spark calls the reader without the limit, so that no option
+bounds a micro-batch, and hands the sink rows one by one. Nothing is promised there and nothing
+tested, so both formats refuse an earlier Spark in words.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ LEAST = (4, 2)
 
 
 def check_spark(name: str) -> None:
-    """Raise :class:`ConfigurationError` if ``format(name)`` cannot work with the PySpark that is installed."""
+    """Raise :class:`ConfigurationError` if ``format(name)`` cannot work with this PySpark."""
     found = _version()
     if _numbers(found) < LEAST:
         raise ConfigurationError(

@@ -1,12 +1,14 @@
-"""Test your own pipelines: a real queue manager, a sender and a destination, as classes and as fixtures of pytest.
+"""Test your own pipelines with a real queue manager, a sender and a destination.
 
-- :class:`RunningQueueManager` runs ``srmp-spark serve`` as a child process, on free ports of the loopback.
+- :class:`RunningQueueManager` runs ``srmp-spark serve`` as a child process, on free ports of the
+  loopback.
 - :class:`ForeignSender` posts SRMP messages to a queue manager, as a Windows machine would.
-- :class:`ForeignDestination` receives and acknowledges SRMP messages, as a Windows machine would, and keeps them.
+- :class:`ForeignDestination` receives and acknowledges SRMP messages, as a Windows machine would,
+  and keeps them.
 
-:mod:`srmp_spark.testing.pytest_plugin` gives each of the three as a fixture: ``queue_manager``, ``sender``, ``destination``.
-An installation brings the plugin along. The classes are imported when they are used, so that a run of pytest without
-these fixtures loads none of them.
+:mod:`srmp_spark.testing.pytest_plugin` gives each of the three as a fixture: ``queue_manager``,
+``sender``, ``destination``. An installation brings the plugin along. The classes are imported when
+they are used, so that a run of pytest without these fixtures loads none of them.
 """
 
 from __future__ import annotations

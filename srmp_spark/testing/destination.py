@@ -1,7 +1,8 @@
-"""A destination that receives SRMP messages as a Windows machine would: it acknowledges, keeps, refuses or is slow.
+"""A destination that receives SRMP messages as a Windows machine would, and keeps them.
 
-The receiving queue manager is :class:`.foreign.destination_server.Destination`, written from [MC-MQSRM] alone. It accepts each
-message once, in the order of its stream, and sends the stream receipts that a sender waits for.
+The receiving queue manager is :class:`.foreign.destination_server.Destination`, written from
+[MC-MQSRM] alone. It accepts each message once, in the order of its stream, and sends the stream
+receipts that a sender waits for.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from srmp_spark.testing.foreign.faults import Faults
 from srmp_spark.testing.foreign.receiving import Accepted
 
 WAIT_SECONDS = 30.0
-"""How long :meth:`ForeignDestination.wait_for` waits by default: a busy machine needs a second, a wrong test should
-fail soon."""
+"""How long :meth:`ForeignDestination.wait_for` waits by default: a busy machine needs a second, a
+wrong test should fail soon."""
 ALWAYS = 1.0
 """The chance of a fault that strikes every message."""
 
@@ -43,8 +44,9 @@ class ReceivedMessage:
 class ForeignDestination:
     """A receiving queue manager on a free port of the loopback, while the context manager is open.
 
-    ``queues`` maps the names of its queues to whether each is transactional. A message for a queue of another name, or of the
-    other kind, is refused (400). ``None``: every queue exists and takes both kinds.
+    ``queues`` maps the names of its queues to whether each is transactional. A message for a queue
+    of another name, or of the other kind, is refused (400). ``None``: every queue exists and takes
+    both kinds.
     """
 
     def __init__(self, queues: Mapping[str, bool] | None = None) -> None:
@@ -75,7 +77,7 @@ class ForeignDestination:
         return self._peer.url(queue)
 
     def messages(self, queue: str | None = None) -> list[ReceivedMessage]:
-        """Return the accepted messages in the order of their arrival; ``queue``: those of this queue alone."""
+        """Return the accepted messages, or those of ``queue`` alone, in the order of their arrival."""
         queues = self._peer.queues
         chosen = queues.values() if queue is None else [queues.get(queue.lower(), [])]
         accepted = sorted((each for some in chosen for each in some), key=lambda each: each.n)
@@ -84,7 +86,10 @@ class ForeignDestination:
     def wait_for(
         self, count: int, seconds: float = WAIT_SECONDS, queue: str | None = None
     ) -> list[ReceivedMessage]:
-        """Return the accepted messages once there are at least ``count``. Raises :class:`TimeoutError` after ``seconds``."""
+        """Return the accepted messages once there are at least ``count``.
+
+        Raises :class:`TimeoutError` after ``seconds``.
+        """
         if not self._peer.wait(count, seconds, queue):
             have = len(self.messages(queue))
             raise TimeoutError(
@@ -94,7 +99,7 @@ class ForeignDestination:
         return self.messages(queue)
 
     def wait_for_attempts(self, count: int, seconds: float = WAIT_SECONDS) -> None:
-        """Wait until ``count`` messages were posted here since the beginning, whether they were accepted or not.
+        """Wait until ``count`` messages were posted here since the beginning, accepted or not.
 
         A message that is sent again counts again. Raises :class:`TimeoutError` after ``seconds``.
         """
@@ -113,7 +118,10 @@ class ForeignDestination:
         self._peer.faults = Faults({"400": (ALWAYS, 0.0)})
 
     def fail(self, status: int = 503) -> None:
-        """Accept no message from now on and answer ``status`` (300 to 599, but not 400): its sender tries again later."""
+        """Accept no message from now on and answer ``status``: its sender tries again later.
+
+        ``status`` is from 300 to 599, but not 400.
+        """
         self._peer.faults = Faults.parse(f"{status}={ALWAYS}")
 
     def slow_down(self, seconds: float) -> None:

@@ -1,7 +1,8 @@
-"""Fixtures of pytest for pipelines that read or write MSMQ: ``queue_manager``, ``sender`` and ``destination``.
+"""The plugin for pytest: the fixtures ``queue_manager``, ``sender`` and ``destination``.
 
-pytest loads this module in every run (entry point ``pytest11``), so it imports nothing that a fixture alone needs. Fixtures of
-the same name in a ``conftest.py`` take precedence. ``-p no:srmp_spark`` leaves the plugin out.
+pytest loads this module in every run (entry point ``pytest11``), so it imports nothing that a
+fixture alone needs. Fixtures of the same name in a ``conftest.py`` take precedence. ``-p
+no:srmp_spark`` leaves the plugin out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from srmp_spark.testing.sender import ForeignSender
 
 RECEIPTS = ("http://127.0.0.1:*",)
-"""``--allow-url`` of the fixture's queue manager: receipts for senders on the loopback, which ``serve`` blocks by default."""
+"""``--allow-url`` of the fixture's queue manager: receipts for senders on the loopback, which
+``serve`` blocks by default."""
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def sender(queue_manager: RunningQueueManager) -> Iterator[ForeignSender]:
 
 @pytest.fixture
 def destination() -> Iterator[ForeignDestination]:
-    """Receive SRMP messages on a free port of the loopback, as a Windows machine would, for one test."""
+    """Receive SRMP messages on a free port, as a Windows machine would, for one test."""
     from srmp_spark.testing.destination import ForeignDestination
 
     with ForeignDestination() as made:

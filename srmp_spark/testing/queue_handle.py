@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from srmp_spark.client.api import QueueManagerClient
 
 WAIT_SECONDS = 30.0
-"""How long :meth:`QueueHandle.wait_for` waits by default: a busy machine needs a second, a wrong test should fail soon."""
+"""How long :meth:`QueueHandle.wait_for` waits by default: a busy machine needs a second, a wrong
+test should fail soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,14 @@ class QueueHandle:
 
     @property
     def url(self) -> str:
-        """Return the URL that messages for this queue are posted to, and that a destination names."""
+        """Return the URL that messages for this queue are posted to: a ``destination``."""
         return f"{self.listening}/msmq/{quote_queue_name(self.name)}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the rows that are in the queue, received or not, in their order; a row has the columns of the source."""
+        """Return the rows that are in the queue, received or not, in their order.
+
+        A row has the columns of ``format("srmp")``.
+        """
         found = self.client.range(self.name)
         first, end = found.first, found.end
         rows: list[dict[str, Any]] = []
@@ -54,7 +58,10 @@ class QueueHandle:
             return [row for batch in reader for row in batch.to_pylist()]
 
     def wait_for(self, count: int, seconds: float = WAIT_SECONDS) -> list[dict[str, Any]]:
-        """Return the rows once there are at least ``count``. Raises :class:`TimeoutError` after ``seconds``."""
+        """Return the rows once there are at least ``count``.
+
+        Raises :class:`TimeoutError` after ``seconds``.
+        """
         deadline = time.monotonic() + seconds
         while True:
             rows = self.rows()
@@ -68,7 +75,7 @@ class QueueHandle:
             self.client.range(self.name, after=self.client.range(self.name).end, wait=left)
 
     def waiting(self, consumer: str = DEFAULT_CONSUMER) -> int:
-        """Return how many rows ``consumer`` has not received: 0 once a pipeline has read all of them."""
+        """Return how many rows ``consumer`` has not received: 0 once all of them are read."""
         described = self.client.queue(self.name)
         found = [each for each in described["consumers"] if each["name"] == consumer]
         received = found[0]["received"] if found else described["first"] - 1

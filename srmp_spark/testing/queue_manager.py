@@ -3,7 +3,8 @@
     with RunningQueueManager(directory, queues=["private$/orders", "private$/payments:transactional"]) as running:
         ...  # running.api, running.listening; running.kill9(); running.restart()
 
-Ports are picked before the first start and kept over restarts, so that senders find the queue manager again.
+Ports are picked before the first start and kept over restarts, so that senders find the queue
+manager again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from srmp_spark.testing.queue_handle import QueueHandle
 
 READY_SECONDS = 30.0
-"""From the start of the process to its ready line, on a busy machine; then the process is killed."""
+"""From the start of the process to its ready line, on a busy machine; then the process is
+killed."""
 STOP_SECONDS = 60.0
 """From SIGTERM to the end of the process; then it is killed."""
 
@@ -37,7 +39,7 @@ _PORTS = frozenset({"listen_https", "listen_wsrm", "rpc", "rpc_endpoint_mapper"}
 
 
 class ServeFailedError(RuntimeError):
-    """``serve`` ended, or did not become ready. Has the exit code, and what ``serve`` wrote to its standard error."""
+    """``serve`` ended, or did not become ready: its exit code and its standard error."""
 
     def __init__(self, code: int | None, stderr: str) -> None:
         super().__init__(f"serve ended with {code}:\n{stderr[-3000:]}")
@@ -48,7 +50,8 @@ class ServeFailedError(RuntimeError):
 class RunningQueueManager:
     """A queue manager as a child process of this one, on this machine and with this Python.
 
-    A context manager: :meth:`start` at its beginning, :meth:`stop` at its end. The data directory stays.
+    A context manager: :meth:`start` at its beginning, :meth:`stop` at its end. The data directory
+    stays.
     """
 
     def __init__(
@@ -65,10 +68,11 @@ class RunningQueueManager:
     ) -> None:
         """Prepare the process; :meth:`start` runs it.
 
-        ``queues``, ``allow_url``, ``listen`` and ``api_listen`` are the flags ``--queue``, ``--allow-url``, ``--listen`` and
-        ``--api`` of ``serve``. ``options`` are its other flags in snake case; a list gives a flag several times. Port 0 means a
-        free port that this object keeps. ``prefix`` goes before the interpreter: ``["taskset", "-c", "0"]``.
-        ``environment`` is added to that of this process, of which no ``SRMP_SPARK_…`` is passed on.
+        ``queues``, ``allow_url``, ``listen`` and ``api_listen`` are the flags ``--queue``,
+        ``--allow-url``, ``--listen`` and ``--api`` of ``serve``. ``options`` are its other flags in
+        snake case; a list gives a flag several times. Port 0 means a free port that this object
+        keeps. ``prefix`` goes before the interpreter: ``["taskset", "-c", "0"]``. ``environment``
+        is added to that of this process, of which no ``SRMP_SPARK_…`` is passed on.
         """
         self.data_dir = Path(data_dir)
         self.log = self.data_dir.with_name(self.data_dir.name + ".log")
@@ -119,7 +123,8 @@ class RunningQueueManager:
 
     def start(self) -> RunningQueueManager:
         """Start the process and wait until it is ready. Raises :class:`ServeFailedError`."""
-        assert self.process is None or self.process.poll() is not None, "it runs already"
+        if self.process is not None and self.process.poll() is None:
+            raise RuntimeError("the queue manager runs already: stop() or kill9() comes first")
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith("SRMP_SPARK_")
         }
@@ -156,14 +161,14 @@ class RunningQueueManager:
             raise ServeFailedError(code, self.stderr())
 
     def kill9(self) -> None:
-        """Kill the process (SIGKILL), and wait until it is gone. :meth:`restart` starts it again."""
+        """Kill the process (SIGKILL) and wait until it is gone."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
         self._close_pipe()
 
     def stop(self) -> int:
-        """End the process (SIGTERM), wait until it is gone and return its exit code; 0 if it never ran."""
+        """End the process (SIGTERM) and return its exit code; 0 if it never ran."""
         if self.process is None:
             return 0
         if self.process.poll() is None:

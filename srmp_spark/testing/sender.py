@@ -1,13 +1,15 @@
-"""A sender that posts SRMP messages as a Windows machine would: with identifiers, streams and repetitions.
+"""A sender that posts SRMP messages as a Windows machine would.
 
 Theory of operation
 -------------------
-The messages are written from [MC-MQSRM] alone (:mod:`.foreign`) and share no code with the queue manager that reads them. Each
-call of :meth:`ForeignSender.post` sends one message and returns when it is answered. A message without an answer, or with a
-5xx, is sent again with the same identifier, as Windows does: the queue manager accepts it once, also across a restart.
+The messages are written from [MC-MQSRM] alone (:mod:`.foreign`) and share no code with the queue
+manager that reads them. Each call of :meth:`ForeignSender.post` sends one message and returns when
+it is answered. A message without an answer, or with a 5xx, is sent again with the same identifier,
+as Windows does: the queue manager accepts it once, also across a restart.
 
-A transactional message is one of a stream, with one stream a queue. Since the next message of a stream is posted after the
-answer to the one before, none arrives out of order. Stream receipts are received on a port of this sender and answered 200.
+A transactional message is one of a stream, with one stream a queue. Since the next message of a
+stream is posted after the answer to the one before, none arrives out of order. Stream receipts are
+received on a port of this sender and answered 200.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ from srmp_spark.testing.foreign.messages import (
 from srmp_spark.testing.foreign.wire import Listener, Reply, Request
 
 ANSWER_SECONDS = 20.0
-"""Longest wait for one answer; the default RoundTripDelay on a local network ([MC-MQSRM] appendix A <25>)."""
+"""Longest wait for one answer; the default RoundTripDelay on a local network ([MC-MQSRM] appendix A
+<25>)."""
 PATIENCE_SECONDS = 30.0
-"""How long one message is sent again while no answer or a 5xx comes: a restart of the queue manager takes seconds."""
+"""How long one message is sent again while no answer or a 5xx comes: a restart of the queue manager
+takes seconds."""
 PAUSE_SECONDS = 0.25
 """Between two attempts; Windows waits longer, tests are short."""
 VT_BSTR = 8
@@ -46,7 +50,7 @@ ORDER_QUEUE = "private$/order_queue$"
 
 
 class PostRefusedError(RuntimeError):
-    """The queue manager refused a message for good, or did not accept it in time; a Windows sender would bury it."""
+    """The queue manager refused a message for good, or did not accept it in time."""
 
     def __init__(self, status: int | None, text: str) -> None:
         super().__init__(text)
@@ -64,8 +68,9 @@ class _Stream:
 
 
 class ForeignSender:
-    """A foreign queue manager that posts to one other. ``listening`` is the URL of that one's SRMP port.
+    """A foreign queue manager that posts to one other.
 
+    ``listening`` is the URL of the SRMP port of the other queue manager.
     Use it as a context manager: it owns a connection, and a port for receipts.
     """
 
@@ -122,9 +127,10 @@ class ForeignSender:
     ) -> str:
         r"""Send one message and return its identifier, ``{GUID}\N``, once it is accepted.
 
-        ``bytes`` are sent as they are, a ``str`` as Windows sends a string (UTF-16, body type 8). ``transactional`` is for
-        transactional queues, and only for those. Raises :class:`PostRefusedError` for an answer that is final (4xx), and when
-        the message was not accepted within ``seconds``.
+        ``bytes`` are sent as they are, a ``str`` as Windows sends a string (UTF-16, body type 8).
+        ``transactional`` is for transactional queues, and only for those. Raises
+        :class:`PostRefusedError` for an answer that is final (4xx), and when the message was not
+        accepted within ``seconds``.
         """
         self._last_number += 1
         position = self._next_position(queue) if transactional else None
@@ -155,7 +161,10 @@ class ForeignSender:
     def wait_for_receipts(
         self, count: int, seconds: float = PATIENCE_SECONDS
     ) -> list[ForeignReceipt]:
-        """Return the receipts once there are at least ``count``. Raises :class:`TimeoutError` after ``seconds``."""
+        """Return the receipts once there are at least ``count``.
+
+        Raises :class:`TimeoutError` after ``seconds``.
+        """
         with self._arrived:
             if not self._arrived.wait_for(lambda: len(self._receipts) >= count, seconds):
                 raise TimeoutError(
@@ -194,7 +203,7 @@ class ForeignSender:
             time.sleep(PAUSE_SECONDS)
 
     def _exchange(self, raw: bytes) -> tuple[int | None, str]:
-        """Send a request and return its status with what was said; ``None``: its fate is unknown."""
+        """Send a request; return its status (``None``: its fate is unknown) and what was said."""
         try:
             if self._connection is None:
                 self._connection = socket.create_connection(

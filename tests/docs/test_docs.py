@@ -27,7 +27,7 @@ DOCUMENTS = sorted(
 )
 USER_PAGES = (
     "README.md", "troubleshooting.md", "WINDOWS.md", "GUARANTEES.md", "SECURITY.md", "try-multicast.md", "try-wsrm.md",
-    "testing.md",
+    "testing.md", "testing-your-pipeline.md",
 )  # fmt: skip
 USER_DOCUMENTS = [path for path in DOCUMENTS if path.name in USER_PAGES]
 

@@ -1,4 +1,4 @@
-"""docs/testing-your-pipeline.md: its example is a test that passes, and its names are those of the classes."""
+"""docs/testing-your-pipeline.md: its example passes, and its names are those of the classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ SECONDS = 200.0
 
 
 def run(folder: Path, environment: dict[str, str]) -> str:
-    """What pytest says of the tests in ``folder``, which pass; the plugin is named, as this suite may not be installed."""
+    """What pytest says of the tests in ``folder``, which pass.
+
+    The plugin is named, as this project may not be installed here.
+    """
     environment = {**os.environ, **environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         [*PYTEST, *PLUGIN, str(folder)],

@@ -1,4 +1,4 @@
-"""Which Spark the data sources work with, and what they say to another one; what is said without any."""
+"""Which Spark the data sources work with, and what is said of another one, and without any."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ sys.meta_path[:] = [Without if each is PathFinder else each for each in sys.meta
 def test_an_earlier_spark_is_refused_in_one_sentence(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the first thing that Spark asks for, whichever it is: an error of ``streamReader`` would reach nobody."""
+    """By the first thing that Spark asks for, whichever it is."""
     monkeypatch.setattr(this_spark, "_version", lambda: version)
     srmp, mqrr, schema = SrmpDataSource(OPTIONS), MqrrDataSource(REMOTE), StructType()
     for name, asked in (

@@ -1,8 +1,9 @@
 """The wheel: what is in it, and that it runs in an empty environment, with and without its extras.
 
-``pip wheel`` builds it once. The environments are made with ``venv`` and without system packages; what pip fetches comes
-from its cache after the first time. For the job with Spark, and for nothing else, a ``.pth`` file lends the environment the
-pyspark and the delta-spark of this one, which are 450 MB.
+``pip wheel`` builds it once. The environments are made with ``venv`` and without system packages;
+what pip fetches comes from its cache after the first time. For the job with Spark, and for nothing
+else, a ``.pth`` file lends the environment the pyspark and the delta-spark of this one, which are
+450 MB.
 """
 
 from __future__ import annotations
@@ -227,7 +228,7 @@ def test_the_base_has_the_commands_and_says_what_serve_needs(wheel: Path, tmp_pa
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_job_of_the_wheel_writes_a_table(serving: Path, tmp_path: Path) -> None:
-    """With pyspark and delta-spark of this environment: only the packages of [spark] are lent, not our own."""
+    """The packages of [spark] are lent by this environment; our own is the wheel's."""
     (tmp_path / "lent").mkdir()
     lent = Path(importlib.metadata.distribution("pyspark").locate_file(""))
     for name in ("pyspark", "delta", "py4j", "pandas", "pytz", "dateutil", "six.py", "tzdata"):
