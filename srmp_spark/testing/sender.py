@@ -7,7 +7,8 @@ manager that reads them. Each call of :meth:`ForeignSender.post` sends one messa
 it is answered. A message without an answer, or with a 5xx, is sent again with the same identifier,
 as Windows does: the queue manager accepts it once, also across a restart.
 
-A transactional message is one of a stream, with one stream a queue. Since the next message of a
+A transactional message is one of a stream, with one stream a queue; after a message whose fate is
+unknown a new stream begins. Since the next message of a
 stream is posted after the answer to the one before, none arrives out of order. Stream receipts are
 received on a port of this sender and answered 200.
 """
@@ -147,7 +148,14 @@ class ForeignSender:
             priority=0 if transactional else priority,
             stream=position,
         )
-        self._until_accepted(post(message).raw, f"message {message.uniquifier} to {queue}", seconds)
+        what = f"message {message.uniquifier} to {queue}"
+        try:
+            self._until_accepted(post(message).raw, what, seconds)
+        except PostRefusedError as error:
+            if error.status is None or error.status >= 500:
+                # The message may be in the queue, so its position may not be given to another one.
+                self._streams.pop(queue, None)
+            raise
         if position is not None:
             self._streams[queue].accepted = position.current
         return f"{{{self.guid}}}\\{message.uniquifier}"

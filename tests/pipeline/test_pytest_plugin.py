@@ -103,14 +103,20 @@ def test_a_message_is_accepted_once_though_the_queue_manager_was_killed(tmp_path
         ForeignSender(manager.listening) as made,
     ):
         queue = manager.queue("private$/orders")
+        stream = manager.queue("private$/payments", transactional=True)
         made.post(queue.name, b"before")
+        made.post(stream.name, b"before", transactional=True)
         manager.kill9()
-        with pytest.raises(PostRefusedError, match="was not accepted in 0 s") as said:
-            made.post(queue.name, b"lost", seconds=0.0)
-        assert said.value.status is None
+        for name, transactional in ((queue.name, False), (stream.name, True)):
+            with pytest.raises(PostRefusedError, match="was not accepted in 0 s") as said:
+                made.post(name, b"lost", transactional=transactional, seconds=0.0)
+            assert said.value.status is None
         manager.restart()
         made.post(queue.name, b"after")
-        assert [row["body"] for row in queue.wait_for(2)] == [b"before", b"after"]
+        made.post(stream.name, b"after", transactional=True)
+        for each in (queue, stream):
+            assert [row["body"] for row in each.wait_for(2)] == [b"before", b"after"]
+        assert [row["stream_sequence"] for row in stream.rows()] == [1, 1], "a new stream"
 
 
 def test_a_wait_that_is_too_short_says_what_is_there(
