@@ -7,6 +7,7 @@ receipts that a sender waits for.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -50,7 +51,8 @@ class ForeignDestination:
     """
 
     def __init__(self, queues: Mapping[str, bool] | None = None) -> None:
-        self._peer = Destination(queues=queues)
+        # Its identity comes from the seed, and those of two destinations must differ.
+        self._peer = Destination(queues=queues, faults=Faults(seed=secrets.randbits(64)))
 
     def start(self) -> ForeignDestination:
         """Open the port."""
@@ -77,7 +79,7 @@ class ForeignDestination:
         return self._peer.url(queue)
 
     def messages(self, queue: str | None = None) -> list[ReceivedMessage]:
-        """Return the accepted messages, or those of ``queue`` alone, in the order of their arrival."""
+        """Return the accepted messages, or those of ``queue``, in the order of their arrival."""
         queues = self._peer.queues
         chosen = queues.values() if queue is None else [queues.get(queue.lower(), [])]
         accepted = sorted((each for some in chosen for each in some), key=lambda each: each.n)

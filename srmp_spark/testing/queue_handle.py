@@ -77,6 +77,8 @@ class QueueHandle:
     def waiting(self, consumer: str = DEFAULT_CONSUMER) -> int:
         """Return how many rows ``consumer`` has not received: 0 once all of them are read."""
         described = self.client.queue(self.name)
+        if consumer == DEFAULT_CONSUMER:
+            return int(described["waiting"])
         found = [each for each in described["consumers"] if each["name"] == consumer]
         received = found[0]["received"] if found else described["first"] - 1
         return int(described["last"]) - int(received)

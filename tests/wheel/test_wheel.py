@@ -136,7 +136,7 @@ def test_the_extras_of_the_wheel_are_those_that_our_errors_name(wheel: Path) -> 
             for each in required
             if re.search(rf"extra == ['\"]{extra}['\"]", each)
         }
-        named = {name.lower() for module in modules for name in provided[module]}
+        named = {name.lower().replace("_", "-") for module in modules for name in provided[module]}
         assert named <= wanted, extra
     base = [each for each in required if "extra ==" not in each]
     assert [each for each in base if re.match("pyspark|delta|pandas|uvloop", each)] == []
