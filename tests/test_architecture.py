@@ -15,6 +15,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "srmp_spark"
+KIT = ROOT / "tests" / "kit"
+"""The tools of the tests: they see inside the product, and are no part of it."""
 
 NOUNS = {
     "names",
@@ -26,6 +28,7 @@ NOUNS = {
     "holder",
     "interface",
     "private_files",
+    "extras",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"client", "rows", "mqrr", "signing_in"} | NOUNS,
@@ -39,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wsrm": {"srmp", "sequences", "errors", "timers"},
     "signing_in": {"mqrr", "errors", "private_files"},
     "private_files": {"errors"},
+    "extras": {"errors"},
     "message": {"names", "errors"},
     "names": {"errors"},
     "sequences": set(),
@@ -52,8 +56,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "jobs": {"spark", "client", "rows", "mqrr", "signing_in"} | NOUNS,
     "commands": {"jobs", "queue_manager", "client", "rows", "store", "srmp"} | NOUNS,
     "cli": {"commands", "queue_manager", "client"} | NOUNS,
+    "testing": {"client"} | NOUNS,
 }
-"""A part of the package and the parts that it may import; ``testing`` may import anything and nobody imports it."""
+"""A part of the package and the parts that it may import. No part may import ``testing``, which users import."""
 
 SANS_IO = ("srmp", "mqrr", "pgm", "wsrm")
 IO_MODULES = {
@@ -133,7 +138,7 @@ def _imports_of(path: Path, *, typing: bool) -> Iterator[tuple[int, str]]:
 
 
 def test_imports_point_downwards() -> None:
-    parts = {part_of(path) for path in modules()} - {"testing", "__init__"}
+    parts = {part_of(path) for path in modules()} - {"__init__"}
     new = parts - MAY_IMPORT.keys()
     assert new == set(), (
         f"{new} is new in the package: give it a place in MAY_IMPORT and docs/ARCHITECTURE.md"
@@ -149,10 +154,33 @@ def test_imports_point_downwards() -> None:
     assert found == []
 
 
+def test_the_product_imports_nothing_of_the_tests() -> None:
+    """Not even for its types: tests are not installed."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {module}"
+        for package in ("srmp_spark", "pyspark_srmp", "pyspark_mqrr")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for line, module in imports_of(path, typing=True)
+        if module.split(".")[0] in ("tests", "benchmarks", "jobs")
+    ]
+    assert found == []
+
+
+def test_tests_is_a_package_that_no_other_distribution_hides() -> None:
+    """``tests`` without ``__init__.py`` would be a namespace, and any ``tests`` that a wheel installs would win."""
+    assert (ROOT / "tests" / "__init__.py").is_file()
+    code = "import tests.kit; print(tests.kit.__path__[0])"
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert Path(out.stdout.strip()) == KIT
+
+
 def test_no_module_needs_one_that_needs_it() -> None:
     """Not even for its types: whoever reads one file of a circle must read them all."""
     names = {
-        str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path for path in modules()
+        str(path.relative_to(ROOT).with_suffix("")).replace("/", "."): path
+        for path in [*modules(), *sorted(KIT.rglob("*.py"))]
     }
     graph = {}
     for name, path in names.items():
@@ -215,7 +243,7 @@ def test_only_the_sender_process_loads_the_outbox() -> None:
     """It loads Arrow, and it is the only owner of its database; the link to it is on the accepting side."""
     for path in modules():
         place = path.relative_to(PACKAGE).as_posix()
-        if place.startswith(("store/outbox", SENDER_PROCESS, "testing", *OUTBOX_READERS)):
+        if place.startswith(("store/outbox", SENDER_PROCESS, *OUTBOX_READERS)):
             continue
         for line, module in imports_of(path):
             assert not module.startswith(OUTBOX) or module in OUTBOX_FOR_ALL, (

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from srmp_spark.commands.common import Commands
+from srmp_spark.extras import needs
 from srmp_spark.queue_manager.config import add_flags, load
 
 
@@ -23,6 +24,7 @@ def add_commands(commands: Commands[Any]) -> None:
 
 
 def _serve(args: argparse.Namespace) -> int:
+    needs("serve")
     config = load(vars(args), os.environ)
     from srmp_spark.queue_manager.serve import serve
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.extras import needs
 from srmp_spark.interface import ExitCode
 from srmp_spark.private_files import refuse_open_secret
 
@@ -261,11 +262,13 @@ def tell(job: str, error: Exception) -> ExitCode:
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
     """As :func:`srmp_spark.spark.session.explain`; SQL that Spark cannot read is the user's, so usage."""
-    from pyspark.errors import AnalysisException, ParseException
-
     from srmp_spark.spark import session
 
     code, text = session.explain(error)
+    if "pyspark" not in sys.modules:  # then no error is Spark's, and perhaps it is not installed
+        return code, text
+    from pyspark.errors import AnalysisException, ParseException
+
     if isinstance(error, AnalysisException | ParseException):
         return ExitCode.USAGE, f"Spark does not understand this: {text}"
     return code, text
@@ -281,6 +284,7 @@ def spark_session(name: str, master: str | None) -> Iterator[SparkSession]:
     """A Delta session that ends with the job."""
     from srmp_spark.spark import session
 
+    needs("spark")
     say_that_spark_starts(name.rpartition(" ")[2])
     spark = session.delta_session(name, master)
     try:

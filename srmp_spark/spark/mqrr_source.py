@@ -19,13 +19,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
-from pyspark.sql.types import StructType
+from srmp_spark.extras import missing
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        InputPartition,
+    )
+    from pyspark.sql.types import StructType
+except ModuleNotFoundError:
+    raise missing("spark", "pyspark") from None
 
 from srmp_spark.client.read_ahead import ReadAhead
 from srmp_spark.client.remote_queue import RemoteMachine
@@ -40,6 +45,7 @@ from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.spark.chosen_columns import chosen_columns
 from srmp_spark.spark.mqrr_options import RemoteOptions, parse_remote
+from srmp_spark.spark.this_spark import check_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,14 +75,17 @@ class MqrrDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns as DDL, after checking the options, as ``format("srmp")`` does."""
+        check_spark(self.name())
         return spark_ddl(parse_remote(dict(self.options)).columns or NAMES)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for ``spark.read``."""
+        check_spark(self.name())
         return MqrrBatchReader(parse_remote(dict(self.options)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader for ``spark.readStream``, which reads the log of the subscription."""
+        check_spark(self.name())
         from srmp_spark.spark.mqrr_stream import MqrrStreamReader
 
         return MqrrStreamReader(parse_remote(dict(self.options)), schema)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark import errors
 from srmp_spark.errors import ConfigurationError
+from srmp_spark.extras import needs
 from srmp_spark.interface import ExitCode, exit_code_of
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def delta_session(name: str, master: str | None = None) -> SparkSession:
     If ``master`` is ``None``, the setting of spark-submit or of the environment is used, else
     ``local[*]``. Raises :class:`ConfigurationError` if Java is missing or too old.
     """
+    needs("spark")
     check_java()
     use_this_python()
     with_delta()

@@ -18,18 +18,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
-from pyspark.sql.types import StructType
+from srmp_spark.extras import missing
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+except ModuleNotFoundError:
+    raise missing("spark", "pyspark") from None
 
 from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.spark.options import SourceOptions, parse
 from srmp_spark.spark.sink_options import parse_sink
+from srmp_spark.spark.this_spark import check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,10 +58,12 @@ class SrmpDataSource(DataSource):
 
         The options are checked here, because users could not read an exception of ``streamReader``.
         """
+        check_spark(self.name())
         return spark_ddl(self._parsed().columns or NAMES)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for ``spark.read``."""
+        check_spark(self.name())
         from srmp_spark.spark.batch_reader import SrmpBatchReader
 
         return SrmpBatchReader(self._parsed(), schema)
@@ -65,12 +73,14 @@ class SrmpDataSource(DataSource):
 
         This method must not fail. The first call of the reader checks the rules of streams.
         """
+        check_spark(self.name())
         from srmp_spark.spark.stream_reader import SrmpStreamReader
 
         return SrmpStreamReader(self._parsed(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer for ``df.write``. Each write has one instance."""
+        check_spark(self.name())
         from srmp_spark.spark.writer import SrmpWriter
 
         return SrmpWriter(parse_sink(dict(self.options)), schema, overwrite=overwrite)
@@ -80,6 +90,7 @@ class SrmpDataSource(DataSource):
 
         Each micro-batch has one instance, and another one for its commit.
         """
+        check_spark(self.name())
         from srmp_spark.spark.writer import SrmpStreamWriter
 
         return SrmpStreamWriter(parse_sink(dict(self.options)), schema, overwrite=overwrite)

@@ -14,8 +14,8 @@ import requests
 from srmp_spark import cli
 from srmp_spark.commands.common import emit
 from srmp_spark.errors import ApiError, with_hint
-from srmp_spark.testing.certificate import Authority
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import Authority
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,12 @@ def test_errors_without_a_queue_manager(
         (["peek"], "required: --queue; see srmp-spark peek --help"),
         (["peekk", "--queue", "x"], "unknown command peekk; did you mean peek?"),
         (
-            ["backfill", "--source", "x"],
-            "backfill is a job, no command: run python jobs/backfill.py",
+            ["backfill", "--source", "x", "--from", "y"],
+            "invalid choice: 'x'",
+        ),
+        (
+            ["ingest", "--queue-manager", "u", "--queue", "q", "--table", "t", "--chekpoint", "c"],
+            "unknown flag --chekpoint; did you mean --checkpoint? see srmp-spark ingest --help",
         ),
         (["purge", "orders", "--queue", "x"], "unrecognized arguments: orders"),
         (["peek", "--queue", "x", "--body", "zip"], "choose from"),
@@ -241,7 +245,7 @@ def test_a_misspelt_variable_is_answered_by_a_variable(
 def test_a_queue_of_the_other_kind_says_once_what_to_do(
     running: RunningQueueManager, tmp_path: Path
 ) -> None:
-    from srmp_spark.testing.service import ServeFailedError
+    from srmp_spark.testing.queue_manager import ServeFailedError
 
     data = tmp_path / "data"
     with RunningQueueManager(data, queues=["a"]):

@@ -24,7 +24,7 @@ from srmp_spark.srmp.envelope_values import message_of
 from srmp_spark.srmp.learned_layouts import LearnedLayouts
 from srmp_spark.srmp.limits import LEARNED_LAYOUTS_MAX, LEARNED_LENGTH_MAX
 from srmp_spark.srmp.windows_layout import HOLES, LAYOUT, read_windows_envelope
-from srmp_spark.testing.plain_reading import read_envelope
+from tests.kit.plain_reading import read_envelope
 
 PIECES = [
     b"<",

@@ -21,7 +21,7 @@ from srmp_spark.srmp.signature_forms import (
 )
 from srmp_spark.srmp.signature_verify import load_keys
 from srmp_spark.testing.foreign.messages import ForeignMessage
-from srmp_spark.testing.foreign.signature import NAMESPACE, rsa_signer, signed_post
+from tests.kit.foreign.signature import NAMESPACE, rsa_signer, signed_post
 
 SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
 

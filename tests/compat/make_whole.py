@@ -66,7 +66,7 @@ from srmp_spark.queue_manager.multicast.sockets import Outlet  # noqa: E402
 from srmp_spark.srmp.apdu import apdu_of  # noqa: E402
 from srmp_spark.testing.foreign.destination_server import Destination  # noqa: E402
 from srmp_spark.testing.foreign.faults import Faults  # noqa: E402
-from srmp_spark.testing.service import RunningQueueManager  # noqa: E402
+from srmp_spark.testing.queue_manager import RunningQueueManager  # noqa: E402
 from srmp_spark.wsrm.elements import CreateSequence, EndpointReference, Offer, TerminateSequence  # noqa: E402
 from srmp_spark.wsrm.xml_tree import Element, Scope  # noqa: E402
 

@@ -22,7 +22,7 @@ from outbox_kit import A, B, read_all
 
 from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.store.outbox.preparation import CommitResult
-from srmp_spark.testing.oracle import Oracle
+from tests.kit.oracle import Oracle
 
 
 def judge(kind: str, root: Path, said: Sequence[str]) -> str:

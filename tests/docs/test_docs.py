@@ -27,7 +27,7 @@ DOCUMENTS = sorted(
 )
 USER_PAGES = (
     "README.md", "troubleshooting.md", "WINDOWS.md", "GUARANTEES.md", "SECURITY.md", "try-multicast.md", "try-wsrm.md",
-    "testing.md",
+    "testing.md", "testing-your-pipeline.md",
 )  # fmt: skip
 USER_DOCUMENTS = [path for path in DOCUMENTS if path.name in USER_PAGES]
 
@@ -61,7 +61,7 @@ def known_flags() -> set[str]:
     benchmarks = ROOT / "benchmarks" / "bench.py", ROOT / "benchmarks" / "scale" / "__main__.py"
     scripts = [
         *(package / "jobs").glob("*.py"),
-        package / "testing" / "demo" / "run.py",
+        ROOT / "tests" / "kit" / "demo" / "run.py",
         *benchmarks,
     ]
     found = {flag for script in scripts for flag in SCRIPT_FLAG.findall(text_of(script))}

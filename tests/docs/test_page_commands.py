@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from page_commands import ROOT, Step, Terminal, pattern_of, steps_of
 
-from srmp_spark.testing.certificate import Authority
-from srmp_spark.testing.pgm.raw_sockets import may_be_raw
+from tests.kit.certificate import Authority
+from tests.kit.pgm.raw_sockets import may_be_raw
 
 README = (ROOT / "README.md").read_text()
 TRIED = ("try-multicast.md", "try-wsrm.md")
 NOT_RUN = {
     "git clone": "a clone of this repository",
+    "pip install": "minutes; tests/wheel/test_wheel.py",
     "make ": "minutes",
     ". .venv/bin/activate": "the virtual environment is that of this test",
     "srmp-spark serve --data-dir ./data --listen 0.0.0.0:80": "a host name and a port that this machine may not have",

@@ -20,7 +20,7 @@ from srmp_spark.srmp.outgoing_states import (
     SenderSettings,
 )
 from srmp_spark.srmp.sender import ENQUEUE_MAX, RECORDS_MAX, Sender
-from srmp_spark.testing.sending_playbook import (
+from tests.kit.sending_playbook import (
     DESTINATION,
     IDENTITY,
     RECEIPTS_URL,

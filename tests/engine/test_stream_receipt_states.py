@@ -18,7 +18,7 @@ from srmp_spark.srmp.incoming_streams import (
     ReceiptState,
 )
 from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     SENDER,
     STREAM,
     Playbook,

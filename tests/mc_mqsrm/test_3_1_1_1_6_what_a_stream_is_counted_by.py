@@ -7,7 +7,7 @@ import pytest
 from srmp_spark.srmp.decisions import Reason
 from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
 from srmp_spark.srmp.redirection import Forwarding, Redirection, Redirections
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     IDENTITY,
     RECEIPTS_URL,
     STREAM,

@@ -13,7 +13,7 @@ from srmp_spark.srmp.effects import Accepted, Refused
 from srmp_spark.srmp.forwarding import HOPS_MAX, NUMBER_MAX, forwarded
 from srmp_spark.srmp.receiver import ReceiverSettings
 from srmp_spark.srmp.redirection import Forwarding, Redirection, Redirections
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     IDENTITY,
     SENDER,
     Playbook,

@@ -10,7 +10,7 @@ from srmp_spark.srmp.outgoing_states import (
     QueueState,
     SenderSettings,
 )
-from srmp_spark.testing.sending_playbook import (
+from tests.kit.sending_playbook import (
     DESTINATION,
     SendingPlaybook,
     answer,

@@ -6,7 +6,7 @@ import pytest
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.srmp.outgoing_states import RESEND_TABLE_S, SenderSettings
-from srmp_spark.testing.sending_playbook import (
+from tests.kit.sending_playbook import (
     SendingPlaybook,
     answer,
     delivered,

@@ -11,7 +11,7 @@ from srmp_spark.srmp.decoder import decode
 from srmp_spark.srmp.encoder import encode
 from srmp_spark.srmp.history import HistoryRun, MessageIdHistory
 from srmp_spark.srmp.trust_domain import lineage_key
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     IDENTITY,
     SENDER,
     Playbook,

@@ -7,7 +7,7 @@ from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
 from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
 from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     SENDER,
     Playbook,
     commit_begins,

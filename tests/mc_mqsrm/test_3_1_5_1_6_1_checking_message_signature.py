@@ -28,8 +28,8 @@ from srmp_spark.srmp.signature import (
 from srmp_spark.srmp.signature_verify import load_keys
 from srmp_spark.testing.foreign.messages import Dialect, ForeignMessage, Post
 from srmp_spark.testing.foreign.messages import post as unsigned_post
-from srmp_spark.testing.foreign.signature import dsa_signer, rsa_signer, signed_post
-from srmp_spark.testing.playbook import (
+from tests.kit.foreign.signature import dsa_signer, rsa_signer, signed_post
+from tests.kit.playbook import (
     Playbook,
     ok,
     post,

@@ -10,7 +10,7 @@ from srmp_spark.srmp.effects import Accepted, OwedReceipt
 from srmp_spark.srmp.encoder import encode_envelope
 from srmp_spark.srmp.receipts import correlation_of, delivery_receipt, stream_receipt
 from srmp_spark.srmp.values import parse_date
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     SENDER,
     Playbook,
     commit_begins,

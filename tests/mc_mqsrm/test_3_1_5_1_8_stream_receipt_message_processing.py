@@ -10,8 +10,8 @@ from srmp_spark.message import Message, Receipt
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.receipts_address import ReceiptAddresses
 from srmp_spark.srmp.transfer_info import OutgoingTransferInfo, SequenceInfo, transfer_info
-from srmp_spark.testing.dialogue import Input
-from srmp_spark.testing.sending_playbook import (
+from tests.kit.dialogue import Input
+from tests.kit.sending_playbook import (
     DESTINATION,
     RECEIPTS_URL,
     Output,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.srmp.outgoing_effects import Kind
-from srmp_spark.testing.dialogue import Input
-from srmp_spark.testing.sending_playbook import (
+from tests.kit.dialogue import Input
+from tests.kit.sending_playbook import (
     SendingPlaybook,
     answer,
     dead,

@@ -6,7 +6,7 @@ import pytest
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.srmp.outgoing_states import QueueState, SenderSettings
-from srmp_spark.testing.sending_playbook import (
+from tests.kit.sending_playbook import (
     DESTINATION,
     SendingPlaybook,
     answer,

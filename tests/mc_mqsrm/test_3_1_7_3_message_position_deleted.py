@@ -27,7 +27,7 @@ from srmp_spark.srmp.encoder import encode, encode_envelope
 from srmp_spark.srmp.message_types import MessageType, message_type
 from srmp_spark.srmp.receipts import decision_receipt
 from srmp_spark.srmp.values import parse_date
-from srmp_spark.testing.playbook import (
+from tests.kit.playbook import (
     RECEIPTS_URL,
     SENDER,
     STREAM,

@@ -6,7 +6,7 @@ import pytest
 
 from srmp_spark.srmp.outgoing_effects import Kind
 from srmp_spark.srmp.outgoing_states import QueueState
-from srmp_spark.testing.sending_playbook import (
+from tests.kit.sending_playbook import (
     DESTINATION,
     Input,
     SendingPlaybook,

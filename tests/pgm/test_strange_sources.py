@@ -12,7 +12,7 @@ from multicast_kit import GROUP, LISTENING, QUEUE, Stranger, message, metric, ro
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
 from srmp_spark.srmp.apdu import apdu_of
 from srmp_spark.testing.foreign.ports import kept_port
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 CONSTANTS = (
     "[pgm_constants]\nsessions_max = 1\nnak_rpt_ivl = 0.1\nnak_rdata_ivl = "

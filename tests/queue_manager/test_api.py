@@ -28,7 +28,7 @@ from srmp_spark.queue_manager.catalogue import Catalogue
 from srmp_spark.rows import dense
 from srmp_spark.rows.columns import arrow_schema
 from srmp_spark.testing.foreign.messages import ForeignStream
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 class TestQueues:

@@ -29,7 +29,7 @@ from srmp_spark.queue_manager.consumers import CONSUMERS_MAX
 from srmp_spark.queue_manager.http_limits import HEAD_SECONDS
 from srmp_spark.queue_manager.peer_process import owner_of_peer
 from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 PATIENCE = 30
 CHANGES = "/v1/queues/private%24%2Forders/purge"

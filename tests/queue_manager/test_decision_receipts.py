@@ -18,8 +18,8 @@ from srmp_spark.rows.group import Record
 from srmp_spark.srmp.decisions import Reason, undecided_of
 from srmp_spark.srmp.effects import Repeated
 from srmp_spark.srmp.stream_effects import RepeatKind
-from srmp_spark.testing.foreign.http import ReceiptsServer
 from srmp_spark.testing.foreign.messages import ForeignReceipt
+from tests.kit.foreign.http import ReceiptsServer
 
 with socket.create_server(("127.0.0.1", 0)) as free:
     PORT = free.getsockname()[1]

@@ -24,7 +24,7 @@ from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store import retention, state
 from srmp_spark.store.log import Log
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ON = {"queue": ["q:journal"]}
 

@@ -19,7 +19,7 @@ from srmp_spark.queue_manager.service import QueueManager
 from srmp_spark.srmp.effects import Ok
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.state import IDENTIFIER_MAX
-from srmp_spark.testing.foreign.http import ReceiptsServer
+from tests.kit.foreign.http import ReceiptsServer
 
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
 

@@ -12,7 +12,7 @@ from srmp_spark.queue_manager import signers
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.signers import Signer, trusted_keys
 from srmp_spark.srmp.limits import SIGNER_KEYS_MAX
-from srmp_spark.testing.foreign.signature import dsa_signer, rsa_signer
+from tests.kit.foreign.signature import dsa_signer, rsa_signer
 
 GUID = "f6a3323c-7c7b-4a5f-b0ed-b3f63a200893"
 OTHER = "aaaaaaaa-0000-4000-8000-000000000001"

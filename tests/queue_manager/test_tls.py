@@ -19,7 +19,7 @@ from srmp_spark.queue_manager.tls import (
     host_of_sender,
     sender_name_of,
 )
-from srmp_spark.testing.certificate import Authority, Identity
+from tests.kit.certificate import Authority, Identity
 
 
 class Clock:

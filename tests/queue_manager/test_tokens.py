@@ -22,7 +22,7 @@ from srmp_spark.queue_manager.api.router import Extent, Route
 from srmp_spark.queue_manager.config import ServeConfig, load
 from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
 from srmp_spark.queue_manager.tokens import VERBS, Token, Tokens, admin_token
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 SECRET = "0123456789abcdef-reader"
 OTHER = "0123456789abcdef-writer"

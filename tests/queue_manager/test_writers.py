@@ -19,7 +19,7 @@ from srmp_spark.queue_manager.acceptor import without_credentials
 from srmp_spark.queue_manager.config import load
 from srmp_spark.queue_manager.tokens import Token, Tokens
 from srmp_spark.queue_manager.writers import Caller, Writers, open_forwarding, parse_writers
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 SECRET = "0123456789abcdef-partner"
 PARTNER = Token(

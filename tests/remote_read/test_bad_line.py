@@ -17,8 +17,8 @@ from srmp_spark.queue_manager.puller.line import Line
 from srmp_spark.queue_manager.puller.locks import BATCH_MESSAGES
 from srmp_spark.spark.mqrr_options import parse_remote
 from srmp_spark.spark.mqrr_source import MqrrBatchReader
-from srmp_spark.testing.remote.server import Faults, ForeignServer
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.remote.server import Faults, ForeignServer
 
 MESSAGES = 50
 START_RECEIVE = 7

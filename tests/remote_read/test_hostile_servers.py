@@ -31,10 +31,10 @@ from srmp_spark.mqrr.rpc.server_events import CallReceived
 from srmp_spark.queue_manager.puller import connection
 from srmp_spark.queue_manager.puller.connection import RpcClient
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.testing.remote.forms import in_two_sections, sections_in
-from srmp_spark.testing.remote.queue import ForeignQueue
-from srmp_spark.testing.remote.server import ForeignServer
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.remote.forms import in_two_sections, sections_in
+from tests.kit.remote.queue import ForeignQueue
+from tests.kit.remote.server import ForeignServer
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from srmp_spark.rows.columns import arrow_schema, spark_ddl
 from srmp_spark.spark import first_pass, mqrr_source
 from srmp_spark.spark.mqrr_options import parse_remote
 from srmp_spark.spark.mqrr_source import MqrrBatchReader, MqrrDataSource
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 def read(options: dict[str, str]) -> list[list[dict[str, object]]]:
@@ -86,7 +86,10 @@ def test_an_empty_queue_is_an_empty_partition(served: Served):
 
 @pytest.mark.parametrize(
     ("queue", "next_step"),
-    [("private$\\missing", "private$"), ("private$\\unjournaled;JOURNAL", "declared with :journal")],
+    [
+        ("private$\\missing", "private$"),
+        ("private$\\unjournaled;JOURNAL", "declared with :journal"),
+    ],
 )
 def test_an_error_names_the_queue_and_says_what_to_do(served: Served, queue: str, next_step: str):
     served.client.put_queue("private$/unjournaled", transactional=False)

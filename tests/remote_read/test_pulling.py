@@ -22,7 +22,7 @@ from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.pulled import PulledState as State
 from srmp_spark.queue_manager.puller.remote import RemoteQueue
-from srmp_spark.testing.remote.queue import Connection, ForeignQueue, KilledError, a_while
+from tests.kit.remote.queue import Connection, ForeignQueue, KilledError, a_while
 
 RUNS = int(os.environ.get("SRMP_SPARK_PULLS", "80"))
 FORMAT = queue_format_for("host", "q")

@@ -18,7 +18,7 @@ from srmp_spark.client.walking import shown
 from srmp_spark.errors import ApiError, ApiUnreachableError, RemoteLostError, RemoteReadError
 from srmp_spark.mqrr.actions import Action
 from srmp_spark.mqrr.status import Status
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 KILLS = int(os.environ.get("SRMP_SPARK_PULL_KILLS", "2"))
 BACKLOG_MAX = 500

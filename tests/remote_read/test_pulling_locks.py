@@ -16,7 +16,7 @@ from srmp_spark.queue_manager.puller.answers import RefusedError
 from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.remote import RemoteQueue
-from srmp_spark.testing.remote.queue import Connection, ForeignQueue
+from tests.kit.remote.queue import Connection, ForeignQueue
 
 
 class Cleaning(Connection):

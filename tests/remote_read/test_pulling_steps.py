@@ -27,7 +27,7 @@ from srmp_spark.queue_manager.puller.copying import Copier
 from srmp_spark.queue_manager.puller.moving import Mover
 from srmp_spark.queue_manager.puller.pulled import PulledKey
 from srmp_spark.queue_manager.puller.remote import RemoteQueue
-from srmp_spark.testing.remote.queue import GUID, Connection, ForeignQueue, KilledError
+from tests.kit.remote.queue import GUID, Connection, ForeignQueue, KilledError
 
 MESSAGES = 3
 WIDE = 64

@@ -22,9 +22,9 @@ from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
 from srmp_spark.queue_manager.puller.subscriptions import Subscription, parse_subscription
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.testing.remote.queue import GUID
-from srmp_spark.testing.remote.server import Faults, ForeignServer
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.remote.queue import GUID
+from tests.kit.remote.server import Faults, ForeignServer
 
 
 def direct(name: str) -> str:

@@ -49,10 +49,10 @@ from srmp_spark.queue_manager.puller.gateway import RemoteConnections
 from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
 from srmp_spark.queue_manager.puller.remotes import Remotes
 from srmp_spark.signing_in.credentials import Credentials
-from srmp_spark.testing.attack.planted import environment_for
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
-from srmp_spark.testing.remote.server import ForeignServer
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.attack.planted import environment_for
+from tests.kit.remote.server import ForeignServer
 
 GATEWAY = "srmp_spark.queue_manager.puller.gateway"
 START = 7

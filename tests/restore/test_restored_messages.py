@@ -37,7 +37,7 @@ from srmp_spark.store import queues, reading
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, DataDirectory
 from srmp_spark.store.log import Log
 from srmp_spark.store.restore.restore import restore
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 PLAIN = ("private$/peek", "private$/take", "private$/pull", "private$/move")
 STREAMS = "private$/in"

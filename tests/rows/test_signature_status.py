@@ -14,7 +14,7 @@ from srmp_spark.rows.decode import decode, rows_of
 from srmp_spark.rows.group import FORM_OF, Form, Record, pack_group, unpack_group
 from srmp_spark.rows.segment import encode_segment, read_segment, records_of
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
-from srmp_spark.testing.foreign.signature import rsa_signer, signed_post
+from tests.kit.foreign.signature import rsa_signer, signed_post
 
 SOURCE = "aaaaaaaa-0000-4000-8000-000000000001"
 SENT = ForeignMessage(

@@ -33,7 +33,7 @@ from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import Sender
 from srmp_spark.store.outbox.errors import BatchError
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.testing.foreign.destination import Destination
+from tests.kit.foreign.destination import Destination
 
 QM = "3F2504E0-4F89-11D3-9A0C-0305E82C3301"
 ROW = {"body": b"x", "destination": "http://127.0.0.1:9/msmq/private$/q"}

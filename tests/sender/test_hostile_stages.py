@@ -19,7 +19,7 @@ from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager.sender import stage_readers
 from srmp_spark.queue_manager.sender.stage_readers import StageReaders
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ROOT = Path(__file__).resolve().parents[2]
 URL = "http://127.0.0.1:9/msmq/private$/q"

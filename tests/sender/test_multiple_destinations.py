@@ -13,8 +13,8 @@ import pytest
 import requests
 from kit import acknowledged, bodies, commit, outgoing, rows_to
 
-from srmp_spark.testing.foreign.destination import Destination
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.foreign.destination import Destination
 
 FIRST, SECOND = "private$/first", "private$/second"
 

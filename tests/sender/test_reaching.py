@@ -22,7 +22,7 @@ from srmp_spark.queue_manager.sender.connections import Wire
 from srmp_spark.queue_manager.sender.places import Places
 from srmp_spark.queue_manager.sender.store_thread import TURNS, StoreThread
 from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from srmp_spark.queue_manager.sender.same_queues import REPEATS_MIN, SameQueue, 
 from srmp_spark.srmp.outgoing_effects import QueueKey
 from srmp_spark.srmp.outgoing_stream import OutgoingStream
 from srmp_spark.srmp.sender import Sender
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 IDENTITY = "caf195ea-615c-4264-ae08-11a4e60194c0"
 ADDRESS, OTHER_ADDRESS = "192.0.2.7", "2001:db8::7"

@@ -12,7 +12,7 @@ from kit import commit, until
 
 from srmp_spark.queue_manager.sender.connections import CONNECTIONS_MAX
 from srmp_spark.queue_manager.sender.places import SLOW_SECONDS
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 HEALTHY = 90
 ROUNDS = 8

@@ -158,7 +158,7 @@ def test_a_wrong_column_fails_before_the_query_starts(
 def test_a_reader_that_needs_no_bodies_moves_none(tmp_path: Path) -> None:
     """A thousand bodies of 1 KB, sealed: what comes over HTTP with and without them."""
     from srmp_spark.rows import dense
-    from srmp_spark.testing.service import RunningQueueManager
+    from srmp_spark.testing.queue_manager import RunningQueueManager
 
     with RunningQueueManager(tmp_path / "data", queues=["private$/orders"]) as running:
         client = QueueManagerClient(running.api)

@@ -14,7 +14,7 @@ from fake_queue_manager import FakeQueueManager
 
 from srmp_spark import SrmpSink
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.testing.outbox_server import OutboxServer
+from tests.kit.outbox_server import OutboxServer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

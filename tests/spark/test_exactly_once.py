@@ -23,7 +23,7 @@ from srmp_spark.jobs.ingest import arguments as ingest_arguments
 from srmp_spark.rows.columns import spark_ddl
 from srmp_spark.spark.offsets import LogKey, Offsets, Position
 from srmp_spark.spark.session import explain
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

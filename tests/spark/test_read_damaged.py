@@ -14,7 +14,7 @@ from srmp_spark.errors import DataLossError
 from srmp_spark.spark.offsets import LogKey
 from srmp_spark.spark.options import parse
 from srmp_spark.spark.partitions import SrmpPartition, read_partition
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 ROWS = 2_500
 """More than a segment needs."""

@@ -20,7 +20,7 @@ from srmp_spark.spark.misspelt_columns import misspelt
 from srmp_spark.spark.sink_columns import SINK_COLUMNS, StagePlan, plan
 from srmp_spark.spark.sink_options import SINK_OPTIONS, Target, check_stream_sink, parse_sink
 from srmp_spark.spark.staging import StagedPartition
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 
 URL = "http://127.0.0.1:8081"
 QUEUE = "DIRECT=http://host/msmq/private$/orders"

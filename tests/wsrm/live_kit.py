@@ -14,7 +14,7 @@ import pyarrow as pa
 from wsrm_kit import VERSIONS, message, schema_faults
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.elements import (
     AckRequested,

@@ -34,8 +34,8 @@ from wsrm_kit import schema_faults
 
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import ApiError
-from srmp_spark.testing.certificate import Authority
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
+from tests.kit.certificate import Authority
 
 VERSIONS = [
     ("1.0", "1.1", "2004/08"), ("1.0", "1.2", "2004/08"), ("1.0", "1.1", "2005/08"), ("1.0", "1.2", "2005/08"),

@@ -10,7 +10,7 @@ import pytest
 from live_kit import Callbacks, Client, Versions, receive, rows, wait_for
 from wsrm_kit import VERSIONS
 
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 from srmp_spark.wsrm.elements import (
     CloseSequence,
     CloseSequenceResponse,

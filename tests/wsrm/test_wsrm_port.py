@@ -17,7 +17,7 @@ from live_kit import PATIENCE, Callbacks, Client, receive, rows, wait_for
 from wsrm_kit import IDS, VERSIONS, sample
 
 from srmp_spark.client.api import QueueManagerClient
-from srmp_spark.testing.service import RunningQueueManager
+from srmp_spark.testing.queue_manager import RunningQueueManager
 from srmp_spark.wsrm.decoder import decode
 from srmp_spark.wsrm.elements import (
     Blame,
