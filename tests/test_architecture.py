@@ -72,7 +72,7 @@ ACCEPTING_PROCESS = "srmp_spark.queue_manager.serve"
 NEVER_IN_ACCEPTING_PROCESS = ("pyarrow", "deltalake", "pyspark", "pandas", "numpy")
 
 OUTBOX = "srmp_spark.store.outbox"
-OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors", f"{OUTBOX}.which_file"}
+OUTBOX_FOR_ALL = {f"{OUTBOX}.limits", f"{OUTBOX}.errors", f"{OUTBOX}.tables.which_file"}
 """What the accepting process may know of the outbox; all else of it needs Arrow."""
 SENDER_PROCESS = "queue_manager/sender"
 OUTBOX_READERS = ("store/delta", "store/restore")
@@ -84,13 +84,17 @@ HELPERS_SHARE = "child"
 """The two helper processes, and the one package for what both need: a line that both need belongs there."""
 
 GATEWAYS = tuple(
-    f"{HELPERS}.{transport}.gateway" for transport in ("multicast", "puller", "remote_read", "wsrm")
+    f"{HELPERS}.{transport}.gateway"
+    for transport in ("multicast", "puller.gateway_side", "remote_read", "wsrm")
 )
 NEVER_IN_A_GATEWAY = ("srmp_spark.store", "sqlite3", "uvicorn", *NEVER_IN_ACCEPTING_PROCESS)
 """What speaks to strangers never opens the data directory, and stays small."""
 OF_THE_GATEWAY_OF_SUBSCRIPTIONS = {
-    f"{HELPERS}.puller.{each}" for each in ("gateway", "connection", "remote")
+    f"{HELPERS}.puller.gateway_side.{each}" for each in ("gateway", "connection", "remote")
 }
+
+FILES_MAX = 20
+"""Modules of one folder: more are not looked over at one glance, and fall into rooms."""
 
 LINES_MAX = 800
 """A module is split by concept, never by count; past this many lines a module holds two concepts."""
@@ -198,6 +202,41 @@ def test_no_module_needs_one_that_needs_it() -> None:
         tuple(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail(" → ".join(error.args[1]))
+
+
+def needed_by(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line, module) of every import at run time, and each name of it, which may be a module."""
+    yield from imports_of(path)
+    lines = {line for line, _ in imports_of(path)}
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ImportFrom) and node.lineno in lines:
+            yield from ((node.lineno, f"{node.module}.{each.name}") for each in node.names)
+
+
+def test_no_room_needs_one_that_needs_it() -> None:
+    """Rooms beside each other have an order; the folder around them may use its rooms and be used."""
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in modules()}
+    rooms = {name: name.removesuffix(".__init__").rpartition(".")[0] for name in names}
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, path in names.items():
+        for line, module in needed_by(path):
+            room = rooms.get(module)
+            if room and not f"{room}.".startswith(f"{rooms[name]}."):
+                found.setdefault((rooms[name], room), []).append(f"{name}:{line}")
+    circles = [
+        (*pair, where)
+        for pair, where in found.items()
+        if pair[::-1] in found and not f"{pair[0]}.".startswith(f"{pair[1]}.")
+    ]
+    assert circles == []
+
+
+def test_a_folder_is_looked_over_at_a_glance() -> None:
+    counts = {
+        str(folder.relative_to(ROOT)): len([*folder.glob("*.py")])
+        for folder in [PACKAGE, *PACKAGE.rglob("*/")]
+    }
+    assert {name: count for name, count in counts.items() if count > FILES_MAX} == {}
 
 
 @pytest.mark.parametrize("package", SANS_IO)

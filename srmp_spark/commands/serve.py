@@ -8,7 +8,7 @@ from typing import Any
 
 from srmp_spark.commands.common import Commands
 from srmp_spark.extras import needs
-from srmp_spark.queue_manager.config import add_flags, load
+from srmp_spark.queue_manager.configuration.config import add_flags, load
 
 
 def add_commands(commands: Commands[Any]) -> None:

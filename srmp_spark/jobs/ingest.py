@@ -199,7 +199,7 @@ def chosen_columns(args: argparse.Namespace) -> tuple[str, ...] | None:
 
     Raises :class:`ConfigurationError`.
     """
-    from srmp_spark.spark.chosen_columns import names_in
+    from srmp_spark.spark.settings.chosen_columns import names_in
 
     given = [
         value
@@ -225,9 +225,9 @@ def ask_queue_managers(args: argparse.Namespace) -> frozenset[str]:
     that exist no more.
     Raises :class:`ConfigurationError`, :class:`ApiUnreachableError` and :class:`ApiError`.
     """
-    from srmp_spark.spark.logs import Logs
-    from srmp_spark.spark.offsets import LogKey
-    from srmp_spark.spark.options import check_stream, parse
+    from srmp_spark.spark.reading.logs import Logs
+    from srmp_spark.spark.reading.offsets import LogKey
+    from srmp_spark.spark.settings.options import check_stream, parse
 
     options = parse(source_options(args))
     check_stream(options)

@@ -22,7 +22,7 @@ from srmp_spark.private_files import refuse_open_secret
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from srmp_spark.spark.sink_options import SinkOptions
+    from srmp_spark.spark.settings.sink_options import SinkOptions
 
 START_SECONDS = 5.0
 """How long a job that starts waits for a queue manager that does not answer, as commands do: one that was started together
@@ -181,7 +181,7 @@ def add_common_flags(parser: argparse._ActionsContainer) -> None:
 
 def sink_options(args: argparse.Namespace) -> SinkOptions:
     """What the flags mean for the sink; also gives the run its name. Raises :class:`ConfigurationError`."""
-    from srmp_spark.spark.sink_options import parse_sink
+    from srmp_spark.spark.settings.sink_options import parse_sink
 
     if args.rate is not None and not args.rate > 0:
         raise ConfigurationError(f"--rate {args.rate:g}: a rate is more than 0 rows a second")

@@ -7,7 +7,7 @@ import logging
 from srmp_spark.errors import ApiError, ConfigurationError, StoreError, with_hint
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, canonical_queue_name
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.queue_manager.writers import open_forwarding
+from srmp_spark.queue_manager.trust.writers import open_forwarding
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
 """Stop accepting messages before the disk is full, and accept them again when there is room.
 
 **Theory of operation.** Room is the free space of the volume, and the free space inside the
-database (store/disk_room.py). The gate closes before a write can fail. It opens when there is room
+database (store/database/disk_room.py). The gate closes before a write can fail. It opens when there is room
 again: rows were purged or trimmed, and their pages take the next rows. While the volume is tight,
-unused pages of the database are given back to the volume (store/giving_back.py). Then sealing and
+unused pages of the database are given back to the volume (store/database/giving_back.py). Then sealing and
 the publisher, which write files of their own, have room too.
 """
 
@@ -15,9 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from srmp_spark.queue_manager.acceptor import Gate
-from srmp_spark.store.delta.state_folder import state_folder
-from srmp_spark.store.disk_room import (
+from srmp_spark.queue_manager.srmp_port.acceptor import Gate
+from srmp_spark.store.database.disk_room import (
     DISK_FREE_FLOOR,
     FREE_PAGES_KEPT,
     STATE_SHARES,
@@ -27,14 +26,15 @@ from srmp_spark.store.disk_room import (
     on_one_volume,
     wal_bytes,
 )
-from srmp_spark.store.giving_back import GIVE_BACK_BYTES, give_back
+from srmp_spark.store.database.giving_back import GIVE_BACK_BYTES, give_back
+from srmp_spark.store.database.schema import WAL_KEPT_BYTES
+from srmp_spark.store.delta.tables.state_folder import state_folder
 from srmp_spark.store.journal import GROUP_BYTES_MAX
-from srmp_spark.store.schema import WAL_KEPT_BYTES
-from srmp_spark.store.sealing import SEAL_BYTES_MAX
+from srmp_spark.store.stored_rows.sealing import SEAL_BYTES_MAX
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
-    from srmp_spark.store.transaction import Transaction
+    from srmp_spark.store.database.transaction import Transaction
 
 DISK_FULL = "disk-full"
 """Reason of the gate when the disk is full."""

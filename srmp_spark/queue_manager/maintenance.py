@@ -18,16 +18,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, SrmpSparkError, StoreDamagedError
-from srmp_spark.queue_manager.acceptor import Gate
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.link import Event
 from srmp_spark.queue_manager.disk_gate import DISK_LOOK_SECONDS, SEAL_ROOM_BYTES, DiskGate
 from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL, ReaderLink
+from srmp_spark.queue_manager.srmp_port.acceptor import Gate
 from srmp_spark.queue_manager.state_lag import ROWS_GONE_MAX, StateFailure
-from srmp_spark.store import retention, sealing, sweeper
+from srmp_spark.store.database import sweeper
+from srmp_spark.store.stored_rows import retention, sealing
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
 OLDER_COPY = "older-copy"
@@ -473,7 +474,7 @@ class Maintenance:
         manager = self._manager
         now = manager.clock.monotonic()
         self._used_at = max(self._used_at, manager.read_at)
-        if next(manager.held_leases(), None) is not None:
+        if next(manager.catalogue.held_leases(now), None) is not None:
             self._used_at = now
         elif (
             manager.config.exit_when_unused is not None

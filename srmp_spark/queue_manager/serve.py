@@ -36,31 +36,37 @@ from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE, MulticastAddress
 from srmp_spark.private_files import refuse_open_secret, replace_private
 from srmp_spark.queue_manager.api.app import ApiApp, routes
 from srmp_spark.queue_manager.api.gauges import counters, gauges
-from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.port import ApiPort
-from srmp_spark.queue_manager.api.router import Router
+from srmp_spark.queue_manager.api.port_side.guard import Guard
+from srmp_spark.queue_manager.api.port_side.port import ApiPort
+from srmp_spark.queue_manager.api.port_side.router import Router
 from srmp_spark.queue_manager.child.log_lines import log_to_stderr
-from srmp_spark.queue_manager.config import ServeConfig
+from srmp_spark.queue_manager.configuration.config import ServeConfig
+from srmp_spark.queue_manager.configuration.endpoint import Endpoint, SchemedEndpoint
 from srmp_spark.queue_manager.configured_queues import ensure_queues
-from srmp_spark.queue_manager.dead_letters import DeadLetters
-from srmp_spark.queue_manager.endpoint import Endpoint, SchemedEndpoint
-from srmp_spark.queue_manager.http_limits import HEAD_MAX
 from srmp_spark.queue_manager.maintenance import Maintenance
 from srmp_spark.queue_manager.multicast.groups import check_multicast
 from srmp_spark.queue_manager.multicast.ports import MulticastPorts
 from srmp_spark.queue_manager.puller.circles import Circles
 from srmp_spark.queue_manager.puller.pullers import Pullers
+from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
 from srmp_spark.queue_manager.sender.link import Outgoing, check_outbox
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.queue_manager.sockets import BACKLOG, Descriptors, bind, listen, share_descriptors
-from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
-from srmp_spark.queue_manager.srmp_tls import TlsPort
-from srmp_spark.queue_manager.tls import ClientTls, ServerTls
+from srmp_spark.queue_manager.srmp_port.http_limits import HEAD_MAX
+from srmp_spark.queue_manager.srmp_port.sockets import (
+    BACKLOG,
+    Descriptors,
+    bind,
+    listen,
+    share_descriptors,
+)
+from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpEndpoint
+from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsPort
+from srmp_spark.queue_manager.trust.tls import ClientTls, ServerTls
 from srmp_spark.queue_manager.wsrm.port import ReliablePort
+from srmp_spark.store.database.schema import readable
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.outbox.which_file import read_which
-from srmp_spark.store.schema import readable
+from srmp_spark.store.outbox.tables.which_file import read_which
 
 API_KEEP_ALIVE_SECONDS = 75
 """Seconds after which an idle connection of the API is closed.
@@ -81,7 +87,7 @@ if TYPE_CHECKING:
 EXPAT_WANTED = (2, 6, 0)
 """First version of expat that does not read a long token again and again.
 
-:mod:`srmp_spark.srmp.xml_tree` explains why an older one suffices.
+:mod:`srmp_spark.srmp.codec.xml_tree` explains why an older one suffices.
 """
 
 log = logging.getLogger(__name__)

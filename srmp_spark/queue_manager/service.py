@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -30,25 +30,29 @@ from srmp_spark.names import (
     base_of_subqueue,
     quote_queue_name,
 )
-from srmp_spark.queue_manager.acceptor import Acceptor
-from srmp_spark.queue_manager.catalogue import Catalogue, EpochSpan, Queue, UnknownQueueError
-from srmp_spark.queue_manager.config import QUEUES_MAX, QUEUES_OF_TOKENS_MAX, ServeConfig
-from srmp_spark.queue_manager.consumer_saves import ConsumerSaves
-from srmp_spark.queue_manager.consumers import (
+from srmp_spark.queue_manager.configuration.config import (
+    QUEUES_MAX,
+    QUEUES_OF_TOKENS_MAX,
+    ServeConfig,
+)
+from srmp_spark.queue_manager.metrics import Metrics
+from srmp_spark.queue_manager.multicast.ports import MulticastPorts
+from srmp_spark.queue_manager.posting.url_policy import UrlPolicy
+from srmp_spark.queue_manager.queues.catalogue import Catalogue, EpochSpan, Queue, UnknownQueueError
+from srmp_spark.queue_manager.queues.consumer_saves import ConsumerSaves
+from srmp_spark.queue_manager.queues.consumers import (
     SEQUENCES_OF_A_COMMIT,
     Consumer,
     ConsumerRow,
     HolderValue,
     Marked,
     holder_text,
+    not_registered,
     try_register,
 )
-from srmp_spark.queue_manager.decision_receipts import DecisionReceipts
-from srmp_spark.queue_manager.identifiers import Identifiers
-from srmp_spark.queue_manager.metrics import Metrics
-from srmp_spark.queue_manager.multicast.ports import MulticastPorts
-from srmp_spark.queue_manager.own_order import OwnOrder
-from srmp_spark.queue_manager.queue_journal import (
+from srmp_spark.queue_manager.queues.identifiers import Identifiers
+from srmp_spark.queue_manager.queues.own_order import OwnOrder
+from srmp_spark.queue_manager.queues.queue_journal import (
     JournalSwitch,
     QueueJournal,
     begin_journal,
@@ -56,31 +60,37 @@ from srmp_spark.queue_manager.queue_journal import (
     open_journal,
     queue_of_consumer,
 )
+from srmp_spark.queue_manager.queues.remote_queues import RemoteQueues
+from srmp_spark.queue_manager.queues.subqueues import (
+    SUBQUEUES_MAX,
+    SUBQUEUES_OF_A_QUEUE_MAX,
+    Subqueues,
+)
 from srmp_spark.queue_manager.reader.link import ReaderLink
-from srmp_spark.queue_manager.receipts_sender import ReceiptsSender
-from srmp_spark.queue_manager.remote_queues import RemoteQueues
+from srmp_spark.queue_manager.receipts.decision_receipts import DecisionReceipts
+from srmp_spark.queue_manager.receipts.receipts_sender import ReceiptsSender
 from srmp_spark.queue_manager.sender.link import Outgoing
-from srmp_spark.queue_manager.signatures import Signatures
-from srmp_spark.queue_manager.signers import trusted_keys
 from srmp_spark.queue_manager.slices import Slices
+from srmp_spark.queue_manager.srmp_port.acceptor import Acceptor
+from srmp_spark.queue_manager.srmp_port.signatures import Signatures
 from srmp_spark.queue_manager.state_lag import StateLag
-from srmp_spark.queue_manager.subqueues import SUBQUEUES_MAX, SUBQUEUES_OF_A_QUEUE_MAX, Subqueues
-from srmp_spark.queue_manager.tls import ClientTls
-from srmp_spark.queue_manager.url_policy import UrlPolicy
-from srmp_spark.queue_manager.writers import Writers
+from srmp_spark.queue_manager.trust.signers import trusted_keys
+from srmp_spark.queue_manager.trust.tls import ClientTls
+from srmp_spark.queue_manager.trust.writers import Writers
 from srmp_spark.sequences.ranges import Range, gaps
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.srmp.decisions import Reason, Undecided
-from srmp_spark.srmp.history import MessageIdHistory
-from srmp_spark.srmp.history_clock import HistoryClock
-from srmp_spark.srmp.incoming_streams import IncomingStreams
-from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.store import decisions, queues, retention, state
+from srmp_spark.srmp.receiving.decisions import Reason, Undecided
+from srmp_spark.srmp.receiving.history import MessageIdHistory
+from srmp_spark.srmp.receiving.history_clock import HistoryClock
+from srmp_spark.srmp.receiving.incoming_streams import IncomingStreams
+from srmp_spark.srmp.receiving.receiver import Receiver, ReceiverSettings
+from srmp_spark.store.database.set_aside import SetAside, tell_set_aside
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.set_aside import SetAside, tell_set_aside
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.stored_rows import retention
+from srmp_spark.store.tables import decisions, queues, state
+from srmp_spark.store.tables.epochs import end_of
 
 LEASE_LOOK_SECONDS = 0.5
 """Seconds between two looks of a waiting receiver at whether the holder's process is gone."""
@@ -132,7 +142,7 @@ class QueueManager:
         self.rows_committed = 0
         """Rows committed since the start. Sealing sees by it whether many messages arrive."""
         self.garbage = asyncio.Event()
-        """Set when there are rows to delete (store/sweeper.py)."""
+        """Set when there are rows to delete (store/database/sweeper.py)."""
         self.read_at = clock.monotonic()
         """Monotonic time of the last call for rows. A reader that only peeks has no lease."""
         self._admin = asyncio.Lock()
@@ -776,24 +786,11 @@ class QueueManager:
             return
         if consumer.is_held(self.clock.monotonic()):
             raise consumer.refusal()
-        raise _not_registered(consumer)
+        raise not_registered(consumer)
 
     def _check_there(self, queue: Queue, consumer: Consumer) -> None:
         """Raise :class:`ApiError` (404 or 409) if the call's queue or consumer was deleted."""
         if self.catalogue.get(queue.name) is not queue:
             raise UnknownQueueError(queue.name)
         if queue.consumers.get(consumer.name) is not consumer:
-            raise _not_registered(consumer)
-
-    def held_leases(self) -> Iterator[tuple[Queue, Consumer]]:
-        """Yield every lease that has a living holder."""
-        now = self.clock.monotonic()
-        for queue in self.catalogue.with_journals():
-            for consumer in queue.consumers.values():
-                if consumer.is_held(now):
-                    yield queue, consumer
-
-
-def _not_registered(consumer: Consumer) -> ApiError:
-    said = f"consumer {consumer.name} is not registered by this receiver"
-    return ApiError(409, "not-registered", said, "register it first")
+            raise not_registered(consumer)

@@ -26,9 +26,9 @@ from srmp_spark.rows.group import Form, Record
 from srmp_spark.rows.kept_columns import columns_of_record, message_of_columns
 from srmp_spark.rows.made_columns import Decoded, columns_of, with_log_columns
 from srmp_spark.rows.reliable import read_soap
-from srmp_spark.srmp.decoder import decode_parts
-from srmp_spark.srmp.http_head import content_type_of, soap_action_of
-from srmp_spark.srmp.mime import Parts
+from srmp_spark.srmp.codec.decoder import decode_parts
+from srmp_spark.srmp.codec.http_head import content_type_of, soap_action_of
+from srmp_spark.srmp.codec.mime import Parts
 
 HEADS_MAX = 4096
 """Number of HTTP heads that are remembered within a batch.

@@ -22,8 +22,8 @@ from srmp_spark.rows.body_text import VT_EMPTY, body_text, is_plain_text
 from srmp_spark.rows.columns import LOG_COLUMNS, NAMES, arrow_schema
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.rows.kept_columns import ARRIVAL_COLUMNS
-from srmp_spark.srmp.mime import Parts
-from srmp_spark.wsrm.elements import Sequence
+from srmp_spark.srmp.codec.mime import Parts
+from srmp_spark.wsrm.codec.elements import Sequence
 
 OF_THE_RECORD = ("sequence", *ARRIVAL_COLUMNS)
 """Columns that every record has, whatever its post is."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.message import Message
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination_answers import is_address
-from srmp_spark.wsrm.elements import Sequence, SoapMessage
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import Sequence, SoapMessage
+from srmp_spark.wsrm.receiving.destination_answers import is_address
 
 
 def message_of_soap(soap: SoapMessage) -> Message:

@@ -35,7 +35,7 @@ from srmp_spark.errors import (
 from srmp_spark.holder import Holder
 from srmp_spark.interface import ENDPOINT_FILE, Endpoint, ExitCode
 from srmp_spark.private_files import FOLDER_MODE, append_private, refuse_wide
-from srmp_spark.spark.options import SourceOptions
+from srmp_spark.spark.settings.options import SourceOptions
 
 UNUSED_SECONDS = 60
 """How long, in seconds, an embedded queue manager lives after its last lease.

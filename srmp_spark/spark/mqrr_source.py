@@ -43,8 +43,8 @@ from srmp_spark.mqrr.message_of_packet import message_of
 from srmp_spark.mqrr.queue_format import queue_format_for
 from srmp_spark.rows.columns import NAMES, spark_ddl
 from srmp_spark.rows.group import Form, Record
-from srmp_spark.spark.chosen_columns import chosen_columns
-from srmp_spark.spark.mqrr_options import RemoteOptions, parse_remote
+from srmp_spark.spark.settings.chosen_columns import chosen_columns
+from srmp_spark.spark.settings.mqrr_options import RemoteOptions, parse_remote
 from srmp_spark.spark.this_spark import check_spark
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ _LOOKUP_ID = struct.Struct("<Q")
 
 
 class MqrrDataSource(DataSource):
-    """The data source. :data:`srmp_spark.spark.mqrr_options.MQRR_OPTIONS` lists its options."""
+    """The data source. :data:`srmp_spark.spark.settings.mqrr_options.MQRR_OPTIONS` lists its options."""
 
     @classmethod
     def name(cls) -> str:
@@ -86,7 +86,7 @@ class MqrrDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader for ``spark.readStream``, which reads the log of the subscription."""
         check_spark(self.name())
-        from srmp_spark.spark.mqrr_stream import MqrrStreamReader
+        from srmp_spark.spark.reading.mqrr_stream import MqrrStreamReader
 
         return MqrrStreamReader(parse_remote(dict(self.options)), schema)
 

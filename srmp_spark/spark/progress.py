@@ -31,7 +31,7 @@ from pyspark.sql.streaming.listener import (
 
 from srmp_spark.errors import DataLossError
 from srmp_spark.private_files import create_private
-from srmp_spark.spark.offsets import LogKey, Offsets
+from srmp_spark.spark.reading.offsets import LogKey, Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
-from srmp_spark.spark.sink_options import (
+from srmp_spark.spark.settings.sink_options import (
     BodyFormatName,
     OnKeyConflictName,
     Target,

@@ -33,8 +33,8 @@ except ModuleNotFoundError:
     raise missing("spark", "pyspark") from None
 
 from srmp_spark.rows.columns import NAMES, spark_ddl
-from srmp_spark.spark.options import SourceOptions, parse
-from srmp_spark.spark.sink_options import parse_sink
+from srmp_spark.spark.settings.options import SourceOptions, parse
+from srmp_spark.spark.settings.sink_options import parse_sink
 from srmp_spark.spark.this_spark import check_spark
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 class SrmpDataSource(DataSource):
     """The data source and sink of ``format("srmp")``.
 
-    :data:`srmp_spark.spark.options.SOURCE_OPTIONS` and
-    :data:`srmp_spark.spark.sink_options.SINK_OPTIONS` list the options.
+    :data:`srmp_spark.spark.settings.options.SOURCE_OPTIONS` and
+    :data:`srmp_spark.spark.settings.sink_options.SINK_OPTIONS` list the options.
     """
 
     @classmethod
@@ -64,7 +64,7 @@ class SrmpDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for ``spark.read``."""
         check_spark(self.name())
-        from srmp_spark.spark.batch_reader import SrmpBatchReader
+        from srmp_spark.spark.reading.batch_reader import SrmpBatchReader
 
         return SrmpBatchReader(self._parsed(), schema)
 
@@ -74,7 +74,7 @@ class SrmpDataSource(DataSource):
         This method must not fail. The first call of the reader checks the rules of streams.
         """
         check_spark(self.name())
-        from srmp_spark.spark.stream_reader import SrmpStreamReader
+        from srmp_spark.spark.reading.stream_reader import SrmpStreamReader
 
         return SrmpStreamReader(self._parsed(), schema)
 

@@ -31,8 +31,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from srmp_spark.client.outbox_batches import OutboxClient
 from srmp_spark.errors import RowError, SrmpSparkError
 from srmp_spark.rows.body_formats import as_bodies
-from srmp_spark.spark.sink_columns import Staged, StagePlan
-from srmp_spark.spark.sink_options import SinkOptions, Target
+from srmp_spark.spark.settings.sink_columns import Staged, StagePlan
+from srmp_spark.spark.settings.sink_options import SinkOptions, Target
 
 SPOOL_MEMORY_BYTES = 8 * 1024 * 1024
 """Bytes of its stage that a task keeps in memory. Most micro-batches never use the disk."""

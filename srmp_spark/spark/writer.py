@@ -34,8 +34,8 @@ from pyspark.sql.types import StructType
 
 from srmp_spark.client.outbox_batches import CommitAnswer, OutboxClient
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
-from srmp_spark.spark.sink_columns import plan
-from srmp_spark.spark.sink_options import SinkOptions, Target, check_stream_sink, target_of
+from srmp_spark.spark.settings.sink_columns import plan
+from srmp_spark.spark.settings.sink_options import SinkOptions, Target, check_stream_sink, target_of
 from srmp_spark.spark.staging import StagedPartition, client_of, stage_partition
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -59,8 +59,8 @@ class SrmpWriter(DataSourceArrowWriter):
     again is another write. To be exactly once, it needs ``application``, and a ``key`` or a source
     position in every row.
 
-    :data:`srmp_spark.spark.sink_options.SINK_OPTIONS` lists the options,
-    :data:`srmp_spark.spark.sink_columns.SINK_COLUMNS` the columns. Raises
+    :data:`srmp_spark.spark.settings.sink_options.SINK_OPTIONS` lists the options,
+    :data:`srmp_spark.spark.settings.sink_columns.SINK_COLUMNS` the columns. Raises
     :class:`ConfigurationError` for options, columns and types that do not fit.
     """
 

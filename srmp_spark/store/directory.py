@@ -2,8 +2,8 @@
 
     <data-dir>/lock            flock of the owner; names its process and host
     <data-dir>/identity        which directory this is (below)
-    <data-dir>/store.db        SQLite (store/schema.py), with -wal and -shm alongside it
-    <data-dir>/segments/       sealed rows (store/sealing.py)
+    <data-dir>/store.db        SQLite (store/database/schema.py), with -wal and -shm alongside it
+    <data-dir>/segments/       sealed rows (store/stored_rows/sealing.py)
 
 **One owner.** The lock keeps a second process on this host out. The fence keeps a second host out:
 each owner raises a counter in the database, and every commit checks the counter. So an owner that
@@ -49,7 +49,13 @@ from typing import IO, NamedTuple
 
 from srmp_spark.errors import StoreDamagedError, StoreError, StoreSyncError
 from srmp_spark.private_files import FOLDER_MODE, narrow, refuse_wide, replace_private
-from srmp_spark.store import (
+from srmp_spark.store import unreadable_rows
+from srmp_spark.store.database.durable import make_directory, sync_directory
+from srmp_spark.store.database.lock import take_lock
+from srmp_spark.store.database.schema import ADDED, RESTORE_HINT, connect_writer, readable
+from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
+from srmp_spark.store.stored_rows import wide_parts
+from srmp_spark.store.tables import (
     decisions,
     epochs,
     held_subscriptions,
@@ -58,14 +64,8 @@ from srmp_spark.store import (
     marks,
     moves,
     state,
-    unreadable_rows,
-    wide_parts,
     wsrm_sequences,
 )
-from srmp_spark.store.durable import make_directory, sync_directory
-from srmp_spark.store.lock import take_lock
-from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
-from srmp_spark.store.schema import ADDED, RESTORE_HINT, connect_writer, readable
 
 LOCK_FILE = "lock"
 IDENTITY_FILE = "identity"
@@ -182,7 +182,7 @@ class DataDirectory:
     """Random text, created once and never shown to anyone.
 
     The text is the key for the secrets in the addresses for stream receipts
-    (:mod:`srmp_spark.srmp.receipts_address`). A directory of 0.1 has a secret that every peer
+    (:mod:`srmp_spark.srmp.sending.receipts_address`). A directory of 0.1 has a secret that every peer
     knows; that secret is not used as this key.
     """
     writer: sqlite3.Connection

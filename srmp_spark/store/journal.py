@@ -45,17 +45,17 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from srmp_spark.errors import MemoryAheadError, ProcessMustEndError, StoreError, StoreSyncError
 from srmp_spark.rows.group import Record, pack_group
-from srmp_spark.srmp.decisions import Undecided
-from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
-from srmp_spark.store import decisions, state
-from srmp_spark.store.checkpointer import Checkpointer
+from srmp_spark.srmp.receiving.decisions import Undecided
+from srmp_spark.srmp.receiving.effects import Changes, Committed, OwedReceipt
+from srmp_spark.store.database.checkpointer import Checkpointer
+from srmp_spark.store.database.giving_back import can_give_back
+from srmp_spark.store.database.schema import PAGE_SIZE_BYTES, assert_durable, row_key
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.directory import DataDirectory
-from srmp_spark.store.epochs import ends
-from srmp_spark.store.giving_back import can_give_back
 from srmp_spark.store.journal_states import TRANSITIONS, Event, State
-from srmp_spark.store.schema import PAGE_SIZE_BYTES, assert_durable, row_key
-from srmp_spark.store.state import StoredReceipt
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.tables import decisions, state
+from srmp_spark.store.tables.epochs import ends
+from srmp_spark.store.tables.state import StoredReceipt
 
 T = TypeVar("T")
 

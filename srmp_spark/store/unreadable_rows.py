@@ -30,12 +30,12 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 
 from srmp_spark.sequences.ranges import SEQUENCE_MAX
-from srmp_spark.srmp.decisions import Reason
 from srmp_spark.srmp.limits import ENVELOPE_MAX
-from srmp_spark.store.epochs import end_of
-from srmp_spark.store.schema import QUEUE_ID_MAX
-from srmp_spark.store.set_aside import KEY_MAX, REASON_MAX, TOLD_MAX, SetAside
-from srmp_spark.store.sqlite_file import TEXT_IS_UTF8, add_is_utf8
+from srmp_spark.srmp.receiving.decisions import Reason
+from srmp_spark.store.database.schema import QUEUE_ID_MAX
+from srmp_spark.store.database.set_aside import KEY_MAX, REASON_MAX, TOLD_MAX, SetAside
+from srmp_spark.store.database.sqlite_file import TEXT_IS_UTF8, add_is_utf8
+from srmp_spark.store.tables.epochs import end_of
 
 DDL = """
 CREATE TABLE IF NOT EXISTS set_aside(

@@ -12,7 +12,12 @@ from typing import Any, cast
 
 import pytest
 
-from srmp_spark.queue_manager.sender.stage_reader import Question, Readable, Unreadable, judge
+from srmp_spark.queue_manager.sender.staging.stage_reader import (
+    Question,
+    Readable,
+    Unreadable,
+    judge,
+)
 from tests.kit.attack import machine
 from tests.kit.attack.arrow_stages import HOSTILE, stream_of
 from tests.kit.attack.destinations import PLAIN, STREAM, Destinations

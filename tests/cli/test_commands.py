@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.http_head import content_type_of
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.testing.queue_manager import RunningQueueManager
 from tests.kit.certificate import Authority

@@ -296,7 +296,7 @@ def test_a_command_that_is_not_serve_loads_no_configuration_of_it() -> None:
     """Its flags take as long to load as all other commands together."""
     code = (
         "import sys, srmp_spark.cli as cli; cli.parser('queues'); "
-        "print('srmp_spark.queue_manager.config' in sys.modules)\n"
+        "print('srmp_spark.queue_manager.configuration.config' in sys.modules)\n"
         "print([list(next(a.choices for a in cli.parser(word)._actions if a.dest == "
         "'command')) for word in ('serve', None)])"
     )

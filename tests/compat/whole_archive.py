@@ -26,8 +26,8 @@ from wsrm_kit import VERSIONS
 from srmp_spark.store.directory import birth_of
 from srmp_spark.testing.foreign.destination_server import Destination
 from srmp_spark.testing.queue_manager import RunningQueueManager
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.elements import SoapMessage
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import SoapMessage
 from tests.kit.remote.queue import ForeignQueue
 from tests.kit.remote.server import ForeignServer
 

@@ -14,11 +14,12 @@ from outgoing_kit import Sending
 from real_log_kit import RealLog
 from store_kit import QUEUE
 
-from srmp_spark.store import queues
 from srmp_spark.store.delta import publisher as publisher_module
-from srmp_spark.store.delta import row_count, rows_gone
-from srmp_spark.store.delta.cycles import TableGoneError
+from srmp_spark.store.delta import rows_gone
 from srmp_spark.store.delta.log_source import StreamRow
+from srmp_spark.store.delta.tables import row_count
+from srmp_spark.store.delta.tables.cycles import TableGoneError
+from srmp_spark.store.tables import queues
 
 ORDERS = "private$/orders"
 STREAM = StreamRow(ORDERS, GUID, f"uid:{GUID}\\7", 3, 2, "http://peer/msmq/private$/order_queue$", "10.0.0.5:80", 0,

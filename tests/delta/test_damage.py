@@ -15,10 +15,10 @@ import pytest
 from delta_state_kit import MemoryLog, State
 from deltalake import DeltaTable
 
-from srmp_spark.store.delta import state_table
-from srmp_spark.store.delta.checkpoints import Checkpoints
 from srmp_spark.store.delta.log_source import HistoryRow
-from srmp_spark.store.delta.shadow import SHADOW_COMMITS_MAX, Shadow, is_whole
+from srmp_spark.store.delta.tables import state_table
+from srmp_spark.store.delta.tables.checkpoints import Checkpoints
+from srmp_spark.store.delta.tables.shadow import SHADOW_COMMITS_MAX, Shadow, is_whole
 
 DAMAGED = int(os.environ.get("SRMP_SPARK_DAMAGES", "25"))
 """Damages at random, one upon the other; ``make proof`` does 300."""

@@ -14,12 +14,12 @@ import pytest
 
 from benchmarks.registry import ALL
 from srmp_spark.cli import parser
-from srmp_spark.queue_manager.config import OPTIONS, TABLES
+from srmp_spark.queue_manager.configuration.config import OPTIONS, TABLES
 from srmp_spark.rows.columns import NAMES
-from srmp_spark.spark.mqrr_options import MQRR_OPTIONS
-from srmp_spark.spark.options import SERVE_OPTIONS, SOURCE_OPTIONS
-from srmp_spark.spark.sink_columns import POSITION_COLUMNS, SINK_COLUMNS
-from srmp_spark.spark.sink_options import SINK_OPTIONS
+from srmp_spark.spark.settings.mqrr_options import MQRR_OPTIONS
+from srmp_spark.spark.settings.options import SERVE_OPTIONS, SOURCE_OPTIONS
+from srmp_spark.spark.settings.sink_columns import POSITION_COLUMNS, SINK_COLUMNS
+from srmp_spark.spark.settings.sink_options import SINK_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(

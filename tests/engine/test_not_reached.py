@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from srmp_spark.message import Message
-from srmp_spark.srmp.outgoing_effects import Kind, Load, Send, StoredMessage
-from srmp_spark.srmp.outgoing_queue import READ_AHEAD_BYTES_MAX
-from srmp_spark.srmp.outgoing_states import RETRANSMISSION_TIMEOUT_S, QueueState
-from srmp_spark.srmp.sender import Sender
+from srmp_spark.srmp.sending.outgoing_effects import Kind, Load, Send, StoredMessage
+from srmp_spark.srmp.sending.outgoing_queue import READ_AHEAD_BYTES_MAX
+from srmp_spark.srmp.sending.outgoing_states import RETRANSMISSION_TIMEOUT_S, QueueState
+from srmp_spark.srmp.sending.sender import Sender
 from tests.kit.oracle import Oracle
 from tests.kit.sending_playbook import (
     DESTINATION,

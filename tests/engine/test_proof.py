@@ -9,8 +9,15 @@ import pytest
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Arrival
-from srmp_spark.srmp.effects import Accepted, Changes, Committed, Ok, OwedReceipt, Repeated
-from srmp_spark.srmp.history import HistoryChanges
+from srmp_spark.srmp.receiving.effects import (
+    Accepted,
+    Changes,
+    Committed,
+    Ok,
+    OwedReceipt,
+    Repeated,
+)
+from srmp_spark.srmp.receiving.history import HistoryChanges
 from tests.kit.playbook import Playbook, stream_message, user_message
 
 ARRIVAL = Arrival(0, "http", "192.0.2.1:1801")
@@ -95,7 +102,7 @@ def test_nobody_but_the_store_makes_a_proof() -> None:
     }
     assert makers == {
         "srmp_spark/store/journal.py",
-        "srmp_spark/store/outbox/database.py",
+        "srmp_spark/store/outbox/tables/database.py",
         "tests/kit/sim_disk.py",
     }
 

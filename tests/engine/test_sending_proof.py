@@ -6,8 +6,8 @@ import pytest
 
 from srmp_spark.errors import LocalProtocolError
 from srmp_spark.message import Message
-from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send, StoredMessage
-from srmp_spark.srmp.sender import Sender
+from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send, StoredMessage
+from srmp_spark.srmp.sending.sender import Sender
 from tests.kit.oracle import Oracle
 from tests.kit.sending_playbook import (
     DESTINATION,

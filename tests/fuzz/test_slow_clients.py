@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from srmp_spark.queue_manager.http_limits import BODY_SECONDS, HEAD_SECONDS, SWEEP_SECONDS
+from srmp_spark.queue_manager.srmp_port.http_limits import BODY_SECONDS, HEAD_SECONDS, SWEEP_SECONDS
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.testing.queue_manager import RunningQueueManager
 from tests.kit.fuzz.slow_clients import Summary

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.queue_manager.url_policy import Allowed, UrlPattern, UrlPolicy, split_receipt_url
+from srmp_spark.queue_manager.posting.url_policy import (
+    Allowed,
+    UrlPattern,
+    UrlPolicy,
+    split_receipt_url,
+)
 from tests.kit.fuzz.any_address import is_possible
 from tests.kit.fuzz.ssrf import FLOOD, PLACES, Found
 from tests.kit.fuzz.url_shapes import (

@@ -8,7 +8,7 @@ for, and never told.
 from __future__ import annotations
 
 from srmp_spark.message import Receipt
-from srmp_spark.srmp.decisions import Reason, Undecided
+from srmp_spark.srmp.receiving.decisions import Reason, Undecided
 
 
 class DecisionOracle:

@@ -4,7 +4,7 @@
 there once, and what stands there instead::
 
     [["3.1.6.3-7"]]
-    file = "srmp/incoming_streams.py"
+    file = "srmp/receiving/incoming_streams.py"
     old = "self.send_receipts_to, last_ordinal, "
     new = "self.send_receipts_to, self.sequence_number, "
 

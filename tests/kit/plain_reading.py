@@ -1,10 +1,13 @@
-"""An envelope read by the XML reader alone: what each faster way is compared with (:mod:`srmp_spark.srmp.decoder` has them)."""
+"""Read an envelope by the XML reader alone: each faster way is compared with it.
+
+The faster ways are in :mod:`srmp_spark.srmp.codec.decoder`.
+"""
 
 from __future__ import annotations
 
 from srmp_spark.message import Message
-from srmp_spark.srmp.envelope_reader import read_fields
-from srmp_spark.srmp.envelope_values import message_of
+from srmp_spark.srmp.codec.envelope_reader import read_fields
+from srmp_spark.srmp.codec.envelope_values import message_of
 
 
 def read_envelope(

@@ -8,13 +8,13 @@ overriding one method; the docstring says what a customer would have seen.
 from __future__ import annotations
 
 from srmp_spark.message import Arrival, Message, StreamPosition
-from srmp_spark.srmp.decisions import Undecided, receipts_for
-from srmp_spark.srmp.destinations import QueueState
-from srmp_spark.srmp.effects import Changes, OwedReceipt, Pending, Refused, Repeated
-from srmp_spark.srmp.history import HistoryChanges
-from srmp_spark.srmp.incoming_streams import IncomingStream, IncomingStreams
-from srmp_spark.srmp.receiver import Receiver
-from srmp_spark.srmp.stream_effects import RepeatKind
+from srmp_spark.srmp.receiving.decisions import Undecided, receipts_for
+from srmp_spark.srmp.receiving.destinations import QueueState
+from srmp_spark.srmp.receiving.effects import Changes, OwedReceipt, Pending, Refused, Repeated
+from srmp_spark.srmp.receiving.history import HistoryChanges
+from srmp_spark.srmp.receiving.incoming_streams import IncomingStream, IncomingStreams
+from srmp_spark.srmp.receiving.receiver import Receiver
+from srmp_spark.srmp.receiving.stream_effects import RepeatKind
 from tests.kit.sim_disk import SimDecision, SimDisk, SimRow, SimTold
 from tests.kit.sim_net import Answer
 from tests.kit.sim_queue_manager import Request, SimQueueManager, Waiting

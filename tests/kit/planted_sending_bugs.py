@@ -7,12 +7,17 @@ As in :mod:`.planted_bugs`: each is a queue manager with one fault, and the docs
 from __future__ import annotations
 
 from srmp_spark.message import Message, Receipt
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, ReceiptVerdict, Send, StoredMessage
-from srmp_spark.srmp.outgoing_ledger import OutgoingLedger
-from srmp_spark.srmp.outgoing_regular import OutgoingRegular
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.srmp.sender import Sender
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.srmp.sending.outgoing_effects import (
+    OutgoingQueueRow,
+    ReceiptVerdict,
+    Send,
+    StoredMessage,
+)
+from srmp_spark.srmp.sending.outgoing_ledger import OutgoingLedger
+from srmp_spark.srmp.sending.outgoing_regular import OutgoingRegular
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sending.sender import Sender
 from tests.kit.sim_net import Answer
 from tests.kit.sim_outbox import SimSender
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator, Iterator
 
 import numpy as np
 
-from srmp_spark.store.outbox.identities import Identities
-from srmp_spark.store.outbox.scan import Scan
+from srmp_spark.store.outbox.preparing.identities import Identities
+from srmp_spark.store.outbox.preparing.scan import Scan
 
 Rank = Callable[[np.ndarray], np.ndarray]
 """Gives the places of rows in the order of their batch."""

@@ -20,12 +20,12 @@ from typing import Any
 
 from srmp_spark.message import Arrival, Message, StreamId, StreamPosition
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
-from srmp_spark.srmp.decisions import DecisionKind, Reason
-from srmp_spark.srmp.effects import Accepted, Pending, Refused
-from srmp_spark.srmp.history import MessageIdHistory
-from srmp_spark.srmp.incoming_streams import IncomingStreams
-from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.srmp.stream_effects import SendStreamReceipt
+from srmp_spark.srmp.receiving.decisions import DecisionKind, Reason
+from srmp_spark.srmp.receiving.effects import Accepted, Pending, Refused
+from srmp_spark.srmp.receiving.history import MessageIdHistory
+from srmp_spark.srmp.receiving.incoming_streams import IncomingStreams
+from srmp_spark.srmp.receiving.receiver import Receiver, ReceiverSettings
+from srmp_spark.srmp.receiving.stream_effects import SendStreamReceipt
 from tests.kit.dialogue import Dialogue, Input, Output
 from tests.kit.sim_clock import SimClock
 from tests.kit.sim_disk import SimDecision, SimDisk, SimRow, SimTransaction
@@ -156,7 +156,7 @@ def row(queue: str, sequence: int) -> Output:
 
 
 def repeated(kind: str) -> Output:
-    """No row; 200 will follow (:data:`~srmp_spark.srmp.stream_effects.RepeatKind`)."""
+    """No row; 200 will follow (:data:`~srmp_spark.srmp.receiving.stream_effects.RepeatKind`)."""
     return Output(f"repeated {kind}")
 
 

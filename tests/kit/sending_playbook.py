@@ -28,10 +28,17 @@ from srmp_spark.message import (
     Receipt,
     StreamId,
 )
-from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
-from srmp_spark.srmp.outgoing_effects import Delivered, Kind, Load, OutgoingChanges, QueueKey, Send
-from srmp_spark.srmp.outgoing_states import SenderSettings
-from srmp_spark.srmp.sender import Sender
+from srmp_spark.srmp.codec.message_types import ORDERING_ACK_ACTION
+from srmp_spark.srmp.sending.outgoing_effects import (
+    Delivered,
+    Kind,
+    Load,
+    OutgoingChanges,
+    QueueKey,
+    Send,
+)
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.sender import Sender
 from tests.kit.dialogue import Dialogue, Input, Output
 from tests.kit.oracle import Oracle
 from tests.kit.sim_clock import SimClock

@@ -23,7 +23,7 @@ from srmp_spark.message import (
     Receipt,
     StreamId,
 )
-from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
+from srmp_spark.srmp.codec.message_types import ORDERING_ACK_ACTION
 from tests.kit.oracle import Oracle
 from tests.kit.sim_clock import SimClock
 from tests.kit.sim_net import Answer

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from srmp_spark.srmp.decisions import DecisionReceipt, Reason, Undecided, receipts_for
-from srmp_spark.srmp.effects import Changes, Committed, OwedReceipt
-from srmp_spark.srmp.history import HistoryRun
-from srmp_spark.srmp.stream_effects import AcceptedGap, IncomingStreamRow
+from srmp_spark.srmp.receiving.decisions import DecisionReceipt, Reason, Undecided, receipts_for
+from srmp_spark.srmp.receiving.effects import Changes, Committed, OwedReceipt
+from srmp_spark.srmp.receiving.history import HistoryRun
+from srmp_spark.srmp.receiving.stream_effects import AcceptedGap, IncomingStreamRow
 
 
 class SimRow(NamedTuple):
@@ -175,7 +175,7 @@ class SimDisk(Synced[SimTransaction]):
         self._write_decisions(transaction)
 
     def _write_decisions(self, transaction: SimTransaction) -> None:
-        """As store/decisions.py does."""
+        """As store/tables/decisions.py does."""
         for row in transaction.undecided:
             self.undecided[row.queue, row.sequence] = row
         for discarded in transaction.discarded:

@@ -1,6 +1,7 @@
 """A sending queue manager over its lives: the engine, an outbox that keeps what was synced, and the loop between them.
 
-What the dispatcher does around the engine, in a page: gather, commit, do what :meth:`~srmp_spark.srmp.sender.Sender.poll`
+What the dispatcher does around the engine, in a page: gather, commit, do what
+:meth:`~srmp_spark.srmp.sending.sender.Sender.poll`
 says, report. It also watches what leaves: what is sent again must be what was sent before.
 """
 
@@ -13,9 +14,9 @@ from typing import NamedTuple
 
 from srmp_spark.message import Message, StreamId
 from srmp_spark.names import split_url
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.srmp.expiry_clock import ExpiryClock
-from srmp_spark.srmp.outgoing_effects import (
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.srmp.receiving.expiry_clock import ExpiryClock
+from srmp_spark.srmp.sending.outgoing_effects import (
     DeadLetter,
     Delivered,
     Kind,
@@ -26,8 +27,8 @@ from srmp_spark.srmp.outgoing_effects import (
     Send,
     StoredMessage,
 )
-from srmp_spark.srmp.outgoing_states import SenderSettings
-from srmp_spark.srmp.sender import Sender
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.sender import Sender
 from tests.kit.oracle import Oracle
 from tests.kit.sim_clock import SimClock
 from tests.kit.sim_disk import Synced

@@ -13,9 +13,9 @@ from typing import TypeGuard
 
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
-from srmp_spark.srmp.decisions import Reason, Undecided
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import (
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.receiving.decisions import Reason, Undecided
+from srmp_spark.srmp.receiving.effects import (
     Accepted,
     Changes,
     Committed,
@@ -25,11 +25,11 @@ from srmp_spark.srmp.effects import (
     Refused,
     Repeated,
 )
-from srmp_spark.srmp.history import MessageIdHistory
-from srmp_spark.srmp.incoming_streams import IncomingStreams
-from srmp_spark.srmp.receipts import decision_receipt, delivery_receipt, stream_receipt
-from srmp_spark.srmp.receiver import Receiver, ReceiverSettings
-from srmp_spark.srmp.stream_effects import SendStreamReceipt
+from srmp_spark.srmp.receiving.history import MessageIdHistory
+from srmp_spark.srmp.receiving.incoming_streams import IncomingStreams
+from srmp_spark.srmp.receiving.receipts import decision_receipt, delivery_receipt, stream_receipt
+from srmp_spark.srmp.receiving.receiver import Receiver, ReceiverSettings
+from srmp_spark.srmp.receiving.stream_effects import SendStreamReceipt
 from tests.kit.sim_clock import SimClock
 from tests.kit.sim_disk import (
     SimDecision,

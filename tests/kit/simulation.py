@@ -28,10 +28,10 @@ from typing import Any
 
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import split_url
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import Accepted, Pending, Refused
-from srmp_spark.srmp.encoder import encode
-from srmp_spark.srmp.receiver import ReceiverSettings
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode
+from srmp_spark.srmp.receiving.effects import Accepted, Pending, Refused
+from srmp_spark.srmp.receiving.receiver import ReceiverSettings
 from tests.kit.decision_oracle import DecisionOracle
 from tests.kit.oracle import Oracle, Verdict
 from tests.kit.sender_model import (

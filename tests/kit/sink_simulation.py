@@ -32,14 +32,14 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from srmp_spark.srmp.outgoing_effects import Load, QueueKey
-from srmp_spark.srmp.outgoing_states import SenderSettings
-from srmp_spark.srmp.sender import Sender
-from srmp_spark.store.outbox import preparation
+from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.identities import Identities
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparation import CommitResult, Preparation
+from srmp_spark.store.outbox.preparing import preparation
+from srmp_spark.store.outbox.preparing.identities import Identities
+from srmp_spark.store.outbox.preparing.preparation import CommitResult, Preparation
 from tests.kit.sink_model import MODES, Answer, Batch, Row, SinkModel
 
 GUID = "0a11ce00-0000-4000-8000-00000000000a"

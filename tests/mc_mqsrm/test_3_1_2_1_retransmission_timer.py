@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from srmp_spark.srmp.outgoing_states import (
+from srmp_spark.srmp.sending.outgoing_states import (
     RETRANSMISSION_TIMEOUT_S,
     RETRY_AFTER_S_MAX,
     QueueState,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from srmp_spark.message import Arrival, StreamId
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.srmp.effects import Accepted, Refused, Repeated
-from srmp_spark.srmp.receiver import ReceiverSettings
-from srmp_spark.srmp.redirection import Forwarding
+from srmp_spark.srmp.forward.redirection import Forwarding
+from srmp_spark.srmp.receiving.effects import Accepted, Refused, Repeated
+from srmp_spark.srmp.receiving.receiver import ReceiverSettings
 from tests.kit.playbook import (
     RECEIPTS_URL,
     SENDER,

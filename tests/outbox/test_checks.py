@@ -20,7 +20,7 @@ from srmp_spark.store.outbox.limits import (
     STAGE_FILE_HOURS,
     STAGE_HOURS,
 )
-from srmp_spark.store.outbox.row_checks import check_rows
+from srmp_spark.store.outbox.staging.row_checks import check_rows
 
 
 @pytest.fixture

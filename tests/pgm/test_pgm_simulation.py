@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.pgm.receiver import Receiver
-from srmp_spark.pgm.source import Source
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.sending.source import Source
 from tests.kit.pgm import simulation
 from tests.kit.pgm.planted_bugs import PLANTED_RECEIVERS, PLANTED_SOURCES
 from tests.kit.pgm.simulation import main, run, run_many

@@ -12,8 +12,8 @@ import pytest
 from multicast_kit import needs_raw
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.addresses import Nla, nla_of
-from srmp_spark.pgm.packets import PacketType
+from srmp_spark.pgm.wire.addresses import Nla, nla_of
+from srmp_spark.pgm.wire.packets import PacketType
 from srmp_spark.queue_manager.multicast.interfaces import find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
 from srmp_spark.queue_manager.multicast.sockets import READ_MAX, UPSTREAM, Inlet, Outlet, tpdu_of

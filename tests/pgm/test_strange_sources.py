@@ -10,7 +10,7 @@ import pytest
 from multicast_kit import GROUP, LISTENING, QUEUE, Stranger, message, metric, rows, status, until
 
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
-from srmp_spark.srmp.apdu import apdu_of
+from srmp_spark.srmp.codec.apdu import apdu_of
 from srmp_spark.testing.foreign.ports import kept_port
 from srmp_spark.testing.queue_manager import RunningQueueManager
 

@@ -23,12 +23,12 @@ from peer_kit import Peer
 
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError
-from srmp_spark.queue_manager.api.http import CALL_BODY_MAX, JSON_ITEMS_MAX
-from srmp_spark.queue_manager.api.port import PIPELINED_MAX
-from srmp_spark.queue_manager.consumers import CONSUMERS_MAX
-from srmp_spark.queue_manager.http_limits import HEAD_SECONDS
-from srmp_spark.queue_manager.peer_process import owner_of_peer
-from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
+from srmp_spark.queue_manager.api.port_side.http import CALL_BODY_MAX, JSON_ITEMS_MAX
+from srmp_spark.queue_manager.api.port_side.port import PIPELINED_MAX
+from srmp_spark.queue_manager.queues.consumers import CONSUMERS_MAX
+from srmp_spark.queue_manager.srmp_port.http_limits import HEAD_SECONDS
+from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
+from srmp_spark.queue_manager.trust.peer_process import owner_of_peer
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
 PATIENCE = 30

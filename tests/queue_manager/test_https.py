@@ -28,7 +28,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from peer_kit import Peer
 
-from srmp_spark.queue_manager.handshake_turns import HANDSHAKE_SECONDS
+from srmp_spark.queue_manager.srmp_port.handshake_turns import HANDSHAKE_SECONDS
 from srmp_spark.testing.foreign.messages import ForeignMessage, ForeignStream, post
 from srmp_spark.testing.queue_manager import RunningQueueManager
 from tests.kit.certificate import Authority, Identity, issued_by_a_leaf

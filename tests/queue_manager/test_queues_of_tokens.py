@@ -10,7 +10,7 @@ from test_marks_and_queues import rig
 from srmp_spark.errors import ApiError
 from srmp_spark.queue_manager import service
 from srmp_spark.queue_manager.service import QueueManager
-from srmp_spark.store import queues
+from srmp_spark.store.tables import queues
 
 
 def test_it_makes_none_where_there_are_many(

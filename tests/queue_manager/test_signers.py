@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager import signers
-from srmp_spark.queue_manager.config import load
-from srmp_spark.queue_manager.signers import Signer, trusted_keys
+from srmp_spark.queue_manager.configuration.config import load
+from srmp_spark.queue_manager.trust import signers
+from srmp_spark.queue_manager.trust.signers import Signer, trusted_keys
 from srmp_spark.srmp.limits import SIGNER_KEYS_MAX
 from tests.kit.foreign.signature import dsa_signer, rsa_signer
 

@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.queue_manager.tls import (
+from srmp_spark.queue_manager.trust.tls import (
     CHECK_SECONDS,
     SUBJECT_MAX,
     ClientTls,

@@ -16,12 +16,12 @@ import requests
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.names import OWN_QUEUES
 from srmp_spark.queue_manager.api.app import routes
-from srmp_spark.queue_manager.api.guard import OPEN_PATHS, authorize
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.router import Extent, Route
-from srmp_spark.queue_manager.config import ServeConfig, load
-from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
-from srmp_spark.queue_manager.tokens import VERBS, Token, Tokens, admin_token
+from srmp_spark.queue_manager.api.port_side.guard import OPEN_PATHS, authorize
+from srmp_spark.queue_manager.api.port_side.router import Extent, Route
+from srmp_spark.queue_manager.configuration.config import ServeConfig, load
+from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
+from srmp_spark.queue_manager.trust.tokens import VERBS, Token, Tokens, admin_token
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
 SECRET = "0123456789abcdef-reader"

@@ -18,9 +18,10 @@ from srmp_spark.client.subscriptions import SubscriptionsClient
 from srmp_spark.errors import ConfigurationError, RemoteQueueError
 from srmp_spark.interface import ENDPOINT_FILE
 from srmp_spark.rows.columns import arrow_schema, spark_ddl
-from srmp_spark.spark import first_pass, mqrr_source
-from srmp_spark.spark.mqrr_options import parse_remote
+from srmp_spark.spark import mqrr_source
 from srmp_spark.spark.mqrr_source import MqrrBatchReader, MqrrDataSource
+from srmp_spark.spark.reading import first_pass
+from srmp_spark.spark.settings.mqrr_options import parse_remote
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from test_pulling_live import _pending, _subscription, rows, until
 
-from srmp_spark.queue_manager.puller.pulled import PulledKey
-from srmp_spark.queue_manager.puller.sent_marks import SentMarks
+from srmp_spark.queue_manager.puller.gateway_side.pulled import PulledKey
+from srmp_spark.queue_manager.puller.moving_and_copying.sent_marks import SentMarks
 from srmp_spark.store.directory import DATABASE_FILE
 from srmp_spark.testing import queue_manager
 from srmp_spark.testing.queue_manager import RunningQueueManager

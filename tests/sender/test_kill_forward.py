@@ -19,7 +19,7 @@ import pytest
 from forwarding_kit import ELSEWHERE, LOOPBACK, Relayed, forward_queue
 from kit import acknowledged, sender_of, until
 
-from srmp_spark.store.outbox.schema import DATABASE_FILE
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE
 from srmp_spark.testing.foreign.faults import Faults as PeerFaults
 from srmp_spark.testing.queue_manager import RunningQueueManager
 from tests.kit.foreign.destination import Destination

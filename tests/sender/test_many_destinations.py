@@ -13,7 +13,7 @@ import requests
 from hostile_peers import Peers
 from kit import bodies, commit, rows_to, sender_of
 
-from srmp_spark.queue_manager.sender.connections import CONNECTIONS_MAX
+from srmp_spark.queue_manager.sender.http.connections import CONNECTIONS_MAX
 from srmp_spark.testing.queue_manager import RunningQueueManager
 from tests.kit.foreign.destination import Destination
 

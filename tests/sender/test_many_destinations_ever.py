@@ -11,7 +11,7 @@ from forwarding_kit import ELSEWHERE, LOOPBACK
 from hostile_peers import Peers
 from kit import until
 
-from srmp_spark.srmp.forward_room import FORWARD_DESTINATIONS_MAX
+from srmp_spark.srmp.forward.forward_room import FORWARD_DESTINATIONS_MAX
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
 from srmp_spark.testing.queue_manager import RunningQueueManager
 from tests.kit.foreign.http import Wire

@@ -17,9 +17,9 @@ from fake_queue_manager import FakeQueueManager
 from srmp_spark.client.api import QueueManagerClient
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.rows.columns import NAMES, spark_ddl
-from srmp_spark.spark.chosen_columns import chosen_columns, fills_envelope
-from srmp_spark.spark.mqrr_options import parse_remote
-from srmp_spark.spark.options import parse
+from srmp_spark.spark.settings.chosen_columns import chosen_columns, fills_envelope
+from srmp_spark.spark.settings.mqrr_options import parse_remote
+from srmp_spark.spark.settings.options import parse
 from srmp_spark.store.directory import DATABASE_FILE
 
 if TYPE_CHECKING:

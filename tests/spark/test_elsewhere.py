@@ -21,8 +21,8 @@ GLOB = {"queue": "private$/*", "startingOffsets": "earliest"}
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("srmp_spark.spark.logs.DISCOVERY_SECONDS", 0.0)
-    monkeypatch.setattr("srmp_spark.spark.elsewhere.AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("srmp_spark.spark.reading.logs.DISCOVERY_SECONDS", 0.0)
+    monkeypatch.setattr("srmp_spark.spark.reading.elsewhere.AGAIN_SECONDS", 0.0)
 
 
 @pytest.fixture

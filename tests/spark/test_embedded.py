@@ -18,8 +18,8 @@ from srmp_spark.holder import Holder
 from srmp_spark.interface import ENDPOINT_FILE
 from srmp_spark.spark import embedded
 from srmp_spark.spark.embedded import locate
-from srmp_spark.spark.options import parse
-from srmp_spark.spark.stream_reader import SrmpStreamReader
+from srmp_spark.spark.reading.stream_reader import SrmpStreamReader
+from srmp_spark.spark.settings.options import parse
 from srmp_spark.testing.queue_manager import RunningQueueManager
 
 UNUSED = 8

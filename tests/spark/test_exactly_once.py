@@ -21,7 +21,7 @@ from srmp_spark.jobs.exactly_once import EXPIRY, ExactlyOnce, transactions
 from srmp_spark.jobs.ingest import Ingest
 from srmp_spark.jobs.ingest import arguments as ingest_arguments
 from srmp_spark.rows.columns import spark_ddl
-from srmp_spark.spark.offsets import LogKey, Offsets, Position
+from srmp_spark.spark.reading.offsets import LogKey, Offsets, Position
 from srmp_spark.spark.session import explain
 from srmp_spark.testing.queue_manager import RunningQueueManager
 

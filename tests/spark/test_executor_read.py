@@ -11,16 +11,16 @@ from fake_queue_manager import FakeQueueManager
 
 from srmp_spark.errors import ApiError, ApiUnreachableError, DataLossError, SrmpSparkError
 from srmp_spark.rows.columns import arrow_schema
-from srmp_spark.spark import partitions
-from srmp_spark.spark.offsets import LogKey
-from srmp_spark.spark.options import SourceOptions, parse
-from srmp_spark.spark.partitions import (
+from srmp_spark.spark.reading import partitions
+from srmp_spark.spark.reading.offsets import LogKey
+from srmp_spark.spark.reading.partitions import (
     BATCH_ROWS_MAX,
     BATCH_ROWS_MIN,
     SrmpPartition,
     merged,
     read_partition,
 )
+from srmp_spark.spark.settings.options import SourceOptions, parse
 
 Fake = Callable[..., FakeQueueManager]
 

@@ -16,9 +16,14 @@ from srmp_spark.client.outbox_batches import CommitAnswer
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.rows.columns import NAMES, comment_of
 from srmp_spark.spark import writer
-from srmp_spark.spark.misspelt_columns import misspelt
-from srmp_spark.spark.sink_columns import SINK_COLUMNS, StagePlan, plan
-from srmp_spark.spark.sink_options import SINK_OPTIONS, Target, check_stream_sink, parse_sink
+from srmp_spark.spark.settings.misspelt_columns import misspelt
+from srmp_spark.spark.settings.sink_columns import SINK_COLUMNS, StagePlan, plan
+from srmp_spark.spark.settings.sink_options import (
+    SINK_OPTIONS,
+    Target,
+    check_stream_sink,
+    parse_sink,
+)
 from srmp_spark.spark.staging import StagedPartition
 from srmp_spark.testing.queue_manager import RunningQueueManager
 

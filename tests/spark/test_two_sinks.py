@@ -69,7 +69,7 @@ class Orders:
 
 
 def _key(row: Any) -> Any:
-    from srmp_spark.srmp.outgoing_effects import QueueKey
+    from srmp_spark.srmp.sending.outgoing_effects import QueueKey
 
     return QueueKey(row.destination, row.kind)
 

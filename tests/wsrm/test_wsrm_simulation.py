@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.source import Source
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.sending.source import Source
 from tests.kit.wsrm import simulation
 from tests.kit.wsrm.planted_bugs import PLANTED_DESTINATIONS, PLANTED_SOURCES
 from tests.kit.wsrm.simulation import main, run, run_many

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, StoreError
-from srmp_spark.queue_manager.api.connection import EXTENSION, OWNER
 from srmp_spark.queue_manager.api.consumers import ConsumersApi
 from srmp_spark.queue_manager.api.give_up import GiveUpApi
-from srmp_spark.queue_manager.api.guard import Guard, authorize
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.http import (
+from srmp_spark.queue_manager.api.messages import MessagesApi
+from srmp_spark.queue_manager.api.outbox import OutboxApi
+from srmp_spark.queue_manager.api.outgoing import ACTIONS, OutgoingApi
+from srmp_spark.queue_manager.api.port_side.connection import EXTENSION, OWNER
+from srmp_spark.queue_manager.api.port_side.guard import Guard, authorize
+from srmp_spark.queue_manager.api.port_side.http import (
     Bodies,
     Receive,
     Request,
@@ -26,17 +29,14 @@ from srmp_spark.queue_manager.api.http import (
     Send,
     parse_query,
 )
-from srmp_spark.queue_manager.api.messages import MessagesApi
-from srmp_spark.queue_manager.api.outbox import OutboxApi
-from srmp_spark.queue_manager.api.outgoing import ACTIONS, OutgoingApi
+from srmp_spark.queue_manager.api.port_side.router import Access, Extent, Route, Router
 from srmp_spark.queue_manager.api.queues import QueuesApi
-from srmp_spark.queue_manager.api.router import Access, Extent, Route, Router
 from srmp_spark.queue_manager.api.rows import RowsApi
 from srmp_spark.queue_manager.api.streams import StreamsApi
 from srmp_spark.queue_manager.api.subscriptions import SubscriptionsApi
-from srmp_spark.queue_manager.catalogue import Catalogue, UnknownQueueError
-from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
-from srmp_spark.queue_manager.tokens import VERBS, Token
+from srmp_spark.queue_manager.queues.catalogue import Catalogue, UnknownQueueError
+from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
+from srmp_spark.queue_manager.trust.tokens import VERBS, Token
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager

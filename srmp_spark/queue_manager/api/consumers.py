@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import ApiError
 from srmp_spark.interface import DEFAULT_CONSUMER
 from srmp_spark.names import FORWARD_QUEUE
-from srmp_spark.queue_manager.api.http import (
+from srmp_spark.queue_manager.api.port_side.http import (
     MARKS_BODY_MAX,
     Request,
     Response,
@@ -18,12 +18,12 @@ from srmp_spark.queue_manager.api.http import (
     field_text,
     usage,
 )
-from srmp_spark.queue_manager.api.times import rfc3339
-from srmp_spark.queue_manager.consumers import SEQUENCES_MAX, Consumer, parse_holder
-from srmp_spark.srmp.decisions import Reason
+from srmp_spark.queue_manager.api.port_side.times import rfc3339
+from srmp_spark.queue_manager.queues.consumers import SEQUENCES_MAX, Consumer, parse_holder
+from srmp_spark.srmp.receiving.decisions import Reason
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
 AHEAD_RUNS_TOLD_MAX = 1_000

@@ -13,11 +13,11 @@ from srmp_spark.queue_manager.api.status import (
     state_lag_seconds,
 )
 from srmp_spark.queue_manager.metrics import LABELS_MAX, Gauge
-from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
+from srmp_spark.srmp.receiving.destinations import ORDER_QUEUE_UNREAD_MAX
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
-    from srmp_spark.queue_manager.remote_queues import Reading
+    from srmp_spark.queue_manager.queues.catalogue import Queue
+    from srmp_spark.queue_manager.queues.remote_queues import Reading
     from srmp_spark.queue_manager.service import QueueManager
 
 

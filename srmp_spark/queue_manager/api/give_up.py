@@ -9,10 +9,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError, ProcessMustEndError, StoreError
-from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.srmp.decisions import Reason
-from srmp_spark.store import queues
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
+from srmp_spark.srmp.receiving.decisions import Reason
+from srmp_spark.store.database.transaction import Transaction
+from srmp_spark.store.tables import queues
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.queue_manager.api.queue_page import Page
-from srmp_spark.queue_manager.api.sliced_json import sliced_json
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
+from srmp_spark.queue_manager.api.port_side.queue_page import Page
+from srmp_spark.queue_manager.api.port_side.sliced_json import sliced_json
+from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.queue_manager.api.status import everything, facts, outgoing_status, status
 from srmp_spark.queue_manager.api.status_summary import finish_summary, summary
-from srmp_spark.queue_manager.api.times import rfc3339
 from srmp_spark.queue_manager.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:

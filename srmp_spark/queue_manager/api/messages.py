@@ -19,8 +19,8 @@ from urllib.parse import quote
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.names import FORWARD_QUEUE, quote_queue_name
-from srmp_spark.queue_manager.api.base64_text import decoded_base64
-from srmp_spark.queue_manager.api.http import (
+from srmp_spark.queue_manager.api.port_side.base64_text import decoded_base64
+from srmp_spark.queue_manager.api.port_side.http import (
     REQUEST_BODY_MAX,
     Request,
     Response,
@@ -28,17 +28,23 @@ from srmp_spark.queue_manager.api.http import (
     field_text,
     usage,
 )
-from srmp_spark.queue_manager.api.json_items import json_items
-from srmp_spark.queue_manager.own_messages import OwnMessage, own_positions, refusal, stored, submit
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.effects import Refused
-from srmp_spark.srmp.encoder import encode, http_head
-from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.queue_manager.api.port_side.json_items import json_items
+from srmp_spark.queue_manager.queues.own_messages import (
+    OwnMessage,
+    own_positions,
+    refusal,
+    stored,
+    submit,
+)
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.srmp.codec.http_head import content_type_of
+from srmp_spark.srmp.codec.values import NEVER_AT
 from srmp_spark.srmp.limits import BODY_MAX, PRIORITY_MAX
-from srmp_spark.srmp.values import NEVER_AT
+from srmp_spark.srmp.receiving.effects import Refused
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.slices import Work
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from srmp_spark.errors import ApiError
 from srmp_spark.private_files import FOLDER_MODE, create_private
-from srmp_spark.queue_manager.api.http import Request, Response, usage
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
 from srmp_spark.queue_manager.api.stage_turns import StageTurn, StageTurns
 from srmp_spark.queue_manager.sender.link import COMMIT_SECONDS, STAGE_SECONDS
-from srmp_spark.store.durable import sync_directory
+from srmp_spark.store.database.durable import sync_directory
 from srmp_spark.store.outbox.errors import FAIL, ON_CONFLICT
 from srmp_spark.store.outbox.limits import APPLICATION_LENGTH_MAX, BATCH_STAGES_MAX, STAGE_BYTES_MAX
 

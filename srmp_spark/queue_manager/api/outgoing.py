@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.api.http import (
+from srmp_spark.queue_manager.api.port_side.http import (
     REQUEST_BODY_MAX,
     SERIALS_BODY_MAX,
     Request,
@@ -16,7 +16,7 @@ from srmp_spark.queue_manager.api.http import (
     field_text,
     usage,
 )
-from srmp_spark.queue_manager.api.json_items import json_item_texts
+from srmp_spark.queue_manager.api.port_side.json_items import json_item_texts
 from srmp_spark.queue_manager.child.packets import LongList
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError
 from srmp_spark.names import FORWARD_QUEUE, canonical_queue_name
-from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.queue_manager.api.queue_page import Page
-from srmp_spark.queue_manager.api.sliced_json import sliced_json
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
+from srmp_spark.queue_manager.api.port_side.queue_page import Page
+from srmp_spark.queue_manager.api.port_side.sliced_json import sliced_json
 from srmp_spark.queue_manager.api.status import everything, queue_status
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from srmp_spark.interface import (
     QUEUE_MANAGER_HEADER,
     TRIMMED,
 )
-from srmp_spark.queue_manager.api.connection import Connection
-from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.queue_manager.catalogue import EpochSpan, Queue
+from srmp_spark.queue_manager.api.port_side.connection import Connection
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
 from srmp_spark.queue_manager.child.link import DirectAnswer, ReadRefusedError
+from srmp_spark.queue_manager.queues.catalogue import EpochSpan, Queue
 from srmp_spark.queue_manager.reader.link import DAMAGED
 from srmp_spark.rows.columns import KINDS, NAMES
 

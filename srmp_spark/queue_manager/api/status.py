@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark import __version__
 from srmp_spark.names import split_url
-from srmp_spark.queue_manager.api.queue_page import Page
-from srmp_spark.queue_manager.api.sliced_json import parts_of
-from srmp_spark.queue_manager.api.times import rfc3339
-from srmp_spark.queue_manager.consumers import holder_text
-from srmp_spark.srmp.destinations import ORDER_QUEUE_UNREAD_MAX
-from srmp_spark.srmp.stream_name import StreamName, shown_queue
+from srmp_spark.queue_manager.api.port_side.queue_page import Page
+from srmp_spark.queue_manager.api.port_side.sliced_json import parts_of
+from srmp_spark.queue_manager.api.port_side.times import rfc3339
+from srmp_spark.queue_manager.queues.consumers import holder_text
+from srmp_spark.srmp.receiving.destinations import ORDER_QUEUE_UNREAD_MAX
+from srmp_spark.srmp.receiving.stream_name import StreamName, shown_queue
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.slices import Work
-    from srmp_spark.srmp.incoming_streams import IncomingStream
+    from srmp_spark.srmp.receiving.incoming_streams import IncomingStream
 
 INCOMING_STREAMS_SHOWN_MAX = 1_000
 """Entries of ``incoming_streams`` at most: streams with a gap first, then recently used streams.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from srmp_spark.queue_manager.api.sliced_json import parts_of
+from srmp_spark.queue_manager.api.port_side.sliced_json import parts_of
 from srmp_spark.queue_manager.api.status import (
     outgoing_status,
     queue_status,
@@ -17,7 +17,7 @@ from srmp_spark.queue_manager.api.status import (
 )
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.slices import Work
 

@@ -6,9 +6,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.api.http import Request, Response, usage
-from srmp_spark.srmp.incoming_streams import IncomingStream
-from srmp_spark.srmp.stream_name import StreamName, name_of_house_stream
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, usage
+from srmp_spark.srmp.receiving.incoming_streams import IncomingStream
+from srmp_spark.srmp.receiving.stream_name import StreamName, name_of_house_stream
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager

@@ -9,11 +9,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.api.http import Request, Response, field_text, usage
-from srmp_spark.queue_manager.puller.subscriptions import KEYS
+from srmp_spark.queue_manager.api.port_side.http import Request, Response, field_text, usage
+from srmp_spark.queue_manager.configuration.subscriptions import KEYS
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.remote_queues import RemoteQueues
+    from srmp_spark.queue_manager.queues.remote_queues import RemoteQueues
     from srmp_spark.queue_manager.service import QueueManager
 
 PASSWORD = "password"  # noqa: S105  # the name of a field

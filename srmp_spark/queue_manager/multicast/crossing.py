@@ -21,8 +21,8 @@ from __future__ import annotations
 import msgspec
 
 from srmp_spark.message import Message
-from srmp_spark.pgm.addresses import SessionKey
-from srmp_spark.srmp.mime import Parts
+from srmp_spark.pgm.wire.addresses import SessionKey
+from srmp_spark.srmp.codec.mime import Parts
 
 
 class Hearing(msgspec.Struct, tag=True, frozen=True):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from srmp_spark.names import MulticastAddress
-from srmp_spark.pgm.addresses import SessionKey, text_of
+from srmp_spark.pgm.wire.addresses import SessionKey, text_of
 from srmp_spark.queue_manager.multicast.crossing import Figures, Place, SourceFigures
 
 _NUMBERS = 1 << 32

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ProcessMustEndError
-from srmp_spark.pgm.addresses import SessionKey, text_of
-from srmp_spark.queue_manager.faults import REASON as INTERNAL
+from srmp_spark.pgm.wire.addresses import SessionKey, text_of
 from srmp_spark.queue_manager.multicast.crossing import Arrived, Refused, Settled
+from srmp_spark.queue_manager.srmp_port.faults import REASON as INTERNAL
 
 if TYPE_CHECKING:
     import asyncio
 
     from srmp_spark.message import Transport
-    from srmp_spark.queue_manager.acceptor import Acceptor
-    from srmp_spark.srmp.effects import Ok
+    from srmp_spark.queue_manager.srmp_port.acceptor import Acceptor
+    from srmp_spark.srmp.receiving.effects import Ok
 
 log = logging.getLogger(__name__)
 

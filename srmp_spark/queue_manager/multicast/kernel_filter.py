@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from srmp_spark.pgm.packets import PacketType
+from srmp_spark.pgm.wire.packets import PacketType
 
 _SO_ATTACH_FILTER: Final = 26
 _LOAD_BYTE, _LOAD_BYTE_AT_X, _X_IS_HEADER_LENGTH, _IF_EQUAL, _RETURN = 0x30, 0x50, 0xB1, 0x15, 0x06

@@ -20,8 +20,6 @@ from typing import Protocol
 
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.names import MulticastAddress
-from srmp_spark.pgm.addresses import SessionKey, nla_of, text_of
-from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.outputs import (
     Apdu,
     DataLost,
@@ -32,10 +30,10 @@ from srmp_spark.pgm.outputs import (
     SourceRefused,
     Unicast,
 )
-from srmp_spark.pgm.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import Receiver
 from srmp_spark.pgm.token_bucket import TokenBucket
-from srmp_spark.queue_manager.faults import REASON as INTERNAL
-from srmp_spark.queue_manager.faults import Faults
+from srmp_spark.pgm.wire.addresses import SessionKey, nla_of, text_of
+from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
     Ended,
@@ -53,6 +51,8 @@ from srmp_spark.queue_manager.multicast.interfaces import InterfaceWatch
 from srmp_spark.queue_manager.multicast.reading import Read, Unread, read_apdu
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
 from srmp_spark.queue_manager.multicast.sockets import READ_FIRST_SECONDS
+from srmp_spark.queue_manager.srmp_port.faults import REASON as INTERNAL
+from srmp_spark.queue_manager.srmp_port.faults import Faults
 
 PENDING_BYTES_MAX = 8_388_608
 """Octets of one group's APDUs that wait for their commit. Above this limit the group is not read.

@@ -14,10 +14,10 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from srmp_spark.store import losses
+from srmp_spark.store.database.transaction import Transaction
 from srmp_spark.store.journal import Journal
-from srmp_spark.store.losses import Loss
-from srmp_spark.store.transaction import Transaction
+from srmp_spark.store.tables import losses
+from srmp_spark.store.tables.losses import Loss
 
 FLUSH_SECONDS = 1.0
 LOSSES_AT_ONCE = 1_000

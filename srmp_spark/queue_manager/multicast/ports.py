@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.names import MulticastAddress
-from srmp_spark.pgm.addresses import SessionKey, text_of
+from srmp_spark.pgm.wire.addresses import SessionKey, text_of
 from srmp_spark.queue_manager.gateway.link import START_SECONDS, GatewayLink
 from srmp_spark.queue_manager.gateway.process import MEMORY_MAX
-from srmp_spark.queue_manager.http_limits import DRAIN_SECONDS
 from srmp_spark.queue_manager.metrics import LABELS_MAX, Metrics
 from srmp_spark.queue_manager.multicast.crossing import (
     Arrived,
@@ -32,9 +31,10 @@ from srmp_spark.queue_manager.multicast.heard import HeardGroup
 from srmp_spark.queue_manager.multicast.inbox import Delivery, Settlement, accept, peer_of
 from srmp_spark.queue_manager.multicast.losses import Losses
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
+from srmp_spark.queue_manager.srmp_port.http_limits import DRAIN_SECONDS
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.acceptor import Acceptor
+    from srmp_spark.queue_manager.srmp_port.acceptor import Acceptor
     from srmp_spark.store.journal import Journal
 
 Readings = Iterator[tuple[tuple[str, ...], float]]

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from srmp_spark.errors import RemoteProtocolError
 from srmp_spark.message import Message
 from srmp_spark.names import MulticastAddress, multicast_address
-from srmp_spark.srmp.apdu import Post, post_of
-from srmp_spark.srmp.decoder import decode_parts
-from srmp_spark.srmp.mime import Parts
+from srmp_spark.srmp.codec.apdu import Post, post_of
+from srmp_spark.srmp.codec.decoder import decode_parts
+from srmp_spark.srmp.codec.mime import Parts
 
 
 class Read(NamedTuple):

@@ -27,9 +27,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from srmp_spark.errors import ConfigurationError
-from srmp_spark.pgm.addresses import Nla, text_of
-from srmp_spark.pgm.limits import TPDU_MAX
-from srmp_spark.pgm.packets import PacketType
+from srmp_spark.pgm.wire.addresses import Nla, text_of
+from srmp_spark.pgm.wire.limits import TPDU_MAX
+from srmp_spark.pgm.wire.packets import PacketType
 from srmp_spark.queue_manager.multicast.interfaces import Interface
 from srmp_spark.queue_manager.multicast.kernel_filter import pass_only
 from srmp_spark.queue_manager.multicast.settings import Encapsulation

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from srmp_spark.private_files import FOLDER_MODE
-from srmp_spark.store.durable import sync_directory, write_durably
-from srmp_spark.store.set_aside import REASON_MAX, SetAside, typed
+from srmp_spark.store.database.durable import sync_directory, write_durably
+from srmp_spark.store.database.set_aside import REASON_MAX, SetAside, typed
 
 FOLDER = "subscriptions"
 """Folder in the data directory for passwords, and for the marks of sent Ends (:mod:`.sent_marks`).

@@ -21,8 +21,8 @@ from srmp_spark.mqrr.remote_host import RemoteHost
 from srmp_spark.mqrr.rpc.endpoint_mapper import ENDPOINT_MAPPER_PORT
 from srmp_spark.mqrr.server.which_queue import JOURNAL_SUFFIX, CannotOpenError, which_queue
 from srmp_spark.names import canonical_queue_name
-from srmp_spark.queue_manager.endpoint import Endpoint
-from srmp_spark.queue_manager.puller.subscriptions import Subscription
+from srmp_spark.queue_manager.configuration.endpoint import Endpoint
+from srmp_spark.queue_manager.configuration.subscriptions import Subscription
 
 LOOKUP_SECONDS = 2.0
 """Longest wait for the addresses of a host before a subscription is added, in seconds.

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.mqrr.pulled_states import PulledState
 from srmp_spark.queue_manager.child.ending import end
+from srmp_spark.queue_manager.configuration.subscriptions import Subscription
 from srmp_spark.queue_manager.log_once import LogOnce
 from srmp_spark.queue_manager.puller.added import subscription_file
-from srmp_spark.queue_manager.puller.answers import LostError, ReadableQueue
 from srmp_spark.queue_manager.puller.circles import Circles
-from srmp_spark.queue_manager.puller.copying import Copier
-from srmp_spark.queue_manager.puller.moving import Mover
-from srmp_spark.queue_manager.puller.publishing import publish
-from srmp_spark.queue_manager.puller.pulled import Pulled, PulledKey
-from srmp_spark.queue_manager.puller.remotes import Remotes
-from srmp_spark.queue_manager.puller.sent_marks import SentMarks
-from srmp_spark.queue_manager.puller.stored import (
+from srmp_spark.queue_manager.puller.gateway_side.answers import LostError, ReadableQueue
+from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled, PulledKey
+from srmp_spark.queue_manager.puller.gateway_side.remotes import Remotes
+from srmp_spark.queue_manager.puller.moving_and_copying.copying import Copier
+from srmp_spark.queue_manager.puller.moving_and_copying.moving import Mover
+from srmp_spark.queue_manager.puller.moving_and_copying.publishing import publish
+from srmp_spark.queue_manager.puller.moving_and_copying.sent_marks import SentMarks
+from srmp_spark.queue_manager.puller.moving_and_copying.stored import (
     Left,
     forget_copied,
     forget_pulled,
     keep_pulled,
     note_copied,
 )
-from srmp_spark.queue_manager.puller.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
@@ -153,7 +153,7 @@ class Puller:
         ``left`` is the stored state of an earlier puller of the same name. ``remotes`` makes the
         connections. ``configured`` is set if the subscription is in the configuration file. With
         ``removing``, no message is taken, and pending messages are settled. ``held`` states why the
-        subscription is on hold (:mod:`srmp_spark.store.held_subscriptions`).
+        subscription is on hold (:mod:`srmp_spark.store.tables.held_subscriptions`).
         """
         self._manager = manager
         self._circles = circles

@@ -9,6 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.errors import ApiError, ConfigurationError
+from srmp_spark.queue_manager.configuration.subscriptions import (
+    SUBSCRIPTIONS_MAX,
+    Subscription,
+    parse_subscription,
+    subscription_name,
+)
 from srmp_spark.queue_manager.puller.added import (
     Added,
     AddedRow,
@@ -20,22 +26,16 @@ from srmp_spark.queue_manager.puller.added import (
     store_added,
 )
 from srmp_spark.queue_manager.puller.circles import CircleError, Circles
+from srmp_spark.queue_manager.puller.gateway_side.remotes import Remotes
+from srmp_spark.queue_manager.puller.moving_and_copying.stored import Left, load_left
 from srmp_spark.queue_manager.puller.puller import Puller
-from srmp_spark.queue_manager.puller.remotes import Remotes
-from srmp_spark.queue_manager.puller.stored import Left, load_left
-from srmp_spark.queue_manager.puller.subscriptions import (
-    SUBSCRIPTIONS_MAX,
-    Subscription,
-    parse_subscription,
-    subscription_name,
-)
-from srmp_spark.queue_manager.remote_queues import Reading
-from srmp_spark.store import held_subscriptions
-from srmp_spark.store.set_aside import SetAside
+from srmp_spark.queue_manager.queues.remote_queues import Reading
+from srmp_spark.store.database.set_aside import SetAside
+from srmp_spark.store.tables import held_subscriptions
 
 if TYPE_CHECKING:
     from srmp_spark.queue_manager.service import QueueManager
-    from srmp_spark.store.transaction import Transaction
+    from srmp_spark.store.database.transaction import Transaction
 
 _SECTION = "INTERFACE.md section 7"
 

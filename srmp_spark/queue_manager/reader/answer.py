@@ -8,7 +8,12 @@ from srmp_spark.errors import StoreDamagedError, StoreError
 from srmp_spark.interface import PAST_THE_END, TRIMMED, UNKNOWN_EPOCH, UNKNOWN_QUEUE
 from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.reader.link import DAMAGED, INTERNAL
-from srmp_spark.store.log import PastTheEndError, TrimmedError, UnknownEpochError, UnknownQueueError
+from srmp_spark.store.stored_rows.log import (
+    PastTheEndError,
+    TrimmedError,
+    UnknownEpochError,
+    UnknownQueueError,
+)
 
 
 class AnswerFile:

@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 from srmp_spark.rows import dense
 from srmp_spark.rows.columns import NAMES
-from srmp_spark.store.log import Chunk, GroupChunk
+from srmp_spark.store.stored_rows.log import Chunk, GroupChunk
 
 
 class FilePiece(NamedTuple):

@@ -40,9 +40,9 @@ from srmp_spark.queue_manager.reader.remote_messages import (
 )
 from srmp_spark.queue_manager.reader.shared_pool import SharedPool
 from srmp_spark.rows.columns import arrow_schema
-from srmp_spark.store import arrivals, due, reading, retention, sealing
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.log import Log
+from srmp_spark.store.stored_rows import arrivals, due, reading, retention, sealing
+from srmp_spark.store.stored_rows.log import Log
 
 READS_MAX = 32
 """Most reads of rows at once; further reads wait.
@@ -306,7 +306,7 @@ class Reader:
 
     def _publish(self) -> None:
         # Load deltalake only where it is used.
-        from srmp_spark.store.delta.outgoing_publisher import OutgoingPublisher
+        from srmp_spark.store.delta.outgoing.outgoing_publisher import OutgoingPublisher
         from srmp_spark.store.delta.publisher import Publisher
         from srmp_spark.store.delta.restore_watch import RestoreWatch
 

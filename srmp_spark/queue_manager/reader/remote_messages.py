@@ -27,9 +27,9 @@ from srmp_spark.mqrr.packets.trailers import SubqueueHeader
 from srmp_spark.queue_manager.remote_read.frames import BINARY, FRAME, RUN, SRMP, UNREADABLE
 from srmp_spark.rows.decode import decode
 from srmp_spark.rows.group import Form, Record, pack_group
-from srmp_spark.store.log import GroupChunk, Log
-from srmp_spark.store.moves import Moves
-from srmp_spark.store.reading import batches, chunk_records, records
+from srmp_spark.store.stored_rows.log import GroupChunk, Log
+from srmp_spark.store.stored_rows.reading import batches, chunk_records, records
+from srmp_spark.store.tables.moves import Moves
 
 HTTP_TRANSPORTS = ("http", "https")
 GROUP_BYTES_MAX = 4 * 1024 * 1024

@@ -34,7 +34,11 @@ from srmp_spark.mqrr.rpc.server_events import (
     ConnectionEvent,
     Rundown,
 )
-from srmp_spark.queue_manager.port_limits import RPC_CONNECTIONS_MAX, RPC_SHARE, ConnectionRoom
+from srmp_spark.queue_manager.srmp_port.port_limits import (
+    RPC_CONNECTIONS_MAX,
+    RPC_SHARE,
+    ConnectionRoom,
+)
 
 TURN_SECONDS = 0.004
 """Longest time that all connections of a port together may use in one turn of the event loop, in

@@ -46,11 +46,11 @@ from srmp_spark.queue_manager.remote_read.crossing import (
 )
 from srmp_spark.queue_manager.remote_read.endpoint import Replies, RpcEndpoint
 from srmp_spark.queue_manager.remote_read.mapper import MapperService
-from srmp_spark.queue_manager.sockets import BACKLOG
+from srmp_spark.queue_manager.srmp_port.sockets import BACKLOG
 from srmp_spark.signing_in.accounts import Account, Accounts
 from srmp_spark.signing_in.delays import SignInDelays
 from srmp_spark.signing_in.ntlm import AUTH_TYPE, NtlmAcceptor
-from srmp_spark.srmp.stream_room import holder_of
+from srmp_spark.srmp.receiving.stream_room import holder_of
 
 REQUEST_MAX = 65_536
 """Most bytes of a request.

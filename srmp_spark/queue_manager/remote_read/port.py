@@ -24,12 +24,12 @@ from srmp_spark.queue_manager.remote_read.crossing import (
 )
 from srmp_spark.queue_manager.remote_read.readers import Readers
 from srmp_spark.queue_manager.remote_read.service import RemoteReadService
-from srmp_spark.queue_manager.sockets import Descriptors
+from srmp_spark.queue_manager.srmp_port.sockets import Descriptors
 from srmp_spark.signing_in.accounts import Accounts
 from srmp_spark.signing_in.credentials import LEVELS
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.config import ServeConfig
+    from srmp_spark.queue_manager.configuration.config import ServeConfig
     from srmp_spark.queue_manager.service import QueueManager
 
 CLOSE_SECONDS = 2.0

@@ -26,7 +26,7 @@ from srmp_spark.queue_manager.remote_read.frames import RUN, SRMP, UNREADABLE, F
 from srmp_spark.rows.group import Record, unpack_group
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
 
 AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 256 * 1024, 4 * 1024 * 1024

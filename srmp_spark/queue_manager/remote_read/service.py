@@ -41,18 +41,18 @@ from srmp_spark.mqrr.server.which_queue import CannotOpenError, which_queue
 from srmp_spark.mqrr.status import Status
 from srmp_spark.names import OWN_QUEUES, base_of_subqueue, canonical_host, canonical_queue_name
 from srmp_spark.queue_manager.child.ending import end
-from srmp_spark.queue_manager.consumers import REMOTE_READERS
 from srmp_spark.queue_manager.log_once import LogOnce
+from srmp_spark.queue_manager.queues.consumers import REMOTE_READERS
 from srmp_spark.queue_manager.remote_read.queue import ServedQueue, ServedView
 from srmp_spark.queue_manager.remote_read.taking import Move, Part, take_together
-from srmp_spark.queue_manager.rpc_accounts import RpcAccounts, RpcVerb
+from srmp_spark.queue_manager.trust.rpc_accounts import RpcAccounts, RpcVerb
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.srmp.decisions import Reason
+from srmp_spark.srmp.receiving.decisions import Reason
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
+    from srmp_spark.queue_manager.queues.catalogue import Queue
     from srmp_spark.queue_manager.service import QueueManager
-    from srmp_spark.store.transaction import Transaction
+    from srmp_spark.store.database.transaction import Transaction
 
 RENEW_SECONDS = 10.0
 """Seconds between two renewals of a lease, as for any receiver (docs/INTERFACE.md section 1)."""

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from srmp_spark.errors import ApiError, ProcessMustEndError
 from srmp_spark.interface import UNKNOWN_QUEUE
-from srmp_spark.store import decisions
-from srmp_spark.store import moves as counts
+from srmp_spark.store.tables import decisions
+from srmp_spark.store.tables import moves as counts
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.catalogue import Queue
-    from srmp_spark.queue_manager.consumers import Consumer
+    from srmp_spark.queue_manager.queues.catalogue import Queue
+    from srmp_spark.queue_manager.queues.consumers import Consumer
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.rows.group import Record
-    from srmp_spark.srmp.decisions import Reason
-    from srmp_spark.srmp.effects import Ok
-    from srmp_spark.store.transaction import Transaction
+    from srmp_spark.srmp.receiving.decisions import Reason
+    from srmp_spark.srmp.receiving.effects import Ok
+    from srmp_spark.store.database.transaction import Transaction
 
 
 class Part(NamedTuple):

@@ -4,7 +4,7 @@ See [MC-MQSRM] 3.1.5.2.1.2. These letters are in the outbox, in the table of all
 the main process writes queues. The main process asks which queues have letters, and then for the
 letters of each queue, one group at a time. The main process stores the rows, and confirms the group
 with the next question for that queue. Then the queue's cursor is moved
-(:mod:`~srmp_spark.store.outbox.letter_cursors`). If either process ends in between, the group is
+(:mod:`~srmp_spark.store.outbox.tables.letter_cursors`). If either process ends in between, the group is
 handed over again, under the same identifiers. The engine knows the identifiers that already have
 rows.
 """
@@ -21,13 +21,13 @@ from typing import Any
 from srmp_spark.errors import LocalProtocolError, StoreError
 from srmp_spark.message import Message, StreamId, StreamPosition
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.encoder import encode, http_head
+from srmp_spark.srmp.codec.encoder import encode, http_head
+from srmp_spark.store.database.schema import connect_reader
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.store.outbox.ends import class_of_end
-from srmp_spark.store.outbox.letter_cursors import LetterCursors
+from srmp_spark.store.outbox.messages.ends import class_of_end
+from srmp_spark.store.outbox.messages.waiting import MovedRow
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.waiting import MovedRow
-from srmp_spark.store.schema import connect_reader
+from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 
 TOLD_MAX = 1_000
 """Names of queues that are logged as unusable.

@@ -25,19 +25,20 @@ from srmp_spark.queue_manager.child.answer import AnswerWriter
 from srmp_spark.queue_manager.child.commands import read_long_command, receive_command
 from srmp_spark.queue_manager.child.ending import end
 from srmp_spark.queue_manager.child.packets import LONG_COMMAND
-from srmp_spark.queue_manager.sender import operations, snapshot
+from srmp_spark.queue_manager.sender import operations
 from srmp_spark.queue_manager.sender.application_letters import ApplicationLetters
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
-from srmp_spark.queue_manager.sender.forward_report import ForwardReport
+from srmp_spark.queue_manager.sender.reporting import snapshot
+from srmp_spark.queue_manager.sender.reporting.forward_report import ForwardReport
 from srmp_spark.queue_manager.sender.send_commands import SendCommands
-from srmp_spark.queue_manager.sender.stage_readers import StageReaders
+from srmp_spark.queue_manager.sender.staging.stage_readers import StageReaders
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.outgoing_room import origin_of_token
+from srmp_spark.srmp.sending.outgoing_room import origin_of_token
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.forward_place import Cursor
-from srmp_spark.store.outbox.loops import OwnQueues
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.preparation import CommitResult
+from srmp_spark.store.outbox.preparing.preparation import CommitResult
+from srmp_spark.store.outbox.staging.loops import OwnQueues
+from srmp_spark.store.outbox.tables.forward_place import Cursor
 
 RESERVE_SECONDS = 30.0
 """Longest wait for the main process to reserve message identifiers, in seconds.

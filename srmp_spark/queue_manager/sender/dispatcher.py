@@ -26,21 +26,21 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import LocalProtocolError, SrmpSparkError
 from srmp_spark.message import Message
 from srmp_spark.names import is_reliable
-from srmp_spark.queue_manager.http_answer import PeerAnswer
 from srmp_spark.queue_manager.multicast.settings import PgmSettings
-from srmp_spark.queue_manager.sender.connections import Connections
+from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.queue_manager.sender.http.connections import Connections
 from srmp_spark.queue_manager.sender.identifier_stock import IdentifierStock, Reserve
 from srmp_spark.queue_manager.sender.late_at import LateAt
-from srmp_spark.queue_manager.sender.multicasts import Multicasts
+from srmp_spark.queue_manager.sender.multicast.multicasts import Multicasts
 from srmp_spark.queue_manager.sender.receipts import Found, Mark, ReceiptLog, note_read
-from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
+from srmp_spark.queue_manager.sender.reliable.reliable_sessions import ReliableSessions
+from srmp_spark.queue_manager.sender.reporting.same_queues import SameQueues
+from srmp_spark.queue_manager.sender.reporting.sendings import Sendings
 from srmp_spark.queue_manager.sender.roads import Roads
-from srmp_spark.queue_manager.sender.same_queues import SameQueues
-from srmp_spark.queue_manager.sender.sendings import Sendings
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.queue_manager.tls import ClientTls
-from srmp_spark.srmp.effects import Committed as Proof
-from srmp_spark.srmp.outgoing_effects import (
+from srmp_spark.queue_manager.trust.tls import ClientTls
+from srmp_spark.srmp.receiving.effects import Committed as Proof
+from srmp_spark.srmp.sending.outgoing_effects import (
     DeadLettered,
     Delivered,
     Enqueued,
@@ -50,13 +50,13 @@ from srmp_spark.srmp.outgoing_effects import (
     Send,
     StoredMessage,
 )
-from srmp_spark.srmp.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN, OTHERS_MAX, sender_of
-from srmp_spark.srmp.outgoing_states import QueueState
-from srmp_spark.srmp.sender import RECORDS_MAX, Sender
+from srmp_spark.srmp.sending.outgoing_room import DESTINATIONS_MAX, NO_ORIGIN, OTHERS_MAX, sender_of
+from srmp_spark.srmp.sending.outgoing_states import QueueState
+from srmp_spark.srmp.sending.sender import RECORDS_MAX, Sender
+from srmp_spark.store.outbox.messages.packed_group import Part
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.outbox.packing import Part
-from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Prepared
-from srmp_spark.store.outbox.sessions import SessionRow
+from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered, Prepared
+from srmp_spark.store.outbox.tables.sessions import SessionRow
 from srmp_spark.wsrm.limits import POLL_INTERVAL
 
 PROBE_ROWS = 1

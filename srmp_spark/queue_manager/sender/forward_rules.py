@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from srmp_spark.errors import ConfigurationError, SrmpSparkError
 from srmp_spark.names import LocalHosts
-from srmp_spark.srmp.redirection import Forwarding, Redirections
-from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.forward_place import Cursor, hold_forwarding
-from srmp_spark.store.outbox.unreadable import set_fact_aside
+from srmp_spark.srmp.forward.redirection import Forwarding, Redirections
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+from srmp_spark.store.outbox.tables.forward_place import Cursor, hold_forwarding
+from srmp_spark.store.outbox.tables.unreadable import set_fact_aside
 
 RULES = "forward_rules"
 """Key of the rules in the table ``meta`` of the outbox."""

@@ -3,7 +3,7 @@
 The main process accepts a message for another host like all others: duplicates, stream position,
 one sync, 200, receipts. The sender's stream ends here, but the message is not outgoing yet. This
 module reads the log from a cursor and passes the rows to the outbox. One transaction of the outbox
-stores the messages and the cursor (:mod:`srmp_spark.store.outbox.forwarded`). In the outbox these
+stores the messages and the cursor (:mod:`srmp_spark.store.outbox.preparing.forwarded`). In the outbox these
 messages are our own. Each message gets a position in one of our streams, and is sent until it is
 acknowledged. Then the main process is notified of the position. So the queue's ``default`` consumer
 has received the rows, for quota, ``status`` and retention.
@@ -26,17 +26,22 @@ from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forward_rules import ForwardRules
 from srmp_spark.rows.group import Form, Record
 from srmp_spark.rows.kept_columns import columns_of_record, message_of_columns
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.forwarding import hops_in_head, via_of
-from srmp_spark.srmp.http_head import content_type_of
-from srmp_spark.srmp.outgoing_room import origin_of_forwarded
-from srmp_spark.srmp.stream_room import holder_of
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.http_head import content_type_of
+from srmp_spark.srmp.forward.forwarding import hops_in_head, via_of
+from srmp_spark.srmp.receiving.stream_room import holder_of
+from srmp_spark.srmp.sending.outgoing_room import origin_of_forwarded
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.log import Log, UnknownQueueError
-from srmp_spark.store.outbox.forward_place import Cursor
-from srmp_spark.store.outbox.forwarded import CursorMovedError, ForwardedBatch, Incoming, Unsendable
 from srmp_spark.store.outbox.outbox import Outbox
-from srmp_spark.store.reading import records
+from srmp_spark.store.outbox.preparing.forwarded import (
+    CursorMovedError,
+    ForwardedBatch,
+    Incoming,
+    Unsendable,
+)
+from srmp_spark.store.outbox.tables.forward_place import Cursor
+from srmp_spark.store.stored_rows.log import Log, UnknownQueueError
+from srmp_spark.store.stored_rows.reading import records
 
 ROWS_MAX = 1_000
 BYTES_MAX = 16 * 1024 * 1024

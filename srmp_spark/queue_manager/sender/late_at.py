@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from srmp_spark.clock import Clock
-from srmp_spark.srmp.expiry_clock import PAUSE_S, ExpiryClock
+from srmp_spark.srmp.receiving.expiry_clock import PAUSE_S, ExpiryClock
 
 log = logging.getLogger(__name__)
 

@@ -22,12 +22,12 @@ from srmp_spark.errors import ApiError, SrmpSparkError
 from srmp_spark.names import ORDER_QUEUE, LocalHosts
 from srmp_spark.queue_manager.child.link import ChildLink, Event
 from srmp_spark.queue_manager.child.packets import LongList
-from srmp_spark.queue_manager.config import ServeConfig
-from srmp_spark.queue_manager.identifiers import Identifiers
+from srmp_spark.queue_manager.configuration.config import ServeConfig
+from srmp_spark.queue_manager.queues.identifiers import Identifiers
+from srmp_spark.store.database.sqlite_file import check_file, readable
 from srmp_spark.store.directory import DataDirectory
 from srmp_spark.store.outbox.limits import STAGES_DIRECTORY
-from srmp_spark.store.outbox.schema import DATABASE_FILE, OUTBOX
-from srmp_spark.store.sqlite_file import check_file, readable
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, OUTBOX
 
 STATUS_SECONDS = 2.0
 """Longest wait for the child's status, in seconds. After this the previous status is shown."""

@@ -13,9 +13,9 @@ from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ConfigurationError
 from srmp_spark.names import is_reliable
 from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
-from srmp_spark.srmp.outgoing_effects import Kind, QueueKey
-from srmp_spark.srmp.outgoing_states import QueueState
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey
+from srmp_spark.srmp.sending.outgoing_states import QueueState
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 
 KINDS: tuple[Kind, ...] = ("stream", "plain")
 ACTIONS = ("pause", "resume", "resend", "reset", "drop")

@@ -38,18 +38,18 @@ from srmp_spark.queue_manager.sender.dispatcher import Dispatcher
 from srmp_spark.queue_manager.sender.forward_rules import Rules, load_rules
 from srmp_spark.queue_manager.sender.forwarder import Forwarder, ForwardLog
 from srmp_spark.queue_manager.sender.receipts import ReceiptLog, read_mark, read_to
-from srmp_spark.queue_manager.sender.sendings import tell_live
-from srmp_spark.queue_manager.sender.snapshot import told
+from srmp_spark.queue_manager.sender.reporting.sendings import tell_live
+from srmp_spark.queue_manager.sender.reporting.snapshot import told
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.queue_manager.tls import ClientTls
-from srmp_spark.srmp.outgoing_states import SenderSettings
-from srmp_spark.srmp.receipts_address import ReceiptAddresses
-from srmp_spark.srmp.redirection import ReceiptUrls, Redirections
-from srmp_spark.srmp.sender import Sender
-from srmp_spark.store.outbox import forward_place
-from srmp_spark.store.outbox.forward_place import Cursor
-from srmp_spark.store.outbox.loops import OwnQueues
+from srmp_spark.queue_manager.trust.tls import ClientTls
+from srmp_spark.srmp.forward.redirection import ReceiptUrls, Redirections
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.receipts_address import ReceiptAddresses
+from srmp_spark.srmp.sending.sender import Sender
 from srmp_spark.store.outbox.outbox import Outbox
+from srmp_spark.store.outbox.staging.loops import OwnQueues
+from srmp_spark.store.outbox.tables import forward_place
+from srmp_spark.store.outbox.tables.forward_place import Cursor
 
 IN_FLIGHT = 2
 """Messages of one queue that the engine hands out at one time.

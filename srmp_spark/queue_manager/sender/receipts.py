@@ -4,7 +4,7 @@ A stream receipt is accepted, stored and answered 200 by the main process, which
 outgoing streams. Then this module reads the receipt, and the engine handles the receipt. The
 position of reading is stored from time to time. After a crash the last receipts are read again,
 which changes nothing. The main process is notified of the position, and retention keeps the rows
-after the position (store/retention.py). So no receipt that was answered 200 is ever lost, whichever
+after the position (store/stored_rows/retention.py). So no receipt that was answered 200 is ever lost, whichever
 process dies at any time, or cannot be started for long. A peer need not send a receipt twice, and a
 peer that follows the specification does not.
 
@@ -26,12 +26,12 @@ from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.message import Message
 from srmp_spark.names import ORDER_QUEUE
 from srmp_spark.rows.group import Record
-from srmp_spark.srmp.decoder import decode
-from srmp_spark.srmp.http_head import content_type_of
+from srmp_spark.srmp.codec.decoder import decode
+from srmp_spark.srmp.codec.http_head import content_type_of
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.log import Log, TrimmedError, UnknownQueueError
-from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.reading import records
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+from srmp_spark.store.stored_rows.log import Log, TrimmedError, UnknownQueueError
+from srmp_spark.store.stored_rows.reading import records
 
 ROWS_MAX = 1_000
 """Rows that are read at once, receipts or not.

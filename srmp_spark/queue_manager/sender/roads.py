@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from srmp_spark.names import is_multicast, is_reliable
-from srmp_spark.queue_manager.sender.connections import Connections
-from srmp_spark.queue_manager.sender.multicasts import Multicasts
-from srmp_spark.queue_manager.sender.reliable_sessions import ReliableSessions
-from srmp_spark.srmp.outgoing_effects import Load, QueueKey, Send
+from srmp_spark.queue_manager.sender.http.connections import Connections
+from srmp_spark.queue_manager.sender.multicast.multicasts import Multicasts
+from srmp_spark.queue_manager.sender.reliable.reliable_sessions import ReliableSessions
+from srmp_spark.srmp.sending.outgoing_effects import Load, QueueKey, Send
 
 
 class Roads:

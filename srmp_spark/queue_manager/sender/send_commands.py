@@ -23,12 +23,12 @@ from srmp_spark.names import format_names, is_multicast, is_reliable, message_id
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
 from srmp_spark.queue_manager.sender.operations import canonical_name, keys_of
 from srmp_spark.queue_manager.sender.store_thread import StoreThread
-from srmp_spark.srmp.outgoing_effects import Enqueued, Kind, QueueKey
-from srmp_spark.srmp.outgoing_queue import OutgoingQueue
-from srmp_spark.srmp.outgoing_room import origin_of_token
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sending.outgoing_effects import Enqueued, Kind, QueueKey
+from srmp_spark.srmp.sending.outgoing_queue import OutgoingQueue
+from srmp_spark.srmp.sending.outgoing_room import origin_of_token
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
 from srmp_spark.store.outbox.errors import BatchError
-from srmp_spark.store.outbox.known import SEND_APPLICATION, find_known
+from srmp_spark.store.outbox.identity.known import SEND_APPLICATION, find_known
 from srmp_spark.store.outbox.outbox import Outbox
 
 APPLICATION = SEND_APPLICATION

@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from srmp_spark.wsrm.elements import SoapMessage
+from srmp_spark.wsrm.codec.elements import SoapMessage
 
 
 class Client(msgspec.Struct, frozen=True, array_like=True):

@@ -19,16 +19,16 @@ from typing import Any, Literal
 
 from srmp_spark.errors import ConfigurationError, RemoteProtocolError
 from srmp_spark.queue_manager.gateway.process import Gateway, Served, run_gateway
-from srmp_spark.queue_manager.http_limits import PortBudget
-from srmp_spark.queue_manager.request_head import (
+from srmp_spark.queue_manager.srmp_port.http_limits import PortBudget
+from srmp_spark.queue_manager.srmp_port.request_head import (
     TARGETS_REMEMBERED,
     RequestHead,
     without_credentials,
 )
-from srmp_spark.queue_manager.sockets import BACKLOG
-from srmp_spark.queue_manager.srmp_endpoint import SrmpConnection, SrmpEndpoint
-from srmp_spark.queue_manager.srmp_tls import TlsConnection, TlsPort
-from srmp_spark.queue_manager.tls import ServerTls
+from srmp_spark.queue_manager.srmp_port.sockets import BACKLOG
+from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpConnection, SrmpEndpoint
+from srmp_spark.queue_manager.srmp_port.srmp_tls import TlsConnection, TlsPort
+from srmp_spark.queue_manager.trust.tls import ServerTls
 from srmp_spark.queue_manager.wsrm.crossing import (
     Admitted,
     Answered,
@@ -44,9 +44,9 @@ from srmp_spark.queue_manager.wsrm.crossing import (
     packed,
 )
 from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of_error
-from srmp_spark.srmp.http_head import check_target
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.faults import SoapFaultError
+from srmp_spark.srmp.codec.http_head import check_target
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.faults import SoapFaultError
 
 ASK_FIRST_BYTES = 65_536
 """Size of a request, in bytes, above which the main process is asked before the request is parsed.

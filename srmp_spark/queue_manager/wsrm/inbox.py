@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from srmp_spark.errors import ProcessMustEndError
 from srmp_spark.message import Arrival
-from srmp_spark.queue_manager.acceptor import GATE_SECTION, Acceptor
-from srmp_spark.queue_manager.http_limits import RETRY_AFTER_SECONDS
-from srmp_spark.queue_manager.writers import Caller
+from srmp_spark.queue_manager.srmp_port.acceptor import GATE_SECTION, Acceptor
+from srmp_spark.queue_manager.srmp_port.http_limits import RETRY_AFTER_SECONDS
+from srmp_spark.queue_manager.trust.writers import Caller
 from srmp_spark.queue_manager.wsrm.crossing import (
     Answered,
     Arrived,
@@ -28,10 +28,10 @@ from srmp_spark.queue_manager.wsrm.crossing import (
 )
 from srmp_spark.queue_manager.wsrm.replies import SoapReply, reply_of, reply_of_error
 from srmp_spark.rows.group import Form, Record
-from srmp_spark.store.wsrm_sequences import Origin
-from srmp_spark.wsrm.destination_answers import is_address
-from srmp_spark.wsrm.elements import Blame, CreateSequence, SoapMessage
-from srmp_spark.wsrm.faults import FaultCode, SoapFaultError, fault_of
+from srmp_spark.store.tables.wsrm_sequences import Origin
+from srmp_spark.wsrm.codec.elements import Blame, CreateSequence, SoapMessage
+from srmp_spark.wsrm.codec.faults import FaultCode, SoapFaultError, fault_of
+from srmp_spark.wsrm.receiving.destination_answers import is_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from srmp_spark.queue_manager.metrics import Metrics
     from srmp_spark.queue_manager.wsrm.queues import ReliableQueues
     from srmp_spark.queue_manager.wsrm.sending import WsrmSender
-    from srmp_spark.wsrm.destination_effects import Respond
+    from srmp_spark.wsrm.receiving.destination_effects import Respond
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from srmp_spark.queue_manager.gateway.link import GatewayLink
-from srmp_spark.queue_manager.http_limits import DRAIN_SECONDS
+from srmp_spark.queue_manager.srmp_port.http_limits import DRAIN_SECONDS
 from srmp_spark.queue_manager.wsrm.crossing import (
     Admitted,
     Answered,
@@ -27,13 +27,13 @@ from srmp_spark.queue_manager.wsrm.crossing import (
 from srmp_spark.queue_manager.wsrm.inbox import ReliableInbox, Request
 from srmp_spark.queue_manager.wsrm.queues import ReliableQueues
 from srmp_spark.queue_manager.wsrm.sending import WsrmSender
-from srmp_spark.store import wsrm_sequences
-from srmp_spark.wsrm.destination_effects import DestinationSettings
+from srmp_spark.store.tables import wsrm_sequences
+from srmp_spark.wsrm.receiving.destination_effects import DestinationSettings
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.config import ServeConfig
+    from srmp_spark.queue_manager.configuration.config import ServeConfig
     from srmp_spark.queue_manager.service import QueueManager
-    from srmp_spark.queue_manager.tls import ClientTls
+    from srmp_spark.queue_manager.trust.tls import ClientTls
 
 log = logging.getLogger(__name__)
 

@@ -34,14 +34,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from srmp_spark.errors import ProcessMustEndError
 from srmp_spark.message import Arrival, Message
 from srmp_spark.names import OWN_QUEUES, quote_queue_name
-from srmp_spark.queue_manager.api.times import rfc3339
+from srmp_spark.queue_manager.api.port_side.times import rfc3339
 from srmp_spark.rows.group import Record
 from srmp_spark.rows.reliable import message_of_soap
-from srmp_spark.srmp.stream_room import holder_of
-from srmp_spark.store import wsrm_sequences
-from srmp_spark.store.wsrm_sequences import Origin, StoredSequence
-from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import (
+from srmp_spark.srmp.receiving.stream_room import holder_of
+from srmp_spark.store.tables import wsrm_sequences
+from srmp_spark.store.tables.wsrm_sequences import Origin, StoredSequence
+from srmp_spark.wsrm.codec.elements import (
+    CloseSequence,
+    CreateSequence,
+    Fault,
+    SoapMessage,
+    TerminateSequence,
+)
+from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
     Kind,
     Later,
@@ -50,23 +58,15 @@ from srmp_spark.wsrm.destination_effects import (
     Respond,
     SequenceRow,
 )
-from srmp_spark.wsrm.elements import (
-    CloseSequence,
-    CreateSequence,
-    Fault,
-    SoapMessage,
-    TerminateSequence,
-)
-from srmp_spark.wsrm.inbound_sequence import Held, InboundSequence
-from srmp_spark.wsrm.inbound_states import InboundState
-from srmp_spark.wsrm.limits import ANSWERS_HELD_MAX
+from srmp_spark.wsrm.receiving.inbound_sequence import Held, InboundSequence
+from srmp_spark.wsrm.receiving.inbound_states import InboundState
 
 if TYPE_CHECKING:
     import sqlite3
 
     from srmp_spark.queue_manager.service import QueueManager
     from srmp_spark.queue_manager.wsrm.sending import WsrmSender
-    from srmp_spark.srmp.effects import Committed, Ok, Refused
+    from srmp_spark.srmp.receiving.effects import Committed, Ok, Refused
 
 log = logging.getLogger(__name__)
 

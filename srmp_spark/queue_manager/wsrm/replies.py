@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from srmp_spark.wsrm.destination_effects import Respond
-from srmp_spark.wsrm.elements import Blame, Fault, SoapMessage
-from srmp_spark.wsrm.encoder import encode, http_fields
-from srmp_spark.wsrm.faults import SoapFaultError
-from srmp_spark.wsrm.namespaces import RM_OF, AddressingVersion, RmVersion, SoapVersion, split
+from srmp_spark.wsrm.codec.elements import Blame, Fault, SoapMessage
+from srmp_spark.wsrm.codec.encoder import encode, http_fields
+from srmp_spark.wsrm.codec.faults import SoapFaultError
+from srmp_spark.wsrm.codec.namespaces import RM_OF, AddressingVersion, RmVersion, SoapVersion, split
+from srmp_spark.wsrm.receiving.destination_effects import Respond
 
 
 class SoapReply(NamedTuple):

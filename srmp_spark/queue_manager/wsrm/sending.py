@@ -13,15 +13,15 @@ import logging
 from typing import TYPE_CHECKING
 
 from srmp_spark.names import UrlParts
-from srmp_spark.queue_manager.http_client import PostFailedError, post
-from srmp_spark.queue_manager.replies import SERVER
-from srmp_spark.wsrm.encoder import encode, http_fields
+from srmp_spark.queue_manager.posting.http_client import PostFailedError, post
+from srmp_spark.queue_manager.srmp_port.replies import SERVER
+from srmp_spark.wsrm.codec.encoder import encode, http_fields
 
 if TYPE_CHECKING:
-    from srmp_spark.queue_manager.receipts_sender import Outcome, ReceiptsSender
-    from srmp_spark.queue_manager.tls import ClientTls
-    from srmp_spark.store.wsrm_sequences import Origin
-    from srmp_spark.wsrm.destination_effects import Send
+    from srmp_spark.queue_manager.receipts.receipts_sender import Outcome, ReceiptsSender
+    from srmp_spark.queue_manager.trust.tls import ClientTls
+    from srmp_spark.store.tables.wsrm_sequences import Origin
+    from srmp_spark.wsrm.receiving.destination_effects import Send
 
 log = logging.getLogger(__name__)
 

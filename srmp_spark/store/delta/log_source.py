@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from srmp_spark.store.losses import StoredLoss
+from srmp_spark.store.tables.losses import StoredLoss
 
 
 class LogRange(NamedTuple):

@@ -10,9 +10,9 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 
-from srmp_spark.store.delta.state_table import StateTable
-from srmp_spark.store.delta.table_specs import TableSpec, pgm_loss
-from srmp_spark.store.losses import Loss, StoredLoss
+from srmp_spark.store.delta.tables.state_table import StateTable
+from srmp_spark.store.delta.tables.table_specs import TableSpec, pgm_loss
+from srmp_spark.store.tables.losses import Loss, StoredLoss
 
 _NO_QUEUE = ""
 """Queue name of the application transaction, because losses of all queues are counted together."""

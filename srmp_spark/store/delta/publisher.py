@@ -28,8 +28,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,26 +38,23 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import StoreDamagedError
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store.delta import rows_gone, table_specs
-from srmp_spark.store.delta.actions import LiveFile, digest_of
-from srmp_spark.store.delta.cycles import Notify, OlderCopyError, run_cycles
-from srmp_spark.store.delta.data_files import DataFile, storage_of
+from srmp_spark.store.delta import rows_gone
 from srmp_spark.store.delta.log_source import (
-    CounterRow,
-    HistoryRow,
     LogRange,
     LogSource,
-    QueueRow,
-    SequenceRow,
     Snapshot,
-    StreamRow,
 )
 from srmp_spark.store.delta.losses import LossTable
 from srmp_spark.store.delta.restore_watch import given_up_error
 from srmp_spark.store.delta.rows_gone import Gone
-from srmp_spark.store.delta.state_folder import state_folder
-from srmp_spark.store.delta.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
-from srmp_spark.store.delta.state_table import StateTable
+from srmp_spark.store.delta.snapshot_rows import IDENTIFIERS, REPLACED, identifier_rows, stamped
+from srmp_spark.store.delta.tables import table_specs
+from srmp_spark.store.delta.tables.actions import LiveFile, digest_of
+from srmp_spark.store.delta.tables.cycles import Notify, OlderCopyError, run_cycles
+from srmp_spark.store.delta.tables.data_files import DataFile, storage_of
+from srmp_spark.store.delta.tables.state_folder import state_folder
+from srmp_spark.store.delta.tables.state_room import CYCLE_BYTES_MIN, NoRoomError, StateRoom
+from srmp_spark.store.delta.tables.state_table import StateTable
 
 CHUNK_ROWS_MAX = 50_000
 """Rows of one commit to ``inbox``. The rest follows in another commit."""
@@ -336,7 +332,7 @@ class Publisher:
         if identifiers is not None:
             snapshot = source.snapshot()
         inbox = self._tables["inbox"]
-        with self._tables[_IDENTIFIERS].discarding(identifiers and identifiers.file):
+        with self._tables[IDENTIFIERS].discarding(identifiers and identifiers.file):
             inbox.refresh()
             self._check_not_restored(inbox, snapshot)
             # The table may only be ahead of this look: an earlier publisher may still have been
@@ -346,12 +342,12 @@ class Publisher:
             damaged = self._publish_again(inbox, source, snapshot)
             damaged |= self._append(inbox, source, snapshot)
             if self._no_room is not None and identifiers is not None:
-                self._tables[_IDENTIFIERS].discard([identifiers.file] if identifiers.file else [])
+                self._tables[IDENTIFIERS].discard([identifiers.file] if identifiers.file else [])
             elif identifiers is not None:
                 self._commit_identifiers(identifiers)
         if self._no_room is None:
             self._look_at_tables()
-            for name, rows in _REPLACED.items():
+            for name, rows in REPLACED.items():
                 self._replace(name, partial(rows, snapshot), snapshot.position)
             self._losses.publish(snapshot.losses, snapshot.position)
         sequences: dict[str, dict[str, int]] = {}
@@ -388,7 +384,7 @@ class Publisher:
             for lost in tables["inbox"].lost_files():
                 self._restore(tables["inbox"], lost, self._source, snapshot)
             self._digests = {
-                name: tables[name].written_digest() for name in (_IDENTIFIERS, *_REPLACED)
+                name: tables[name].written_digest() for name in (IDENTIFIERS, *REPLACED)
             }
             self._identifiers_at, self._identifiers_due = None, 0.0
             self._tables = tables
@@ -474,7 +470,7 @@ class Publisher:
                     keep = pc.invert(
                         pc.is_in(batch["sequence"], pa.array(sorted(here), pa.int64()))
                     )
-                    yield _stamp(batch.filter(keep), snapshot.position)
+                    yield stamped(batch.filter(keep), snapshot.position)
             except StoreDamagedError as error:
                 # Damaged rows of the log cannot be restored from it. The message is complete; a
                 # traceback would hide it.
@@ -546,13 +542,13 @@ class Publisher:
         if now < self._look_at:
             return False
         self._look_at = now + TABLES_LOOK_S
-        for name in (_IDENTIFIERS, *_REPLACED):
+        for name in (IDENTIFIERS, *REPLACED):
             table = self._tables[name]
             table.refresh()
             if not table.is_as_put():
                 _log.warning("delta.changed_by_others table=%s: it is written again", name)
                 self._digests[name] = None
-                if name == _IDENTIFIERS:
+                if name == IDENTIFIERS:
                     self._identifiers_at, self._identifiers_due = None, 0.0
                 self._changed.add(name)
         return bool(self._changed)
@@ -629,7 +625,7 @@ class Publisher:
             bytes_per_row = max(1, batch.nbytes // batch.num_rows)
             step = max(1, min(self._chunk_rows, self._chunk_bytes_now() // bytes_per_row))
             for start in range(0, batch.num_rows, step):
-                yield _stamp(batch.slice(start, step), position)
+                yield stamped(batch.slice(start, step), position)
 
     # The tables of current state
 
@@ -641,11 +637,11 @@ class Publisher:
         began = time.monotonic()
         if began < self._identifiers_due or position == self._identifiers_at:
             return None
-        rows = partial(_identifier_rows, source, position)
+        rows = partial(identifier_rows, source, position)
         digest = digest_of(rows(), ignore=("position", "written_at"))
         found = None
-        if digest != self._digests[_IDENTIFIERS]:
-            found = _Identifiers(self._tables[_IDENTIFIERS].write(rows()), position, digest)
+        if digest != self._digests[IDENTIFIERS]:
+            found = _Identifiers(self._tables[IDENTIFIERS].write(rows()), position, digest)
         took = time.monotonic() - began
         if found is None:
             self._identifiers_at = position
@@ -655,11 +651,11 @@ class Publisher:
         return found
 
     def _commit_identifiers(self, identifiers: _Identifiers) -> None:
-        table = self._tables[_IDENTIFIERS]
+        table = self._tables[IDENTIFIERS]
         table.refresh()
         table.put(*identifiers)
-        self._written.append(_IDENTIFIERS)
-        self._digests[_IDENTIFIERS] = identifiers.digest
+        self._written.append(IDENTIFIERS)
+        self._digests[IDENTIFIERS] = identifiers.digest
         self._identifiers_at = identifiers.position
 
     def _replace(self, name: str, rows: Callable[[], Iterator[pa.Table]], position: int) -> None:
@@ -753,77 +749,3 @@ def _unpublished(inbox: StateTable, snapshot: Snapshot) -> Iterator[LogRange]:
         first = max(inbox.published(span.epoch, span.queue) + 1, span.first)
         if first <= span.end:
             yield span._replace(first=first)
-
-
-def _stamp(batch: pa.RecordBatch, position: int) -> pa.Table:
-    """Return a batch of source columns as rows of ``inbox``."""
-    spec = table_specs.inbox()
-    now = pa.scalar(datetime.now(timezone.utc), pa.timestamp("us", tz="UTC"))
-    table = pa.Table.from_batches([batch])
-    table = table.append_column(
-        "position", pa.repeat(pa.scalar(position, pa.int64()), table.num_rows)
-    )
-    table = table.append_column("written_at", pa.repeat(now, table.num_rows))
-    return table.select(spec.file_schema.names).cast(spec.file_schema)
-
-
-def _identifier_rows(source: LogSource, position: int) -> Iterator[pa.Table]:
-    spec = table_specs.message_id_history()
-    return (_state_table(spec, HistoryRow._fields, page, position) for page in source.identifiers())
-
-
-def _stream_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
-    if snapshot.streams:
-        yield _state_table(
-            table_specs.incoming_streams(), StreamRow._fields, snapshot.streams, snapshot.position
-        )
-
-
-def _queue_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
-    if snapshot.queues:
-        yield _state_table(
-            table_specs.queues(), QueueRow._fields, snapshot.queues, snapshot.position
-        )
-
-
-def _counter_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
-    if snapshot.counters:
-        yield _state_table(
-            table_specs.counters(), CounterRow._fields, snapshot.counters, snapshot.position
-        )
-
-
-def _sequence_rows(snapshot: Snapshot) -> Iterator[pa.Table]:
-    if snapshot.sequences:
-        yield _state_table(
-            table_specs.wsrm_sequences(), SequenceRow._fields, snapshot.sequences, snapshot.position
-        )
-
-
-_IDENTIFIERS = "message_id_history"
-_REPLACED: dict[str, Callable[[Snapshot], Iterator[pa.Table]]] = {
-    "incoming_streams": _stream_rows,
-    "queues": _queue_rows,
-    "counters": _counter_rows,
-    "wsrm_sequences": _sequence_rows,
-}
-"""Makers of the rows of the tables that are replaced in every cycle if they changed."""
-
-
-def _state_table(
-    spec: table_specs.TableSpec,
-    fields: Sequence[str],
-    rows: Sequence[tuple[Any, ...]],
-    position: int,
-) -> pa.Table:
-    """Return rows as a table, with the columns that every state table carries.
-
-    ``fields`` are the columns of the rows.
-    """
-    columns: dict[str, Sequence[Any]] = dict(zip(fields, zip(*rows, strict=True), strict=True))
-    columns["position"] = [position] * len(rows)
-    columns["written_at"] = [datetime.now(timezone.utc)] * len(rows)
-    schema = spec.file_schema
-    return pa.Table.from_arrays(
-        [pa.array(columns[field.name], field.type) for field in schema], schema=schema
-    )

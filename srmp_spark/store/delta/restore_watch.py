@@ -36,13 +36,13 @@ from pathlib import Path
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import TableNotFoundError
 
-from srmp_spark.store.delta.actions import answered_id, answers_id, asked_id, restores_id
-from srmp_spark.store.delta.cycles import ENDED_REMEDY, GivenUpError, Notify
-from srmp_spark.store.delta.data_files import storage_of
-from srmp_spark.store.delta.shadow import ACTIONS_KEY
-from srmp_spark.store.delta.table_specs import PARTITION, inbox
+from srmp_spark.store.database.schema import connect_reader
+from srmp_spark.store.delta.tables.actions import answered_id, answers_id, asked_id, restores_id
+from srmp_spark.store.delta.tables.cycles import ENDED_REMEDY, GivenUpError, Notify
+from srmp_spark.store.delta.tables.data_files import storage_of
+from srmp_spark.store.delta.tables.shadow import ACTIONS_KEY
+from srmp_spark.store.delta.tables.table_specs import PARTITION, inbox
 from srmp_spark.store.directory import DATABASE_FILE
-from srmp_spark.store.schema import connect_reader
 
 LOOK_SECONDS = 5.0
 """Seconds between two looks at the table, or ``--state-interval`` if that is less.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from srmp_spark.sequences.ranges import Range, subtract
 from srmp_spark.sequences.sequence_set import SequenceSet
 from srmp_spark.store.delta.log_source import LogRange, Snapshot
-from srmp_spark.store.delta.state_table import StateTable
+from srmp_spark.store.delta.tables.state_table import StateTable
 
 RANGES_MAX = 100
 """Ranges that are reported one by one; of the others only the number is reported."""

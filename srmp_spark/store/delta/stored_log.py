@@ -14,7 +14,7 @@ import pyarrow as pa
 from srmp_spark.message import StreamId
 from srmp_spark.sequences.as_json import set_as_json
 from srmp_spark.sequences.ranges import Range
-from srmp_spark.store import losses, marks, reading, state
+from srmp_spark.store.database.sqlite_file import pragma
 from srmp_spark.store.delta.log_source import (
     CounterRow,
     HistoryRow,
@@ -25,9 +25,10 @@ from srmp_spark.store.delta.log_source import (
     StreamRow,
 )
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY
-from srmp_spark.store.epochs import ends
-from srmp_spark.store.log import Log
-from srmp_spark.store.sqlite_file import pragma
+from srmp_spark.store.stored_rows import reading
+from srmp_spark.store.stored_rows.log import Log
+from srmp_spark.store.tables import losses, marks, state
+from srmp_spark.store.tables.epochs import ends
 from srmp_spark.store.unreadable_rows import GUID_LENGTH_MAX, NAME_LENGTH_MAX
 
 PAGE_ROWS = 20_000
@@ -100,7 +101,7 @@ class StoredLog:
     def batches(self, epoch: str, queue: str, after: int, to: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows in (after, to].
 
-        Raises the errors of :meth:`srmp_spark.store.log.Log.chunks`.
+        Raises the errors of :meth:`srmp_spark.store.stored_rows.log.Log.chunks`.
         """
         return reading.batches(self._log, self._queue_manager, queue, epoch, after, to)
 

@@ -36,9 +36,9 @@ from typing import Any
 from srmp_spark.errors import LocalProtocolError, StoreDamagedError
 from srmp_spark.names import is_reliable
 from srmp_spark.private_files import FOLDER_MODE
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.srmp.history_clock import HistoryClock
-from srmp_spark.srmp.outgoing_effects import (
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.srmp.receiving.history_clock import HistoryClock
+from srmp_spark.srmp.sending.outgoing_effects import (
     Load,
     OutgoingChanges,
     OutgoingQueueRow,
@@ -46,35 +46,41 @@ from srmp_spark.srmp.outgoing_effects import (
     SerialRun,
     StoredMessage,
 )
-from srmp_spark.srmp.serial_runs import SerialRuns
-from srmp_spark.store.durable import sync_directory
-from srmp_spark.store.outbox import retention, unreadable
-from srmp_spark.store.outbox.copies import begin_anew
-from srmp_spark.store.outbox.damage import Damage
-from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.dead_letter_counts import DeadLetterCounts
+from srmp_spark.srmp.sending.serial_runs import SerialRuns
+from srmp_spark.store.database.durable import sync_directory
+from srmp_spark.store.database.set_aside import SetAside
+from srmp_spark.store.database.sqlite_file import readable
+from srmp_spark.store.outbox import retention
 from srmp_spark.store.outbox.errors import FAIL
-from srmp_spark.store.outbox.incarnations import begin_incarnation
-from srmp_spark.store.outbox.leftovers import delete_leftovers
 from srmp_spark.store.outbox.limits import LOCK_WAIT_S, STAGES_DIRECTORY
-from srmp_spark.store.outbox.live import SentRun
-from srmp_spark.store.outbox.loops import Loops, OwnQueues
-from srmp_spark.store.outbox.preparation import CommitResult, Numbered, Preparation, stage_set
-from srmp_spark.store.outbox.queue_rows import load_queues, save_queue
-from srmp_spark.store.outbox.respelled import respell
-from srmp_spark.store.outbox.schema import FORMAT_RELIABLE, OUTBOX, raise_format
-from srmp_spark.store.outbox.sessions import (
+from srmp_spark.store.outbox.messages.dead_letter_counts import DeadLetterCounts
+from srmp_spark.store.outbox.messages.live import SentRun
+from srmp_spark.store.outbox.messages.waiting import UnreadableRowsError, Waiting
+from srmp_spark.store.outbox.preparing.leftovers import delete_leftovers
+from srmp_spark.store.outbox.preparing.preparation import (
+    CommitResult,
+    Numbered,
+    Preparation,
+    stage_set,
+)
+from srmp_spark.store.outbox.preparing.respelled import respell
+from srmp_spark.store.outbox.stage_file import write_rows
+from srmp_spark.store.outbox.staging.loops import Loops, OwnQueues
+from srmp_spark.store.outbox.staging.stages import Stages
+from srmp_spark.store.outbox.tables import unreadable
+from srmp_spark.store.outbox.tables.copies import begin_anew
+from srmp_spark.store.outbox.tables.damage import Damage
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
+from srmp_spark.store.outbox.tables.incarnations import begin_incarnation
+from srmp_spark.store.outbox.tables.queue_rows import load_queues, save_queue
+from srmp_spark.store.outbox.tables.schema import FORMAT_RELIABLE, OUTBOX, raise_format
+from srmp_spark.store.outbox.tables.sessions import (
     SessionRow,
     load_sessions,
     runs_of,
     save_session,
     serials_of,
 )
-from srmp_spark.store.outbox.stage_file import write_rows
-from srmp_spark.store.outbox.stages import Stages
-from srmp_spark.store.outbox.waiting import UnreadableRowsError, Waiting
-from srmp_spark.store.set_aside import SetAside
-from srmp_spark.store.sqlite_file import readable
 
 SORTING_DIRECTORY = "sorting"
 """Folder below ``stages`` with the buckets of the batch that is put in order."""

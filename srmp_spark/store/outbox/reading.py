@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from srmp_spark.srmp.outgoing_effects import OutgoingQueueRow, QueueKey
-from srmp_spark.store.outbox.queue_rows import load_queues
-from srmp_spark.store.outbox.schema import DATABASE_FILE, OUTBOX
-from srmp_spark.store.outbox.waiting import Moved, Waiting, WaitingRow
-from srmp_spark.store.sqlite_file import connect_reader
+from srmp_spark.srmp.sending.outgoing_effects import OutgoingQueueRow, QueueKey
+from srmp_spark.store.database.sqlite_file import connect_reader
+from srmp_spark.store.outbox.messages.waiting import Moved, Waiting, WaitingRow
+from srmp_spark.store.outbox.tables.queue_rows import load_queues
+from srmp_spark.store.outbox.tables.schema import DATABASE_FILE, OUTBOX
 
 PAGE_ROWS = 4_096
 """Rows of one page: 4 MB for bodies of 1 KB, and at most 16 groups."""

@@ -3,7 +3,7 @@
 Such rows are stages, identities, the results of their commits, source positions, and dead letters.
 
 Identities and dead letters grow old by a clock that cannot be set ahead
-(:mod:`srmp_spark.srmp.history_clock`), because an identity that is forgotten too early causes a
+(:mod:`srmp_spark.srmp.receiving.history_clock`), because an identity that is forgotten too early causes a
 duplicate message. Stages grow old by the wall clock, because their writer can stage them again.
 """
 
@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import sqlite3
 
-from srmp_spark.store.outbox.database import OutboxDatabase
-from srmp_spark.store.outbox.leftovers import GROUPS_AT_ONCE, forget_identities, forget_scope
 from srmp_spark.store.outbox.limits import DEAD_LETTER_DAYS, IDENTITY_DAYS, SWEEP_ROWS
-from srmp_spark.store.outbox.stages import Stages
+from srmp_spark.store.outbox.preparing.leftovers import (
+    GROUPS_AT_ONCE,
+    forget_identities,
+    forget_scope,
+)
+from srmp_spark.store.outbox.staging.stages import Stages
+from srmp_spark.store.outbox.tables.database import OutboxDatabase
 
 CLOCK_NOTED_US = 3_600_000_000
 """How far the retention clock moves, in microseconds, before it is stored again."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from srmp_spark.store.durable import write_durably
+from srmp_spark.store.database.durable import write_durably
 from srmp_spark.store.outbox.columns import (
     ARROW,
     DEAD_LETTER,
@@ -28,7 +28,6 @@ from srmp_spark.store.outbox.columns import (
     read_schema,
 )
 from srmp_spark.store.outbox.errors import BAD_STAGE, BatchError
-from srmp_spark.store.outbox.ipc_budget import check_sizes
 from srmp_spark.store.outbox.limits import (
     CHUNK_BYTES,
     CHUNK_ROWS,
@@ -36,8 +35,9 @@ from srmp_spark.store.outbox.limits import (
     STAGE_BYTES_MAX,
     STAGE_ROWS_MAX,
 )
-from srmp_spark.store.outbox.reliable_rows import only_reliable
-from srmp_spark.store.outbox.row_checks import check_rows
+from srmp_spark.store.outbox.staging.ipc_budget import check_sizes
+from srmp_spark.store.outbox.staging.reliable_rows import only_reliable
+from srmp_spark.store.outbox.staging.row_checks import check_rows
 
 
 class Slice(NamedTuple):

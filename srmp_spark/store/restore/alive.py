@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from srmp_spark.errors import ConfigurationError
 from srmp_spark.store.delta.restore_watch import LOOK_SECONDS
-from srmp_spark.store.delta.state_folder import state_folder
-from srmp_spark.store.delta.state_table import StateTable
+from srmp_spark.store.delta.tables.state_folder import state_folder
+from srmp_spark.store.delta.tables.state_table import StateTable
 from srmp_spark.store.directory import NETWORK_FILE_SYSTEMS, file_system_of
 
 ANSWER_SECONDS = 4 * LOOK_SECONDS

@@ -18,7 +18,7 @@ from srmp_spark.errors import StoreDamagedError
 from srmp_spark.sequences.as_json import set_from_json
 from srmp_spark.sequences.ranges import Range
 from srmp_spark.sequences.sequence_set import SequenceSet
-from srmp_spark.store import marks
+from srmp_spark.store.tables import marks
 
 
 @dataclass(slots=True)

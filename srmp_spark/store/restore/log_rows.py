@@ -25,11 +25,11 @@ from srmp_spark.private_files import FOLDER_MODE
 from srmp_spark.rows.columns import NAMES
 from srmp_spark.rows.segment import segment_of_rows
 from srmp_spark.sequences.ranges import Range, gaps
-from srmp_spark.store.durable import sync_directory, write_durably
+from srmp_spark.store.database.durable import sync_directory, write_durably
+from srmp_spark.store.database.schema import row_key
 from srmp_spark.store.restore.known_queues import KnownQueue
-from srmp_spark.store.schema import row_key
-from srmp_spark.store.sealing import SEAL_BYTES_MAX, SEAL_ROWS_MAX
-from srmp_spark.store.wide_parts import note_wide_part
+from srmp_spark.store.stored_rows.sealing import SEAL_BYTES_MAX, SEAL_ROWS_MAX
+from srmp_spark.store.stored_rows.wide_parts import note_wide_part
 
 BUFFERED_BYTES_MAX = 256 << 20
 """Bytes of collected rows of all queues together.

@@ -3,7 +3,7 @@
 Every message keeps its serial and its identifier. No message may be sent automatically. The state
 is older than the lost disk: messages that it shows as never sent may have been sent since, and
 further messages may follow that it does not know. So the new outbox is written with another epoch,
-and the sender process treats it as a copy (:mod:`srmp_spark.store.outbox.copies`). The sender
+and the sender process treats it as a copy (:mod:`srmp_spark.store.outbox.tables.copies`). The sender
 process holds each queue, counts all messages as in doubt, and begins new streams. Identifiers do
 not change, so a peer recognizes a message that it has when an operator sends it again.
 """
@@ -23,15 +23,16 @@ import pyarrow as pa
 
 from srmp_spark.errors import RemoteProtocolError, StoreDamagedError
 from srmp_spark.names import is_reliable
-from srmp_spark.srmp.forwarding import restored
-from srmp_spark.srmp.outgoing_effects import Kind, OutgoingQueueRow, QueueKey
-from srmp_spark.store.outbox.hashing import key_hashes
-from srmp_spark.store.outbox.known import SEND_APPLICATION
+from srmp_spark.srmp.forward.forwarding import restored
+from srmp_spark.srmp.sending.outgoing_effects import Kind, OutgoingQueueRow, QueueKey
+from srmp_spark.store.database.sqlite_file import connect_writer
+from srmp_spark.store.outbox.identity.hashing import key_hashes
+from srmp_spark.store.outbox.identity.known import SEND_APPLICATION
 from srmp_spark.store.outbox.limits import GROUP_BYTES, GROUP_ROWS
-from srmp_spark.store.outbox.packed_group import ENVELOPE, VIA, pack_group
-from srmp_spark.store.outbox.packing import STORED_SCHEMA
-from srmp_spark.store.outbox.queue_rows import add_columns, save_queue
-from srmp_spark.store.outbox.schema import (
+from srmp_spark.store.outbox.messages.packed_group import ENVELOPE, VIA, pack_group
+from srmp_spark.store.outbox.preparing.packing import STORED_SCHEMA
+from srmp_spark.store.outbox.tables.queue_rows import add_columns, save_queue
+from srmp_spark.store.outbox.tables.schema import (
     DATABASE_FILE,
     FORMAT_FORWARDED,
     FORMAT_RELIABLE,
@@ -40,7 +41,6 @@ from srmp_spark.store.outbox.schema import (
     raise_format,
 )
 from srmp_spark.store.restore.known_queues import micros
-from srmp_spark.store.sqlite_file import connect_writer
 
 SERIALS_SKIPPED = 1 << 20
 """Serials of a queue that may have been issued after the state was written, and are skipped.

@@ -27,19 +27,19 @@ from srmp_spark.canonical_url import canonical_destination
 from srmp_spark.errors import ConfigurationError, StoreDamagedError
 from srmp_spark.message import StreamId
 from srmp_spark.names import FORWARD_QUEUE, parse_queue_url
-from srmp_spark.srmp.effects import Changes
-from srmp_spark.srmp.history import HistoryChanges, HistoryRun, MessageIdHistory
-from srmp_spark.srmp.stream_effects import IncomingStreamRow
-from srmp_spark.srmp.stream_name import (
+from srmp_spark.srmp.receiving.effects import Changes
+from srmp_spark.srmp.receiving.history import HistoryChanges, HistoryRun, MessageIdHistory
+from srmp_spark.srmp.receiving.stream_effects import IncomingStreamRow
+from srmp_spark.srmp.receiving.stream_name import (
     StreamName,
     name_of_foreign_queue,
     name_of_house_stream,
     name_of_queue,
 )
-from srmp_spark.srmp.trust_domain import lineage_key
-from srmp_spark.store import state
+from srmp_spark.srmp.receiving.trust_domain import lineage_key
+from srmp_spark.store.database.set_aside import SetAside
 from srmp_spark.store.restore.known_queues import micros
-from srmp_spark.store.set_aside import SetAside
+from srmp_spark.store.tables import state
 
 Identifier = tuple[str, int]
 """Identifier of a message in the history: :func:`.lineage_key`, and the uniquifier."""

@@ -34,15 +34,15 @@ import pyarrow.compute as pc
 
 from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.names import FORWARD_QUEUE, ORDER_QUEUE
-from srmp_spark.store import epochs, holes, losses, state, wide_parts
-from srmp_spark.store.delta import table_specs
-from srmp_spark.store.delta.actions import LiveFile, answers_id, appends_id, restores_id
-from srmp_spark.store.delta.data_files import storage_of
+from srmp_spark.store.database.schema import connect_writer
+from srmp_spark.store.database.set_aside import TOLD_MAX
 from srmp_spark.store.delta.restore_watch import LOOK_SECONDS
-from srmp_spark.store.delta.state_table import PublishConflictError, StateTable
+from srmp_spark.store.delta.tables import table_specs
+from srmp_spark.store.delta.tables.actions import LiveFile, answers_id, appends_id, restores_id
+from srmp_spark.store.delta.tables.data_files import storage_of
+from srmp_spark.store.delta.tables.state_table import PublishConflictError, StateTable
 from srmp_spark.store.directory import DATABASE_FILE, SEGMENTS_DIRECTORY, write_first_identity
-from srmp_spark.store.holes import Hole
-from srmp_spark.store.outbox.forward_place import READ_TO as FORWARD_READ_TO
+from srmp_spark.store.outbox.tables.forward_place import READ_TO as FORWARD_READ_TO
 from srmp_spark.store.restore.alive import (
     OnWait,
     answer_seconds_of,
@@ -69,8 +69,9 @@ from srmp_spark.store.restore.report import Line, Report
 from srmp_spark.store.restore.sessions import Sessions
 from srmp_spark.store.restore.stored_table import StoredTable
 from srmp_spark.store.restore.target import new_directory
-from srmp_spark.store.schema import connect_writer
-from srmp_spark.store.set_aside import TOLD_MAX
+from srmp_spark.store.stored_rows import wide_parts
+from srmp_spark.store.tables import epochs, holes, losses, state
+from srmp_spark.store.tables.holes import Hole
 
 SEQUENCES_SKIPPED = 1 << 20
 """Sequences of a queue that may have been issued after the state was written: 200 s at 5,000

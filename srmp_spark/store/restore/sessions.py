@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from srmp_spark.store import wsrm_sequences
 from srmp_spark.store.restore.known_queues import micros
+from srmp_spark.store.tables import wsrm_sequences
 
 
 class Sessions:

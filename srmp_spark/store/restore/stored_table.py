@@ -13,11 +13,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from srmp_spark.errors import StoreDamagedError
-from srmp_spark.store.delta.actions import LiveFile, application_id
-from srmp_spark.store.delta.data_files import looks_whole, storage_of
-from srmp_spark.store.delta.live_files import check_format, live_files, queue_managers_of
-from srmp_spark.store.delta.state_table import HISTORY_LOOKBACK, RESTORE_KEY
-from srmp_spark.store.delta.table_specs import PARTITION, TableSpec
+from srmp_spark.store.delta.tables.actions import LiveFile, application_id
+from srmp_spark.store.delta.tables.data_files import looks_whole, storage_of
+from srmp_spark.store.delta.tables.live_files import check_format, live_files, queue_managers_of
+from srmp_spark.store.delta.tables.state_table_limits import HISTORY_LOOKBACK, RESTORE_KEY
+from srmp_spark.store.delta.tables.table_specs import PARTITION, TableSpec
 
 BATCH_ROWS = 8192
 """Rows read at once.

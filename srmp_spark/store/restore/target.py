@@ -9,14 +9,14 @@ from pathlib import Path
 
 from srmp_spark.errors import ConfigurationError, StoreError
 from srmp_spark.private_files import FOLDER_MODE, refuse_wide
+from srmp_spark.store.database.durable import make_directory, sync_directory, write_durably
+from srmp_spark.store.database.lock import take_lock
 from srmp_spark.store.directory import (
     LOCK_FILE,
     RESTORING_FILE,
     SEGMENTS_DIRECTORY,
     refuse_network_file_system,
 )
-from srmp_spark.store.durable import make_directory, sync_directory, write_durably
-from srmp_spark.store.lock import take_lock
 
 OF_NOBODY = frozenset({"lost+found", LOCK_FILE})
 """Names that may exist in an empty folder.

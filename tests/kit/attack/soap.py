@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from srmp_spark.wsrm.namespaces import (
+from srmp_spark.wsrm.codec.namespaces import (
     MAKE_CONNECTION,
     MAKE_CONNECTION_ANONYMOUS,
     AddressingVersion,

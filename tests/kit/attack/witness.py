@@ -21,7 +21,7 @@ from typing import Any
 
 from srmp_spark.mqrr.rpc.pdu import PduType
 from srmp_spark.testing.foreign.messages import ForeignMessage, post
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
 from tests.kit.attack.judge import HEALTHZ_MAX, HONEST_MAX, OPTIONAL_MAX
 from tests.kit.attack.machine import Patience, waited_in_turn
 from tests.kit.attack.scene import ADMIN_TOKEN, HONEST, SHARED

@@ -1,6 +1,7 @@
 """A reader as a Spark query with a checkpoint is one: it keeps its own positions, also over the loss of the disk.
 
-It goes from epoch to epoch as :meth:`srmp_spark.spark.logs.Logs.advance` does, and writes each row down under its place.
+It goes from epoch to epoch as :meth:`srmp_spark.spark.reading.logs.Logs.advance` does, and writes each
+row down under its place.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ from pathlib import Path
 from random import Random
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.pgm import addresses, decoder, encoder, options, packets
-from srmp_spark.pgm.addresses import Tsi, nla_of
-from srmp_spark.pgm.checksum import checksum, sum_of
-from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.encoder import encode
-from srmp_spark.pgm.packets import (
+from srmp_spark.pgm.wire import addresses, decoder, encoder, options, packets
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.checksum import checksum, sum_of
+from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.pgm.wire.encoder import encode
+from srmp_spark.pgm.wire.packets import (
     Data,
     Fragment,
     Nak,

@@ -13,18 +13,6 @@ from struct import Struct
 from typing import Any
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.pgm import (
-    assembler,
-    receive_window,
-    receiver,
-    repair_queue,
-    repairs,
-    session,
-    source,
-)
-from srmp_spark.pgm.addresses import Tsi, nla_of
-from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.encoder import encode
 from srmp_spark.pgm.outputs import (
     Apdu,
     DataLost,
@@ -35,11 +23,16 @@ from srmp_spark.pgm.outputs import (
     SourceRefused,
     Unicast,
 )
-from srmp_spark.pgm.packets import Data, Fragment, Nak, Options, Packet, PacketType, Reset, Spm
-from srmp_spark.pgm.receiver import Receiver
-from srmp_spark.pgm.sequence import wrap
+from srmp_spark.pgm.receiving import assembler, receive_window, receiver, repairs, session
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.sending import repair_queue, source
+from srmp_spark.pgm.sending.source import Source
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
-from srmp_spark.pgm.source import Source
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.pgm.wire.encoder import encode
+from srmp_spark.pgm.wire.packets import Data, Fragment, Nak, Options, Packet, PacketType, Reset, Spm
+from srmp_spark.pgm.wire.sequence import wrap
 from tests.kit.fuzz import pgm_packets
 from tests.kit.fuzz.judge import Outcome, Target, ViolationError
 from tests.kit.fuzz.pgm_packets import summed

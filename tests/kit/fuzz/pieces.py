@@ -13,14 +13,14 @@ from random import Random
 from typing import Any, cast
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.queue_manager.chunked import ChunkedBody
-from srmp_spark.queue_manager.http_answer import PeerAnswer
-from srmp_spark.queue_manager.http_client import PostFailedError, _Exchange
-from srmp_spark.queue_manager.inbox import Sender
-from srmp_spark.queue_manager.request_head import RequestHead
-from srmp_spark.queue_manager.sender.exchange import Exchange
-from srmp_spark.queue_manager.srmp_endpoint import SrmpEndpoint
-from srmp_spark.srmp.http_head import check_target
+from srmp_spark.queue_manager.posting.http_answer import PeerAnswer
+from srmp_spark.queue_manager.posting.http_client import PostFailedError, _Exchange
+from srmp_spark.queue_manager.sender.http.exchange import Exchange
+from srmp_spark.queue_manager.srmp_port.chunked import ChunkedBody
+from srmp_spark.queue_manager.srmp_port.inbox import Sender
+from srmp_spark.queue_manager.srmp_port.request_head import RequestHead
+from srmp_spark.queue_manager.srmp_port.srmp_endpoint import SrmpEndpoint
+from srmp_spark.srmp.codec.http_head import check_target
 from tests.kit.fuzz.judge import Outcome, ViolationError
 
 ONE_BY_ONE_MAX = 1_200

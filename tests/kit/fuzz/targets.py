@@ -12,20 +12,14 @@ from typing import Any
 from srmp_spark import names
 from srmp_spark.errors import ApiError, LocalProtocolError, RemoteProtocolError
 from srmp_spark.message import Message
-from srmp_spark.queue_manager import (
-    chunked,
-    http_answer,
-    http_client,
-    request_head,
-    srmp_endpoint,
-    url_policy,
-)
-from srmp_spark.queue_manager.api import http as api_http
-from srmp_spark.queue_manager.http_limits import CONTENT_MAX
-from srmp_spark.queue_manager.request_head import HeadError, RequestHead, check_unfinished
-from srmp_spark.queue_manager.sender import exchange
-from srmp_spark.queue_manager.url_policy import split_receipt_url
-from srmp_spark.srmp import (
+from srmp_spark.queue_manager.api.port_side import http as api_http
+from srmp_spark.queue_manager.posting import http_answer, http_client, url_policy
+from srmp_spark.queue_manager.posting.url_policy import split_receipt_url
+from srmp_spark.queue_manager.sender.http import exchange
+from srmp_spark.queue_manager.srmp_port import chunked, request_head, srmp_endpoint
+from srmp_spark.queue_manager.srmp_port.http_limits import CONTENT_MAX
+from srmp_spark.queue_manager.srmp_port.request_head import HeadError, RequestHead, check_unfinished
+from srmp_spark.srmp.codec import (
     decoder,
     encoder,
     envelope_reader,
@@ -37,14 +31,14 @@ from srmp_spark.srmp import (
     windows_layout,
     xml_tree,
 )
-from srmp_spark.srmp.decoder import decode_parts
-from srmp_spark.srmp.encoder import encode
-from srmp_spark.srmp.envelope_reader import read_fields
-from srmp_spark.srmp.envelope_values import message_of
-from srmp_spark.srmp.http_head import check_target, content_type_of, soap_action_of
-from srmp_spark.srmp.learned_layouts import LearnedLayouts
+from srmp_spark.srmp.codec.decoder import decode_parts
+from srmp_spark.srmp.codec.encoder import encode
+from srmp_spark.srmp.codec.envelope_reader import read_fields
+from srmp_spark.srmp.codec.envelope_values import message_of
+from srmp_spark.srmp.codec.http_head import check_target, content_type_of, soap_action_of
+from srmp_spark.srmp.codec.learned_layouts import LearnedLayouts
+from srmp_spark.srmp.codec.windows_layout import read_windows_envelope
 from srmp_spark.srmp.limits import BODY_MAX, ENVELOPE_MAX
-from srmp_spark.srmp.windows_layout import read_windows_envelope
 from tests.kit.fuzz import pgm_packets, pgm_sessions, samples, wsrm_messages
 from tests.kit.fuzz.judge import Outcome, Target, ViolationError
 from tests.kit.fuzz.mutators import HTTP, JSON, MARKUP

@@ -13,12 +13,17 @@ from pathlib import Path
 from random import Random
 
 from srmp_spark.errors import LocalProtocolError, RemoteProtocolError
-from srmp_spark.wsrm import decoder, encoder, fault_reader, rm_reader, values, xml_tree, xml_writer
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_answers import version_of
-from srmp_spark.wsrm.destination_effects import Later
-from srmp_spark.wsrm.elements import (
+from srmp_spark.wsrm.codec import (
+    decoder,
+    encoder,
+    fault_reader,
+    rm_reader,
+    values,
+    xml_tree,
+    xml_writer,
+)
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import (
     AckRequested,
     CloseSequence,
     CreateSequence,
@@ -32,11 +37,14 @@ from srmp_spark.wsrm.elements import (
     SoapMessage,
     TerminateSequence,
 )
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.faults import FaultCode, fault_of
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.source import Source
-from srmp_spark.wsrm.source_effects import Control, SourceSettings
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.faults import FaultCode, fault_of
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination_answers import version_of
+from srmp_spark.wsrm.receiving.destination_effects import Later
+from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source_effects import Control, SourceSettings
 from tests.kit.fuzz.judge import Outcome, Target, ViolationError
 from tests.kit.fuzz.mutators import MARKUP
 from tests.kit.wsrm.oracle import Commit, Store

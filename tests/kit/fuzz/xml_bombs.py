@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.queue_manager.chunked import ChunkedBody
+from srmp_spark.queue_manager.srmp_port.chunked import ChunkedBody
 from srmp_spark.srmp import limits
-from srmp_spark.srmp.decoder import decode
+from srmp_spark.srmp.codec.decoder import decode
 from srmp_spark.testing.foreign.messages import envelope as envelope_of
 from tests.kit.fuzz import samples
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.outputs import (
     Apdu,
     DataLost,
@@ -24,9 +23,10 @@ from srmp_spark.pgm.outputs import (
     SourceRefused,
     Unicast,
 )
-from srmp_spark.pgm.packets import Data, Nak, PacketType, Spm
-from srmp_spark.pgm.sequence import unwrap, wrap
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
+from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.pgm.wire.packets import Data, Nak, PacketType, Spm
+from srmp_spark.pgm.wire.sequence import unwrap, wrap
 
 ROUNDING = 1e-6
 

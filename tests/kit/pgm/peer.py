@@ -23,12 +23,12 @@ from random import SystemRandom
 from typing import Any
 
 from srmp_spark.names import MulticastAddress
-from srmp_spark.pgm.addresses import Tsi, nla_of
-from srmp_spark.pgm.decoder import decode
 from srmp_spark.pgm.outputs import Apdu, DataLost, Multicast, Output, Unicast
-from srmp_spark.pgm.receiver import Receiver
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.sending.source import Source
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
-from srmp_spark.pgm.source import Source
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.decoder import decode
 from srmp_spark.queue_manager.multicast.interfaces import Interface, find_interface
 from srmp_spark.queue_manager.multicast.settings import Encapsulation
 from srmp_spark.queue_manager.multicast.sockets import (

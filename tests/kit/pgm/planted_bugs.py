@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from srmp_spark.pgm.assembler import Assembler
 from srmp_spark.pgm.outputs import DataLost, LossReason, Multicast, Output
-from srmp_spark.pgm.packets import Data, Nak, Packet
-from srmp_spark.pgm.receive_window import ReceiveWindow
-from srmp_spark.pgm.receiver import Receiver
-from srmp_spark.pgm.repair_queue import RepairQueue
-from srmp_spark.pgm.repair_states import RepairEvent
-from srmp_spark.pgm.repairs import Repair, Repairs
-from srmp_spark.pgm.sequence import wrap
-from srmp_spark.pgm.session import IncomingSession
-from srmp_spark.pgm.source import Source
-from srmp_spark.pgm.transmit_window import Sent, TransmitWindow
+from srmp_spark.pgm.receiving.assembler import Assembler
+from srmp_spark.pgm.receiving.receive_window import ReceiveWindow
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.receiving.repair_states import RepairEvent
+from srmp_spark.pgm.receiving.repairs import Repair, Repairs
+from srmp_spark.pgm.receiving.session import IncomingSession
+from srmp_spark.pgm.sending.repair_queue import RepairQueue
+from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.transmit_window import Sent, TransmitWindow
+from srmp_spark.pgm.wire.packets import Data, Nak, Packet
+from srmp_spark.pgm.wire.sequence import wrap
 
 # --- receivers --------------------------------------------------------------------------------------------------------------
 

@@ -25,16 +25,16 @@ from random import Random
 from typing import Any
 
 from srmp_spark.errors import RemoteProtocolError
-from srmp_spark.pgm.addresses import Tsi, nla_of
-from srmp_spark.pgm.decoder import decode
-from srmp_spark.pgm.encoder import encode
 from srmp_spark.pgm.outputs import LossReason, Multicast, Output, SourceRefused, Unicast
-from srmp_spark.pgm.packets import Data, Nak, Options, PacketType, Spm
-from srmp_spark.pgm.receiver import Receiver
-from srmp_spark.pgm.sequence import wrap
+from srmp_spark.pgm.receiving.receiver import Receiver
+from srmp_spark.pgm.sending.source import Source
+from srmp_spark.pgm.sending.source_states import ANSWERS, SourceState
 from srmp_spark.pgm.settings import ReceiverSettings, SourceSettings
-from srmp_spark.pgm.source import Source
-from srmp_spark.pgm.source_states import ANSWERS, SourceState
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.decoder import decode
+from srmp_spark.pgm.wire.encoder import encode
+from srmp_spark.pgm.wire.packets import Data, Nak, Options, PacketType, Spm
+from srmp_spark.pgm.wire.sequence import wrap
 from tests.kit.pgm.group import Group, GroupFaults
 from tests.kit.pgm.oracle import ReceiverLedger, SourceLedger
 from tests.kit.sim_clock import SimClock

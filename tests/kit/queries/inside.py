@@ -22,7 +22,7 @@ import requests
 from srmp_spark import holder
 from srmp_spark.client import api, lease
 from srmp_spark.interface import CLIENT_HEADER
-from srmp_spark.spark import logs, marks, partitions, queue_managers, stream_reader
+from srmp_spark.spark.reading import logs, marks, partitions, queue_managers, stream_reader
 from tests.kit.queries.store import Answer, StoredQueueManager
 from tests.kit.sim_clock import SimClock
 
@@ -150,7 +150,7 @@ class _ReadInTurn(Generic[T]):
 def _in_turn(
     calls: Sequence[Callable[[], T]], enough: Callable[[T], bool] | None = None
 ) -> list[T]:
-    """Do as :func:`srmp_spark.spark.parallel.gather`, one call after the other."""
+    """Do as :func:`srmp_spark.spark.reading.parallel.gather`, one call after the other."""
     results: list[T] = []
     for call in calls:
         results.append(call())

@@ -8,9 +8,9 @@ from typing import Any
 from unittest import mock
 
 from srmp_spark.client.api import QueueManagerClient, Registration
-from srmp_spark.spark import marks, stream_reader
-from srmp_spark.spark.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
-from srmp_spark.spark.options import Starting
+from srmp_spark.spark.reading import marks, stream_reader
+from srmp_spark.spark.reading.offsets import AT_THE_FIRST, Began, LogKey, Offsets, Position
+from srmp_spark.spark.settings.options import Starting
 
 _Driver = stream_reader._Driver  # noqa: SLF001  # what is planted in
 Marks = marks.Marks

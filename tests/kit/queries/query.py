@@ -21,8 +21,8 @@ from typing import Any, Literal, Protocol
 
 from srmp_spark.errors import ConfigurationError, DataLossError, SrmpSparkError
 from srmp_spark.names import is_glob
-from srmp_spark.spark.options import parse
-from srmp_spark.spark.stream_reader import SrmpStreamReader
+from srmp_spark.spark.reading.stream_reader import SrmpStreamReader
+from srmp_spark.spark.settings.options import parse
 from tests.kit.queries.inside import Processes
 from tests.kit.queries.truth import NO_ROWS, BrokenPromiseError, Log, Met, Row, Rows, Truth
 from tests.kit.sim_clock import SimClock

@@ -18,20 +18,20 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from srmp_spark.clock import Clock
 from srmp_spark.errors import ApiError, ProcessMustEndError
 from srmp_spark.queue_manager.api.app import ApiApp, routes
-from srmp_spark.queue_manager.api.connection import OWNER
-from srmp_spark.queue_manager.api.guard import Guard
 from srmp_spark.queue_manager.api.health import HealthApi
-from srmp_spark.queue_manager.api.router import Router
+from srmp_spark.queue_manager.api.port_side.connection import OWNER
+from srmp_spark.queue_manager.api.port_side.guard import Guard
+from srmp_spark.queue_manager.api.port_side.router import Router
 from srmp_spark.queue_manager.child.answer import AnswerWriter
-from srmp_spark.queue_manager.config import load
+from srmp_spark.queue_manager.configuration.config import load
 from srmp_spark.queue_manager.configured_queues import ensure_queues
 from srmp_spark.queue_manager.reader.process import Reader
 from srmp_spark.queue_manager.service import QueueManager
+from srmp_spark.store.database.schema import connect_writer
 from srmp_spark.store.directory import DATABASE_FILE, IDENTITY_FILE, DataDirectory
-from srmp_spark.store.epochs import end_of
 from srmp_spark.store.journal import Journal
 from srmp_spark.store.restore.restore import SEQUENCES_SKIPPED
-from srmp_spark.store.schema import connect_writer
+from srmp_spark.store.tables.epochs import end_of
 
 PUBLIC_BASE = "http://127.0.0.1:1801"
 

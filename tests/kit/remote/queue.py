@@ -20,7 +20,7 @@ from srmp_spark.mqrr.packets.message_properties_header import MessagePropertiesH
 from srmp_spark.mqrr.packets.queue_names import direct_queue
 from srmp_spark.mqrr.packets.sections import SectionBuffer
 from srmp_spark.mqrr.packets.user_header import UserHeader
-from srmp_spark.queue_manager.puller.answers import LostError, NotSentError
+from srmp_spark.queue_manager.puller.gateway_side.answers import LostError, NotSentError
 
 GUID = "11223344-5566-7788-99aa-bbccddeeff00"
 OK, EMPTY, NOT_FOUND, USAGE = 0, 0xC00E001B, 0xC00E0088, 0xC00E0050

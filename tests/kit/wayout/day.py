@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from random import Random
 
 from srmp_spark.queue_manager.sender.process import IN_FLIGHT
-from srmp_spark.srmp.outgoing_effects import Kind, QueueKey
-from srmp_spark.srmp.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
 from tests.kit.wayout.peers import Manner, Net, Peer
 from tests.kit.wayout.rig import Limits, Rig, simulated
 from tests.kit.wayout.virtual_loop import VirtualLoop, run_virtual

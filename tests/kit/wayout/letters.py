@@ -1,7 +1,8 @@
 """One seed, one life of dead letters that are handed to the queues of applications, with kills of either process.
 
-The main process's :class:`~srmp_spark.queue_manager.dead_letters.DeadLetters` and the outbox's
-:class:`~srmp_spark.store.outbox.letter_cursors.LetterCursors` run as they are; queues, letters and the command between the two
+The main process's :class:`~srmp_spark.queue_manager.queues.dead_letters.DeadLetters` and the outbox's
+:class:`~srmp_spark.store.outbox.tables.letter_cursors.LetterCursors` run as they are;
+queues, letters and the command between the two
 processes are simulated. Letters die for several queues, each of which is paused or full at times. What must be true:
 
 - in the end each letter is a row of its queue once, in the order in which they died;
@@ -22,9 +23,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager.dead_letters import RETRY_SECONDS, DeadLetters
-from srmp_spark.store.outbox.letter_cursors import LetterCursors
-from srmp_spark.store.outbox.schema import ADDED, DDL
+from srmp_spark.queue_manager.queues.dead_letters import RETRY_SECONDS, DeadLetters
+from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
+from srmp_spark.store.outbox.tables.schema import ADDED, DDL
 from tests.kit.wayout.virtual_loop import VirtualLoop, run_virtual
 
 LATE_S = 2 * RETRY_SECONDS

@@ -24,8 +24,8 @@ from srmp_spark.errors import ApiError
 from srmp_spark.message import Message
 from srmp_spark.queue_manager.sender.operations import operate
 from srmp_spark.queue_manager.sender.process import IN_FLIGHT
-from srmp_spark.srmp.outgoing_effects import Kind, QueueKey
-from srmp_spark.srmp.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
 from tests.kit.wayout.peers import Manner, Net, Peer
 from tests.kit.wayout.rig import WRITE_S, Limits, Rig, simulated
 from tests.kit.wayout.virtual_loop import VirtualLoop, run_virtual

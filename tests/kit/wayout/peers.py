@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from srmp_spark.message import Message
-from srmp_spark.srmp.outgoing_effects import Send
+from srmp_spark.srmp.sending.outgoing_effects import Send
 
 RECEIPT_S = 0.5
 """[MC-MQSRM] 3.1.6.3: a stream receipt waits this long after a message."""

@@ -11,16 +11,16 @@ from typing import Any
 from unittest import mock
 
 from srmp_spark.errors import ApiError
-from srmp_spark.queue_manager import address_race
-from srmp_spark.queue_manager.dead_letters import DeadLetters
-from srmp_spark.queue_manager.sender import connections
-from srmp_spark.queue_manager.sender.connections import ANSWER_SECONDS, Wire
+from srmp_spark.queue_manager.posting import address_race
+from srmp_spark.queue_manager.queues.dead_letters import DeadLetters
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
-from srmp_spark.srmp.outgoing_effects import Kind, QueueKey, Send
-from srmp_spark.srmp.outgoing_stream import OutgoingStream
-from srmp_spark.srmp.sender import Sender
-from srmp_spark.store.outbox.letter_cursors import LetterCursors
-from srmp_spark.store.outbox.preparation import Prepared
+from srmp_spark.queue_manager.sender.http import connections
+from srmp_spark.queue_manager.sender.http.connections import ANSWER_SECONDS, Wire
+from srmp_spark.srmp.sending.outgoing_effects import Kind, QueueKey, Send
+from srmp_spark.srmp.sending.outgoing_stream import OutgoingStream
+from srmp_spark.srmp.sending.sender import Sender
+from srmp_spark.store.outbox.preparing.preparation import Prepared
+from srmp_spark.store.outbox.tables.letter_cursors import LetterCursors
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def nothing_is_forgotten() -> Iterator[None]:
     kept = property(lambda queue: False)
     with (
         mock.patch.object(Sender, "forget_idle", forget_idle),
-        mock.patch("srmp_spark.srmp.outgoing_queue.OutgoingQueue.may_be_forgotten", kept),
+        mock.patch("srmp_spark.srmp.sending.outgoing_queue.OutgoingQueue.may_be_forgotten", kept),
     ):
         yield
 

@@ -12,14 +12,14 @@ from unittest import mock
 
 from srmp_spark.errors import SrmpSparkError
 from srmp_spark.message import CLASS_ORDER_ACK, Message, Receipt
-from srmp_spark.queue_manager.sender.addresses import Addresses, Resolve
-from srmp_spark.queue_manager.sender.connections import Wire
 from srmp_spark.queue_manager.sender.dispatcher import CommittedBatch, Dispatcher
-from srmp_spark.queue_manager.sender.exchange import Exchange
+from srmp_spark.queue_manager.sender.http.addresses import Addresses, Resolve
+from srmp_spark.queue_manager.sender.http.connections import Wire
+from srmp_spark.queue_manager.sender.http.exchange import Exchange
 from srmp_spark.queue_manager.sender.receipts import Found
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.srmp.message_types import ORDERING_ACK_ACTION
-from srmp_spark.srmp.outgoing_effects import (
+from srmp_spark.srmp.codec.message_types import ORDERING_ACK_ACTION
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.srmp.sending.outgoing_effects import (
     DeadLetter,
     Enqueued,
     Load,
@@ -28,10 +28,10 @@ from srmp_spark.srmp.outgoing_effects import (
     SerialRun,
     StoredMessage,
 )
-from srmp_spark.srmp.outgoing_states import SenderSettings
-from srmp_spark.srmp.sender import Sender
-from srmp_spark.store.outbox.packing import Part
-from srmp_spark.store.outbox.preparation import CommitResult, Numbered
+from srmp_spark.srmp.sending.outgoing_states import SenderSettings
+from srmp_spark.srmp.sending.sender import Sender
+from srmp_spark.store.outbox.messages.packed_group import Part
+from srmp_spark.store.outbox.preparing.preparation import CommitResult, Numbered
 from tests.kit.sim_disk import Synced
 from tests.kit.wayout.peers import Net, Peer
 from tests.kit.wayout.virtual_loop import VirtualLoop
@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class Batch:
-    """A batch to be committed (:class:`~srmp_spark.store.outbox.preparation.Prepared`): rows for queues."""
+    """A batch to be committed (:class:`~srmp_spark.store.outbox.preparing.preparation.Prepared`): rows for queues."""
 
     rows: Mapping[QueueKey, Sequence[str]]
     result: CommitResult | None = None
@@ -224,7 +224,7 @@ class Limits:
     def set(self) -> Iterator[None]:
         """Let them count."""
         with ExitStack() as stack:
-            place = "srmp_spark.queue_manager.sender.connections"
+            place = "srmp_spark.queue_manager.sender.http.connections"
             stack.enter_context(
                 mock.patch(f"{place}.connections_allowed", return_value=self.connections)
             )

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from srmp_spark.wsrm.elements import EndpointReference, SoapMessage
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.source import Source
-from srmp_spark.wsrm.source_effects import (
+from srmp_spark.wsrm.codec.elements import EndpointReference, SoapMessage
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.sending.source import Source
+from srmp_spark.wsrm.sending.source_effects import (
     Acknowledged,
     Ended,
     Opened,
@@ -18,7 +18,7 @@ from srmp_spark.wsrm.source_effects import (
     Suspicious,
     Transmit,
 )
-from srmp_spark.wsrm.source_states import OVER, SourceState
+from srmp_spark.wsrm.sending.source_states import OVER, SourceState
 from tests.kit.sim_clock import SimClock
 from tests.kit.wsrm.oracle import SourceJudge, Store
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from srmp_spark.wsrm.destination_effects import Changes, Delivery, SequenceRow
-from srmp_spark.wsrm.elements import ABSENT, SequenceAcknowledgement
+from srmp_spark.wsrm.codec.elements import ABSENT, SequenceAcknowledgement
+from srmp_spark.wsrm.receiving.destination_effects import Changes, Delivery, SequenceRow
 from tests.kit.sim_disk import Synced
 
 ASK_SLACK = 0.001

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from srmp_spark.srmp.effects import Committed
-from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import (
+from srmp_spark.srmp.receiving.effects import Committed
+from srmp_spark.wsrm.codec.elements import (
+    ABSENT,
+    CreateSequence,
+    Range,
+    SequenceAcknowledgement,
+    SoapMessage,
+)
+from srmp_spark.wsrm.limits import WINDOW_MAX
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination_effects import (
     Delivery,
     Durable,
     Output,
@@ -18,20 +26,12 @@ from srmp_spark.wsrm.destination_effects import (
     Respond,
     SequenceRow,
 )
-from srmp_spark.wsrm.elements import (
-    ABSENT,
-    CreateSequence,
-    Range,
-    SequenceAcknowledgement,
-    SoapMessage,
-)
-from srmp_spark.wsrm.flow_control import FlowControlObject
-from srmp_spark.wsrm.inbound_sequence import InboundSequence
-from srmp_spark.wsrm.limits import WINDOW_MAX
-from srmp_spark.wsrm.polling import Polling
-from srmp_spark.wsrm.source import Source, SourceRow
-from srmp_spark.wsrm.source_effects import Event, SourceSettings, Transmit
-from srmp_spark.wsrm.source_effects import Output as SourceOutput
+from srmp_spark.wsrm.receiving.flow_control import FlowControlObject
+from srmp_spark.wsrm.receiving.inbound_sequence import InboundSequence
+from srmp_spark.wsrm.sending.polling import Polling
+from srmp_spark.wsrm.sending.source import Source, SourceRow
+from srmp_spark.wsrm.sending.source_effects import Event, SourceSettings, Transmit
+from srmp_spark.wsrm.sending.source_effects import Output as SourceOutput
 
 # --- flow control at the source ---------------------------------------------------------------------------------------------
 

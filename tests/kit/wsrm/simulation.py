@@ -25,19 +25,19 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from srmp_spark.wsrm.decoder import decode
-from srmp_spark.wsrm.destination import Destination
-from srmp_spark.wsrm.destination_effects import (
+from srmp_spark.wsrm.codec.decoder import decode
+from srmp_spark.wsrm.codec.elements import ABSENT, AckRequested, SoapMessage
+from srmp_spark.wsrm.codec.encoder import encode
+from srmp_spark.wsrm.codec.namespaces import AddressingVersion, RmVersion, SoapVersion
+from srmp_spark.wsrm.receiving.destination import Destination
+from srmp_spark.wsrm.receiving.destination_effects import (
     DestinationSettings,
     Later,
     Output,
     Received,
     Respond,
 )
-from srmp_spark.wsrm.elements import ABSENT, AckRequested, SoapMessage
-from srmp_spark.wsrm.encoder import encode
-from srmp_spark.wsrm.namespaces import AddressingVersion, RmVersion, SoapVersion
-from srmp_spark.wsrm.source import Source
+from srmp_spark.wsrm.sending.source import Source
 from tests.kit.sim_clock import SimClock
 from tests.kit.wsrm.client import Client
 from tests.kit.wsrm.oracle import Commit, Store, judge_acknowledgement

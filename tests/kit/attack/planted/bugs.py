@@ -11,14 +11,15 @@ from typing import Any
 
 def sequence_of_another_version() -> None:
     """A sequence of RM 1.0 may be closed by RM 1.1: its own version lacks the fault that follows."""
-    from srmp_spark.wsrm import destination
+    from srmp_spark.wsrm.receiving import destination
 
     _put(destination.Destination, "_other_version", lambda *_: None)
 
 
 def endpoint_that_cannot_be_read() -> None:
     """An endpoint is stored with every prefix in scope, more than its reader takes at the next start."""
-    from srmp_spark.wsrm import destination, xml_writer
+    from srmp_spark.wsrm.codec import xml_writer
+    from srmp_spark.wsrm.receiving import destination
 
     _put(destination, "is_storable", lambda *_: True)
     _put(xml_writer, "_in_use", lambda element: element.scope.all())
@@ -26,7 +27,7 @@ def endpoint_that_cannot_be_read() -> None:
 
 def search_for_each_prefix() -> None:
     """One regular expression for each prefix over the whole body."""
-    from srmp_spark.wsrm import xml_tree
+    from srmp_spark.wsrm.codec import xml_tree
 
     def prefixes_used(body: bytes, known: Iterable[str]) -> set[str]:
         return {
@@ -38,7 +39,7 @@ def search_for_each_prefix() -> None:
 
 def sequences_for_one_client() -> None:
     """One address may use up all sequences of a queue."""
-    from srmp_spark.wsrm import destination
+    from srmp_spark.wsrm.receiving import destination
 
     def no_room_for(self: Any, _owner: str, _now: float) -> int | None:  # noqa: ANN401  # a Destination
         most: int = self.settings.sequences_max
@@ -49,8 +50,8 @@ def sequences_for_one_client() -> None:
 
 def connections_of_the_api() -> None:
     """The API port takes connections without end, and no deadline ends them."""
-    from srmp_spark.queue_manager import port_limits
-    from srmp_spark.queue_manager.api import port
+    from srmp_spark.queue_manager.api.port_side import port
+    from srmp_spark.queue_manager.srmp_port import port_limits
 
     _put(port_limits.ConnectionRoom, "is_full", property(lambda _: False))
     _put(port.ApiProtocol, "sweep", lambda *_: None)
@@ -58,7 +59,7 @@ def connections_of_the_api() -> None:
 
 def sequences_in_status() -> None:
     """A token for one queue sees the sequences of all in ``status``."""
-    from srmp_spark.queue_manager.api import http
+    from srmp_spark.queue_manager.api.port_side import http
 
     _put(http.Request, "allows", lambda *_: True)
     _put(http.Request, "sees", lambda *_: True)
@@ -66,7 +67,7 @@ def sequences_in_status() -> None:
 
 def bodies_of_the_api() -> None:
     """Every call of the API may have a body of 64 MiB with any number of values."""
-    from srmp_spark.queue_manager.api import http
+    from srmp_spark.queue_manager.api.port_side import http
 
     body = http.Request.body
     _put(http.Request, "body", lambda self, limit=0: body(self, max(limit, http.REQUEST_BODY_MAX)))
@@ -101,7 +102,7 @@ def connections_of_rpc() -> None:
 
 def gap_of_one_client() -> None:
     """What one client's sequence holds behind a gap counts against the room of all clients of the queue."""
-    from srmp_spark.wsrm import destination
+    from srmp_spark.wsrm.receiving import destination
 
     set_room = destination.Destination.set_room
 
@@ -128,7 +129,7 @@ def fragments_without_end() -> None:
 def first_section_alone() -> None:
     """Of a message in two sections the first alone is stored, which is no packet."""
     from srmp_spark.mqrr.packets.sections import whole_packet
-    from srmp_spark.queue_manager.puller import remote
+    from srmp_spark.queue_manager.puller.gateway_side import remote
 
     def first(sections: Any) -> Any:  # noqa: ANN401  # sections, and the packet with its bytes
         _, packet = whole_packet(sections)
@@ -140,7 +141,7 @@ def first_section_alone() -> None:
 def empty_fragments() -> None:
     """A response may have fragments without end, and everything that a read brings is handled in one turn of the gateway."""
     from srmp_spark.mqrr.rpc import calls
-    from srmp_spark.queue_manager.puller import connection
+    from srmp_spark.queue_manager.puller.gateway_side import connection
 
     _put(calls, "FRAGMENTS_MAX", 1 << 40)
     _put(connection, "PDUS_AT_ONCE", 1 << 40)
@@ -148,7 +149,7 @@ def empty_fragments() -> None:
 
 def unreadable_at_the_head() -> None:
     """Where more cannot be read than a batch holds, what stands behind it is not looked at."""
-    from srmp_spark.queue_manager.puller import passing
+    from srmp_spark.queue_manager.puller.moving_and_copying import passing
 
     _put(passing, "UNREADABLE_WALKED_MAX", 200)
 
@@ -157,8 +158,8 @@ def cursor_that_loops() -> None:
     """A walk goes on with whatever its cursor shows."""
     from srmp_spark.mqrr.actions import Action
     from srmp_spark.mqrr.status import Status
-    from srmp_spark.queue_manager.puller import copying
-    from srmp_spark.queue_manager.puller.pulled import Pulled
+    from srmp_spark.queue_manager.puller.gateway_side.pulled import Pulled
+    from srmp_spark.queue_manager.puller.moving_and_copying import copying
 
     async def walk(self: Any, queue: Any) -> int:  # noqa: ANN401  # a Copier and a RemoteQueue
         cursor, action, before = await queue.cursor(), Action.PEEK_CURRENT, self.moved
@@ -174,7 +175,7 @@ def cursor_that_loops() -> None:
 
 def stages_in_the_sender_process() -> None:
     """The sender process reads stages itself, and believes their offsets."""
-    from srmp_spark.queue_manager.sender import stage_reader, stage_readers
+    from srmp_spark.queue_manager.sender.staging import stage_reader, stage_readers
 
     _put(stage_readers.StageReaders, "_verdict", lambda _, question: stage_reader.judge(question))
     _believe_offsets()
@@ -182,7 +183,7 @@ def stages_in_the_sender_process() -> None:
 
 def readers_without_end() -> None:
     """A stage that ended its reader is given to another one, again and again."""
-    from srmp_spark.queue_manager.sender import stage_readers
+    from srmp_spark.queue_manager.sender.staging import stage_readers
 
     _put(stage_readers, "TRIES", 1 << 40)
     _believe_offsets(is_fatal=True)
@@ -190,7 +191,7 @@ def readers_without_end() -> None:
 
 def sizes_of_stages() -> None:
     """The sender process reads stages itself, and believes what compressed buffers become."""
-    from srmp_spark.queue_manager.sender import stage_reader, stage_readers
+    from srmp_spark.queue_manager.sender.staging import stage_reader, stage_readers
     from srmp_spark.store.outbox import stage_file
 
     _put(stage_readers.StageReaders, "_verdict", lambda _, question: stage_reader.judge(question))
@@ -216,8 +217,8 @@ def _believe_offsets(*, is_fatal: bool = False) -> None:
 
 def answers_without_end() -> None:
     """An answer of a destination may have any length, and there is all the time for it."""
-    from srmp_spark.queue_manager import http_answer
-    from srmp_spark.queue_manager.sender import connections
+    from srmp_spark.queue_manager.posting import http_answer
+    from srmp_spark.queue_manager.sender.http import connections
 
     for name in ("ANSWER_HEAD_MAX", "ANSWER_BODY_MAX", "ANSWER_MAX", "INTERIM_ANSWERS_MAX"):
         _put(http_answer, name, 1 << 40)
@@ -226,7 +227,7 @@ def answers_without_end() -> None:
 
 def destinations_in_trouble() -> None:
     """Destinations that do not answer may have all connections of the sender process, for as long as they like."""
-    from srmp_spark.queue_manager.sender import connections, places
+    from srmp_spark.queue_manager.sender.http import connections, places
 
     _put(connections, "CONNECTIONS_MAX", 100)
     _put(places, "SHARE", 1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from srmp_spark.queue_manager.port_limits import API_CONNECTIONS_MAX
+from srmp_spark.queue_manager.srmp_port.port_limits import API_CONNECTIONS_MAX
 from tests.kit.attack.judge import Finding, FoundError
 from tests.kit.attack.scene import OWN, READER_TOKEN, SECRET, SHARED, WRITER_TOKEN, Scene
 from tests.kit.attack.steps import Step

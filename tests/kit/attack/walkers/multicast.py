@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from srmp_spark.pgm.addresses import Tsi, nla_of
-from srmp_spark.pgm.encoder import encode
-from srmp_spark.pgm.packets import Data, Nak, PacketType, Spm
+from srmp_spark.pgm.wire.addresses import Tsi, nla_of
+from srmp_spark.pgm.wire.encoder import encode
+from srmp_spark.pgm.wire.packets import Data, Nak, PacketType, Spm
 from tests.kit.attack.scene import GROUP, GROUP_PORT, Scene
 from tests.kit.attack.steps import Step
 from tests.kit.attack.walkers.playing import MUTATOR
