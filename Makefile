@@ -51,7 +51,7 @@ SHORT_JVM := $(ONE_COMPILER) $(FAST_START)
 PIP_SAYS := sed -unE 's/^ *((Downloading|Using cached) .* MB\)|Building wheel for .*: started|Installing collected packages).*/  \1/p'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-long collect test-again lint check docs-musts musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
+.PHONY: help setup java demo test test-long collect test-again lint check docs docs-musts musts-sabotage bench bench-quick scale many sim sim-pgm sim-sink sim-wsrm day model interop-pgm flat-pgm interop-mqrr interop-wsrm kill kill-ingest kill-forward kill-out kill-pull restarts rollback clocks proof long clean attack attack-planted fuzz slow drill crash room powerloss strace
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ lint: setup ## ruff and mypy
 
 check: setup lint ## lint, the import rules, the links of the documentation
 	@$(PYTHON) -m pytest -q tests/test_architecture.py tests/docs
+
+docs: setup ## build the documentation as a site in .site, strictly: a broken link ends it
+	@$(PYTHON) -m mkdocs build --quiet && echo "docs: open .site/index.html"
 
 docs-musts: setup ## docs/MUSTS.md, MUSTS_MQRR.md, MUSTS_WSRVCRM.md: each MUST of the documents and the tests that fail when it is broken
 	@$(PYTHON) -m tests.kit.musts
@@ -216,4 +219,4 @@ drill: setup ## a lost disk under traffic, and what restore makes of it: make dr
 	@$(PYTHON) -m tests.kit.drill.run --seconds $(DRILL_SECONDS) --rounds $(ROUNDS)
 
 clean: ## remove what the targets left behind, .venv excepted
-	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf demo-data artifacts spark-warehouse metastore_db derby.log .site .pytest_cache .mypy_cache .ruff_cache .hypothesis
