@@ -119,8 +119,10 @@ The boundary may occur in the body, because parts are read by their lengths.
 
 
 def connections_allowed() -> int:
-    """Return the number of connections that the limit of open files allows, at most
-    CONNECTIONS_MAX. The main process has raised this limit as far as it could.
+    """Return how many connections this process may open.
+
+    The limit of open files decides, which the main process has raised as far as it could. The
+    result is at most CONNECTIONS_MAX.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(CONNECTIONS_MAX, max(16, soft - DESCRIPTORS_RESERVED))
