@@ -110,7 +110,11 @@ def beside(
     The ratio is taken inside each round, so both sides had the same noise. Without the
     reference (``theirs`` says why) the figure has our value, and nothing is judged.
     """
-    target = f"ratio >= {at_least:g}" if at_least is not None else f"ratio <= {at_most:g}"
+    target = "told beside"
+    if at_least is not None:
+        target = f"ratio >= {at_least:g}"
+    elif at_most is not None:
+        target = f"ratio <= {at_most:g}"
     if isinstance(theirs, NotHere):
         why = "; ".join(filter(None, (note, str(theirs))))
         return Figure(
@@ -122,7 +126,9 @@ def beside(
             note=why,
         )
     ratio = median([a / b for a, b in zip(ours, theirs, strict=True)])
-    ok = (at_least is None or ratio >= at_least) and (at_most is None or ratio <= at_most)
+    ok: bool | None = None
+    if at_least is not None or at_most is not None:
+        ok = (at_least is None or ratio >= at_least) and (at_most is None or ratio <= at_most)
     return Figure(
         name=name,
         value=median(ours),

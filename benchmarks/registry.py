@@ -94,7 +94,7 @@ BENCHES = {
     "spark_latency": Benchmark(
         "spark_bench:latency",
         "POST to foreachBatch at 100 messages a second, against Spark's Kafka source",
-        ("spark_latency_p50", "spark_latency_seven_p50"),
+        ("spark_latency_p50", "spark_latency_seven_p50", "spark_latency_nothing_p50"),
         needs_spark=True,
     ),
     "spark_sink": Benchmark(

@@ -181,10 +181,14 @@ def _drain_once(frame: DataFrame, checkpoint: Path) -> tuple[int, float]:
 
 
 def latency(plan: Plan) -> Iterator[Figure]:
-    """From birth in the sender to entry of foreachBatch, 100 messages a second, default trigger: all columns, and seven."""
+    """Measure from birth in the sender to entry of foreachBatch: 100 messages a second, default trigger.
+
+    Sides: all columns, seven, Kafka, and a Python source that has nothing to read
+    (:mod:`benchmarks.spark_nothing`): no source that is written in Python can be below it.
+    """
     seconds = plan.size(20, 2)
     spark = spark_session(plan)
-    medians: dict[str, list[float]] = {"kafka": [], "all": [], "seven": []}
+    medians: dict[str, list[float]] = {"kafka": [], "all": [], "seven": [], "nothing": []}
     with scratch("latency") as folder, contextlib.ExitStack() as stack:
         broker = plan.peer("Kafka", lambda: Kafka(folder / "kafka", heap="512m"))
         if isinstance(broker, Kafka):
@@ -192,7 +196,8 @@ def latency(plan: Plan) -> Iterator[Figure]:
         server = QueueManager(folder, core=None)
         stack.callback(server.close)
         for number in range(plan.rounds):
-            sides = _latency_sides(spark, server, None if isinstance(broker, NotHere) else broker)
+            there = None if isinstance(broker, NotHere) else broker
+            sides = _latency_sides(spark, server, there, folder / "clock")
             for name, (frame, column, feed) in sides.items():
                 waited = _latency_once(
                     frame, column, feed, folder / f"checkpoint-{number}-{name}", seconds
@@ -208,6 +213,7 @@ def latency(plan: Plan) -> Iterator[Figure]:
     yield beside(
         "spark_latency_seven_p50", "ms", medians["seven"], theirs, "Kafka source", at_most=1.0
     )
+    yield beside("spark_latency_nothing_p50", "ms", medians["nothing"], theirs, "Kafka source")
 
 
 Feed = Callable[[int], "subprocess.Popen[bytes]"]
@@ -215,7 +221,7 @@ Feed = Callable[[int], "subprocess.Popen[bytes]"]
 
 
 def _latency_sides(
-    spark: SparkSession, server: QueueManager, broker: Kafka | None
+    spark: SparkSession, server: QueueManager, broker: Kafka | None, clock: Path
 ) -> dict[str, tuple[DataFrame, str, Feed]]:
     """Return what is read of each side, the column with the time of birth, and who sends."""
 
@@ -225,6 +231,7 @@ def _latency_sides(
     sides: dict[str, tuple[DataFrame, str, Feed]] = {
         "all": (_latest(spark, server.api), "body", post),
         "seven": (_latest(spark, server.api, OF_KAFKA), "body", post),
+        "nothing": (_nothing(spark, clock), "body", lambda count: _born(clock, count)),
     }
     if broker is None:
         return sides
@@ -237,6 +244,22 @@ def _latency_sides(
         ),
         **sides,
     }
+
+
+def _nothing(spark: SparkSession, clock: Path) -> DataFrame:
+    from benchmarks import spark_nothing
+
+    spark_nothing.be_born(clock, 0, RATE)
+    spark.dataSource.register(spark_nothing.Nothing)
+    reader = spark.readStream.format(spark_nothing.NAME).option("rate", RATE)
+    return reader.option("clock", str(clock)).load()
+
+
+def _born(clock: Path, rows: int) -> subprocess.Popen[bytes]:
+    from benchmarks import spark_nothing
+
+    spark_nothing.be_born(clock, rows, RATE)
+    return subprocess.Popen(["sleep", str(rows / RATE)])
 
 
 def _latest(spark: SparkSession, api: str, columns: str | None = None) -> DataFrame:

@@ -24,6 +24,9 @@ def spark_session(plan: Plan) -> SparkSession:
     if not plan.with_spark:
         raise NotHere("it needs Spark, which is left out (--no-spark)")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Workers of Spark import the source that has nothing to read, however this process was started.
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     from pyspark.sql import SparkSession
 
     jars = plan.peer("Kafka", spark_jars)
